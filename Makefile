@@ -1,0 +1,85 @@
+# Needs Python 3.11+ and make, nothing else: everything more is installed into .venv from the lock files.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= python3
+VENV := .venv/bin/python
+UV := var/uv/bin/uv
+COMPILE := $(UV) pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url
+DEPLOYED := DEBUG=false DATABASE_URL=sqlite://:memory: PUBLIC_URL=https://gateway.example ALLOWED_HOSTS=gateway.example
+WORKERS ?= 2
+ARGS ?=
+
+# Installed already? The stamp is a copy of the lock file and is compared by content: a checkout that only touches
+# times reinstalls nothing, and cmp costs a millisecond. Both stamps go first, so that an interrupted installation is
+# repeated, and so that going back to another lock is noticed. The development lock contains the other.
+install = echo "Installing $(1) into .venv"; rm -f .venv/installed-*.txt; \
+	$(VENV) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
+
+.PHONY: help
+help: ## Print this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		while IFS='|' read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
+
+.PHONY: run
+run: venv-run var/secret_key ## Start the demo: gateway, simulated provider, an account with credit (PORT=8000)
+	@exec $(VENV) manage.py run_demo
+
+.PHONY: test
+test: venv-dev var/secret_key ## Run every test on SQLite, then on PostgreSQL (ARGS="-k name", WORKERS=2)
+	@failed=; \
+	for database in sqlite postgres; do \
+		echo "== tests on $$database"; \
+		$(VENV) -m pytest -n $(WORKERS) --database $$database $(ARGS) || failed="$$failed $$database"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Tests failed on:$$failed" >&2; exit 1; fi
+
+.PHONY: check
+check: venv-dev var/secret_key ## Formatter, linter, types, import layers, missing migrations, deployment settings
+	$(VENV) -m ruff format --check .
+	$(VENV) -m ruff check .
+	$(VENV) -m mypy
+	.venv/bin/lint-imports --no-logo
+	$(DEPLOYED) $(VENV) manage.py makemigrations --check --dry-run
+	$(DEPLOYED) $(VENV) manage.py check --deploy --fail-level WARNING
+
+.PHONY: format
+format: venv-dev ## Format the code and apply the linter's safe fixes
+	$(VENV) -m ruff format .
+	$(VENV) -m ruff check --fix .
+
+.PHONY: lock
+lock: $(UV) ## Write the lock files from pyproject.toml (ARGS=--upgrade for newer versions)
+	$(COMPILE) --quiet $(ARGS) -o requirements.txt
+	$(COMPILE) --quiet $(ARGS) --group dev -c requirements.txt -o requirements-dev.txt
+
+.PHONY: clean
+clean: ## Remove the virtualenv and every cache; the data in var/ stays
+	rm -rf .venv var/uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache staticfiles
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: venv-run
+venv-run: $(VENV)
+	@cmp -s requirements.txt .venv/installed-run.txt || { \
+		$(call install,requirements.txt) && cp requirements.txt .venv/installed-run.txt; }
+
+.PHONY: venv-dev
+venv-dev: $(VENV)
+	@cmp -s requirements-dev.txt .venv/installed-dev.txt || { \
+		$(call install,requirements-dev.txt) && cp requirements.txt .venv/installed-run.txt && \
+		cp requirements-dev.txt .venv/installed-dev.txt; }
+
+$(VENV):
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed, this is " \
+		+ sys.version.split()[0] + ": name another one with PYTHON=/path/to/python3")'
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+$(UV):
+	@$(PYTHON) -m venv var/uv
+	@var/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+# Written aside and linked into place: complete or absent, and a key that is there is never replaced.
+var/secret_key:
+	@mkdir -p var
+	@umask 077 && $(VENV) -c 'import secrets; print(secrets.token_urlsafe(48))' >$@.$$$$ && \
+		{ ln $@.$$$$ $@ 2>/dev/null || test -f $@; }; status=$$?; rm -f $@.$$$$; exit $$status

@@ -1,0 +1,19 @@
+"""Arguments that several commands share."""
+
+from django.core.management.base import CommandError, CommandParser
+
+from accounts.lookup import AccountNotFound, find_account
+from accounts.models import Account
+
+
+def add_account(parser: CommandParser) -> None:
+    """The positional ACCOUNT: a name or an id."""
+    parser.add_argument("account", metavar="ACCOUNT", help="the account's name or id")
+
+
+def account_from(name_or_id: str) -> Account:
+    """The account that the operator named, or a CommandError of one line."""
+    try:
+        return find_account(name_or_id)
+    except AccountNotFound as error:
+        raise CommandError(str(error)) from None

@@ -1,0 +1,39 @@
+"""Creates an API key and prints its token, once, alone on stdout."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounts import keys
+from accounts.management.arguments import account_from, add_account
+
+
+def _budget(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**31:
+        raise ValueError
+    return value
+
+
+_budget.__name__ = "number of 0 or more"  # argparse puts it into its message
+
+
+class Command(BaseCommand):
+    help = "Creates an API key for an account and prints the full token, which is shown only this once."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_account(parser)
+        parser.add_argument("--name", required=True, metavar="LABEL", help="where the key is used")
+        parser.add_argument("--expires", choices=keys.LIFETIMES, default=keys.DEFAULT_LIFETIME, help="default: 90d")
+        parser.add_argument("--rpm", type=_budget, metavar="N", help="requests per minute, 0 for no limit")
+        parser.add_argument("--tpm", type=_budget, metavar="N", help="tokens per minute, 0 for no limit")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        account = account_from(options["account"])
+        try:
+            _, token = keys.issue(
+                account, name=options["name"], lifetime=options["expires"], rpm=options["rpm"], tpm=options["tpm"]
+            )
+        except (keys.KeyNameTaken, keys.InvalidKeyName) as error:
+            raise CommandError(str(error)) from None
+        self.stdout.write(token)

@@ -1,0 +1,138 @@
+"""Who asks: people (User), who pays (Account), who may see what (Membership), what a request presents (ApiKey)."""
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.base_user import BaseUserManager
+from django.contrib.auth.models import AbstractUser
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+
+from gateway.ids import uuid7
+
+currency_code = RegexValidator(r"^[A-Z]{3}\Z", "An ISO 4217 code: three capital letters.")
+
+
+class UserManager(BaseUserManager["User"]):
+    """Creates people by e-mail address."""
+
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        user = self.model(email=self.normalize_email(email).lower(), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+
+    def get_by_natural_key(self, username: str | None) -> "User":
+        return self.get(email=(username or "").lower())
+
+
+class User(AbstractUser):
+    """A person, known by e-mail address. Staff see the admin, members the dashboard."""
+
+    username = None  # type: ignore[assignment]
+    email = models.EmailField("e-mail address", unique=True)
+
+    USERNAME_FIELD = "email"
+    REQUIRED_FIELDS: ClassVar[list[str]] = []
+
+    objects = UserManager()  # type: ignore[assignment,misc]
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(Lower("email"), name="user_email_any_case")]
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class Account(models.Model):
+    """Who pays: one balance, one set of keys and aliases. The currency is fixed by the first ledger entry."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    name = models.CharField(max_length=200, unique=True)
+    currency = models.CharField(max_length=3, default="EUR", validators=[currency_code])
+    alias_limit = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: the gateway's default.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    members = models.ManyToManyField(User, through="Membership")
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=~Q(name=""), name="account_has_a_name"),
+            models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="account_currency_is_iso_4217"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """A person's place in an account."""
+
+    class Role(models.TextChoices):
+        """Owners invite and remove; members use."""
+
+        OWNER = "owner", "owner"
+        MEMBER = "member", "member"
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    account = models.ForeignKey(Account, on_delete=models.CASCADE)
+    role = models.CharField(max_length=10, choices=Role, default=Role.MEMBER)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["user", "account"], name="one_membership_per_account"),
+            models.CheckConstraint(condition=Q(role__in=["owner", "member"]), name="membership_role_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.account}"
+
+
+class ApiKey(models.Model):
+    """A bearer token as far as we keep it: a one-way fingerprint to find it, a separate verifier to prove it.
+
+    Expiry is decided by the clock at each request; `maintain` purges the verifier afterwards and the fingerprint
+    stays, so that the key is still answered `api_key_expired`. Deletion removes both and keeps the row and its
+    name for the usage history.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="keys")
+    name = models.CharField(max_length=200)
+    fingerprint = models.BinaryField(max_length=32, null=True, unique=True, editable=False)
+    verifier = models.BinaryField(max_length=32, null=True, editable=False)
+    prefix = models.CharField(max_length=16, editable=False)
+    last_four = models.CharField(max_length=4, editable=False)
+    rpm = models.PositiveIntegerField("requests per minute", null=True, blank=True, help_text="Empty: the default.")
+    tpm = models.PositiveIntegerField("tokens per minute", null=True, blank=True, help_text="Empty: the default.")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering: ClassVar = ["-created_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["account", "name"], condition=Q(deleted_at=None), name="key_name_unique_among_live"
+            ),
+            models.CheckConstraint(
+                condition=Q(deleted_at=None, fingerprint__isnull=False)
+                | Q(deleted_at__isnull=False, fingerprint=None, verifier=None),
+                name="deleted_key_keeps_no_secret",
+            ),
+            models.CheckConstraint(condition=~Q(name=""), name="key_has_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.masked})"
+
+    @property
+    def masked(self) -> str:
+        """What may be shown after creation: the prefix and the last four characters."""
+        return f"{self.prefix}…{self.last_four}"

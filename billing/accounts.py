@@ -1,0 +1,41 @@
+"""Opening an account: what needs accounts and the ledger together."""
+
+from decimal import Decimal
+from typing import Any
+
+from django.core.validators import validate_email
+from django.db import transaction
+
+from accounts.models import Account, Membership, User
+
+from . import ledger
+from .models import Wallet
+
+OPENING_REFERENCE = "opening"
+
+
+def open_account(
+    name: str, *, currency: str = "EUR", credit: Decimal | None = None, owner_email: str | None = None
+) -> Account:
+    """Creates an account with its wallet, its opening credit and its owner. Raises Django's ValidationError.
+
+    An owner who is new gets no password: they set one through the password reset.
+    """
+    account = Account(name=name.strip(), currency=currency)
+    account.full_clean()
+    if owner_email is not None:
+        validate_email(owner_email)
+    with transaction.atomic():
+        account.save(force_insert=True)
+        if owner_email is not None:
+            owner = User.objects.filter(email=owner_email.lower()).first() or User.objects.create_user(owner_email)
+            Membership.objects.create(user=owner, account=account, role=Membership.Role.OWNER)
+        if credit is not None:
+            ledger.grant(account.pk, credit, OPENING_REFERENCE)
+    return account
+
+
+def ensure_wallet(instance: Account, created: bool, using: str, **_kwargs: Any) -> None:
+    """Signal: an account has a wallet from its first moment, however it was created."""
+    if created:
+        Wallet.objects.using(using).create(account=instance)

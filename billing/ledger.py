@@ -1,0 +1,121 @@
+"""Moving money: `settle` debits, `grant` and `correct` credit. The only code that writes the ledger.
+
+Each move locks the account's wallet first, so that the entries' sequence, their times and the running balance agree.
+A balance may fall below zero by one request: usage is known only after it was served.
+"""
+
+import uuid
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import connections, transaction
+from django.utils import timezone
+
+from gateway.money import LossyValueError
+
+from . import settle_statement
+from .models import Generation, LedgerEntry, Wallet
+from .outcomes import Credit, Settlement
+
+MAX_REFERENCE_LENGTH = 200
+
+
+class InvalidAmount(ValueError):
+    """Not positive where it must be, zero, or more precise than money is kept."""
+
+
+class ReferenceConflict(ValueError):
+    """The reference was used on this account before, for another amount or kind."""
+
+
+def settle(generation: Generation, *, using: str = "settlement") -> Settlement:
+    """Records a generation and debits its cost, in one transaction. The first call decides; later ones change nothing.
+
+    `generation` is complete but for `created_at` and `balance_after`, which are decided under the wallet's lock. A
+    generation without a cost is recorded and debits nothing. Idempotent by its id: callers may race.
+    """
+    if connections[using].vendor == "postgresql":
+        settled = settle_statement.execute(generation, using)
+    else:
+        settled = _settle_in_transaction(generation, using)
+    return settled or _settled_before(generation.pk, using)
+
+
+def _settled_before(generation_pk: uuid.UUID, using: str) -> Settlement:
+    stored = Generation.objects.using(using).only("cost", "balance_after", "created_at").get(pk=generation_pk)
+    return Settlement(stored.cost, stored.balance_after, stored.created_at)
+
+
+def _settle_in_transaction(generation: Generation, using: str) -> Settlement | None:
+    """SQLite's form: a short IMMEDIATE transaction holds the database's only write lock."""
+    with transaction.atomic(using=using):
+        wallet = Wallet.objects.using(using).get(pk=generation.account_id)
+        if Generation.objects.using(using).filter(pk=generation.pk).exists():
+            return None
+        generation.created_at = timezone.now()
+        generation.balance_after = None if generation.cost is None else wallet.balance - generation.cost
+        generation.save(using=using, force_insert=True)
+        if generation.cost is not None:
+            _append(
+                wallet, LedgerEntry.Kind.USAGE, -generation.cost, generation.created_at, using, generation=generation
+            )
+    return Settlement(generation.cost, generation.balance_after, generation.created_at)
+
+
+def _append(
+    wallet: Wallet,
+    kind: LedgerEntry.Kind,
+    amount: Decimal,
+    created_at: datetime,
+    using: str,
+    *,
+    generation: Generation | None = None,
+    reference: str | None = None,
+) -> None:
+    """Moves a locked wallet and writes the entry that says so."""
+    wallet.balance += amount
+    wallet.seq += 1
+    wallet.save(using=using, update_fields=["balance", "seq"])
+    LedgerEntry(
+        account_id=wallet.account_id,
+        seq=wallet.seq,
+        kind=kind,
+        amount=amount,
+        balance_after=wallet.balance,
+        generation=generation,
+        reference=reference,
+        created_at=created_at,
+    ).save(using=using, force_insert=True)
+
+
+def grant(account_id: uuid.UUID, amount: Decimal, reference: str) -> Credit:
+    """Adds credit once per reference. Raises InvalidAmount and ReferenceConflict."""
+    if not amount > 0:
+        raise InvalidAmount("A grant is an amount above zero.")
+    return _credit(account_id, LedgerEntry.Kind.GRANT, amount, reference)
+
+
+def correct(account_id: uuid.UUID, amount: Decimal, reference: str) -> Credit:
+    """Books a correction, which may be negative, once per reference. Raises InvalidAmount and ReferenceConflict."""
+    if not amount.is_finite() or amount == 0:
+        raise InvalidAmount("A correction is an amount other than zero.")
+    return _credit(account_id, LedgerEntry.Kind.CORRECTION, amount, reference)
+
+
+def _credit(account_id: uuid.UUID, kind: LedgerEntry.Kind, amount: Decimal, reference: str) -> Credit:
+    if not reference or len(reference) > MAX_REFERENCE_LENGTH:
+        raise InvalidAmount(f"A reference is 1 to {MAX_REFERENCE_LENGTH} characters.")
+    with transaction.atomic():
+        wallet = Wallet.objects.select_for_update(no_key=True).get(pk=account_id)
+        booked = LedgerEntry.objects.filter(account_id=account_id, reference=reference).first()
+        if booked is not None:
+            if (booked.kind, booked.amount) != (kind, amount):
+                raise ReferenceConflict(
+                    f"Reference {reference!r} was booked before as a {booked.kind} of {booked.amount.normalize():f}."
+                )
+            return Credit(wallet.balance, repeated=True)
+        try:
+            _append(wallet, kind, amount, timezone.now(), "default", reference=reference)
+        except LossyValueError as error:
+            raise InvalidAmount(str(error)) from None
+    return Credit(wallet.balance, repeated=False)

@@ -1,0 +1,32 @@
+"""Creates an account, with credit and an owner if asked, and prints its id."""
+
+from decimal import Decimal
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from billing.accounts import open_account
+from billing.management.amounts import amount
+
+
+class Command(BaseCommand):
+    help = "Creates an account and prints its id. Credit is a grant with the reference 'opening'."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", metavar="NAME", help="unique among accounts")
+        parser.add_argument("--currency", default="EUR", help="ISO 4217; fixed once there is a ledger entry")
+        parser.add_argument("--credit", type=amount, metavar="AMOUNT", help="the opening credit")
+        parser.add_argument("--owner", metavar="EMAIL", help="the person who owns it; created where new")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        credit: Decimal | None = options["credit"]
+        if credit is not None and credit <= 0:
+            raise CommandError("The opening credit is an amount above zero.")
+        try:
+            account = open_account(
+                options["name"], currency=options["currency"], credit=credit, owner_email=options["owner"]
+            )
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from None
+        self.stdout.write(str(account.pk))

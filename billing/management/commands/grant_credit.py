@@ -1,0 +1,30 @@
+"""Adds credit to an account: one ledger entry per reference."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from accounts.management.arguments import account_from, add_account
+from billing import ledger
+from billing.management.amounts import amount
+
+
+class Command(BaseCommand):
+    help = "Books credit (or, with --correction, a correction) under a reference, once, and prints the new balance."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        add_account(parser)
+        parser.add_argument("amount", type=amount, metavar="AMOUNT", help="in the account's currency")
+        parser.add_argument("--reference", required=True, metavar="REF", help="granted once per account")
+        parser.add_argument("--correction", action="store_true", help="a correction, which may be negative")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        account = account_from(options["account"])
+        book = ledger.correct if options["correction"] else ledger.grant
+        try:
+            credit = book(account.pk, options["amount"], options["reference"].strip())
+        except (ledger.InvalidAmount, ledger.ReferenceConflict) as error:
+            raise CommandError(str(error)) from None
+        if credit.repeated:
+            self.stderr.write(f"Reference {options['reference']!r} was booked before; nothing changed.")
+        self.stdout.write(f"{credit.balance:f} {account.currency}")

@@ -1,0 +1,31 @@
+"""Recomputes every balance from the ledger and every usage entry from its generation record."""
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from accounts.management.arguments import account_from
+from billing.verify import Verification, verify
+
+
+class Command(BaseCommand):
+    help = "Checks that ledger, wallets and records agree. Exits 1 and lists each mismatch if they do not."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--account", metavar="ACCOUNT", help="only this account (name or id)")
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        account_id = account_from(options["account"]).pk if options["account"] else None
+        failed = False
+        for found in verify(account_id):
+            if isinstance(found, Verification):
+                self.stdout.write(
+                    f"checked {found.accounts} accounts, {found.entries} ledger entries, "
+                    f"{found.generations} generations: {found.mismatches} mismatches"
+                )
+            else:
+                failed = True
+                self.stderr.write(found)
+        if failed:
+            sys.exit(1)

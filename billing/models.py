@@ -1,0 +1,207 @@
+"""The ledger (Wallet, LedgerEntry) and the records of what was served (Generation).
+
+The invariant: a wallet's balance is the sum of its ledger entries, and its seq is their number. Entries are only ever
+added (`billing.ledger`); the database itself refuses their update and deletion (migration 0002).
+"""
+
+from typing import Any, ClassVar, NoReturn
+
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import Account, ApiKey, currency_code
+from catalogue.carbon import FOOTPRINT_PLACES
+from catalogue.models import ENERGY_PLACES, RATE_PLACES
+from gateway.ids import generation_id, uuid7
+from gateway.money import ExactDecimalField, MoneyField
+
+
+class Wallet(models.Model):
+    """An account's balance and the sequence number of its last ledger entry; the row that a settlement locks."""
+
+    account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True)
+    balance = MoneyField(default=0, editable=False)
+    seq = models.BigIntegerField(default=0, editable=False)
+
+    class Meta:
+        constraints: ClassVar = [models.CheckConstraint(condition=Q(seq__gte=0), name="wallet_seq_not_negative")]
+
+    def __str__(self) -> str:
+        return f"{self.account}: {self.balance}"
+
+
+class Generation(models.Model):
+    """One served request, with everything that its bill and its statistics need, frozen at admission.
+
+    `cost` is null where the request was never priced (contradictory usage): absent is not zero. Prices are per
+    1,000,000 tokens in `price_currency`; costs in `currency`, the account's; `cost_eur` beside them.
+    """
+
+    class Endpoint(models.TextChoices):
+        """Which endpoint was called."""
+
+        CHAT = "chat", "chat completion"
+        COMPLETION = "completion", "text completion"
+        EMBEDDING = "embedding", "embedding"
+
+    class Ending(models.TextChoices):
+        """How the answer ended."""
+
+        FINISHED = "finished", "finished"
+        STALLED = "stalled", "stalled"
+        UPSTREAM_BROKE = "upstream_broke", "upstream broke"
+        CLIENT_LEFT = "client_left", "client left"
+        WORKER_STOPPED = "worker_stopped", "worker stopped"
+        COST_UNRESOLVABLE = "cost_unresolvable", "cost unresolvable"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    created_at = models.DateTimeField()
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="generations", db_index=False)
+    key = models.ForeignKey(ApiKey, on_delete=models.PROTECT, related_name="generations", db_index=False)
+    alias_id = models.UUIDField(null=True)  # no foreign key: statistics outlive the alias
+    endpoint = models.CharField(max_length=12, choices=Endpoint)
+    ending = models.CharField(max_length=20, choices=Ending)
+
+    requested_alias = models.CharField(max_length=80, null=True)  # noqa: DJ001  # null is absent, as in the API
+    requested_auto = models.CharField(max_length=300, null=True)  # noqa: DJ001
+    provider = models.CharField(max_length=100)
+    model = models.CharField(max_length=255)
+    region = models.CharField(max_length=16)
+    routing_mode = models.CharField(max_length=10)
+    routing_reason = models.CharField(max_length=40, null=True)  # noqa: DJ001
+    fallback_reason = models.CharField(max_length=40, null=True)  # noqa: DJ001
+    providers_attempted = models.JSONField(default=list)
+    eu_sovereign = models.BooleanField(null=True)
+
+    uncached_prompt_tokens = models.BigIntegerField()
+    cache_read_tokens = models.BigIntegerField(null=True)
+    cache_write_5m_tokens = models.BigIntegerField(null=True)
+    cache_write_1h_tokens = models.BigIntegerField(null=True)
+    completion_tokens = models.BigIntegerField()
+    reasoning_tokens = models.BigIntegerField(null=True)
+    prompt_tokens = models.BigIntegerField()
+    interrupted = models.BooleanField()
+    usage_estimated = models.BooleanField()
+
+    price_currency = models.CharField(max_length=3, validators=[currency_code])
+    prompt_price = MoneyField()
+    completion_price = MoneyField()
+    cache_read_price = MoneyField(null=True)
+    cache_write_price = MoneyField(null=True)
+    cache_write_1h_price = MoneyField(null=True)
+    account_rate = ExactDecimalField(places=RATE_PLACES)
+    eur_rate = ExactDecimalField(places=RATE_PLACES)
+    energy_per_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
+    energy_per_prompt_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
+    grid_intensity = models.IntegerField("gCO2e per kWh", null=True)
+
+    currency = models.CharField(max_length=3, validators=[currency_code])
+    prompt_cost = MoneyField(null=True)
+    completion_cost = MoneyField(null=True)
+    cost = MoneyField(null=True)
+    cost_eur = MoneyField(null=True)
+    balance_after = MoneyField(null=True)
+    energy_wh = ExactDecimalField(places=FOOTPRINT_PLACES, null=True)
+    carbon_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES, null=True)
+
+    duration_ms = models.BigIntegerField()
+    first_token_ms = models.BigIntegerField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["key", "created_at", "id"], name="generation_by_key"),
+            models.Index(fields=["account", "created_at", "id"], name="generation_by_account"),
+            models.Index(fields=["alias_id", "created_at"], name="generation_by_alias", condition=~Q(alias_id=None)),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(cost=None, prompt_cost=None, completion_cost=None, cost_eur=None, balance_after=None)
+                | Q(
+                    cost__gte=0,
+                    prompt_cost__gte=0,
+                    completion_cost__gte=0,
+                    cost_eur__gte=0,
+                    balance_after__isnull=False,
+                ),
+                name="generation_priced_whole_or_not_at_all",
+            ),
+            models.CheckConstraint(
+                condition=Q(uncached_prompt_tokens__gte=0, completion_tokens__gte=0, prompt_tokens__gte=0),
+                name="generation_tokens_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+    @property
+    def public_id(self) -> str:
+        """The id that clients see."""
+        return generation_id(self.id)
+
+    @property
+    def route_id(self) -> str:
+        """The resolved 4-part id that served the request."""
+        return f"{self.provider}/{self.model}/{self.region}"
+
+
+class ImmutableRow(TypeError):
+    """An attempt to change or remove a ledger entry. A mistake is undone by a second entry."""
+
+
+class LedgerQuerySet(models.QuerySet["LedgerEntry"]):
+    """Reads, and creation by `billing.ledger`; nothing else."""
+
+    def update(self, **kwargs: Any) -> NoReturn:
+        raise ImmutableRow("Ledger entries are never changed.")
+
+    def delete(self) -> NoReturn:
+        raise ImmutableRow("Ledger entries are never removed.")
+
+
+class LedgerEntry(models.Model):
+    """One movement of an account's balance: a grant, a correction, or the usage of one generation."""
+
+    class Kind(models.TextChoices):
+        """Why the balance moved."""
+
+        GRANT = "grant", "grant"
+        CORRECTION = "correction", "correction"
+        USAGE = "usage", "usage"
+
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="ledger", db_index=False)
+    seq = models.BigIntegerField()
+    kind = models.CharField(max_length=10, choices=Kind)
+    amount = MoneyField()
+    balance_after = MoneyField()
+    generation = models.OneToOneField(Generation, on_delete=models.PROTECT, null=True, related_name="ledger_entry")
+    reference = models.CharField(max_length=200, null=True)  # noqa: DJ001  # null for usage, so that it stays unique
+    created_at = models.DateTimeField()
+
+    objects = LedgerQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["account", "seq"]
+        verbose_name_plural = "ledger entries"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["account", "seq"], name="ledger_seq_per_account"),
+            models.UniqueConstraint(fields=["account", "reference"], name="one_entry_per_reference"),
+            models.CheckConstraint(
+                condition=Q(kind="usage", generation__isnull=False, reference=None, amount__lte=0)
+                | Q(kind="grant", generation=None, reference__isnull=False, amount__gt=0)
+                | Q(kind="correction", generation=None, reference__isnull=False),
+                name="ledger_entry_fits_its_kind",
+            ),
+            models.CheckConstraint(condition=Q(seq__gt=0), name="ledger_seq_from_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account_id} #{self.seq} {self.kind} {self.amount}"
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ImmutableRow("Ledger entries are never removed.")
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise ImmutableRow("Ledger entries are never changed.")
+        super().save(*args, **kwargs)

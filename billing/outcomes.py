@@ -1,0 +1,22 @@
+"""What moving money leaves behind."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a settled generation left behind. `balance` is None where it was never priced."""
+
+    cost: Decimal | None
+    balance: Decimal | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The outcome of a grant: the balance now, and whether this very reference had been booked before."""
+
+    balance: Decimal
+    repeated: bool

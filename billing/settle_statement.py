@@ -1,0 +1,77 @@
+"""PostgreSQL's form of a settlement: one statement, one round trip.
+
+The wallet's row is locked first; everything else follows from it, so that `created_at` grows with `seq`. Columns and
+their types come from the model: a new field needs no change here.
+"""
+
+from functools import cache
+from typing import Any
+
+from django.db import connections
+from django.db.models import Field
+
+from .models import Generation, LedgerEntry, Wallet
+from .outcomes import Settlement
+
+DECIDED_UNDER_LOCK = {"created_at": "clock_timestamp()", "balance_after": "wallet.balance - {cost}"}
+
+
+def execute(generation: Generation, using: str) -> Settlement | None:
+    """Settles; None where the generation was settled before. Raises Wallet.DoesNotExist without a wallet."""
+    connection = connections[using]
+    sql, fields = _statement(using)
+    parameters: dict[str, Any] = {
+        field.attname: field.get_db_prep_save(getattr(generation, field.attname), connection) for field in fields
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        has_wallet, created_at, balance_units = cursor.fetchone()
+    if not has_wallet:
+        raise Wallet.DoesNotExist(f"Account {generation.account_id} has no wallet.")
+    if created_at is None:
+        return None
+    balance = Wallet._meta.get_field("balance").from_db_value(balance_units, None, connection)
+    return Settlement(generation.cost, balance, created_at)
+
+
+@cache
+def _statement(using: str) -> tuple[str, list["Field[Any, Any]"]]:
+    """The SQL, and the fields it takes from the generation by attribute name."""
+    connection = connections[using]
+    quote = connection.ops.quote_name
+    wallet, generation, entry = (model._meta.db_table for model in (Wallet, Generation, LedgerEntry))
+    columns, values, taken = [], [], []
+    cost = "%(cost)s::bigint"
+    for field in Generation._meta.concrete_fields:
+        columns.append(quote(field.column))
+        decided = DECIDED_UNDER_LOCK.get(field.attname)
+        if decided is None:
+            values.append(f"%({field.attname})s::{field.db_type(connection)}")
+            taken.append(field)
+        else:
+            values.append(decided.format(cost=cost))
+    return (
+        f"""
+        WITH wallet AS (
+            SELECT account_id, balance, seq FROM {wallet} WHERE account_id = %(account_id)s::uuid FOR UPDATE
+        ), generation AS (
+            INSERT INTO {generation} ({", ".join(columns)})
+            SELECT {", ".join(values)} FROM wallet
+            ON CONFLICT (id) DO NOTHING
+            RETURNING id, created_at, balance_after
+        ), moved AS (
+            UPDATE {wallet} SET balance = wallet.balance - {cost}, seq = wallet.seq + 1
+            FROM wallet, generation
+            WHERE {wallet}.account_id = wallet.account_id AND {cost} IS NOT NULL
+            RETURNING {wallet}.account_id, {wallet}.balance, {wallet}.seq
+        ), entry AS (
+            INSERT INTO {entry} (account_id, seq, kind, amount, balance_after, generation_id, reference, created_at)
+            SELECT moved.account_id, moved.seq, '{LedgerEntry.Kind.USAGE.value}', - {cost}, moved.balance,
+                   generation.id, NULL, generation.created_at
+            FROM moved, generation
+        )
+        SELECT EXISTS (SELECT FROM wallet),
+               (SELECT created_at FROM generation), (SELECT balance_after FROM generation)
+        """,  # noqa: S608  # table and column names of our own models
+        taken,
+    )

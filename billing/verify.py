@@ -1,0 +1,110 @@
+"""Proving the ledger: every balance from its entries, every usage entry from its generation record.
+
+Safe beside live traffic without a lock: a wallet is read before its entries, and entries beyond its seq are left to the
+next run. Constant memory: rows are streamed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import chain
+from uuid import UUID
+
+from django.db.models import Q
+
+from catalogue.pricing import Cost, Price, Rates, Usage, cost_of
+
+from .models import Generation, LedgerEntry, Wallet
+
+CHUNK_ROWS = 1000
+
+
+@dataclass(slots=True)
+class Verification:
+    """What was checked, and how much of it; `mismatches` come from the generator that fills it."""
+
+    accounts: int = 0
+    entries: int = 0
+    generations: int = 0
+    mismatches: int = 0
+    total: Decimal = field(default_factory=Decimal)
+
+
+def verify(account_id: UUID | None = None) -> Iterator[str | Verification]:
+    """Yields a line for each mismatch, and last the Verification."""
+    result = Verification()
+    wallets = Wallet.objects.order_by("pk") if account_id is None else Wallet.objects.filter(pk=account_id)
+    for wallet in wallets.select_related("account").iterator(CHUNK_ROWS):
+        result.accounts += 1
+        for mismatch in chain(_entries(wallet, result), _records(wallet, result)):
+            result.mismatches += 1
+            yield f"account {wallet.account.name}: {mismatch}"
+    yield result
+
+
+def _entries(wallet: Wallet, result: Verification) -> Iterator[str]:
+    balance, seq = Decimal(0), 0
+    entries = LedgerEntry.objects.filter(account_id=wallet.pk, seq__lte=wallet.seq).order_by("seq")
+    for entry in entries.select_related("generation").iterator(CHUNK_ROWS):
+        result.entries += 1
+        if entry.seq != seq + 1:
+            yield f"entries {seq + 1} to {entry.seq - 1} are missing"
+        seq = entry.seq
+        balance += entry.amount
+        if entry.balance_after != balance:
+            yield f"entry {seq}: balance after it is {entry.balance_after}, its entries add up to {balance}"
+        if entry.generation is not None:
+            yield from _usage(entry, entry.generation)
+    result.total += balance
+    if seq != wallet.seq:
+        yield f"the wallet counts {wallet.seq} entries, the ledger ends at {seq}"
+    if balance != wallet.balance:
+        yield f"the wallet holds {wallet.balance}, its entries add up to {balance}"
+
+
+def _usage(entry: LedgerEntry, generation: Generation) -> Iterator[str]:
+    name = f"entry {entry.seq} for {generation.public_id}"
+    if generation.account_id != entry.account_id:
+        yield f"{name}: the record belongs to another account"
+    if generation.cost is None or entry.amount != -generation.cost:
+        yield f"{name}: debits {-entry.amount}, the record's cost is {generation.cost}"
+    if generation.balance_after != entry.balance_after:
+        yield f"{name}: the record's balance after it is {generation.balance_after}, not {entry.balance_after}"
+
+
+def _records(wallet: Wallet, result: Verification) -> Iterator[str]:
+    """Every record recomputes to its cost, and every billed one has its entry."""
+    records = Generation.objects.filter(account_id=wallet.pk).order_by("created_at", "id")
+    for generation in records.iterator(CHUNK_ROWS):
+        result.generations += 1
+        if generation.cost is not None:
+            yield from _cost(generation)
+    orphans = records.filter(~Q(cost=None), ledger_entry=None)
+    for generation in orphans.iterator(CHUNK_ROWS):
+        yield f"{generation.public_id}: billed {generation.cost}, but has no ledger entry"
+
+
+def _cost(generation: Generation) -> Iterator[str]:
+    expected = _recomputed(generation)
+    stored = generation.prompt_cost, generation.completion_cost, generation.cost, generation.cost_eur
+    if stored != (expected.prompt, expected.completion, expected.total, expected.eur):
+        yield f"{generation.public_id}: cost {generation.cost}, its tokens and frozen prices give {expected.total}"
+
+
+def _recomputed(generation: Generation) -> Cost:
+    price = Price(
+        currency=generation.price_currency,
+        prompt=generation.prompt_price,
+        completion=generation.completion_price,
+        cache_read=generation.cache_read_price,
+        cache_write=generation.cache_write_price,
+        cache_write_1h=generation.cache_write_1h_price,
+    )
+    usage = Usage(
+        uncached_prompt=generation.uncached_prompt_tokens,
+        cache_read=generation.cache_read_tokens,
+        cache_write_5m=generation.cache_write_5m_tokens,
+        cache_write_1h=generation.cache_write_1h_tokens,
+        completion=generation.completion_tokens,
+    )
+    return cost_of(price, usage, Rates(generation.account_rate, generation.eur_rate))

@@ -1,0 +1,16 @@
+from django.apps import AppConfig
+
+from gateway.hooks import worker_hooks
+
+
+class CatalogueConfig(AppConfig):
+    """What can be served, where, at what price; and the snapshot that routing reads."""
+
+    name = "catalogue"
+
+    def ready(self) -> None:
+        from . import changes, snapshot  # models exist from here on
+
+        changes.watch_tables()
+        worker_hooks.start.append(snapshot.refresh)
+        worker_hooks.beat.append(snapshot.refresh)

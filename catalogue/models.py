@@ -1,0 +1,250 @@
+"""What can be served, where, at what price and footprint. Seeded from files, edited by staff.
+
+A Region row is a route: every model has at least one, `global` where its file names none. Workers serve from an
+immutable snapshot of these tables; `CatalogueVersion` tells them when to take a new one.
+"""
+
+from typing import ClassVar
+
+from django.core.validators import MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import currency_code
+from gateway.money import ExactDecimalField, MoneyField
+
+ENERGY_PLACES = 15
+RATE_PLACES = 12
+
+country_code = RegexValidator(r"^[A-Z]{2}\Z", "An ISO 3166-1 alpha-2 code: two capital letters.")
+SEGMENT = r"[a-z0-9][a-z0-9._-]*"
+provider_slug = RegexValidator(rf"^{SEGMENT}\Z", "Lowercase letters, digits, `.`, `_`, `-`, the first no punctuation.")
+canonical_model_id = RegexValidator(rf"^{SEGMENT}/{SEGMENT}\Z", "Exactly {creator}/{model}, in lowercase.")
+
+
+class Dialect(models.TextChoices):
+    """The wire languages that a provider may speak."""
+
+    OPENAI = "openai", "OpenAI"
+    ANTHROPIC = "anthropic", "Anthropic Messages"
+
+
+class Status(models.TextChoices):
+    """A provider's health as published."""
+
+    HEALTHY = "healthy", "healthy"
+    DEGRADED = "degraded", "degraded"
+    DOWN = "down", "down"
+
+
+class Modality(models.TextChoices):
+    """What a model is for. Empty in the table means unknown."""
+
+    CHAT = "chat", "chat"
+    COMPLETION = "completion", "completion"
+    EMBEDDING = "embedding", "embedding"
+    RESPONSES = "responses", "responses"
+    REALTIME = "realtime", "realtime"
+
+
+class State(models.TextChoices):
+    """Whether a model is offered."""
+
+    SERVED = "served", "served"
+    UNAVAILABLE = "unavailable", "unavailable for now"
+    DISABLED = "disabled", "disabled"
+
+
+class MaxTokensField(models.TextChoices):
+    """The one field for the output cap that the upstream accepts."""
+
+    MAX_TOKENS = "max_tokens", "max_tokens"
+    MAX_COMPLETION_TOKENS = "max_completion_tokens", "max_completion_tokens"
+
+
+class Place(models.Model):
+    """A UN/LOCODE that a region may name."""
+
+    code = models.CharField(primary_key=True, max_length=16)
+    name = models.CharField(max_length=200)
+    country = models.CharField(max_length=2, validators=[country_code])
+    eu = models.BooleanField("in the EU")
+    eea = models.BooleanField("in the EEA")
+
+    class Meta:
+        ordering: ClassVar = ["code"]
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.name}"
+
+
+class GridIntensity(models.Model):
+    """Grid carbon intensity of a country, or of `WORLD`, which is what the region `global` uses."""
+
+    country = models.CharField(primary_key=True, max_length=5)
+    gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
+
+    class Meta:
+        ordering: ClassVar = ["country"]
+        verbose_name_plural = "grid intensities"
+
+    def __str__(self) -> str:
+        return f"{self.country}: {self.gco2_per_kwh} gCO2e/kWh"
+
+
+class EnergyEstimate(models.Model):
+    """Wh per token of a canonical model, wherever an offer states no figure of its own."""
+
+    canonical_id = models.CharField(primary_key=True, max_length=255, validators=[canonical_model_id])
+    energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES)
+
+    class Meta:
+        ordering: ClassVar = ["canonical_id"]
+
+    def __str__(self) -> str:
+        return f"{self.canonical_id}: {self.energy_per_token_wh} Wh"
+
+
+class ExchangeRate(models.Model):
+    """Units of a currency for 1 EUR."""
+
+    currency = models.CharField(primary_key=True, max_length=3, validators=[currency_code])
+    units_per_eur = ExactDecimalField(places=RATE_PLACES)
+    as_of = models.DateField(null=True, blank=True)
+
+    class Meta:
+        ordering: ClassVar = ["currency"]
+        constraints: ClassVar = [models.CheckConstraint(condition=Q(units_per_eur__gt=0), name="rate_above_zero")]
+
+    def __str__(self) -> str:
+        return f"1 EUR = {self.units_per_eur} {self.currency}"
+
+
+class Provider(models.Model):
+    """An upstream company and how to talk to it. Its credential lives in the environment, never here."""
+
+    slug = models.CharField(max_length=100, unique=True, validators=[provider_slug])
+    name = models.CharField(max_length=200)
+    country = models.CharField(max_length=2, validators=[country_code], help_text="Seat of the legal entity.")
+    eu_native = models.BooleanField(default=False, help_text="Not controlled from outside the EU.")
+    us_legal_reach = models.BooleanField(default=True, help_text="Within reach of US law (CLOUD Act).")
+    dialect = models.CharField(max_length=20, choices=Dialect)
+    base_url = models.CharField(max_length=500)
+    credential_env = models.CharField(max_length=100, blank=True)
+    auth_header = models.CharField(max_length=100, blank=True, help_text="Empty: the dialect's own.")
+    auth_scheme = models.CharField(max_length=50, blank=True)
+    extra_headers = models.JSONField(default=dict, blank=True)
+    extra_env = models.JSONField(default=dict, blank=True)
+    stream_options = models.BooleanField(default=True, help_text="Whether the upstream takes `stream_options`.")
+    status_override = models.CharField(max_length=10, choices=Status, blank=True)
+
+    class Meta:
+        ordering: ClassVar = ["slug"]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=~Q(slug__in=["auto", "alias"]), name="provider_slug_not_reserved"),
+            models.CheckConstraint(condition=Q(dialect__in=Dialect.values), name="provider_dialect_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Model(models.Model):
+    """An offer: one provider's service of one model."""
+
+    provider = models.ForeignKey(Provider, on_delete=models.CASCADE, related_name="models")
+    canonical_id = models.CharField(max_length=255, validators=[canonical_model_id], help_text="{creator}/{model}")
+    name = models.CharField(max_length=200)
+    upstream_model = models.CharField(max_length=255, help_text="What the upstream calls it.")
+    modality = models.CharField(max_length=20, choices=Modality, blank=True, help_text="Empty: unknown.")
+    context_length = models.PositiveIntegerField(null=True, blank=True)
+    max_output_tokens = models.PositiveIntegerField(null=True, blank=True)
+    streaming = models.BooleanField(null=True, blank=True)
+    function_calling = models.BooleanField(null=True, blank=True)
+    max_tokens_field = models.CharField(max_length=30, choices=MaxTokensField, default=MaxTokensField.MAX_TOKENS)
+    state = models.CharField(max_length=20, choices=State, default=State.SERVED)
+    unavailable_reason = models.CharField(max_length=500, blank=True, help_text="Shown to clients.")
+    retires_on = models.DateField(null=True, blank=True, help_text="After this day the offer counts as disabled.")
+    energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES, null=True, blank=True)
+    energy_per_prompt_token_wh = ExactDecimalField("Wh per prompt token", places=ENERGY_PLACES, null=True, blank=True)
+    created = models.BigIntegerField("created (Unix seconds)", null=True, blank=True)
+    owned_by = models.CharField(max_length=200, blank=True, help_text="Empty: the creator.")
+
+    class Meta:
+        ordering: ClassVar = ["provider", "canonical_id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["provider", "canonical_id"], name="one_offer_per_provider_and_model"),
+            models.CheckConstraint(condition=Q(state__in=State.values), name="model_state_is_known"),
+            models.CheckConstraint(condition=Q(modality__in=["", *Modality.values]), name="model_modality_is_known"),
+            models.CheckConstraint(condition=~Q(context_length=0), name="context_length_unknown_is_null"),
+            models.CheckConstraint(condition=~Q(max_output_tokens=0), name="max_output_unknown_is_null"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider.slug}/{self.canonical_id}"
+
+
+def _price() -> MoneyField:
+    return MoneyField(null=True, blank=True, validators=[MinValueValidator(0)])
+
+
+class Region(models.Model):
+    """A route: one offer in one place, at one price. Prices are per 1,000,000 tokens in `currency`; empty is unknown."""
+
+    class State(models.TextChoices):
+        """A region is on or off; being unavailable with a reason is the model's."""
+
+        SERVED = "served", "served"
+        DISABLED = "disabled", "disabled"
+
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="regions")
+    locode = models.CharField(max_length=16, help_text="UN/LOCODE, or global")
+    is_default = models.BooleanField(default=False)
+    is_synthesized = models.BooleanField(default=False, editable=False)
+    state = models.CharField(max_length=20, choices=State, default=State.SERVED)
+    upstream_model = models.CharField(max_length=255, blank=True, help_text="Empty: the model's.")
+    base_url = models.CharField(max_length=500, blank=True, help_text="Empty: the provider's.")
+    upstream_region = models.CharField(max_length=100, blank=True)
+    currency = models.CharField(max_length=3, blank=True, validators=[currency_code])
+    prompt_per_1m_tokens = _price()
+    completion_per_1m_tokens = _price()
+    cache_read_per_1m_tokens = _price()
+    cache_write_per_1m_tokens = _price()
+    cache_write_1h_per_1m_tokens = _price()
+    batch_prompt_per_1m_tokens = _price()
+    batch_completion_per_1m_tokens = _price()
+    grid_carbon_intensity_gco2_per_kwh = models.PositiveIntegerField(
+        "gCO2e per kWh", null=True, blank=True, help_text="Empty: the country's value."
+    )
+    daily_token_quota = models.PositiveBigIntegerField(default=0, help_text="Tokens per UTC day; 0: none.")
+
+    class Meta:
+        ordering: ClassVar = ["model", "locode"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["model", "locode"], name="one_route_per_model_and_place"),
+            models.UniqueConstraint(fields=["model"], condition=Q(is_default=True), name="one_default_region"),
+            models.CheckConstraint(condition=Q(state__in=["served", "disabled"]), name="region_state_is_known"),
+            models.CheckConstraint(
+                condition=Q(prompt_per_1m_tokens__gte=0) | Q(prompt_per_1m_tokens=None), name="prompt_price_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=Q(completion_per_1m_tokens__gte=0) | Q(completion_per_1m_tokens=None),
+                name="completion_price_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model}/{self.locode}"
+
+
+class CatalogueVersion(models.Model):
+    """One row, moved by every change of the catalogue in the same transaction; workers poll it."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
+    version = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [models.CheckConstraint(condition=Q(id=1), name="one_catalogue_version")]
+
+    def __str__(self) -> str:
+        return str(self.version)

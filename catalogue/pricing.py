@@ -1,0 +1,110 @@
+"""Usage, prices and their product: pure decimal arithmetic (contract decisions 6, 7, 17).
+
+Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tokens in the route's currency.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from gateway.money import round_money
+
+MILLION = Decimal(1_000_000)
+RATE_UNIT = Decimal(1).scaleb(-12)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request. `None` in a cache bucket means that the upstream did not report it: absent, not zero."""
+
+    uncached_prompt: int = 0
+    cache_read: int | None = None
+    cache_write_5m: int | None = None
+    cache_write_1h: int | None = None
+    completion: int = 0
+    reasoning: int | None = None  # a part of completion, not a bucket of its own
+
+    @property
+    def cache_write(self) -> int | None:
+        """Tokens written to the cache in all; None where neither part was reported."""
+        if self.cache_write_5m is None and self.cache_write_1h is None:
+            return None
+        return (self.cache_write_5m or 0) + (self.cache_write_1h or 0)
+
+    @property
+    def prompt(self) -> int:
+        """All prompt tokens, cached ones included."""
+        return self.uncached_prompt + (self.cache_read or 0) + (self.cache_write or 0)
+
+    @property
+    def total(self) -> int:
+        """Prompt and completion tokens."""
+        return self.prompt + self.completion
+
+
+class ContradictoryUsage(ValueError):
+    """Usage that cannot be true: negative or non-integer counts, more cached than prompt tokens (decision 26)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Prices per 1,000,000 tokens in `currency`."""
+
+    currency: str
+    prompt: Decimal
+    completion: Decimal
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Exchange rates frozen at admission: units of the account's currency, and of EUR, for 1 unit of the price's."""
+
+    account: Decimal
+    eur: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a request costs in the account's currency, its two parts adding up exactly, and the total in EUR."""
+
+    prompt: Decimal
+    completion: Decimal
+    eur: Decimal
+
+    @property
+    def total(self) -> Decimal:
+        """The amount to debit."""
+        return self.prompt + self.completion
+
+
+def rates_between(price_currency: str, account_currency: str, units_per_eur: dict[str, Decimal]) -> Rates | None:
+    """The rates to freeze, to 12 fractional digits; None where one is unknown and the route cannot be priced."""
+    known = units_per_eur | {"EUR": Decimal(1)}
+    if price_currency not in known or account_currency not in known:
+        return None
+    in_eur = 1 / known[price_currency]
+    return Rates(
+        account=Decimal(1)
+        if price_currency == account_currency
+        else (in_eur * known[account_currency]).quantize(RATE_UNIT),
+        eur=in_eur.quantize(RATE_UNIT),
+    )
+
+
+def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
+    """The cost of a request. Cache reads and writes fall back to the prompt price where they have none of their own."""
+    write_5m = price.prompt if price.cache_write is None else price.cache_write
+    write_1h = write_5m if price.cache_write_1h is None else price.cache_write_1h
+    read = price.prompt if price.cache_read is None else price.cache_read
+    prompt = (
+        usage.uncached_prompt * price.prompt
+        + (usage.cache_read or 0) * read
+        + (usage.cache_write_5m or 0) * write_5m
+        + (usage.cache_write_1h or 0) * write_1h
+    ) / MILLION
+    completion = usage.completion * price.completion / MILLION
+    in_account = round_money(prompt * rates.account), round_money(completion * rates.account)
+    eur = sum(in_account) if rates.account == rates.eur else round_money((prompt + completion) * rates.eur)
+    return Cost(*in_account, eur=Decimal(eur))

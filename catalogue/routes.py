@@ -1,0 +1,124 @@
+"""The catalogue as routing sees it: immutable values, built once per version by `catalogue.snapshot`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+
+from .carbon import EnergyFactors
+from .pricing import Price
+
+EMBEDDING = "embedding"
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A provider, with what it takes to call it. `credential` is held in memory only and never printed."""
+
+    slug: str
+    name: str
+    country: str
+    eu_native: bool
+    us_legal_reach: bool
+    dialect: str
+    base_url: str
+    auth_header: str
+    auth_scheme: str
+    extra_headers: Mapping[str, str]
+    stream_options: bool
+    status_override: str
+    configured: bool
+    credential: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a route is served from, by UN/LOCODE."""
+
+    code: str
+    name: str
+    country: str
+    eu: bool
+    eea: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPricing:
+    """A region's prices as the catalogue lists them, per 1,000,000 tokens. None is unknown."""
+
+    currency: str
+    prompt: Decimal | None
+    completion: Decimal | None
+    cache_read: Decimal | None
+    cache_write: Decimal | None
+    cache_write_1h: Decimal | None
+    batch_prompt: Decimal | None
+    batch_completion: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One offer in one place. `price` is None where it cannot be billed."""
+
+    region_id: int
+    upstream: Upstream
+    canonical_id: str
+    locode: str
+    place: Place | None
+    is_synthesized: bool
+    is_served: bool
+    modality: str | None
+    upstream_model: str
+    base_url: str
+    max_tokens_field: str
+    max_output_tokens: int | None
+    can_stream: bool
+    published: PublishedPricing | None
+    price: Price | None
+    energy: EnergyFactors
+    daily_token_quota: int
+
+    @property
+    def id(self) -> str:
+        """The resolved 4-part id."""
+        return f"{self.upstream.slug}/{self.canonical_id}/{self.locode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One provider's service of one model: its routes by region label, `global` first."""
+
+    upstream: Upstream
+    canonical_id: str
+    name: str
+    modality: str | None
+    context_length: int | None
+    max_output_tokens: int | None
+    streaming: bool | None
+    function_calling: bool | None
+    state: str
+    unavailable_reason: str
+    retires_on: date | None
+    created: int
+    owned_by: str
+    default_locode: str
+    routes: Mapping[str, Route]
+
+    @property
+    def id(self) -> str:
+        """The 3-part id."""
+        return f"{self.upstream.slug}/{self.canonical_id}"
+
+    def is_disabled(self, today: date) -> bool:
+        """Fully disabled by its state, or past the day it retires on."""
+        return self.state == "disabled" or (self.retires_on is not None and today > self.retires_on)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole catalogue at one version."""
+
+    version: int
+    offers: Mapping[tuple[str, str], Offer]
+    upstreams: Mapping[str, Upstream]
+    units_per_eur: dict[str, Decimal]

@@ -1,0 +1,200 @@
+"""Everything the client may be told: the spec's table of errors, one class a row.
+
+ApiError (500 internal_server_error)
+├── AuthenticationError 401
+│   ├── MissingAuthorization · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
+├── InvalidRequest 400
+│   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · RequestTooLarge 413
+├── NotFound 404
+│   ├── AliasNotFound
+├── ModelNotFound 404 (its type is a quirk of the spec)
+├── ProviderError 503
+│   ├── UnpricedRoute · UpstreamFailed · CostUnresolvable
+├── ProviderUnavailable 503
+│   ├── ModelUnavailable · ProviderNotConfigured · ProviderTimeout 504
+├── ServiceUnavailable 503
+└── StepFailed 500
+
+Domain code raises these; only `gateway.exception_handler` turns one into a body.
+"""
+
+from collections.abc import Mapping, Sequence
+
+
+class ApiError(Exception):
+    """Something the client may be told.
+
+    `retry` False adds `x-should-retry: false`, which the OpenAI SDKs honour: a further try would end the same way.
+    """
+
+    status = 500
+    type = "internal_server_error"
+    code: str | None = "internal_server_error"
+    message = "The request failed on our side."
+    param: str | None = None
+    retry = True
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        providers_attempted: Sequence[str] | None = None,
+        last_error: str | None = None,
+    ) -> None:
+        self.message = message or type(self).message
+        self.param = param or type(self).param
+        self.headers = dict(headers or {})
+        self.providers_attempted = providers_attempted
+        self.last_error = last_error
+        super().__init__(self.message)
+
+
+class AuthenticationError(ApiError):
+    """401: who is asking is not established."""
+
+    status, type, code, retry = 401, "authentication_error", "authentication_error", False
+
+
+class MissingAuthorization(AuthenticationError):
+    """No Authorization header, or an empty one."""
+
+    message = "Missing Authorization header. Send `Authorization: Bearer <API_KEY>`."
+
+
+class ApiKeyMalformed(AuthenticationError):
+    """Another scheme, quotes, spaces, a foreign prefix or a body that is not 43 characters."""
+
+    code = "api_key_malformed"
+    message = "Malformed API key: expected `Bearer sk-gw-` followed by exactly 43 characters."
+
+
+class ApiKeyNotRegistered(AuthenticationError):
+    """Well shaped, but no account owns it; a deleted key is one nobody owns."""
+
+    code = "api_key_not_registered"
+    message = "This API key is not registered to any account."
+
+
+class ApiKeyExpired(AuthenticationError):
+    """Past its expiry date."""
+
+    code = "api_key_expired"
+    message = "This API key has expired. Create a new one in the dashboard."
+
+
+class InvalidRequest(ApiError):
+    """400: the request breaks a rule of the API; `param` names the field."""
+
+    status, type, code, retry = 400, "invalid_request_error", "invalid_request_error", False
+    message = "The request is not valid."
+
+
+class InvalidAliasName(InvalidRequest):
+    """An alias name outside the naming rule."""
+
+    code = "invalid_alias_name"
+
+
+class InsufficientCredits(InvalidRequest):
+    """402: the balance is not above zero."""
+
+    status, code = 402, "insufficient_credits"
+    message = "Insufficient credits: the account's balance is not above zero. Add credit and try again."
+
+
+class MethodNotAllowed(InvalidRequest):
+    """405: the path exists, the verb does not."""
+
+    status, code = 405, "method_not_allowed"
+
+
+class RequestTooLarge(InvalidRequest):
+    """413: a body above GATEWAY_MAX_BODY_BYTES."""
+
+    status, code = 413, "request_too_large"
+
+
+class NotFound(ApiError):
+    """404: no such path, record or model offered."""
+
+    status, type, code, retry = 404, "not_found", "not_found", False
+    message = "Not found."
+
+
+class AliasNotFound(NotFound):
+    """The account has no alias of that name."""
+
+    code, param = "alias_not_found", "model"
+
+
+class ModelNotFound(ApiError):
+    """404: the model is fully disabled. Its `type` is a documented quirk; clients branch on code and status."""
+
+    status, type, code, retry = 404, "internal_server_error", "model_not_found", False
+    param = "model"
+
+
+class ProviderError(ApiError):
+    """503: the upstream route failed, or cannot be served at a known price."""
+
+    status, type, code = 503, "provider_error", "provider_error"
+
+
+class UnpricedRoute(ProviderError):
+    """A route without a price (or an exchange rate) is declined before dispatch."""
+
+    retry = False
+
+
+class UpstreamFailed(ProviderError):
+    """The upstream's failure, named and quoted, without credentials, headers or addresses."""
+
+    def __init__(self, message: str, *, retry: bool = True) -> None:
+        super().__init__(message)
+        self.retry = retry
+
+
+class CostUnresolvable(ProviderError):
+    """The upstream's usage contradicts itself, so the answer has no price. Nothing is debited."""
+
+    code, retry = "cost_unresolvable", False
+
+
+class ProviderUnavailable(ApiError):
+    """503: the pinned region is not served. There is no substitution."""
+
+    status, type, code = 503, "provider_unavailable", "provider_unavailable"
+
+
+class ModelUnavailable(ProviderUnavailable):
+    """The model is switched off for now; the message gives the reason where there is one."""
+
+    code, param, retry = "model_unavailable", "model", False
+
+
+class ProviderNotConfigured(ProviderUnavailable):
+    """The provider's credential is not set on this gateway."""
+
+    code, retry = "provider_not_configured", False
+
+
+class ProviderTimeout(ProviderUnavailable):
+    """504: a dispatch budget ran out before anything was delivered; the message names the budget."""
+
+    status, code = 504, "provider_timeout"
+
+
+class ServiceUnavailable(ApiError):
+    """503: this replica has not loaded its catalogue snapshot yet."""
+
+    status, code, param = 503, "service_unavailable", "model"
+    message = "The routing snapshot is not ready on this replica yet. Retry shortly."
+
+
+class StepFailed(ApiError):
+    """500: something of ours broke. The client learns which step, the log the rest."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(f"Internal error while {step}. Nothing was billed.")

@@ -1,0 +1,119 @@
+"""The one place where an error becomes a body: views, DRF, middleware, unknown paths, 500s and open streams."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.core.exceptions import PermissionDenied
+from django.shortcuts import render as render_page
+from rest_framework import exceptions as drf
+from rest_framework.response import Response
+
+from .errors import ApiError, InvalidRequest, MethodNotAllowed, NotFound, StepFailed
+
+logger = logging.getLogger(__name__)
+
+
+def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
+    """The spec's error object. `param` and `code` are always there: the SDKs lift them onto their exceptions."""
+    body: dict[str, Any] = {
+        "type": error.type,
+        "message": error.message,
+        "code": error.code,
+        "param": error.param,
+    }
+    if error.providers_attempted is not None:
+        body["providers_attempted"] = list(error.providers_attempted)
+    if error.last_error is not None:
+        body["last_error"] = error.last_error
+    return {"error": body}
+
+
+def headers_of(error: ApiError) -> dict[str, str]:
+    """Response headers of an error: its own, and the word to the SDKs that a retry is futile."""
+    return error.headers if error.retry else error.headers | {"x-should-retry": "false"}
+
+
+def render(error: ApiError) -> HttpResponse:
+    """An error as a whole response."""
+    body = orjson.dumps(envelope(error))
+    return HttpResponse(body, status=error.status, content_type="application/json", headers=headers_of(error))
+
+
+def from_exception(error: Exception) -> ApiError:
+    """Folds DRF's and Django's exceptions into the family; whatever is unknown becomes a logged 500."""
+    match error:
+        case ApiError():
+            return error
+        case drf.ValidationError():
+            message, param = first_fault(error.detail)
+            return InvalidRequest(message, param=param)
+        case drf.MethodNotAllowed():
+            return MethodNotAllowed(str(error.detail))
+        case drf.ParseError():
+            return InvalidRequest(str(error.detail))
+        case Http404() | drf.NotFound():
+            return NotFound()
+        case _:
+            logger.error("unexpected exception", exc_info=error)
+            return StepFailed("handling the request")
+
+
+def drf_exception_handler(error: Exception, _context: dict[str, Any]) -> Response:
+    """DRF's hook (settings.REST_FRAMEWORK): the same envelope for the control plane."""
+    known = from_exception(error)
+    return Response(envelope(known), status=known.status, headers=headers_of(known))
+
+
+def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
+    """The first message in DRF's nested error detail, and the path of the field it is about (`messages[2].role`)."""
+    if isinstance(detail, dict):
+        key, inner = next(iter(detail.items()))
+        if key == "non_field_errors":
+            return first_fault(inner, path)
+        if isinstance(key, int) or key.isdigit():
+            return first_fault(inner, f"{path}[{key}]")
+        return first_fault(inner, f"{path}.{key}" if path else key)
+    if isinstance(detail, list):
+        position, inner = next((i, item) for i, item in enumerate(detail) if item)
+        nested = isinstance(inner, (dict, list)) and not isinstance(inner, str)
+        return first_fault(inner, f"{path}[{position}]" if nested else path)
+    return str(detail), path or None
+
+
+def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
+    """405 in the envelope, with the Allow header that HTTP asks for."""
+    error = MethodNotAllowed(
+        f"{request.method} is not allowed on {request.path}. Use {' or '.join(allowed)}.",
+        headers={"Allow": ", ".join([*allowed, "OPTIONS"])},
+    )
+    return render(error)
+
+
+def options(allowed: Sequence[str]) -> HttpResponse:
+    """The answer to OPTIONS: what is allowed, and no body."""
+    return HttpResponse(status=204, headers={"Allow": ", ".join([*allowed, "OPTIONS"])})
+
+
+def handler400(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Requests that Django itself refuses, such as a Host header that is not ours."""
+    return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."))
+
+
+def handler403(request: HttpRequest, exception: PermissionDenied) -> HttpResponse:
+    """A page that the signed-in person may not see. The API never answers 403."""
+    return render_page(request, "403.html", status=403)
+
+
+def handler404(request: HttpRequest, exception: Http404) -> HttpResponse:
+    """A page's own 404 stays a page; every path that no page owns answers in the envelope."""
+    if request.resolver_match is not None:
+        return render_page(request, "404.html", status=404)
+    return render(NotFound(f"Unknown path: {request.path}"))
+
+
+def handler500(request: HttpRequest) -> HttpResponse:
+    """An exception that nothing folded: Django has logged it, the client learns nothing of our insides."""
+    return render(StepFailed("handling the request"))

@@ -1,0 +1,35 @@
+"""gunicorn's settings: `gunicorn -c python:gateway.gunicorn_conf gateway.wsgi`."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+
+from django.conf import settings
+
+bind = f"{settings.BIND}:{settings.PORT}"
+workers = settings.WEB_CONCURRENCY
+worker_class = "gateway.worker.GatewayWorker"
+worker_connections = 10_000  # open streams, not threads: each costs memory only
+keepalive = 75
+preload_app = False  # patched too late otherwise, and pool greenlets would survive the fork
+# The worker ends its own drain first; the master's limit is only for one that hangs.
+graceful_timeout = int(settings.GATEWAY_DRAIN_TIMEOUT) + 10
+timeout = 60
+accesslog = None
+errorlog = "-"
+control_socket_disable = True
+
+
+def post_worker_init(worker: object) -> None:
+    """Gives the worker's own drain less time than the master's patience, so that open streams settle."""
+    worker.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT))  # type: ignore[attr-defined]
+
+
+def worker_exit(_server: object, _worker: object) -> None:
+    """Closes the connection pools, whose threads would otherwise keep the process."""
+    from django.db import connections
+
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()

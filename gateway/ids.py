@@ -1,0 +1,34 @@
+"""Identifiers: time-ordered UUIDs (RFC 9562, version 7), generation ids and request ids."""
+
+import os
+import time
+from uuid import UUID
+
+GENERATION_PREFIX = "gen-"
+
+
+def uuid7() -> UUID:
+    """A UUID that sorts by its time of creation: 48 bits of milliseconds, 12 of their fraction, 62 random."""
+    milliseconds, fraction = divmod(time.time_ns(), 1_000_000)
+    value = milliseconds << 80
+    value |= 0x7 << 76 | (fraction * 4096 // 1_000_000) << 64
+    value |= 0x2 << 62 | int.from_bytes(os.urandom(8)) >> 2
+    return UUID(int=value)
+
+
+def generation_id(uuid: UUID) -> str:
+    """The public form: `gen-` and 32 hex digits."""
+    return GENERATION_PREFIX + uuid.hex
+
+
+def parse_generation_id(text: str) -> UUID | None:
+    """The UUID behind a public generation id, or None where the text is no such id."""
+    digits = text.removeprefix(GENERATION_PREFIX)
+    if digits == text or len(digits) != 32 or not set(digits) <= set("0123456789abcdef"):
+        return None
+    return UUID(hex=digits)
+
+
+def request_id() -> str:
+    """Our own name for one HTTP request: `req-` and 32 hex digits, never taken from the client."""
+    return f"req-{os.urandom(16).hex()}"

@@ -1,0 +1,74 @@
+"""Request bodies: read within the bound however they are framed, then parsed strictly."""
+
+import json
+import re
+from typing import Any
+
+import orjson
+from django.conf import settings
+from django.http import HttpRequest
+
+from .errors import InvalidRequest, RequestTooLarge
+
+BLOCK_BYTES = 64 * 1024
+# orjson turns integers beyond 64 bits into floats. Such a number has at least 19 digits: only then look closer.
+_LONG_NUMBER = re.compile(rb"\d{19}")
+
+
+def too_large() -> RequestTooLarge:
+    """The 413, with the bound in its message. The connection closes: the rest of the body is not read."""
+    limit = settings.GATEWAY_MAX_BODY_BYTES
+    return RequestTooLarge(f"The request body exceeds the limit of {limit} bytes.", headers={"Connection": "close"})
+
+
+def read_body(request: HttpRequest) -> bytes:
+    """The whole body, by Content-Length or chunked. Raises RequestTooLarge, and InvalidRequest where it ends early."""
+    stream = request.META["wsgi.input"]
+    declared = request.META.get("CONTENT_LENGTH") or ""
+    if declared:
+        body = _read_declared(stream, int(declared))
+    elif request.META.get("HTTP_TRANSFER_ENCODING"):
+        body = _read_chunked(stream)
+    else:
+        body = b""
+    return body
+
+
+def _read_declared(stream: Any, length: int) -> bytes:
+    blocks = []
+    while length > 0:
+        block = stream.read(min(length, BLOCK_BYTES))
+        if not block:
+            raise InvalidRequest("The request body ended before its Content-Length.")
+        blocks.append(block)
+        length -= len(block)
+    return b"".join(blocks)
+
+
+def _read_chunked(stream: Any) -> bytes:
+    blocks, total = [], 0
+    while block := stream.read(BLOCK_BYTES):
+        total += len(block)
+        if total > settings.GATEWAY_MAX_BODY_BYTES:
+            raise too_large()
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object. Raises InvalidRequest for anything else, integers beyond 64 bits included."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
+    if not isinstance(parsed, dict):
+        raise InvalidRequest("The request body must be a JSON object.")
+    if _LONG_NUMBER.search(body):
+        json.loads(body, parse_int=_parse_int)
+    return parsed
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**64:
+        raise InvalidRequest("The request body holds an integer beyond 64 bits.")
+    return int(digits)

@@ -1,0 +1,49 @@
+"""The edge of every request: its id, and for the API the bound on its body."""
+
+from collections.abc import Callable
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+
+from .exception_handler import render
+from .errors import InvalidRequest
+from .ids import request_id
+from .jsonbody import too_large
+
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+API_PREFIXES = ("/v1/", "/api/v1/")
+
+
+def is_api(request: HttpRequest) -> bool:
+    """Whether the path belongs to the HTTP API (`/v1` and its older name `/api/v1`)."""
+    return request.path_info.startswith(API_PREFIXES)
+
+
+class RequestIdMiddleware:
+    """Gives each request an id of our own and puts it on every response."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        identifier = request_id()
+        request.META["GATEWAY_REQUEST_ID"] = identifier
+        response = self.get_response(request)
+        response["X-Request-Id"] = identifier
+        return response
+
+
+class ApiBoundsMiddleware:
+    """Refuses an API request whose declared body is too large, before a byte of it is read."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        declared = request.META.get("CONTENT_LENGTH")
+        if declared and is_api(request):
+            if not (declared.isascii() and declared.isdigit()):
+                return render(InvalidRequest("Content-Length is not a number."))
+            if int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
+                return render(too_large())
+        return self.get_response(request)

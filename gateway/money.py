@@ -1,0 +1,105 @@
+"""Exact decimals: Decimal in Python, a scaled whole number in the table, a float only in JSON.
+
+SQLite keeps a DecimalField as a binary real, so sums and `F("balance") - cost` drift there. A whole number does not,
+and behaves the same in PostgreSQL. A 64-bit integer with 10 fractional digits reaches 922,337,203 units of currency.
+"""
+
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.forms import DecimalField as DecimalFormField
+from django.forms import Field as FormField
+
+MONEY_PLACES = 10
+MAX_MONEY = Decimal(2**63 - 1).scaleb(-MONEY_PLACES)
+_UNIT = Decimal(1).scaleb(-MONEY_PLACES)
+
+
+def round_money(amount: Decimal) -> Decimal:
+    """The one rounding of money: half-even, to 10 fractional digits."""
+    return amount.quantize(_UNIT, ROUND_HALF_EVEN)
+
+
+def to_json(amount: Decimal) -> float:
+    """The border where money stops being exact: JSON's only number."""
+    return float(amount)
+
+
+if TYPE_CHECKING:
+    _Field = models.Field[Decimal | str | int | None, Decimal | None]
+else:
+    _Field = models.Field  # Django's own fields take no type parameters when the program runs
+
+
+class LossyValueError(ValueError):
+    """A value that the column could not keep exactly: a float, or more fractional digits than it has."""
+
+
+class ExactDecimalField(_Field):
+    """A Decimal with a fixed number of fractional digits, stored as a whole number of the smallest unit.
+
+    Refuses floats and anything it would have to round (`LossyValueError`): rounding is the caller's decision.
+    """
+
+    description = "Exact decimal number"
+
+    def __init__(self, *args: Any, places: int = MONEY_PLACES, **kwargs: Any) -> None:
+        self.places = places
+        self.limit = Decimal(2**63 - 1).scaleb(-places)
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> tuple[str, str, list[Any], dict[str, Any]]:
+        name, path, args, kwargs = super().deconstruct()
+        return name, path, list(args), dict(kwargs) | {"places": self.places}
+
+    def get_internal_type(self) -> str:
+        return "BigIntegerField"
+
+    def from_db_value(self, value: int | None, _expression: Any, _connection: BaseDatabaseWrapper) -> Decimal | None:
+        return None if value is None else Decimal(value).scaleb(-self.places)
+
+    def to_python(self, value: Any) -> Decimal | None:
+        if value is None or isinstance(value, Decimal):
+            return value
+        if isinstance(value, float):
+            raise LossyValueError(f"{self.name} takes no float.")
+        try:
+            return Decimal(str(value))
+        except ArithmeticError:
+            raise ValidationError("Enter a number.", code="invalid") from None
+
+    def to_units(self, value: Any) -> int | None:
+        """The whole number that the table keeps."""
+        exact = self.to_python(value)
+        if exact is None:
+            return None
+        units = exact.scaleb(self.places)
+        if not exact.is_finite() or units != units.to_integral_value() or abs(exact) > self.limit:
+            raise LossyValueError(f"{self.name} keeps {self.places} fractional digits up to {self.limit}, not {exact}.")
+        return int(units)
+
+    def get_prep_value(self, value: Any) -> Any:
+        return value if hasattr(value, "resolve_expression") else self.to_units(value)
+
+    def value_to_string(self, obj: models.Model) -> str:
+        return str(self.value_from_object(obj))
+
+    def validate(self, value: Any, model_instance: models.Model | None) -> None:
+        super().validate(value, model_instance)
+        if value is None:
+            return
+        if not value.is_finite() or abs(value) > self.limit:
+            raise ValidationError(f"Must lie between -{self.limit} and {self.limit}.", code="out_of_range")
+        if value.scaleb(self.places) != value.scaleb(self.places).to_integral_value():
+            raise ValidationError(f"Has more than {self.places} fractional digits.", code="too_precise")
+
+    def formfield(self, **kwargs: Any) -> FormField | None:  # type: ignore[override]
+        options: dict[str, Any] = {"form_class": DecimalFormField, "decimal_places": self.places, "max_digits": 19}
+        return super().formfield(**(options | kwargs))
+
+
+class MoneyField(ExactDecimalField):
+    """An amount of money or a price, with 10 fractional digits."""

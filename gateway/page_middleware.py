@@ -1,0 +1,55 @@
+"""Django's page middleware, which lets API requests through untouched: sessions, CSRF and frames are for browsers."""
+
+from django.contrib.auth import middleware as auth
+from django.contrib.messages import middleware as messages
+from django.contrib.sessions import middleware as sessions
+from django.http import HttpRequest, HttpResponseBase
+from django.middleware import clickjacking, common, csrf, security
+from whitenoise.middleware import WhiteNoiseMiddleware as WhiteNoise
+
+from .middleware import GetResponse, is_api
+
+
+class PagesOnly:
+    """Mixin: steps aside for the API."""
+
+    get_response: GetResponse
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if is_api(request):
+            return self.get_response(request)
+        return super().__call__(request)  # type: ignore[misc,no-any-return]
+
+
+class SecurityMiddleware(PagesOnly, security.SecurityMiddleware):
+    """HTTPS redirect, HSTS and content-type headers."""
+
+
+class WhiteNoiseMiddleware(PagesOnly, WhiteNoise):
+    """Static files, straight from the worker."""
+
+
+class SessionMiddleware(PagesOnly, sessions.SessionMiddleware):
+    """Sessions for signed-in members and staff."""
+
+
+class CommonMiddleware(PagesOnly, common.CommonMiddleware):
+    """Content-Length and the Host check of pages."""
+
+
+class CsrfViewMiddleware(PagesOnly, csrf.CsrfViewMiddleware):
+    """CSRF protection of forms."""
+
+
+class AuthenticationMiddleware(PagesOnly, auth.AuthenticationMiddleware):
+    """`request.user` for pages."""
+
+
+class MessageMiddleware(PagesOnly, messages.MessageMiddleware):
+    """One-time notices."""
+
+
+class XFrameOptionsMiddleware(PagesOnly, clickjacking.XFrameOptionsMiddleware):
+    """No page of ours in another's frame."""
+
+

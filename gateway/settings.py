@@ -1,0 +1,203 @@
+"""The environment, read top to bottom. A bad value stops the start (contract section 2)."""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = BASE_DIR / "var"
+
+env = environ.Env()
+environ.Env.read_env(os.environ.get("ENV_FILE", BASE_DIR / ".env"))
+
+
+def _positive(name: str, default: float) -> float:
+    seconds: float = env.float(name, default)
+    if not seconds > 0:
+        raise ImproperlyConfigured(f"{name} is a number of seconds above zero, not {seconds}.")
+    return seconds
+
+
+def _at_least(name: str, default: int, minimum: int) -> int:
+    value: int = env.int(name, default)
+    if value < minimum:
+        raise ImproperlyConfigured(f"{name} is a whole number of at least {minimum}, not {value}.")
+    return value
+
+
+def _secret_key() -> str:
+    """SECRET_KEY, else the file that `make` generates; never a default that somebody could know."""
+    from_environment: str = env.str("SECRET_KEY", "")
+    if from_environment:
+        return from_environment
+    try:
+        return (VAR_DIR / "secret_key").read_text().strip()
+    except FileNotFoundError:
+        raise ImproperlyConfigured(
+            "SECRET_KEY is not set and var/secret_key does not exist: set one, or start with `make run`."
+        ) from None
+
+
+SECRET_KEY = _secret_key()
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
+DEBUG = env.bool("DEBUG", False)
+
+PUBLIC_URL = env.str("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
+BEHIND_TLS = urlsplit(PUBLIC_URL).scheme == "https"
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+
+GATEWAY_FIRST_BYTE_TIMEOUT = _positive("GATEWAY_FIRST_BYTE_TIMEOUT", 30.0)
+GATEWAY_STREAM_IDLE_TIMEOUT = _positive("GATEWAY_STREAM_IDLE_TIMEOUT", 90.0)
+GATEWAY_OVERALL_TIMEOUT = _positive("GATEWAY_OVERALL_TIMEOUT", 300.0)
+GATEWAY_DRAIN_TIMEOUT = _positive("GATEWAY_DRAIN_TIMEOUT", 30.0)
+GATEWAY_MAX_BODY_BYTES = _at_least("GATEWAY_MAX_BODY_BYTES", 32 * 1024 * 1024, 1)
+GATEWAY_MAX_UPSTREAM_BYTES = _at_least("GATEWAY_MAX_UPSTREAM_BYTES", 64 * 1024 * 1024, 1)
+
+BIND = env.str("BIND", "127.0.0.1")
+PORT = _at_least("PORT", 8000, 0)
+WEB_CONCURRENCY = _at_least("WEB_CONCURRENCY", 1, 1)
+
+INSTALLED_APPS = [
+    "gateway",
+    "accounts",
+    "catalogue",
+    "billing",
+    "aliases",
+    "inference",
+    "rest_framework",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+]
+
+# The API needs the first two only; the page middleware lets its requests through untouched.
+MIDDLEWARE = [
+    "gateway.middleware.RequestIdMiddleware",
+    "gateway.middleware.ApiBoundsMiddleware",
+    "gateway.page_middleware.SecurityMiddleware",
+    "gateway.page_middleware.WhiteNoiseMiddleware",
+    "gateway.page_middleware.SessionMiddleware",
+    "gateway.page_middleware.CommonMiddleware",
+    "gateway.page_middleware.CsrfViewMiddleware",
+    "gateway.page_middleware.AuthenticationMiddleware",
+    "gateway.page_middleware.MessageMiddleware",
+    "gateway.page_middleware.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "gateway.urls"
+WSGI_APPLICATION = "gateway.wsgi.application"
+APPEND_SLASH = False  # a redirect would turn an SDK's POST into a GET: both forms are routes
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+SQLITE_OPTIONS = {
+    "transaction_mode": "IMMEDIATE",
+    # A wait in SQLite's C code stops every greenlet of the worker: keep it short, retries are in Python.
+    "timeout": 1.0,
+    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
+}
+
+
+def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
+    """One connection alias on DATABASE_URL, with a pool and a time limit of its own on PostgreSQL."""
+    database: dict[str, Any] = env.db_url("DATABASE_URL", f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}")
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        if database["NAME"] != ":memory:":
+            database["NAME"] = str(BASE_DIR / database["NAME"])
+        return database | {"OPTIONS": SQLITE_OPTIONS}
+    options = {
+        "pool": {"min_size": 2, "max_size": pool_size, "timeout": 5.0},
+        "server_side_binding": True,
+        "prepare_threshold": 0,
+        "options": f"-c statement_timeout={statement_timeout_ms}",
+    }
+    return database | {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True, "OPTIONS": database.get("OPTIONS", {}) | options}
+
+
+# Settlement has connections of its own, so that requests waiting for one cannot keep it from ending them.
+DATABASES = {
+    "default": _database(pool_size=20, statement_timeout_ms=30_000),
+    "settlement": _database(pool_size=8, statement_timeout_ms=5_000) | {"TEST": {"MIRROR": "default"}},
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_USER_MODEL = "accounts.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "login"
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.authentication.BearerAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["gateway.rendering.OrjsonRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["gateway.rendering.AnyTypeJsonParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.rendering.AlwaysJson",
+    "DEFAULT_METADATA_CLASS": None,
+    "EXCEPTION_HANDLER": "gateway.exception_handler.drf_exception_handler",
+    "UNAUTHENTICATED_USER": None,
+}
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-gb"
+USE_I18N = False
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+SESSION_COOKIE_HTTPONLY = True
+SECURE_SSL_REDIRECT = BEHIND_TLS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
+SECURE_REDIRECT_EXEMPT = [r"^(api/)?v1/", r"^healthz$"]  # a key sent in clear is answered, not redirected
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS
+
+EMAIL_CONFIG = env.email_url("EMAIL_URL", "consolemail://")
+vars().update(EMAIL_CONFIG)
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {
+        "django": {"handlers": [], "level": "INFO", "propagate": True},
+        # One line per 4xx adds nothing to the access log, and its path may carry what a client should not have sent.
+        "django.request": {"level": "ERROR"},
+        "django.security.DisallowedHost": {"level": "CRITICAL"},
+    },
+}

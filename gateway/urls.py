@@ -1,0 +1,24 @@
+"""Every address of the product. The apps are named by string: this module imports none of them."""
+
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path, re_path
+
+from .health import healthz
+
+handler400 = "gateway.exception_handler.handler400"
+handler403 = "gateway.exception_handler.handler403"
+handler404 = "gateway.exception_handler.handler404"
+handler500 = "gateway.exception_handler.handler500"
+
+api: list[URLPattern | URLResolver] = [
+    path("", include("inference.urls")),
+    path("", include("catalogue.urls")),
+]
+
+urlpatterns = [
+    re_path(r"^(?:api/)?v1/", include(api)),
+    path("healthz", healthz),
+    path("admin/", admin.site.urls),
+    path("", include("accounts.page_urls")),
+    path("", include("billing.page_urls")),
+]

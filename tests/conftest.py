@@ -1,0 +1,137 @@
+"""Fixtures: a simulated provider, a gateway as it runs in production, and customers of it.
+
+Every gateway that a test has used must still have a consistent ledger when the test ends.
+"""
+
+import contextlib
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from django.conf import settings
+
+from tests import plugin
+from tests.catalogue import catalogue_for
+from tests.servers.customer import Customer
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+from tests.servers.process import ServerProcess
+from tests.servers.redis import PrivateRedis
+from tests.servers.simulator import Simulator
+
+PROVIDER_KEYS = {"SIM_API_KEY": "sim-secret-that-must-not-leak"}  # SIM_ABSENT_KEY is never set
+LOG_TAIL = 4000  # characters of each server's log that a failing test shows
+
+
+class StartGateway(Protocol):
+    """Starts one more gateway for this test alone; upper-case keywords are its environment."""
+
+    def __call__(self, *, catalogue: Mapping[str, Any] | Path | None = None, **env: str) -> GatewayServer: ...
+
+
+class OpenAccount(Protocol):
+    """Opens one more account, with one key, on the gateway given."""
+
+    def __call__(self, gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Customer: ...
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """In-process tests on SQLite use a file: locks in a shared in-memory database are not those of production."""
+    if plugin.databases().kind == "sqlite":
+        path = plugin.scratch() / f"test-{plugin.worker_name()}.sqlite3"
+        settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = str(path)
+
+
+@pytest.fixture(scope="session")
+def migrated_databases() -> MigratedDatabases:
+    return MigratedDatabases(plugin.databases())
+
+
+@pytest.fixture(scope="session")
+def simulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulator]:
+    """The simulated provider, one per worker."""
+    server = Simulator(tmp_path_factory.mktemp("simulator")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[PrivateRedis]:
+    """A private Redis: `start_gateway(CACHE_URL=redis_server.url)`."""
+    server = PrivateRedis()
+    with contextlib.closing(server):
+        yield server.start()
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """The shared gateway, one per worker, on the catalogue of tests/catalogue.py. Tests isolate by account."""
+    folder = tmp_path_factory.mktemp("gateway")
+    server = GatewayServer(migrated_databases, folder, catalogue=catalogue_for(simulator.url), env=PROVIDER_KEYS)
+    with contextlib.closing(server):
+        yield server.start()
+
+
+@pytest.fixture
+def start_gateway(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartGateway]:
+    """Starts gateways of this test's own, for special settings or for tests that hurt them."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*, catalogue: Mapping[str, Any] | Path | None = None, **env: str) -> GatewayServer:
+            content = catalogue if catalogue is not None else catalogue_for(simulator.url)
+            folder = tmp_path_factory.mktemp("gateway")
+            server = GatewayServer(migrated_databases, folder, catalogue=content, env={**PROVIDER_KEYS, **env})
+            stack.callback(server.close)
+            stack.callback(_verify, server)
+            stack.callback(server.stop)  # the other way round: stop, which settles what is open; verify; drop
+            return server.start()
+
+        yield start
+
+
+@pytest.fixture
+def open_account() -> Iterator[OpenAccount]:
+    """Opens accounts, each with one key, on any gateway: `open_account(gateway, credit="0.01")`."""
+    with contextlib.ExitStack() as stack:
+
+        def open_one(gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Customer:
+            return stack.enter_context(contextlib.closing(Customer.open(gateway, credit=credit, currency=currency)))
+
+        yield open_one
+
+
+@pytest.fixture
+def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    """A fresh account on the shared gateway, with a credit of 100 EUR and one key."""
+    return open_account(gateway)
+
+
+@pytest.fixture(autouse=True)
+def _ledger_stays_consistent(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test on the shared gateway: every balance and every usage entry adds up."""
+    server: GatewayServer | None = None
+    if "gateway" in request.fixturenames:
+        server = request.getfixturevalue("gateway")
+    yield
+    if server is not None:
+        _verify(server)
+
+
+def _verify(server: GatewayServer) -> None:
+    if server.verify_at_end:
+        server.manage("verify_ledger").ok()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failing test shows what its servers wrote last."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"log of {process.name}", process.log[-LOG_TAIL:]) for process in ServerProcess.running]
+    return report

@@ -1,0 +1,14 @@
+"""What the tests of inference share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.inference.simulator_process import Provider, running
+
+
+@pytest.fixture(scope="session")
+def provider() -> Iterator[Provider]:
+    """The simulated provider itself, for tests of what it sends: one for all, steered by the model names."""
+    with running() as started:
+        yield started

@@ -1,0 +1,90 @@
+"""Chooses the database of a test run, before Django reads its settings from the environment.
+
+Loaded by `-p tests.plugin`. The process that is started first prepares the environment: a scratch folder, with
+`--database postgres` a private PostgreSQL; xdist's workers inherit it. All that was prepared goes when it ends.
+"""
+
+import atexit
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.databases import Databases, SqliteDatabases
+from tests.servers.postgres import PostgresDatabases, PrivatePostgres
+from tests.servers.process import ServerError
+
+SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
+# The gateway's own variables (contract, section 2): a developer's shell or .env must not change what tests see.
+OURS = (
+    "DATABASE_URL CACHE_URL SECRET_KEY SECRET_KEY_FALLBACKS DEBUG ALLOWED_HOSTS PUBLIC_URL EMAIL_URL BIND PORT "
+    f"WEB_CONCURRENCY ENV_FILE {POSTGRES_PORT}"
+).split()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--database",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="run on SQLite (default), or on a PostgreSQL started for this run",
+    )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
+    """A wrapper, because pytest-django's plain hook of the same name loads the settings."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        try:
+            prepare(early_config.known_args_namespace.database)
+        except ServerError as error:
+            raise pytest.UsageError(str(error)) from None
+    spool = scratch() / f"spool-{worker_name()}"
+    spool.mkdir(exist_ok=True)
+    os.environ["GATEWAY_SPOOL_DIR"] = str(spool)
+    return (yield)
+
+
+def prepare(database: str) -> None:
+    """Sets the environment that the settings of tests, workers and test servers are read from."""
+    for name in list(os.environ):
+        if name in OURS or name.startswith("GATEWAY_"):
+            del os.environ[name]
+    folder = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ |= {
+        SCRATCH: str(folder),
+        "ENV_FILE": os.devnull,
+        "SECRET_KEY": secrets.token_urlsafe(48),
+        "PUBLIC_URL": "http://127.0.0.1:8000",
+        "ALLOWED_HOSTS": "localhost,127.0.0.1,[::1],testserver",
+        "GATEWAY_IP_RATE": "off",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "DATABASE_URL": f"sqlite:///{folder / 'unused.sqlite3'}",
+    }
+    if database == "postgres":
+        server = PrivatePostgres()
+        atexit.register(server.close)
+        server.start()
+        os.environ |= {POSTGRES_PORT: str(server.port), "DATABASE_URL": server.url("gateway")}
+
+
+def scratch() -> Path:
+    """The folder of this run, shared by its workers and removed at its end."""
+    return Path(os.environ[SCRATCH])
+
+
+def worker_name() -> str:
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+def databases() -> Databases:
+    """Where this run's test servers get their databases."""
+    port = os.environ.get(POSTGRES_PORT)
+    if port is None:
+        return SqliteDatabases(scratch())
+    return PostgresDatabases(int(port))

@@ -1,0 +1,67 @@
+"""A customer of a gateway: an account with credit, a key, and clients that use it."""
+
+import itertools
+import os
+from dataclasses import dataclass, field
+from typing import Any, Self
+from urllib.parse import urljoin
+
+import openai
+import requests
+
+from tests.servers.gateway import GatewayServer
+
+_numbers = itertools.count(1)
+
+
+class GatewaySession(requests.Session):
+    """A `requests.Session` that takes paths (`/v1/models`) and sends them to one gateway."""
+
+    def __init__(self, origin: str, key: str | None = None) -> None:
+        super().__init__()
+        self._origin = origin
+        self.trust_env = False
+        if key is not None:
+            self.headers["Authorization"] = f"Bearer {key}"
+
+    def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:
+        kwargs.setdefault("timeout", 30)
+        return super().request(method, urljoin(self._origin, str(url)), *args, **kwargs)
+
+
+@dataclass
+class Customer:
+    """One account and its first key."""
+
+    gateway: GatewayServer
+    name: str
+    id: str
+    key: str
+    http: GatewaySession
+    _clients: list[openai.OpenAI] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Self:
+        """A fresh account on the gateway, with its opening credit and one key named `test`."""
+        name = f"customer-{os.getpid()}-{next(_numbers)}"
+        options = [] if credit is None else ["--credit", credit]
+        account_id = gateway.manage("create_account", name, "--currency", currency, *options).ok()
+        key = gateway.manage("create_key", name, "--name", "test").ok()
+        return cls(gateway, name, account_id, key, GatewaySession(gateway.origin, key))
+
+    def openai(self, **options: Any) -> openai.OpenAI:
+        """An official client that does not retry, so that a test sees each answer."""
+        options = {"api_key": self.key, "base_url": self.gateway.base_url, "max_retries": 0, **options}
+        client = openai.OpenAI(**options)
+        self._clients.append(client)
+        return client
+
+    def another_key(self, name: str, *options: str) -> str:
+        """One more key of the same account, with the options of `create_key`."""
+        return self.gateway.manage("create_key", self.name, "--name", name, *options).ok()
+
+    def close(self) -> None:
+        """Closes the clients' connections."""
+        self.http.close()
+        for client in self._clients:
+            client.close()

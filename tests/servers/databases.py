@@ -1,0 +1,79 @@
+"""Fresh, migrated databases in milliseconds: copies of one that was migrated once."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from tests.servers.process import ROOT, ServerError
+
+
+class Databases(Protocol):
+    """Where databases can be made: a folder of SQLite files, or a PostgreSQL server."""
+
+    @property
+    def kind(self) -> str:
+        """`sqlite` or `postgres`."""
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Creates the database, as a copy of `template` where one is named, and returns its DATABASE_URL."""
+
+    def drop_database(self, name: str) -> None:
+        """Removes the database, if it exists."""
+
+
+class SqliteDatabases:
+    """One file per database."""
+
+    kind = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Copies the template's file; without one, SQLite makes the file when it is first opened."""
+        if template is not None:
+            shutil.copyfile(self._path(template), self._path(name))
+        return f"sqlite:///{self._path(name)}"
+
+    def drop_database(self, name: str) -> None:
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            self._path(name, suffix).unlink(missing_ok=True)
+
+    def _path(self, name: str, suffix: str = "") -> Path:
+        return self._folder / f"{name}.sqlite3{suffix}"
+
+
+class MigratedDatabases:
+    """Copies of a template that is migrated when the first copy is asked for."""
+
+    def __init__(self, databases: Databases) -> None:
+        self._databases = databases
+        self._numbers = itertools.count(1)
+        self._template: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return self._databases.kind
+
+    def create(self) -> tuple[str, str]:
+        """A new migrated database: its name, for `drop`, and its DATABASE_URL."""
+        if self._template is None:
+            self._template = self._migrated(f"template_{os.getpid()}")
+        name = f"gateway_{os.getpid()}_{next(self._numbers)}"
+        return name, self._databases.create_database(name, template=self._template)
+
+    def drop(self, name: str) -> None:
+        self._databases.drop_database(name)
+
+    def _migrated(self, name: str) -> str:
+        """Migrates in a process of its own: a template that somebody is connected to cannot be copied."""
+        env = {**os.environ, "DATABASE_URL": self._databases.create_database(name)}
+        command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ServerError(f"migrate failed:\n{done.stdout}{done.stderr}")
+        return name

@@ -1,0 +1,135 @@
+"""The gateway as it runs in production: gunicorn, its worker processes, and a database of its own."""
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+import requests
+
+from tests.servers.databases import MigratedDatabases
+from tests.servers.manage import Completed, ManageHelper, run_manage
+from tests.servers.process import ServerError, ServerProcess, free_port
+
+# Where tests differ from the defaults: one address sends every request, and a leftover stream must not hold up the end.
+TEST_DEFAULTS = {"GATEWAY_IP_RATE": "off", "GATEWAY_DRAIN_TIMEOUT": "3", "WEB_CONCURRENCY": "1"}
+
+
+class GatewayServer:
+    """One gateway, from its database to its last worker. `start` and `stop` may alternate; `close` ends it all."""
+
+    def __init__(
+        self,
+        databases: MigratedDatabases,
+        folder: Path,
+        *,
+        catalogue: Mapping[str, Any] | Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._databases = databases
+        self._folder = folder
+        self._process: ServerProcess | None = None
+        self.port = free_port()
+        self.origin = f"http://127.0.0.1:{self.port}"
+        self.base_url = f"{self.origin}/v1"
+        self.spool = folder / "spool"
+        self.verify_at_end = True  # a test that damages the ledger on purpose sets this to False
+        self._database, self.database_url = databases.create()
+        self.env = self._environment(env or {})
+        self._helper = ManageHelper(self.env, folder / "manage.log")
+        if catalogue is not None:
+            self.seed(catalogue)
+
+    def _environment(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        own = {
+            "BIND": "127.0.0.1",
+            "PORT": str(self.port),
+            "DATABASE_URL": self.database_url,
+            "GATEWAY_SPOOL_DIR": str(self.spool),
+            "PUBLIC_URL": self.origin,
+            "PYTHONUNBUFFERED": "1",
+        }
+        return {**os.environ, **TEST_DEFAULTS, **own, **overrides}
+
+    def start(self, *, timeout: float = 30.0) -> Self:
+        """Starts gunicorn and returns once `/healthz` answers 200."""
+        command = [sys.executable, "-m", "gunicorn", "-c", "python:gateway.gunicorn_conf", "gateway.wsgi"]
+        self._process = ServerProcess(command, log=self._folder / "gateway.log", env=self.env)
+        self._process.wait_until(self.healthy, timeout=timeout)
+        return self
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout: float = 15.0) -> int:
+        """Signals gunicorn's master and waits for its end. The database stays, and `manage` goes on working."""
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        return process.stop(number, timeout=timeout)
+
+    def close(self) -> None:
+        """Stops everything and drops the database."""
+        self.stop()
+        self._helper.close()
+        self._databases.drop(self._database)
+
+    def healthy(self) -> bool:
+        """Whether `/healthz` answers 200 now."""
+        try:
+            return requests.get(f"{self.origin}/healthz", timeout=2, allow_redirects=False).status_code == 200
+        except requests.RequestException:
+            return False
+
+    @property
+    def log(self) -> str:
+        """Everything that gunicorn and its workers have written so far."""
+        path = self._folder / "gateway.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def master_pid(self) -> int:
+        """gunicorn's master, for a signal that `stop` should not wait for."""
+        if self._process is None:
+            raise ServerError("the gateway is not running")
+        return self._process.pid
+
+    def worker_pids(self) -> list[int]:
+        """The worker processes, as Linux lists the master's children."""
+        children = Path(f"/proc/{self.master_pid}/task/{self.master_pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
+    def kill_worker(self) -> int:
+        """Kills one worker without warning and returns its process id; the master starts another by itself."""
+        victim = self.worker_pids()[0]
+        os.kill(victim, signal.SIGKILL)
+        return victim
+
+    def seed(self, catalogue: Mapping[str, Any] | Path, *flags: str) -> str:
+        """Seeds a catalogue, given as its file or as its content, and returns what the command printed."""
+        if not isinstance(catalogue, Path):
+            path = self._folder / "catalogue.json"
+            path.write_text(json.dumps(catalogue))
+            catalogue = path
+        return self.manage("seed_catalogue", str(catalogue), *flags).ok()
+
+    def manage(self, *arguments: str) -> Completed:
+        """A management command on this server's database, in milliseconds."""
+        return self._helper.run(*arguments)
+
+    def manage_subprocess(self, *arguments: str, **env: str) -> Completed:
+        """The same in a true `manage.py` process, for tests about the process itself."""
+        return run_manage({**self.env, **env}, *arguments)
+
+    def query(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Rows straight from the database, past Django. Placeholders are `%s` on both databases."""
+        if self._databases.kind == "sqlite":
+            path = self.database_url.removeprefix("sqlite:///")
+            with closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as lite:
+                return lite.execute(statement.replace("%s", "?"), parameters).fetchall()
+        with closing(psycopg.connect(self.database_url, autocommit=True)) as connection:
+            cursor = connection.execute(statement.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description else []

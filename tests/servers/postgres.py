@@ -1,0 +1,153 @@
+"""A private PostgreSQL, from the binaries on the machine."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Self
+
+import psycopg
+from psycopg import sql
+
+from tests.servers.process import ServerError, ServerProcess, free_port
+
+# Nothing here survives the machine, so nothing is synced; a server that is merely killed still recovers.
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_connections": "300",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "timezone": "UTC",
+}
+
+
+class PostgresDatabases:
+    """The databases of a running server, known by its port: all that an xdist worker needs."""
+
+    kind = "postgres"
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def url(self, name: str) -> str:
+        return f"postgres://postgres@127.0.0.1:{self.port}/{name}"
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Creates the database, as a copy of `template` where one is named, and returns its DATABASE_URL."""
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        self._administer(statement.format(sql.Identifier(name), sql.Identifier(template or "template0")))
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drops the database, whoever is still connected."""
+        self._administer(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def _administer(self, statement: sql.Composed) -> None:
+        with closing(psycopg.connect(self.url("postgres"), autocommit=True)) as connection:
+            connection.execute(statement)
+
+
+class PrivatePostgres(PostgresDatabases):
+    """A server of our own on a free loopback port, with its data in a temporary folder."""
+
+    def __init__(self) -> None:
+        super().__init__(free_port())
+        self._process: ServerProcess | None = None
+        self._folder: Path | None = None
+
+    def start(self) -> Self:
+        """Starts the server, on the data of the previous start if there was one."""
+        binaries, user = postgres_binaries(), _unprivileged_user()
+        if self._folder is None:
+            self._folder = _initialised_folder(binaries, user)
+        options = [argument for name, value in SETTINGS.items() for argument in ("-c", f"{name}={value}")]
+        self._process = ServerProcess(
+            [binaries / "postgres", "-D", self._folder / "data", "-p", str(self.port), *options],
+            log=self._folder / "postgres.log",
+            env=_environment(),
+            user=user,
+        )
+        self._process.wait_until(self._answers)
+        return self
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Ends the server and keeps the data: SIGINT is PostgreSQL's fast shutdown, SIGQUIT its crash."""
+        if self._process is not None:
+            self._process.stop(number)
+            self._process = None
+
+    def restart(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Stops the server and starts it again, on the same port and data."""
+        self.stop(number)
+        self.start()
+
+    def close(self) -> None:
+        """Ends the server at once and removes its data."""
+        self.stop(signal.SIGQUIT)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+def postgres_binaries() -> Path:
+    """The folder of `initdb` and `postgres`: the newest that Debian keeps, else the one on PATH."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_major_version)
+    on_path = shutil.which("initdb")
+    if not versions and on_path is None:
+        raise ServerError(
+            "PostgreSQL's server is not on this machine: install it (Debian: apt-get install postgresql)."
+        )
+    return versions[-1].parent if versions else Path(str(on_path)).resolve().parent
+
+
+def _major_version(initdb: Path) -> float:
+    return float(initdb.parts[-3])
+
+
+def _unprivileged_user() -> str | None:
+    """Whom to run as: PostgreSQL refuses root. None is ourselves."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+def _initialised_folder(binaries: Path, user: str | None) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="gateway-postgres-"))
+    if user is not None:
+        shutil.chown(folder, user)
+    command = [str(binaries / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "--auth=trust"]
+    done = subprocess.run(
+        [*command, "--encoding=UTF8", "--locale=C", "--no-sync"],
+        cwd=folder,
+        env=_environment(),
+        user=user,
+        extra_groups=None if user is None else [],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ServerError(f"initdb failed:\n{done.stdout}{done.stderr}")
+    return folder
+
+
+def _environment() -> dict[str, str]:
+    """Our environment without what would steer PostgreSQL elsewhere (PGDATA, PGHOST, …)."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}

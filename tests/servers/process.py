@@ -1,0 +1,111 @@
+"""A child process with a log file, which does not outlive the tests."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import SystemRandom
+from typing import ClassVar
+
+ROOT = Path(__file__).resolve().parents[2]
+POLL_SECONDS = 0.02
+
+
+class ServerError(Exception):
+    """A server did not start, or ended when it should not have; carries its log."""
+
+
+class ServerProcess:
+    """One started program. `running` lists them all, so that a failing test can show their logs."""
+
+    running: ClassVar[list["ServerProcess"]] = []
+
+    def __init__(
+        self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str], user: str | None = None
+    ) -> None:
+        self.name = log.stem
+        self.log_path = log
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                [*_bound_to_our_life(), *map(str, command)],
+                cwd=ROOT if user is None else log.parent,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for pytest, which then stops us in order
+                user=user,
+                group=user,
+                extra_groups=None if user is None else [],
+            )
+        self.running.append(self)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def wait_until(self, ready: Callable[[], bool], *, timeout: float = 30.0) -> None:
+        """Polls `ready`; a process that dies or is too slow is an error that carries its log."""
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if not self.alive:
+                raise ServerError(f"{self.name} ended with status {self._popen.returncode}:\n{self.log}")
+            if time.monotonic() > deadline:
+                self.stop(signal.SIGKILL)
+                raise ServerError(f"{self.name} was not ready after {timeout} s:\n{self.log}")
+            time.sleep(POLL_SECONDS)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._popen.send_signal(number)
+
+    def wait(self, timeout: float) -> int:
+        """The exit status; `subprocess.TimeoutExpired` where there is none in time."""
+        return self._popen.wait(timeout)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout: float = 15.0) -> int:
+        """Sends the signal and waits; a process that ignores it is killed. Returns the exit status."""
+        with contextlib.suppress(ValueError):
+            self.running.remove(self)
+        self.send_signal(number)
+        try:
+            return self.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            return self._popen.wait()
+
+
+def _bound_to_our_life() -> list[str]:
+    """Where Linux offers it, the kernel ends the child should pytest itself be killed."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+
+
+def free_port() -> int:
+    """A loopback port below the ephemeral range, so that no outgoing connection takes it before the server does.
+
+    pytest-randomly seeds `random` alike in every worker, hence the system's own source.
+    """
+    while True:
+        port = SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def accepts(port: int) -> bool:
+    """Whether something listens on the loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

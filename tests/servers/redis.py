@@ -1,0 +1,52 @@
+"""A private Redis, from the binary on the machine."""
+
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from tests.servers.process import ServerError, ServerProcess, accepts, free_port
+
+
+class PrivateRedis:
+    """A Redis of our own on a free loopback port, with nothing on disk."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="gateway-redis-"))
+        self._process: ServerProcess | None = None
+
+    @property
+    def url(self) -> str:
+        """What CACHE_URL takes."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> Self:
+        """Starts the server, empty."""
+        binary = shutil.which("redis-server")
+        if binary is None:
+            raise ServerError("redis-server is not on this machine: install it (Debian: apt-get install redis-server).")
+        options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "no"]
+        self._process = ServerProcess(
+            [binary, *options, "--dir", str(self._folder)], log=self._folder / "redis.log", env=os.environ
+        )
+        self._process.wait_until(lambda: accepts(self.port))
+        return self
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Ends the server; `start` brings it back on the same port."""
+        if self._process is not None:
+            self._process.stop(number)
+            self._process = None
+
+    def restart(self) -> None:
+        """Stops and starts: everything it held is gone."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Ends the server and removes its folder."""
+        self.stop(signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,57 @@
+"""The simulated provider as its users run it: a process with an HTTP port."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Self
+
+import requests
+
+from tests.servers.process import ServerProcess
+
+ANNOUNCEMENT = re.compile(r"Simulated provider on (http://127\.0\.0\.1:\d+)/v1")
+
+
+class Simulator:
+    """`python -m inference.simulator` on a port it picks itself and announces."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: ServerProcess | None = None
+        self.origin = ""
+
+    @property
+    def url(self) -> str:
+        """The base URL that a catalogue names, version path included."""
+        return f"{self.origin}/v1"
+
+    def start(self, *arguments: str) -> Self:
+        """Starts it and learns its port from the line it prints."""
+        self._process = ServerProcess(
+            [sys.executable, "-u", "-m", "inference.simulator", "--port", "0", *arguments],
+            log=self._folder / "simulator.log",
+            env=os.environ,
+        )
+        self._process.wait_until(self._announced)
+        return self
+
+    def stats(self, model: str | None = None) -> dict[str, int]:
+        """Counts of calls (`calls`, `cut` by their caller, `open` now), of one upstream model name or of all."""
+        query = {} if model is None else {"model": model}
+        reply = requests.get(f"{self.origin}/stats", params=query, timeout=5)
+        reply.raise_for_status()
+        counts: dict[str, int] = reply.json()
+        return counts
+
+    def stop(self) -> None:
+        """Ends it."""
+        if self._process is not None:
+            self._process.stop(signal.SIGTERM, timeout=3)
+            self._process = None
+
+    def _announced(self) -> bool:
+        found = ANNOUNCEMENT.search(self._process.log if self._process else "")
+        self.origin = found[1] if found else ""
+        return bool(found)

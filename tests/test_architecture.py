@@ -1,0 +1,37 @@
+"""Promises about the source tree itself. Import layers are `make check`'s business (import-linter)."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.servers.process import ROOT
+
+PACKAGES = ("gateway", "accounts", "catalogue", "billing", "aliases", "inference")
+LONGEST_MODULE = 400
+
+
+def test_every_setting_is_documented() -> None:
+    settings = set(re.findall(r"\bGATEWAY_[A-Z_]+\b", (ROOT / "gateway" / "settings.py").read_text()))
+    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    documented = set(re.findall(r"\bGATEWAY_[A-Z_]+\b", "\n".join(path.read_text() for path in documents)))
+    assert settings - documented == set()
+
+
+def test_no_module_is_too_long_to_read() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
+    assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
+
+
+def test_the_development_lock_contains_the_running_lock() -> None:
+    """`make run` after `make test` relies on it."""
+    running, development = pins("requirements.txt"), pins("requirements-dev.txt")
+    assert running - development == set()
+
+
+def modules() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from (path for path in (ROOT / package).rglob("*.py") if "migrations" not in path.parts)
+
+
+def pins(lock: str) -> set[str]:
+    return set(re.findall(r"^[\w.\[\]-]+==[\w.+!]+", (ROOT / lock).read_text(), flags=re.MULTILINE))
