@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV := .venv/bin/python
 UV := var/uv/bin/uv
-COMPILE := $(UV) pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url
+COMPILE := $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url pyproject.toml
 DEPLOYED := DEBUG=false DATABASE_URL=sqlite://:memory: PUBLIC_URL=https://gateway.example ALLOWED_HOSTS=gateway.example
 WORKERS ?= 2
 ARGS ?=
@@ -51,7 +51,7 @@ format: venv-dev ## Format the code and apply the linter's safe fixes
 .PHONY: lock
 lock: $(UV) ## Write the lock files from pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) --quiet $(ARGS) -o requirements.txt
-	$(COMPILE) --quiet $(ARGS) --group dev -c requirements.txt -o requirements-dev.txt
+	$(COMPILE) --group dev -c requirements.txt --quiet $(ARGS) -o requirements-dev.txt
 
 .PHONY: clean
 clean: ## Remove the virtualenv and every cache; the data in var/ stays

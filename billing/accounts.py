@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
 
@@ -39,3 +40,15 @@ def ensure_wallet(instance: Account, created: bool, using: str, **_kwargs: Any) 
     """Signal: an account has a wallet from its first moment, however it was created."""
     if created:
         Wallet.objects.using(using).create(account=instance)
+
+
+def has_entries(account: Account) -> bool:
+    """Whether anything was ever booked on the account: the wallet's seq is the number of its entries."""
+    return Wallet.objects.filter(pk=account.pk, seq__gt=0).exists()
+
+
+def keep_currency(instance: Account, using: str, **_kwargs: Any) -> None:
+    """Signal: amounts are in the account's currency, so the first ledger entry fixes it. Raises ValidationError."""
+    booked = Wallet.objects.using(using).filter(pk=instance.pk, seq__gt=0)
+    if booked.exclude(account__currency=instance.currency).exists():
+        raise ValidationError({"currency": "The currency is fixed once there is a ledger entry."})

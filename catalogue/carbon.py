@@ -6,10 +6,8 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from .pricing import Usage
 
 METHODOLOGY = (
-    "energy_wh = completion tokens x the model's Wh per output token + prompt tokens x its Wh per prompt token "
-    "(the output figure where the catalogue has none for prompts); carbon_gco2e = energy_wh x grid carbon intensity "
-    "(gCO2e/kWh) of the region / 1000, the world average for the region `global`. Estimates from model size and "
-    "hardware, not measurements."
+    "Estimate: completion tokens x Wh per token + prompt tokens x Wh per prompt token (the same figure where none is "
+    "known); gCO2e = Wh x grid gCO2e/kWh / 1000, world average for `global`."
 )
 FOOTPRINT_PLACES = 10
 _UNIT = Decimal(1).scaleb(-FOOTPRINT_PLACES)

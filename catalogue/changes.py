@@ -1,5 +1,8 @@
 """Telling the workers that the catalogue has changed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from django.db.models import F, Model
@@ -16,6 +19,7 @@ TABLES: tuple[type[Model], ...] = (
     models.Model,
     models.Region,
 )
+_quiet: ContextVar[bool] = ContextVar("catalogue_changes_quiet", default=False)
 
 
 def bump() -> None:
@@ -24,8 +28,34 @@ def bump() -> None:
         models.CatalogueVersion.objects.get_or_create(pk=1, defaults={"version": 1})
 
 
+def version() -> int:
+    """The version now; 0 before the first change."""
+    return models.CatalogueVersion.objects.filter(pk=1).values_list("version", flat=True).first() or 0
+
+
+def bump_from(expected: int) -> bool:
+    """Moves the version if it is still the one expected, and holds its row until the transaction ends.
+
+    False tells a writer who planned on that version that somebody has changed the catalogue since.
+    """
+    if expected == 0:
+        models.CatalogueVersion.objects.get_or_create(pk=1)
+    return bool(models.CatalogueVersion.objects.filter(pk=1, version=expected).update(version=F("version") + 1))
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Row signals leave the version alone: the writer moves it once, by itself."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
 def _on_change(**_kwargs: Any) -> None:
-    bump()
+    if not _quiet.get():
+        bump()
 
 
 def watch_tables() -> None:

@@ -30,18 +30,23 @@ class RequestIdMiddleware:
         request.META["GATEWAY_REQUEST_ID"] = identifier
         response = self.get_response(request)
         response["X-Request-Id"] = identifier
+        if not response.streaming and not response.has_header("Content-Length"):
+            response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses
         return response
 
 
 class ApiBoundsMiddleware:
-    """Refuses an API request whose declared body is too large, before a byte of it is read."""
+    """Refuses an API request with a foreign Host, or a declared body that is too large, before a byte of it is read."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not is_api(request):
+            return self.get_response(request)
+        request.get_host()  # raises DisallowedHost, which becomes a 400
         declared = request.META.get("CONTENT_LENGTH")
-        if declared and is_api(request):
+        if declared:
             if not (declared.isascii() and declared.isdigit()):
                 return render(InvalidRequest("Content-Length is not a number."))
             if int(declared) > settings.GATEWAY_MAX_BODY_BYTES:

@@ -34,6 +34,12 @@ else:
     _Field = models.Field  # Django's own fields take no type parameters when the program runs
 
 
+def plain(amount: Decimal) -> str:
+    """An exact amount for people and scripts: no exponent, no idle zeros, at least two fractional digits."""
+    trimmed = amount.normalize()
+    return f"{trimmed:f}" if -int(trimmed.as_tuple().exponent) >= 2 else f"{amount:.2f}"
+
+
 class LossyValueError(ValueError):
     """A value that the column could not keep exactly: a float, or more fractional digits than it has."""
 

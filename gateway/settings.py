@@ -83,6 +83,7 @@ MIDDLEWARE = [
     "gateway.middleware.RequestIdMiddleware",
     "gateway.middleware.ApiBoundsMiddleware",
     "gateway.page_middleware.SecurityMiddleware",
+    "gateway.page_middleware.ContentSecurityPolicyMiddleware",
     "gateway.page_middleware.WhiteNoiseMiddleware",
     "gateway.page_middleware.SessionMiddleware",
     "gateway.page_middleware.CommonMiddleware",

@@ -4,12 +4,13 @@ Every gateway that a test has used must still have a consistent ledger when the 
 """
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 from django.conf import settings
+from django.db import connection
 
 from tests import plugin
 from tests.catalogue import catalogue_for
@@ -42,6 +43,25 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     if plugin.databases().kind == "sqlite":
         path = plugin.scratch() / f"test-{plugin.worker_name()}.sqlite3"
         settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = str(path)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """Lifts triggers while a transactional test's data is flushed: SQLite's way is DELETE, which the ledger refuses."""
+    if connection.vendor != "sqlite":
+        yield
+        return
+    flush = connection.ops.execute_sql_flush
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection.ops, "execute_sql_flush", lambda statements: flush(_without_triggers(statements)))
+        yield
+
+
+def _without_triggers(statements: Iterable[str]) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        triggers = dict(cursor.fetchall())
+    return [*(f"DROP TRIGGER {name}" for name in triggers), *statements, *triggers.values()]
 
 
 @pytest.fixture(scope="session")

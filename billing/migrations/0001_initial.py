@@ -8,129 +8,254 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
+        ("accounts", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Generation',
+            name="Generation",
             fields=[
-                ('id', models.UUIDField(default=gateway.ids.uuid7, editable=False, primary_key=True, serialize=False)),
-                ('created_at', models.DateTimeField()),
-                ('alias_id', models.UUIDField(null=True)),
-                ('endpoint', models.CharField(choices=[('chat', 'chat completion'), ('completion', 'text completion'), ('embedding', 'embedding')], max_length=12)),
-                ('ending', models.CharField(choices=[('finished', 'finished'), ('stalled', 'stalled'), ('upstream_broke', 'upstream broke'), ('client_left', 'client left'), ('worker_stopped', 'worker stopped'), ('cost_unresolvable', 'cost unresolvable')], max_length=20)),
-                ('requested_alias', models.CharField(max_length=80, null=True)),
-                ('requested_auto', models.CharField(max_length=300, null=True)),
-                ('provider', models.CharField(max_length=100)),
-                ('model', models.CharField(max_length=255)),
-                ('region', models.CharField(max_length=16)),
-                ('routing_mode', models.CharField(max_length=10)),
-                ('routing_reason', models.CharField(max_length=40, null=True)),
-                ('fallback_reason', models.CharField(max_length=40, null=True)),
-                ('providers_attempted', models.JSONField(default=list)),
-                ('eu_sovereign', models.BooleanField(null=True)),
-                ('uncached_prompt_tokens', models.BigIntegerField()),
-                ('cache_read_tokens', models.BigIntegerField(null=True)),
-                ('cache_write_5m_tokens', models.BigIntegerField(null=True)),
-                ('cache_write_1h_tokens', models.BigIntegerField(null=True)),
-                ('completion_tokens', models.BigIntegerField()),
-                ('reasoning_tokens', models.BigIntegerField(null=True)),
-                ('prompt_tokens', models.BigIntegerField()),
-                ('interrupted', models.BooleanField()),
-                ('usage_estimated', models.BooleanField()),
-                ('price_currency', models.CharField(max_length=3, validators=[django.core.validators.RegexValidator('^[A-Z]{3}\\Z', 'An ISO 4217 code: three capital letters.')])),
-                ('prompt_price', gateway.money.MoneyField(places=10)),
-                ('completion_price', gateway.money.MoneyField(places=10)),
-                ('cache_read_price', gateway.money.MoneyField(null=True, places=10)),
-                ('cache_write_price', gateway.money.MoneyField(null=True, places=10)),
-                ('cache_write_1h_price', gateway.money.MoneyField(null=True, places=10)),
-                ('account_rate', gateway.money.ExactDecimalField(places=12)),
-                ('eur_rate', gateway.money.ExactDecimalField(places=12)),
-                ('energy_per_token_wh', gateway.money.ExactDecimalField(null=True, places=15)),
-                ('energy_per_prompt_token_wh', gateway.money.ExactDecimalField(null=True, places=15)),
-                ('grid_intensity', models.IntegerField(null=True, verbose_name='gCO2e per kWh')),
-                ('currency', models.CharField(max_length=3, validators=[django.core.validators.RegexValidator('^[A-Z]{3}\\Z', 'An ISO 4217 code: three capital letters.')])),
-                ('prompt_cost', gateway.money.MoneyField(null=True, places=10)),
-                ('completion_cost', gateway.money.MoneyField(null=True, places=10)),
-                ('cost', gateway.money.MoneyField(null=True, places=10)),
-                ('cost_eur', gateway.money.MoneyField(null=True, places=10)),
-                ('balance_after', gateway.money.MoneyField(null=True, places=10)),
-                ('energy_wh', gateway.money.ExactDecimalField(null=True, places=10)),
-                ('carbon_gco2e', gateway.money.ExactDecimalField(null=True, places=10)),
-                ('duration_ms', models.BigIntegerField()),
-                ('first_token_ms', models.BigIntegerField(null=True)),
-                ('account', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='generations', to='accounts.account')),
-                ('key', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='generations', to='accounts.apikey')),
+                ("id", models.UUIDField(default=gateway.ids.uuid7, editable=False, primary_key=True, serialize=False)),
+                ("created_at", models.DateTimeField()),
+                ("alias_id", models.UUIDField(null=True)),
+                (
+                    "endpoint",
+                    models.CharField(
+                        choices=[
+                            ("chat", "chat completion"),
+                            ("completion", "text completion"),
+                            ("embedding", "embedding"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "ending",
+                    models.CharField(
+                        choices=[
+                            ("finished", "finished"),
+                            ("stalled", "stalled"),
+                            ("upstream_broke", "upstream broke"),
+                            ("client_left", "client left"),
+                            ("worker_stopped", "worker stopped"),
+                            ("cost_unresolvable", "cost unresolvable"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                ("requested_alias", models.CharField(max_length=80, null=True)),
+                ("requested_auto", models.CharField(max_length=300, null=True)),
+                ("provider", models.CharField(max_length=100)),
+                ("model", models.CharField(max_length=255)),
+                ("region", models.CharField(max_length=16)),
+                ("routing_mode", models.CharField(max_length=10)),
+                ("routing_reason", models.CharField(max_length=40, null=True)),
+                ("fallback_reason", models.CharField(max_length=40, null=True)),
+                ("providers_attempted", models.JSONField(default=list)),
+                ("eu_sovereign", models.BooleanField(null=True)),
+                ("uncached_prompt_tokens", models.BigIntegerField()),
+                ("cache_read_tokens", models.BigIntegerField(null=True)),
+                ("cache_write_5m_tokens", models.BigIntegerField(null=True)),
+                ("cache_write_1h_tokens", models.BigIntegerField(null=True)),
+                ("completion_tokens", models.BigIntegerField()),
+                ("reasoning_tokens", models.BigIntegerField(null=True)),
+                ("prompt_tokens", models.BigIntegerField()),
+                ("interrupted", models.BooleanField()),
+                ("usage_estimated", models.BooleanField()),
+                (
+                    "price_currency",
+                    models.CharField(
+                        max_length=3,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Z]{3}\\Z", "An ISO 4217 code: three capital letters."
+                            )
+                        ],
+                    ),
+                ),
+                ("prompt_price", gateway.money.MoneyField(places=10)),
+                ("completion_price", gateway.money.MoneyField(places=10)),
+                ("cache_read_price", gateway.money.MoneyField(null=True, places=10)),
+                ("cache_write_price", gateway.money.MoneyField(null=True, places=10)),
+                ("cache_write_1h_price", gateway.money.MoneyField(null=True, places=10)),
+                ("account_rate", gateway.money.ExactDecimalField(places=12)),
+                ("eur_rate", gateway.money.ExactDecimalField(places=12)),
+                ("energy_per_token_wh", gateway.money.ExactDecimalField(null=True, places=15)),
+                ("energy_per_prompt_token_wh", gateway.money.ExactDecimalField(null=True, places=15)),
+                ("grid_intensity", models.IntegerField(null=True, verbose_name="gCO2e per kWh")),
+                (
+                    "currency",
+                    models.CharField(
+                        max_length=3,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Z]{3}\\Z", "An ISO 4217 code: three capital letters."
+                            )
+                        ],
+                    ),
+                ),
+                ("prompt_cost", gateway.money.MoneyField(null=True, places=10)),
+                ("completion_cost", gateway.money.MoneyField(null=True, places=10)),
+                ("cost", gateway.money.MoneyField(null=True, places=10)),
+                ("cost_eur", gateway.money.MoneyField(null=True, places=10)),
+                ("balance_after", gateway.money.MoneyField(null=True, places=10)),
+                ("energy_wh", gateway.money.ExactDecimalField(null=True, places=10)),
+                ("carbon_gco2e", gateway.money.ExactDecimalField(null=True, places=10)),
+                ("duration_ms", models.BigIntegerField()),
+                ("first_token_ms", models.BigIntegerField(null=True)),
+                (
+                    "account",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="generations",
+                        to="accounts.account",
+                    ),
+                ),
+                (
+                    "key",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="generations",
+                        to="accounts.apikey",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='LedgerEntry',
+            name="LedgerEntry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.BigIntegerField()),
-                ('kind', models.CharField(choices=[('grant', 'grant'), ('correction', 'correction'), ('usage', 'usage')], max_length=10)),
-                ('amount', gateway.money.MoneyField(places=10)),
-                ('balance_after', gateway.money.MoneyField(places=10)),
-                ('reference', models.CharField(max_length=200, null=True)),
-                ('created_at', models.DateTimeField()),
-                ('account', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='ledger', to='accounts.account')),
-                ('generation', models.OneToOneField(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='ledger_entry', to='billing.generation')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("seq", models.BigIntegerField()),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("grant", "grant"), ("correction", "correction"), ("usage", "usage")], max_length=10
+                    ),
+                ),
+                ("amount", gateway.money.MoneyField(places=10)),
+                ("balance_after", gateway.money.MoneyField(places=10)),
+                ("reference", models.CharField(max_length=200, null=True)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "account",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="ledger",
+                        to="accounts.account",
+                    ),
+                ),
+                (
+                    "generation",
+                    models.OneToOneField(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="ledger_entry",
+                        to="billing.generation",
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'ledger entries',
-                'ordering': ['account', 'seq'],
+                "verbose_name_plural": "ledger entries",
+                "ordering": ["account", "seq"],
             },
         ),
         migrations.CreateModel(
-            name='Wallet',
+            name="Wallet",
             fields=[
-                ('account', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, serialize=False, to='accounts.account')),
-                ('balance', gateway.money.MoneyField(default=0, editable=False, places=10)),
-                ('seq', models.BigIntegerField(default=0, editable=False)),
+                (
+                    "account",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        primary_key=True,
+                        serialize=False,
+                        to="accounts.account",
+                    ),
+                ),
+                ("balance", gateway.money.MoneyField(default=0, editable=False, places=10)),
+                ("seq", models.BigIntegerField(default=0, editable=False)),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('seq__gte', 0)), name='wallet_seq_not_negative')],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("seq__gte", 0)), name="wallet_seq_not_negative")
+                ],
             },
         ),
         migrations.AddIndex(
-            model_name='generation',
-            index=models.Index(fields=['key', 'created_at', 'id'], name='generation_by_key'),
+            model_name="generation",
+            index=models.Index(fields=["key", "created_at", "id"], name="generation_by_key"),
         ),
         migrations.AddIndex(
-            model_name='generation',
-            index=models.Index(fields=['account', 'created_at', 'id'], name='generation_by_account'),
+            model_name="generation",
+            index=models.Index(fields=["account", "created_at", "id"], name="generation_by_account"),
         ),
         migrations.AddIndex(
-            model_name='generation',
-            index=models.Index(condition=models.Q(('alias_id', None), _negated=True), fields=['alias_id', 'created_at'], name='generation_by_alias'),
+            model_name="generation",
+            index=models.Index(
+                condition=models.Q(("alias_id", None), _negated=True),
+                fields=["alias_id", "created_at"],
+                name="generation_by_alias",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='generation',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('balance_after', None), ('completion_cost', None), ('cost', None), ('cost_eur', None), ('prompt_cost', None)), models.Q(('balance_after__isnull', False), ('completion_cost__gte', 0), ('cost__gte', 0), ('cost_eur__gte', 0), ('prompt_cost__gte', 0)), _connector='OR'), name='generation_priced_whole_or_not_at_all'),
+            model_name="generation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("balance_after", None),
+                        ("completion_cost", None),
+                        ("cost", None),
+                        ("cost_eur", None),
+                        ("prompt_cost", None),
+                    ),
+                    models.Q(
+                        ("balance_after__isnull", False),
+                        ("completion_cost__gte", 0),
+                        ("cost__gte", 0),
+                        ("cost_eur__gte", 0),
+                        ("prompt_cost__gte", 0),
+                    ),
+                    _connector="OR",
+                ),
+                name="generation_priced_whole_or_not_at_all",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='generation',
-            constraint=models.CheckConstraint(condition=models.Q(('completion_tokens__gte', 0), ('prompt_tokens__gte', 0), ('uncached_prompt_tokens__gte', 0)), name='generation_tokens_not_negative'),
+            model_name="generation",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("completion_tokens__gte", 0), ("prompt_tokens__gte", 0), ("uncached_prompt_tokens__gte", 0)
+                ),
+                name="generation_tokens_not_negative",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='ledgerentry',
-            constraint=models.UniqueConstraint(fields=('account', 'seq'), name='ledger_seq_per_account'),
+            model_name="ledgerentry",
+            constraint=models.UniqueConstraint(fields=("account", "seq"), name="ledger_seq_per_account"),
         ),
         migrations.AddConstraint(
-            model_name='ledgerentry',
-            constraint=models.UniqueConstraint(fields=('account', 'reference'), name='one_entry_per_reference'),
+            model_name="ledgerentry",
+            constraint=models.UniqueConstraint(fields=("account", "reference"), name="one_entry_per_reference"),
         ),
         migrations.AddConstraint(
-            model_name='ledgerentry',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('amount__lte', 0), ('generation__isnull', False), ('kind', 'usage'), ('reference', None)), models.Q(('amount__gt', 0), ('generation', None), ('kind', 'grant'), ('reference__isnull', False)), models.Q(('generation', None), ('kind', 'correction'), ('reference__isnull', False)), _connector='OR'), name='ledger_entry_fits_its_kind'),
+            model_name="ledgerentry",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("amount__lte", 0), ("generation__isnull", False), ("kind", "usage"), ("reference", None)),
+                    models.Q(("amount__gt", 0), ("generation", None), ("kind", "grant"), ("reference__isnull", False)),
+                    models.Q(("generation", None), ("kind", "correction"), ("reference__isnull", False)),
+                    _connector="OR",
+                ),
+                name="ledger_entry_fits_its_kind",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='ledgerentry',
-            constraint=models.CheckConstraint(condition=models.Q(('seq__gt', 0)), name='ledger_seq_from_one'),
+            model_name="ledgerentry",
+            constraint=models.CheckConstraint(condition=models.Q(("seq__gt", 0)), name="ledger_seq_from_one"),
         ),
     ]

@@ -2,6 +2,20 @@
 
 A name is one or several words joined with `+`, each with arguments after colons: `chunks:5:0.01+no-usage`. Words that
 are not in `WORDS` mean nothing, so an ordinary model name is answered like `echo`.
+
+What is not obvious from the names in `WORDS`:
+
+- Faults count chunks that carry output: a word, a piece of reasoning, a tool call's head, a fragment of its arguments.
+  A text is said again until they all fit; a fault beyond other answers strikes just before the finish. `finish` in
+  place of a number means after the finish, before usage and `[DONE]`.
+- `stall`, `drop` and `slow-first-byte` keep back or cut the headers too: `drop:0` sends nothing, `stall:0` of a stream
+  headers alone, `stall` of a whole answer nothing, `drop:1` and up of a whole answer half its body.
+- `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
+  becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
+  answer in the middle of its JSON.
+- `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
+- `bad-usage` may say how: `cached` (more than there were, the default), `negative`, `fraction`, `total`.
+- `split` cuts the whole body, so a large size joins several events in one segment.
 """
 
 from collections.abc import Callable, Mapping

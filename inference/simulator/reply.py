@@ -9,7 +9,7 @@ _TERMINATOR = b"0\r\n\r\n"
 
 
 class Reply:
-    """The answer to one request. Nothing lingers in it: every write and every pause sends what is there."""
+    """The answer to one request. Nothing lingers in it, but for what is too short for a segment."""
 
     def __init__(self, connection: Connection, request: Request) -> None:
         self._connection = connection
@@ -57,9 +57,9 @@ class Reply:
             self._send_segment()
 
     def pause(self, seconds: float) -> None:
-        """Send what is left over, then stay silent; `CallerGoneError` as soon as the caller leaves."""
-        self._flush()
+        """Send what is left over, then stay silent, unless for no time; `CallerGoneError` when the caller leaves."""
         if seconds > 0:
+            self._flush()
             self._connection.listen(seconds)
 
     def end(self, data: bytes = b"") -> None:

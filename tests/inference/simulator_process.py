@@ -29,13 +29,15 @@ class Provider:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
-    def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+    def connect(self) -> contextlib.closing[http.client.HTTPConnection]:
+        """A connection for several calls."""
+        return contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS))
 
-    def open(self, path: str, body: Json) -> http.client.HTTPResponse:
-        """Post a request and return as soon as the headers are there."""
-        connection = self.connect()
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    def open(self, path: str, body: Json, method: str = "POST") -> http.client.HTTPResponse:
+        """Send a request and return as soon as the headers are there. Closing the response closes the connection."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        headers = {"Content-Type": "application/json", "Connection": "close"}
+        connection.request(method, path, json.dumps(body), headers)
         return connection.getresponse()
 
     def send(self, path: str, body: Json) -> socket.socket:
@@ -63,9 +65,7 @@ class Provider:
         return self.open("/v1/messages", chat_body(model, content, **{"max_tokens": 100, "stream": True, **more}))
 
     def stats(self, model: str) -> Json:
-        connection = self.connect()
-        connection.request("GET", f"/stats?model={quote(model, safe='')}")
-        with connection.getresponse() as response:
+        with self.open(f"/stats?model={quote(model, safe='')}", {}, "GET") as response:
             return dict(json.loads(response.read()))
 
     def eventually(self, model: str, **wanted: int) -> bool:

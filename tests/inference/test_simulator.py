@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,19 +20,14 @@ from inference.simulator.behaviour import Behaviour, parse
 from tests.inference.simulator_process import CHECKOUT, Provider, chat_body, frames, running, said
 
 ONE_TWO: ChatCompletionUserMessageParam = {"role": "user", "content": "one two"}
-TOOL: ChatCompletionFunctionToolParam = {
-    "type": "function",
-    "function": {"name": "weather", "parameters": {"type": "object"}},
-}
-CLOCK: ChatCompletionFunctionToolParam = {
-    "type": "function",
-    "function": {"name": "clock", "parameters": {"type": "object"}},
-}
+TOOL: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+CLOCK: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "clock", "parameters": {}}}
 
 
 @pytest.fixture(scope="module")
-def client(provider: Provider) -> OpenAI:
-    return OpenAI(base_url=provider.url, api_key="any", max_retries=0)
+def client(provider: Provider) -> Iterator[OpenAI]:
+    with OpenAI(base_url=provider.url, api_key="any", max_retries=0) as sdk:
+        yield sdk
 
 
 def test_words_of_a_model_name_combine() -> None:
@@ -122,8 +118,8 @@ def test_a_tool_loop_ends_with_the_tools_result(client: OpenAI) -> None:
     assert message.tool_calls is not None
     call = message.tool_calls[0]
     assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"query": "rain?"})
-    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
-    final = client.chat.completions.create(model="tools", messages=[*asked, message.to_dict(), result])
+    asked += [message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    final = client.chat.completions.create(model="tools", messages=asked)
     assert final.choices[0].message.content == "The tool says: sunny"
 
 
@@ -217,16 +213,19 @@ def test_an_endpoint_is_found_under_several_bases(provider: Provider, path: str)
     assert provider.post(path, chat_body("echo", "hi"))["choices"]
 
 
-def test_other_paths_and_methods_are_refused(provider: Provider) -> None:
-    assert provider.open("/v1/v1/chat/completions", {}).status == 404
-    connection = provider.connect()
-    connection.request("GET", "/v1/chat/completions")
-    assert connection.getresponse().status == 405
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("POST", "/v1/v1/chat/completions", 404), ("GET", "/v1/models", 404), ("GET", "/v1/chat/completions", 405)],
+)
+def test_other_paths_and_methods_are_refused(provider: Provider, method: str, path: str, status: int) -> None:
+    with provider.open(path, {}, method) as response:
+        assert response.status == status
+        assert json.loads(response.read())["error"]["message"]
 
 
 def test_one_dialect_alone_can_be_spoken() -> None:
     with running("--dialect", "anthropic") as restricted:
-        assert restricted.open("/v1/chat/completions", chat_body("echo", "hi")).status == 404
+        assert restricted.chat("echo", "hi")["error"]["type"] == "invalid_request_error"
         assert restricted.messages("echo", "hi")["type"] == "message"
 
 

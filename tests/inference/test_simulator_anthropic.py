@@ -54,7 +54,7 @@ def test_late_usage_has_an_event_of_its_own(provider: Provider) -> None:
 
 def test_no_usage_is_nowhere(provider: Provider) -> None:
     assert "usage" not in provider.messages("no-usage")
-    assert "usage" not in provider.messages_stream("no-usage").read().decode()
+    assert '"usage"' not in provider.messages_stream("no-usage").read().decode()
 
 
 def test_bad_usage_is_negative(provider: Provider) -> None:

@@ -75,5 +75,6 @@ class MigratedDatabases:
         command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
+            self._databases.drop_database(name)
             raise ServerError(f"migrate failed:\n{done.stdout}{done.stderr}")
         return name

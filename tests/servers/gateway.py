@@ -44,7 +44,14 @@ class GatewayServer:
         self.env = self._environment(env or {})
         self._helper = ManageHelper(self.env, folder / "manage.log")
         if catalogue is not None:
+            self._seed_or_close(catalogue)
+
+    def _seed_or_close(self, catalogue: Mapping[str, Any] | Path) -> None:
+        try:
             self.seed(catalogue)
+        except BaseException:
+            self.close()
+            raise
 
     def _environment(self, overrides: Mapping[str, str]) -> dict[str, str]:
         own = {

@@ -7,6 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from accounts.management.arguments import account_from, add_account
 from billing import ledger
 from billing.management.amounts import amount
+from gateway.money import plain
 
 
 class Command(BaseCommand):
@@ -27,4 +28,4 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         if credit.repeated:
             self.stderr.write(f"Reference {options['reference']!r} was booked before; nothing changed.")
-        self.stdout.write(f"{credit.balance:f} {account.currency}")
+        self.stdout.write(plain(credit.balance))

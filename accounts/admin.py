@@ -1,0 +1,158 @@
+"""People and keys in the admin. Accounts are in billing's, which knows their balance."""
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from gateway.admin import BoundedPaginator
+
+from . import keys
+from .models import Account, ApiKey, Membership, User
+
+if TYPE_CHECKING:
+    _KeyAdmin = admin.ModelAdmin[ApiKey]
+    _MembershipInline = admin.TabularInline[Membership, Account]
+    _UserAdmin = DjangoUserAdmin[User]
+    _CreationForm = AdminUserCreationForm[User]
+    _ChangeForm = UserChangeForm[User]
+else:
+    _KeyAdmin, _MembershipInline, _UserAdmin = admin.ModelAdmin, admin.TabularInline, DjangoUserAdmin
+    _CreationForm, _ChangeForm = AdminUserCreationForm, UserChangeForm
+
+
+class _LowercaseEmail(forms.BaseForm):
+    """People sign in with their address in any case, so it is kept in lower case."""
+
+    def clean_email(self) -> str:
+        return str(self.cleaned_data["email"]).lower()
+
+
+class NewUserForm(_LowercaseEmail, _CreationForm):
+    """A person by e-mail address and password."""
+
+    class Meta:
+        model = User
+        fields = ("email",)
+
+
+class UserForm(_LowercaseEmail, _ChangeForm):
+    """A person as staff see them."""
+
+    class Meta:
+        model = User
+        fields = "__all__"
+
+
+@admin.register(User)
+class UserAdmin(_UserAdmin):
+    """People, known by e-mail address."""
+
+    form = UserForm
+    add_form = NewUserForm
+    ordering = ("email",)
+    list_display = ("email", "first_name", "last_name", "is_active", "is_staff", "last_login")
+    list_filter = ("is_staff", "is_superuser", "is_active")
+    search_fields = ("email", "first_name", "last_name")
+    fieldsets = (
+        (None, {"fields": ("email", "password")}),
+        ("Person", {"fields": ("first_name", "last_name")}),
+        ("Rights", {"fields": ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")}),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = ("last_login", "date_joined")
+    add_fieldsets = ((None, {"classes": ("wide",), "fields": ("email", "usable_password", "password1", "password2")}),)
+
+
+class MembershipInline(_MembershipInline):
+    """The people of an account."""
+
+    model = Membership
+    extra = 0
+    autocomplete_fields = ("user",)
+    verbose_name = "member"
+    verbose_name_plural = "members"
+
+
+class KeyState(admin.SimpleListFilter):
+    """The three states of the spec; without a choice, every key that is not deleted."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The choices."""
+        return [("active", "active"), ("expired", "expired"), ("deleted", "deleted")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+        """The keys in the chosen state, by the clock."""
+        now = timezone.now()
+        match self.value():
+            case "active":
+                return queryset.filter(Q(expires_at=None) | Q(expires_at__gt=now), deleted_at=None)
+            case "expired":
+                return queryset.filter(expires_at__lte=now, deleted_at=None)
+            case "deleted":
+                return queryset.filter(deleted_at__isnull=False)
+            case _:
+                return queryset.filter(deleted_at=None)
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(_KeyAdmin):
+    """Keys without their secret. None is added here: a token is shown once, by `create_key`. None is removed either:
+    deleting takes a key out of service and keeps its name for the usage history."""
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    ordering = ("-pk",)
+    list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
+    list_select_related = ("account",)
+    list_filter = (KeyState,)
+    search_fields = ("name", "account__name", "last_four")
+    sortable_by = ()
+    readonly_fields = (
+        "name",
+        "masked",
+        "account",
+        "state",
+        "expires_at",
+        "last_used_at",
+        "created_at",
+        "deleted_at",
+    )
+    fields = (*readonly_fields, "rpm", "tpm")
+    actions = ["delete_keys"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody: the token could not be shown."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
+        """Nobody: usage history names the key."""
+        return False
+
+    @admin.display(description="key")
+    def masked(self, key: ApiKey) -> str:
+        """The prefix and the last four characters."""
+        return key.masked
+
+    @admin.display(description="state")
+    def state(self, key: ApiKey) -> str:
+        """`active`, `expired` or `deleted`, by the clock."""
+        if key.deleted_at is not None:
+            return "deleted"
+        return "expired" if key.expires_at is not None and key.expires_at <= timezone.now() else "active"
+
+    @admin.action(description="Delete the selected keys: they fail on their next request", permissions=["change"])
+    def delete_keys(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        """Deletes as `delete_key` does, with a line in the admin's history for each."""
+        deleted = [key for key in queryset if keys.delete(key)]
+        for key in deleted:
+            self.log_change(request, key, "Deleted the key.")
+        self.message_user(request, f"Keys deleted: {len(deleted)}.", messages.SUCCESS)

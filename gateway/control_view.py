@@ -1,0 +1,37 @@
+"""The control plane's view: DRF, with our words for OPTIONS and wrong methods."""
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from .errors import MethodNotAllowed
+
+
+class ControlView(APIView):
+    """Base of every endpoint that is not inference."""
+
+    def options(self, request: Request, *_args: Any, **_kwargs: Any) -> Response:
+        """What is allowed, and no body."""
+        return Response(status=204)
+
+    def http_method_not_allowed(self, request: Request, *_args: Any, **_kwargs: Any) -> Response:
+        """405 with the verbs that work."""
+        allowed = self.allowed_methods
+        raise MethodNotAllowed(
+            f"{request.method} is not allowed on {request.path}. Use {' or '.join(allowed)}.",
+            headers={"Allow": ", ".join(allowed)},
+        )
+
+    def perform_authentication(self, request: Request) -> None:
+        """Everyone but OPTIONS, which tells nothing about anybody, says who they are."""
+        if request.method != "OPTIONS":
+            super().perform_authentication(request)
+
+    def check_permissions(self, request: Request) -> None:
+        """As `perform_authentication`."""
+        if request.method != "OPTIONS":
+            super().check_permissions(request)
+
+

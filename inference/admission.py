@@ -1,0 +1,76 @@
+"""Who asks, and may they: one SELECT over key, account and wallet (design: the path of a completion, step 2)."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from accounts import tokens
+from accounts.authentication import StoredKey, bearer_token, judge
+from billing.models import Wallet
+from gateway.db import release
+from gateway.errors import ApiKeyNotRegistered
+
+SELECT = """
+    SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance
+    FROM accounts_apikey k
+    JOIN accounts_account a ON a.id = k.account_id
+    JOIN billing_wallet w ON w.account_id = k.account_id
+    WHERE k.fingerprint = %s
+"""
+_BALANCE = Wallet._meta.get_field("balance")
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """The authenticated key, and the account and balance (in `currency`) that its requests are charged to."""
+
+    key_id: uuid.UUID
+    account_id: uuid.UUID
+    currency: str
+    balance: Decimal
+
+
+def authenticate(authorization: str | None) -> Payer:
+    """The payer behind an Authorization header, read fresh on every request; the connection goes back at once.
+
+    Raises the four refusals of `accounts.authentication`.
+    """
+    token = bearer_token(authorization)
+    row = _select(tokens.fingerprint(token))
+    judge(token, None if row is None else _stored_key(row), timezone.now())
+    if row is None:
+        raise ApiKeyNotRegistered
+    return Payer(
+        key_id=_uuid(row[0]),
+        account_id=_uuid(row[1]),
+        currency=row[4],
+        balance=_BALANCE.from_db_value(row[5], None, connection),
+    )
+
+
+def _select(fingerprint: bytes) -> tuple[Any, ...] | None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(SELECT, [fingerprint])
+            row: tuple[Any, ...] | None = cursor.fetchone()
+            return row
+    finally:
+        release("default")
+
+
+def _stored_key(row: tuple[Any, ...]) -> StoredKey:
+    verifier, expires_at = row[2], row[3]
+    if isinstance(expires_at, str):  # SQLite has no type for it
+        expires_at = datetime.fromisoformat(expires_at)
+    if expires_at is not None and expires_at.tzinfo is None:
+        expires_at = expires_at.replace(tzinfo=UTC)
+    return StoredKey(None if verifier is None else bytes(verifier), expires_at)
+
+
+def _uuid(value: uuid.UUID | str) -> uuid.UUID:
+    return value if isinstance(value, uuid.UUID) else uuid.UUID(value)

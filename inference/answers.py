@@ -1,0 +1,68 @@
+"""Whole chat answers, normalised like their streamed form: what the gateway owns is set, what it does not know stays."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.ids import uuid7
+
+from .chunks import TEXT_FIELDS, finish_reason
+from .dialects.base import MalformedReply
+
+
+def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:  # noqa: A002
+    """The spec's `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
+        raise MalformedReply("answered without choices")
+    return {
+        **answer,
+        "id": id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model,
+        "choices": [_choice(choice, position) for position, choice in enumerate(choices)],
+    }
+
+
+def output_bytes(answer: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of the answer's text and tool arguments, for the estimator."""
+    return sum(_message_bytes(choice["message"]) for choice in answer["choices"])
+
+
+def _choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
+    index = choice.get("index")
+    message = dict(choice.get("message") or {})
+    message["role"] = "assistant"
+    message.setdefault("content", None)
+    tool_calls = message.pop("tool_calls", None)
+    if tool_calls:
+        message["tool_calls"] = [_tool_call(tool_call) for tool_call in tool_calls if isinstance(tool_call, dict)]
+    return {
+        **choice,
+        "index": index if type(index) is int else position,
+        "message": message,
+        "finish_reason": finish_reason(choice.get("finish_reason")),
+    }
+
+
+def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(tool_call.get("function") or {})
+    arguments = function.get("arguments")
+    if not isinstance(arguments, str):
+        arguments = orjson.dumps(arguments or {}).decode()
+    return {
+        **{name: value for name, value in tool_call.items() if name != "index"},
+        "id": tool_call.get("id") or f"call_{uuid7().hex}",
+        "type": "function",
+        "function": {**function, "name": function.get("name") or "", "arguments": arguments or "{}"},
+    }
+
+
+def _message_bytes(message: Mapping[str, Any]) -> int:
+    text = sum(len(message[name].encode()) for name in TEXT_FIELDS if isinstance(message.get(name), str))
+    calls = message.get("tool_calls") or []
+    return text + sum(
+        len(call["function"]["name"].encode()) + len(call["function"]["arguments"].encode()) for call in calls
+    )

@@ -1,0 +1,6 @@
+"""The registry of wire languages: a provider's `dialect` names one of these."""
+
+from .base import Dialect
+from .openai import OpenAIDialect
+
+DIALECTS: dict[str, Dialect] = {"openai": OpenAIDialect()}

@@ -1,0 +1,83 @@
+"""What a dialect is: pure functions from our call to theirs, from their bytes to ours, and their errors to ours.
+
+A provider is data, a dialect is code: a new one is a file here, a line in the registry and a test file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from catalogue.pricing import Usage
+from catalogue.routes import Route
+
+from ..call import Call
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """What goes over the wire. Headers carry the credential and are never printed."""
+
+    url: str
+    body: bytes
+    headers: dict[str, str] = field(repr=False)
+
+
+@dataclass(slots=True)
+class Reply:
+    """A whole answer: OpenAI's shape with the upstream's own extra fields, and its usage where it reported any."""
+
+    body: dict[str, Any]
+    usage: Usage | None
+
+
+@dataclass(slots=True)
+class Event:
+    """What one upstream event says. `chunk` is in OpenAI's shape, with its `choices`; None where there is none.
+
+    `usage` is cumulative: the last one counts. `is_last` marks the dialect's own end of the stream.
+    """
+
+    chunk: dict[str, Any] | None = None
+    usage: Usage | None = None
+    is_last: bool = False
+
+
+class UpstreamFault(Exception):
+    """The upstream said, or did, something that ends the request. `message` quotes it without secrets."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.message, self.status = message, status
+
+
+class MalformedReply(UpstreamFault):
+    """Bytes that are not what the dialect promises."""
+
+
+class StreamDecoder(Protocol):
+    """Understands one stream; holds what its dialect needs to remember between events."""
+
+    def decode(self, data: bytes) -> Event:
+        """What an event's data says. Raises UpstreamFault for an error event, MalformedReply for nonsense, and
+        ContradictoryUsage for usage that cannot be true."""
+
+
+class Dialect(Protocol):
+    """One wire language."""
+
+    refused_fields: Sequence[str]
+
+    def check(self, call: Call) -> None:
+        """Refuses fields that would move price, place or provider. Raises InvalidRequest with `param`."""
+
+    def request(self, call: Call, route: Route) -> UpstreamRequest:
+        """Our call in the upstream's words."""
+
+    def reply(self, body: bytes, call: Call) -> Reply:
+        """A whole answer. Raises as `StreamDecoder.decode`."""
+
+    def decoder(self, call: Call) -> StreamDecoder:
+        """A decoder for one streamed answer."""
+
+    def error_message(self, body: bytes) -> str:
+        """The upstream's own words in an error body, untrimmed; empty where there are none."""

@@ -1,0 +1,44 @@
+"""What the inference endpoints share: plain Django views that authenticate, read, parse and render (design section 6).
+
+DRF's views would parse and negotiate at three times the cost; its serializers still define the requests.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+
+from gateway.exception_handler import from_exception, method_not_allowed, options, render
+from gateway.jsonbody import parse_object, read_body
+from gateway.steps import step
+
+from .admission import Payer, authenticate
+from .watch import ClientLeft
+
+Handler = Callable[[HttpRequest, Payer, dict[str, Any]], HttpResponseBase]
+ALLOWED = ("POST",)
+CLIENT_CLOSED_REQUEST = 499  # for the access log; nobody receives it
+
+
+def inference_endpoint(handler: Handler) -> Callable[[HttpRequest], HttpResponseBase]:
+    """A POST endpoint: who, then what, then the handler; every exception in the envelope."""
+
+    @csrf_exempt
+    @functools.wraps(handler)
+    def view(request: HttpRequest) -> HttpResponseBase:
+        if request.method == "OPTIONS":
+            return options(ALLOWED)
+        try:
+            with step("authenticating the key"):
+                payer = authenticate(request.META.get("HTTP_AUTHORIZATION"))
+            if request.method != "POST":
+                return method_not_allowed(request, ALLOWED)
+            return handler(request, payer, parse_object(read_body(request)))
+        except ClientLeft:
+            return HttpResponse(status=CLIENT_CLOSED_REQUEST)
+        except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
+            return render(from_exception(error))
+
+    return view

@@ -1,0 +1,48 @@
+"""An upstream's failures in the gateway's words: named, quoted, and free of secrets and addresses (decision 11)."""
+
+import re
+from urllib.parse import urlsplit
+
+from catalogue.pricing import ContradictoryUsage
+from catalogue.routes import Route
+from gateway.errors import ApiError, CostUnresolvable, ProviderTimeout, UpstreamFailed
+
+from .deadlines import DeadlineExpired
+from .dialects.base import UpstreamFault
+
+QUOTE_LENGTH = 300
+WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
+WORTH_A_RETRY = frozenset({408, 409, 425, 429})
+_SECRETS = re.compile(r"\b(?:sk|pk|rk|key|api|bearer)[-_ ][\w.*…-]{6,}|\beyJ[\w.-]{10,}", re.IGNORECASE)
+_ADDRESSES = re.compile(r"\bhttps?://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:]{3,}\](?::\d+)?", re.IGNORECASE)
+
+
+def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route) -> ApiError:
+    """What the client is told of a fault before anything was delivered."""
+    provider = f"Provider {route.upstream.slug!r}"
+    if isinstance(fault, ContradictoryUsage):
+        return CostUnresolvable(f"{provider} reported usage that contradicts itself: the cost is unresolvable.")
+    if isinstance(fault, DeadlineExpired):
+        return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
+    return UpstreamFailed(f"{provider} {quoted(fault.message, route)}.")
+
+
+def refusal_of_status(status: int, words: str, route: Route) -> ApiError:
+    """What the client is told of an answer that is no success. `words` are the upstream's own, if it had any."""
+    provider = f"Provider {route.upstream.slug!r}"
+    if status < 400:
+        return UpstreamFailed(f"{provider} answered with a redirect (HTTP {status}), which is not followed.")
+    said = "" if status in WITHOUT_WORDS or not words else f": {quoted(words, route)}"
+    return UpstreamFailed(
+        f"{provider} answered with HTTP {status}{said}", retry=status >= 500 or status in WORTH_A_RETRY
+    )
+
+
+def quoted(words: str, route: Route) -> str:
+    """An upstream's words on one line, trimmed, with credentials and addresses taken out."""
+    text = " ".join(words.split())
+    for private in (route.upstream.credential, urlsplit(route.base_url).netloc):
+        if private:
+            text = text.replace(private, "[…]")
+    text = _ADDRESSES.sub("[…]", _SECRETS.sub("[…]", text))
+    return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"

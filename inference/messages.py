@@ -1,0 +1,124 @@
+"""The chat messages and tools of a request, checked by hand: nested serializers would cost four times as much."""
+
+from typing import Any, NoReturn
+
+from gateway.errors import InvalidRequest
+
+from .fields import StrictField
+
+ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
+TOOL_CHOICES = ("none", "auto", "required")
+
+
+class MessagesField(StrictField):
+    """At least one Message of the spec."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, list) or not data:
+            _refuse("messages", "Must be an array of at least one message.")
+        for position, message in enumerate(data):
+            _check_message(message, f"messages[{position}]")
+        return data
+
+
+class ToolsField(StrictField):
+    """An array of Tool."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, list):
+            _refuse("tools", "Must be an array of tools.")
+        for position, tool in enumerate(data):
+            _check_tool(tool, f"tools[{position}]")
+        return data
+
+
+class ToolChoiceField(StrictField):
+    """`none`, `auto`, `required`, or one function by name."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, str):
+            if data not in TOOL_CHOICES:
+                _refuse("tool_choice", "Must be one of none, auto, required, or an object naming a function.")
+            return data
+        _function_object(data, "tool_choice")
+        return data
+
+
+class StreamOptionsField(StrictField):
+    """`{include_usage?: boolean}`."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        _require(data, dict, "stream_options", "an object")
+        if data.get("include_usage") is not None:
+            _require(data["include_usage"], bool, "stream_options.include_usage", "a boolean")
+        return data
+
+
+def _check_message(message: Any, path: str) -> None:
+    _require(message, dict, path, "an object")
+    role = message.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        _refuse(f"{path}.role", "Must be one of system, developer, user, assistant, tool, function.")
+    _optional(message, "name", str, path, "a string")
+    tool_calls = message.get("tool_calls")
+    if tool_calls is not None:
+        if role != "assistant":
+            _refuse(f"{path}.tool_calls", "Only an assistant message carries tool calls.")
+        _require(tool_calls, list, f"{path}.tool_calls", "an array")
+        for position, tool_call in enumerate(tool_calls):
+            _check_tool_call(tool_call, f"{path}.tool_calls[{position}]")
+    if role == "tool":
+        _require(message.get("tool_call_id"), str, f"{path}.tool_call_id", "a string, on a message of role tool")
+    calls_something = role == "assistant" and bool(tool_calls or message.get("function_call"))
+    _check_content(message.get("content"), f"{path}.content", optional=calls_something)
+
+
+def _check_content(content: Any, path: str, *, optional: bool) -> None:
+    if content is None:
+        if not optional:
+            _refuse(path, "Is required, but on an assistant message with tool calls.")
+    elif isinstance(content, list):
+        for position, block in enumerate(content):
+            _require(block, dict, f"{path}[{position}]", "an object")
+            _require(block.get("type"), str, f"{path}[{position}].type", "a string")
+    elif not isinstance(content, str):
+        _refuse(path, "Must be a string or an array of content blocks.")
+
+
+def _check_tool_call(tool_call: Any, path: str) -> None:
+    function = _function_object(tool_call, path)
+    _require(tool_call.get("id"), str, f"{path}.id", "a string")
+    _require(function.get("arguments"), str, f"{path}.function.arguments", "a string of JSON")
+
+
+def _check_tool(tool: Any, path: str) -> None:
+    function = _function_object(tool, path)
+    _optional(function, "description", str, f"{path}.function", "a string")
+    _optional(function, "parameters", dict, f"{path}.function", "an object")
+
+
+def _function_object(value: Any, path: str) -> dict[str, Any]:
+    """`{type: function, function: {name, …}}`, which tools, tool calls and a tool choice share."""
+    _require(value, dict, path, "an object")
+    if value.get("type") != "function":
+        _refuse(f"{path}.type", "Must be 'function'.")
+    function: dict[str, Any] = value.get("function") or {}
+    _require(value.get("function"), dict, f"{path}.function", "an object")
+    _require(function.get("name"), str, f"{path}.function.name", "a string")
+    return function
+
+
+def _optional(owner: dict[str, Any], name: str, kind: type, path: str, expected: str) -> None:
+    if owner.get(name) is not None:
+        _require(owner[name], kind, f"{path}.{name}", expected)
+
+
+def _require(value: Any, kind: type, path: str, expected: str) -> None:
+    if not isinstance(value, kind):
+        _refuse(path, f"Must be {expected}.")
+
+
+def _refuse(path: str, rule: str) -> NoReturn:
+    raise InvalidRequest(f"{path}: {rule}", param=path)
+
+

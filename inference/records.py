@@ -1,0 +1,126 @@
+"""From an admitted request and what became of it to its generation record, priced and weighed."""
+
+import time
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from aliases.resolve import Resolution
+from billing.models import Generation
+from catalogue.carbon import footprint_of
+from catalogue.pricing import Cost, Price, Rates, Usage, cost_of
+from catalogue.routes import Route
+from gateway.ids import generation_id, uuid7
+
+from .admission import Payer
+from .call import Call
+
+Ending = Generation.Ending
+INTERRUPTED = frozenset({Ending.STALLED, Ending.UPSTREAM_BROKE, Ending.CLIENT_LEFT, Ending.WORKER_STOPPED})
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request that nothing of ours refuses any more, with everything that its bill depends on frozen."""
+
+    call: Call
+    payer: Payer
+    resolution: Resolution
+    price: Price
+    rates: Rates
+    id: UUID = field(default_factory=uuid7)
+    created: int = field(default_factory=lambda: int(time.time()))
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def route(self) -> Route:
+        """The route that serves it."""
+        return self.resolution.route
+
+    @property
+    def public_id(self) -> str:
+        """The generation id that the client sees."""
+        return generation_id(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a request: its tokens, who counted them, how it ended, and when its first output came."""
+
+    usage: Usage
+    ending: Generation.Ending
+    usage_estimated: bool = False
+    first_token_at: float | None = None  # monotonic clock
+
+
+def record(admission: Admission, outcome: Outcome) -> Generation:
+    """The unsaved record that `settle` takes. It has no cost where the usage contradicted itself (decision 6)."""
+    route, resolution, usage = admission.route, admission.resolution, outcome.usage
+    priced = outcome.ending != Ending.COST_UNRESOLVABLE
+    cost = cost_of(admission.price, usage, admission.rates) if priced else None
+    footprint = footprint_of(usage, route.energy)
+    return Generation(
+        id=admission.id,
+        account_id=admission.payer.account_id,
+        key_id=admission.payer.key_id,
+        alias_id=resolution.alias_id,
+        endpoint=admission.call.endpoint,
+        ending=outcome.ending,
+        requested_alias=resolution.requested_alias,
+        requested_auto=resolution.requested_auto,
+        provider=route.upstream.slug,
+        model=route.canonical_id,
+        region=route.locode,
+        routing_mode=resolution.routing_mode,
+        routing_reason=resolution.routing_reason,
+        providers_attempted=[route.upstream.slug],
+        uncached_prompt_tokens=usage.uncached_prompt,
+        cache_read_tokens=usage.cache_read,
+        cache_write_5m_tokens=usage.cache_write_5m,
+        cache_write_1h_tokens=usage.cache_write_1h,
+        completion_tokens=usage.completion,
+        reasoning_tokens=usage.reasoning,
+        prompt_tokens=usage.prompt,
+        interrupted=outcome.ending in INTERRUPTED,
+        usage_estimated=outcome.usage_estimated,
+        **_frozen(admission),
+        **_costs(cost),
+        energy_wh=footprint.energy_wh,
+        carbon_gco2e=footprint.carbon_gco2e,
+        duration_ms=_milliseconds(admission.started, time.monotonic()),
+        first_token_ms=None
+        if outcome.first_token_at is None
+        else _milliseconds(admission.started, outcome.first_token_at),
+    )
+
+
+def _frozen(admission: Admission) -> dict[str, object]:
+    price, energy = admission.price, admission.route.energy
+    return {
+        "price_currency": price.currency,
+        "prompt_price": price.prompt,
+        "completion_price": price.completion,
+        "cache_read_price": price.cache_read,
+        "cache_write_price": price.cache_write,
+        "cache_write_1h_price": price.cache_write_1h,
+        "account_rate": admission.rates.account,
+        "eur_rate": admission.rates.eur,
+        "energy_per_token_wh": energy.per_token_wh,
+        "energy_per_prompt_token_wh": energy.per_prompt_token_wh,
+        "grid_intensity": energy.intensity_gco2_per_kwh,
+        "currency": admission.payer.currency,
+    }
+
+
+def _costs(cost: Cost | None) -> dict[str, object]:
+    if cost is None:
+        return {}
+    return {
+        "prompt_cost": cost.prompt,
+        "completion_cost": cost.completion,
+        "cost": cost.total,
+        "cost_eur": cost.eur,
+    }
+
+
+def _milliseconds(start: float, end: float) -> int:
+    return round((end - start) * 1000)

@@ -1,0 +1,82 @@
+"""The requests as the spec defines them. One instance of each, built at import: DRF's set-up costs more than a check.
+
+Defaults are the upstream's business and never injected; null means absent; what the spec does not name passes on.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rest_framework import serializers
+
+from gateway.errors import InvalidRequest
+
+from .call import Call, Endpoint
+from .fields import FlagField, NumberField, StopField, TextField, WholeNumberField
+from .messages import MessagesField, StreamOptionsField, ToolChoiceField, ToolsField
+
+# The gateway's own fields: a dialect writes its form of them.
+OWNED = frozenset({"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"})
+
+
+class SamplingRequest(serializers.Serializer[Any]):
+    """What chat and text completions share."""
+
+    model = TextField()
+    temperature = NumberField(minimum=0, maximum=2, required=False)
+    top_p = NumberField(minimum=0, maximum=1, required=False)
+    n = WholeNumberField(minimum=1, required=False)
+    stream = FlagField(required=False)
+    stream_options = StreamOptionsField(required=False)
+    stop = StopField(required=False)
+    max_tokens = WholeNumberField(minimum=1, required=False)
+    presence_penalty = NumberField(minimum=-2, maximum=2, required=False)
+    frequency_penalty = NumberField(minimum=-2, maximum=2, required=False)
+    user = TextField(required=False)
+
+
+class ChatCompletionRequest(SamplingRequest):
+    """`POST /v1/chat/completions`."""
+
+    messages = MessagesField()
+    max_completion_tokens = WholeNumberField(minimum=1, required=False)
+    tools = ToolsField(required=False)
+    tool_choice = ToolChoiceField(required=False)
+    parallel_tool_calls = FlagField(required=False)
+
+
+_CHAT = ChatCompletionRequest()
+_CHAT.fields  # noqa: B018  # builds the fields now
+
+
+def chat_call(body: dict[str, Any]) -> Call:
+    """A chat completion request, checked. Raises InvalidRequest and DRF's ValidationError."""
+    present = without_nulls(body)
+    # The first field that most clients forget is the one the spec names first.
+    require_fields(present, ("model", "messages"))
+    checked = _CHAT.run_validation(present)
+    return Call(
+        endpoint=Endpoint.CHAT,
+        model=checked["model"],
+        body=pass_through(present),
+        stream=checked.get("stream", False),
+        include_usage=bool(checked.get("stream_options", {}).get("include_usage")),
+        max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens")),
+        choices=checked.get("n", 1),
+    )
+
+
+def without_nulls(body: dict[str, Any]) -> dict[str, Any]:
+    """The request with its null fields left out, as if they had not been sent."""
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def pass_through(present: dict[str, Any]) -> dict[str, Any]:
+    """What goes upstream as it came."""
+    return {name: value for name, value in present.items() if name not in OWNED}
+
+
+def require_fields(present: dict[str, Any], names: Iterable[str]) -> None:
+    """Raises InvalidRequest for the first required field that is missing."""
+    for name in names:
+        if name not in present:
+            raise InvalidRequest(f"{name} is required.", param=name)

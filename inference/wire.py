@@ -1,0 +1,58 @@
+"""Answers in OpenAI's shape, with the gateway's `usage` and `gateway_metadata` (spec: Usage, Response metadata)."""
+
+from typing import Any
+
+from billing.models import Generation
+from billing.outcomes import Settlement
+from catalogue.carbon import METHODOLOGY
+from gateway.money import to_json
+
+
+def usage_of(record: Generation, settlement: Settlement) -> dict[str, Any]:
+    """The Usage object of a settled generation: tokens, cost, the balance it left, and the details clients read."""
+    usage: dict[str, Any] = {
+        "prompt_tokens": record.prompt_tokens,
+        "completion_tokens": record.completion_tokens,
+        "total_tokens": record.prompt_tokens + record.completion_tokens,
+    }
+    if record.cost is not None:
+        usage["cost"] = to_json(record.cost)
+    if settlement.balance is not None:
+        usage["remaining_balance"] = to_json(settlement.balance)
+    usage["currency"] = record.currency
+    if record.cache_read_tokens is not None:
+        usage["prompt_tokens_details"] = {"cached_tokens": record.cache_read_tokens}
+    if record.reasoning_tokens is not None:
+        usage["completion_tokens_details"] = {"reasoning_tokens": record.reasoning_tokens}
+    return usage
+
+
+def metadata_of(record: Generation) -> dict[str, Any]:
+    """`gateway_metadata`. What is unknown or does not apply is absent."""
+    metadata: dict[str, Any] = {
+        "provider": record.provider,
+        "region": record.region,
+        "energy_wh": None if record.energy_wh is None else float(record.energy_wh),
+        "carbon_gco2e": None if record.carbon_gco2e is None else float(record.carbon_gco2e),
+        "estimation_methodology": None if record.energy_wh is None else METHODOLOGY,
+        "carbon_intensity_gco2_per_kwh": record.grid_intensity,
+        "routing_mode": record.routing_mode,
+        "routing_reason": record.routing_reason,
+        "fallback_occurred": record.fallback_reason is not None,
+        "fallback_reason": record.fallback_reason,
+        "providers_attempted": record.providers_attempted,
+        "requested_alias": record.requested_alias,
+        "requested_auto": record.requested_auto,
+        "eu_sovereign": record.eu_sovereign,
+        "cache_read_tokens": record.cache_read_tokens,
+        "cache_creation_tokens": _written(record),
+        "cache_creation_5m_tokens": record.cache_write_5m_tokens,
+        "cache_creation_1h_tokens": record.cache_write_1h_tokens,
+    }
+    return {name: value for name, value in metadata.items() if value is not None}
+
+
+def _written(record: Generation) -> int | None:
+    if record.cache_write_5m_tokens is None and record.cache_write_1h_tokens is None:
+        return None
+    return (record.cache_write_5m_tokens or 0) + (record.cache_write_1h_tokens or 0)
