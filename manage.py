@@ -6,6 +6,10 @@ import sys
 
 from django.core.management import execute_from_command_line
 
+from inference.demo import secret_key
+
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
+    if sys.argv[1:2] == ["run_demo"]:
+        secret_key.ensure()  # the settings refuse to start without one
     execute_from_command_line(sys.argv)

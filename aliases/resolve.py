@@ -21,8 +21,8 @@ class Resolution:
     alias_id: uuid.UUID | None = None
 
 
-def resolve(text: str, *, account_id: uuid.UUID, snapshot: Snapshot, today: date) -> Resolution:
-    """The route that `text` means for this account today (UTC).
+def resolve(text: str, *, snapshot: Snapshot, today: date) -> Resolution:
+    """The route that `text` means today (UTC).
 
     Raises the refusals of `model_ids.parse` and `routing.pin`, and AliasNotFound.
     """

@@ -198,10 +198,10 @@ class LedgerEntry(models.Model):
     def __str__(self) -> str:
         return f"{self.account_id} #{self.seq} {self.kind} {self.amount}"
 
-    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise ImmutableRow("Ledger entries are never removed.")
-
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding:
             raise ImmutableRow("Ledger entries are never changed.")
         super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ImmutableRow("Ledger entries are never removed.")

@@ -134,19 +134,17 @@ def _keys(account_id: UUID, now: datetime) -> list[KeyLine]:
 
 
 def _sums(account_id: UUID, since: datetime) -> Sums:
-    found: dict[str, Any] = (
-        _records(account_id)
-        .filter(created_at__gte=since)
-        .aggregate(
-            requests=Count("id"),
-            prompt_tokens=Sum("prompt_tokens", default=0),
-            completion_tokens=Sum("completion_tokens", default=0),
-            cost=Sum("cost"),
-            cost_known=Count("cost"),
-            energy_wh=Sum("energy_wh"),
-            energy_known=Count("energy_wh"),
-            carbon_gco2e=Sum("carbon_gco2e"),
-            carbon_known=Count("carbon_gco2e"),
-        )
+    recent = _records(account_id).filter(created_at__gte=since)
+    found: dict[str, Any] = recent.aggregate(
+        requests=Count("id"),
+        # The counts come first: behind a sum of the same name they would count that.
+        cost_known=Count("cost"),
+        energy_known=Count("energy_wh"),
+        carbon_known=Count("carbon_gco2e"),
+        prompt_tokens=Sum("prompt_tokens", default=0),
+        completion_tokens=Sum("completion_tokens", default=0),
+        cost=Sum("cost"),
+        energy_wh=Sum("energy_wh"),
+        carbon_gco2e=Sum("carbon_gco2e"),
     )
     return Sums(**found)

@@ -43,7 +43,7 @@ def _statement(using: str) -> tuple[str, list["Field[Any, Any]"]]:
     columns, values, taken = [], [], []
     cost = "%(cost)s::bigint"
     for field in Generation._meta.concrete_fields:
-        columns.append(quote(field.column))
+        columns.append(quote(field.column or ""))
         decided = DECIDED_UNDER_LOCK.get(field.attname)
         if decided is None:
             values.append(f"%({field.attname})s::{field.db_type(connection)}")

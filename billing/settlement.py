@@ -10,8 +10,9 @@ from django.db.utils import InterfaceError, OperationalError
 
 from gateway.db import release
 
-from .ledger import Settlement, settle
+from .ledger import settle
 from .models import Generation
+from .outcomes import Settlement
 
 logger = logging.getLogger(__name__)
 

@@ -101,5 +101,3 @@ def _carbon_metrics(route: Route) -> dict[str, Any] | None:
 
 def _known(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-

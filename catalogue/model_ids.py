@@ -42,7 +42,7 @@ class AliasId:
 
 
 def parse(text: str) -> ExplicitId | AutoId | AliasId:
-    """What a `model` string means. Raises InvalidRequest (with the segment count) and InvalidAliasName, `param` model."""
+    """What a `model` string means. Raises InvalidRequest (with the segment count) and InvalidAliasName."""
     segments = text.split("/")
     if segments[0] == ALIAS:
         return AliasId(_alias_name(text))

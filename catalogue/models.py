@@ -4,6 +4,7 @@ A Region row is a route: every model has at least one, `global` where its file n
 immutable snapshot of these tables; `CatalogueVersion` tells them when to take a new one.
 """
 
+from decimal import Decimal
 from typing import ClassVar
 
 from django.core.validators import MinValueValidator, RegexValidator
@@ -184,12 +185,12 @@ class Model(models.Model):
         return f"{self.provider.slug}/{self.canonical_id}"
 
 
-def _price() -> MoneyField:
+def _price() -> "MoneyField[Decimal | str | int | None, Decimal | None]":
     return MoneyField(null=True, blank=True, validators=[MinValueValidator(0)])
 
 
 class Region(models.Model):
-    """A route: one offer in one place, at one price. Prices are per 1,000,000 tokens in `currency`; empty is unknown."""
+    """A route: one offer in one place, at one price, per 1,000,000 tokens in `currency`; empty is unknown."""
 
     class State(models.TextChoices):
         """A region is on or off; being unavailable with a reason is the model's."""
@@ -225,7 +226,8 @@ class Region(models.Model):
             models.UniqueConstraint(fields=["model"], condition=Q(is_default=True), name="one_default_region"),
             models.CheckConstraint(condition=Q(state__in=["served", "disabled"]), name="region_state_is_known"),
             models.CheckConstraint(
-                condition=Q(prompt_per_1m_tokens__gte=0) | Q(prompt_per_1m_tokens=None), name="prompt_price_not_negative"
+                condition=Q(prompt_per_1m_tokens__gte=0) | Q(prompt_per_1m_tokens=None),
+                name="prompt_price_not_negative",
             ),
             models.CheckConstraint(
                 condition=Q(completion_per_1m_tokens__gte=0) | Q(completion_per_1m_tokens=None),

@@ -5,9 +5,8 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
 from decimal import Decimal
 
 from django.db import connection, transaction
@@ -68,11 +67,12 @@ def _load() -> Snapshot:
     grid = dict(models.GridIntensity.objects.values_list("country", "gco2_per_kwh"))
     energy = dict(models.EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh"))
     rates = dict(models.ExchangeRate.objects.values_list("currency", "units_per_eur"))
-    upstreams = {p.pk: _upstream(p) for p in models.Provider.objects.all()}
+    providers = list(models.Provider.objects.all())
+    upstreams = {p.pk: _upstream(p) for p in providers}
     regions: dict[int, list[models.Region]] = defaultdict(list)
     for region in models.Region.objects.order_by("locode"):
         regions[region.model_id].append(region)
-    builder = _Builder(upstreams, places, grid, energy)
+    builder = _Builder(upstreams, {p.pk: _fillers(p) for p in providers}, places, grid, energy)
     offers = (builder.offer(model, regions[model.pk]) for model in _yielding(models.Model.objects.order_by("pk")))
     return Snapshot(
         version=version,
@@ -92,7 +92,7 @@ def _yielding(rows: Iterable[models.Model]) -> Iterator[models.Model]:
 
 def _upstream(row: models.Provider) -> Upstream:
     credential = os.environ.get(row.credential_env) if row.credential_env else None
-    fillers = {name: os.environ.get(variable, "") for name, variable in row.extra_env.items()}
+    fillers = _fillers(row)
     return Upstream(
         slug=row.slug,
         name=row.name,
@@ -111,6 +111,11 @@ def _upstream(row: models.Provider) -> Upstream:
     )
 
 
+def _fillers(row: models.Provider) -> dict[str, str]:
+    """What the environment puts into the placeholders of the provider's and its regions' base_url."""
+    return {name: os.environ.get(variable, "") for name, variable in row.extra_env.items()}
+
+
 def _fill(template: str, values: Mapping[str, str]) -> str:
     """Fills the `{placeholders}` that have a value; the others stay for the region to fill."""
     return _PLACEHOLDER.sub(lambda match: values.get(match[1]) or match[0], template)
@@ -122,11 +127,13 @@ class _Builder:
     def __init__(
         self,
         upstreams: Mapping[int, Upstream],
+        fillers: Mapping[int, Mapping[str, str]],
         places: Mapping[str, Place],
         grid: Mapping[str, int],
         energy: Mapping[str, Decimal],
     ) -> None:
-        self.upstreams, self.places, self.grid, self.energy = upstreams, places, grid, energy
+        self.upstreams, self.fillers = upstreams, fillers
+        self.places, self.grid, self.energy = places, grid, energy
 
     def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
         upstream = self.upstreams[model.provider_id]
@@ -162,7 +169,10 @@ class _Builder:
             is_served=region.state == models.Region.State.SERVED,
             modality=model.modality or None,
             upstream_model=region.upstream_model or model.upstream_model,
-            base_url=_fill(region.base_url or upstream.base_url, {"upstream_region": region.upstream_region}),
+            base_url=_fill(
+                region.base_url or upstream.base_url,
+                {**self.fillers[model.provider_id], "upstream_region": region.upstream_region},
+            ),
             max_tokens_field=model.max_tokens_field,
             max_output_tokens=model.max_output_tokens,
             can_stream=model.streaming is not False,

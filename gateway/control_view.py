@@ -12,11 +12,11 @@ from .errors import MethodNotAllowed
 class ControlView(APIView):
     """Base of every endpoint that is not inference."""
 
-    def options(self, request: Request, *_args: Any, **_kwargs: Any) -> Response:
+    def options(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
         """What is allowed, and no body."""
         return Response(status=204)
 
-    def http_method_not_allowed(self, request: Request, *_args: Any, **_kwargs: Any) -> Response:
+    def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
         """405 with the verbs that work."""
         allowed = self.allowed_methods
         raise MethodNotAllowed(
@@ -33,5 +33,3 @@ class ControlView(APIView):
         """As `perform_authentication`."""
         if request.method != "OPTIONS":
             super().check_permissions(request)
-
-

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render as render_page
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
@@ -39,7 +39,10 @@ def headers_of(error: ApiError) -> dict[str, str]:
 def render(error: ApiError) -> HttpResponse:
     """An error as a whole response."""
     body = orjson.dumps(envelope(error))
-    return HttpResponse(body, status=error.status, content_type="application/json", headers=headers_of(error))
+    response = HttpResponse(body, status=error.status, content_type="application/json", headers=headers_of(error))
+    # Django would log each 4xx and 5xx with its path; what deserves a line has been logged where it happened.
+    response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
 
 
 def from_exception(error: Exception) -> ApiError:
@@ -97,23 +100,23 @@ def options(allowed: Sequence[str]) -> HttpResponse:
     return HttpResponse(status=204, headers={"Allow": ", ".join([*allowed, "OPTIONS"])})
 
 
-def handler400(request: HttpRequest, exception: Exception) -> HttpResponse:
+def handler400(_request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
     """Requests that Django itself refuses, such as a Host header that is not ours."""
     return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."))
 
 
-def handler403(request: HttpRequest, exception: PermissionDenied) -> HttpResponse:
+def handler403(request: HttpRequest, exception: PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
     """A page that the signed-in person may not see. The API never answers 403."""
     return render_page(request, "403.html", status=403)
 
 
-def handler404(request: HttpRequest, exception: Http404) -> HttpResponse:
+def handler404(request: HttpRequest, exception: Http404) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
     """A page's own 404 stays a page; every path that no page owns answers in the envelope."""
     if request.resolver_match is not None:
         return render_page(request, "404.html", status=404)
     return render(NotFound(f"Unknown path: {request.path}"))
 
 
-def handler500(request: HttpRequest) -> HttpResponse:
+def handler500(_request: HttpRequest) -> HttpResponse:
     """An exception that nothing folded: Django has logged it, the client learns nothing of our insides."""
     return render(StepFailed("handling the request"))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
-from .exception_handler import render
 from .errors import InvalidRequest
+from .exception_handler import render
 from .ids import request_id
 from .jsonbody import too_large
 

@@ -5,7 +5,7 @@ and behaves the same in PostgreSQL. A 64-bit integer with 10 fractional digits r
 """
 
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -28,12 +28,6 @@ def to_json(amount: Decimal) -> float:
     return float(amount)
 
 
-if TYPE_CHECKING:
-    _Field = models.Field[Decimal | str | int | None, Decimal | None]
-else:
-    _Field = models.Field  # Django's own fields take no type parameters when the program runs
-
-
 def plain(amount: Decimal) -> str:
     """An exact amount for people and scripts: no exponent, no idle zeros, at least two fractional digits."""
     trimmed = amount.normalize()
@@ -44,7 +38,20 @@ class LossyValueError(ValueError):
     """A value that the column could not keep exactly: a float, or more fractional digits than it has."""
 
 
-class ExactDecimalField(_Field):
+_ST = TypeVar("_ST")
+_GT = TypeVar("_GT")
+
+if TYPE_CHECKING:
+    # What a type checker should take the field for: a Decimal in Python, nullable on request.
+    _Field = models.DecimalField
+else:
+
+    class _Field(models.Field):
+        def __class_getitem__(cls, _types):  # noqa: ANN001, ANN204  # Django's fields take no type parameters
+            return cls
+
+
+class ExactDecimalField(_Field[_ST, _GT]):
     """A Decimal with a fixed number of fractional digits, stored as a whole number of the smallest unit.
 
     Refuses floats and anything it would have to round (`LossyValueError`): rounding is the caller's decision.
@@ -102,10 +109,10 @@ class ExactDecimalField(_Field):
         if value.scaleb(self.places) != value.scaleb(self.places).to_integral_value():
             raise ValidationError(f"Has more than {self.places} fractional digits.", code="too_precise")
 
-    def formfield(self, **kwargs: Any) -> FormField | None:  # type: ignore[override]
+    def formfield(self, **kwargs: Any) -> FormField | None:
         options: dict[str, Any] = {"form_class": DecimalFormField, "decimal_places": self.places, "max_digits": 19}
         return super().formfield(**(options | kwargs))
 
 
-class MoneyField(ExactDecimalField):
+class MoneyField(ExactDecimalField[_ST, _GT]):
     """An amount of money or a price, with 10 fractional digits."""

@@ -1,6 +1,6 @@
 """DRF's ends of the wire for the control plane: JSON in whatever the Content-Type, JSON out whatever the Accept."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
 import orjson
@@ -15,13 +15,14 @@ from .jsonbody import parse_object
 class AlwaysJson(BaseContentNegotiation):
     """The API has one representation, so there is nothing to negotiate."""
 
-    def select_parser(self, request: Request, parsers: list[BaseParser]) -> BaseParser:
-        return parsers[0]
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
+        return next(iter(parsers))
 
     def select_renderer(
-        self, request: Request, renderers: list[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        return renderers[0], renderers[0].media_type
+        renderer = next(iter(renderers))
+        return renderer, renderer.media_type
 
 
 class AnyTypeJsonParser(BaseParser):

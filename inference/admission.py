@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from accounts import tokens
 from accounts.authentication import StoredKey, bearer_token, judge
-from billing.models import Wallet
 from gateway.db import release
 from gateway.errors import ApiKeyNotRegistered
+from gateway.money import MONEY_PLACES
 
 SELECT = """
     SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance
@@ -22,7 +22,6 @@ SELECT = """
     JOIN billing_wallet w ON w.account_id = k.account_id
     WHERE k.fingerprint = %s
 """
-_BALANCE = Wallet._meta.get_field("balance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def authenticate(authorization: str | None) -> Payer:
         key_id=_uuid(row[0]),
         account_id=_uuid(row[1]),
         currency=row[4],
-        balance=_BALANCE.from_db_value(row[5], None, connection),
+        balance=Decimal(row[5]).scaleb(-MONEY_PLACES),
     )
 
 

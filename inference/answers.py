@@ -1,4 +1,4 @@
-"""Whole chat answers, normalised like their streamed form: what the gateway owns is set, what it does not know stays."""
+"""Whole chat answers, normalised like their streamed form: what we own is set, what we do not know stays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from .chunks import TEXT_FIELDS, finish_reason
 from .dialects.base import MalformedReply
 
 
-def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:  # noqa: A002
+def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
     """The spec's `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):

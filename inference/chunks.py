@@ -1,6 +1,6 @@
 """Normalising chat chunks to what every client understands (wire-notes 2), whatever the upstream left out or repeated.
 
-One `ChatChunks` per stream. It sets what the gateway owns (`id`, `object`, `created`, `model`), sends `role` once with a
+One `ChatChunks` per stream. It sets what we own (`id`, `object`, `created`, `model`), sends `role` once with a
 choice's first output, numbers tool calls from 0 and names each once, completes empty tool arguments, keeps every field
 it does not know, and drops chunks that say nothing.
 """
@@ -57,7 +57,7 @@ class ChatChunks:
 
     object_name = "chat.completion.chunk"
 
-    def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:  # noqa: A002  # the wire's name
+    def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:  # the wire's name
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected = choices
         self._choices: dict[int, _Choice] = {}

@@ -45,7 +45,7 @@ def admit(call: Call, payer: Payer) -> Admission:
     with step("routing the request"):
         catalogue = snapshot.current()
         today = timezone.now().date()
-        resolution = resolve(call.model, account_id=payer.account_id, snapshot=catalogue, today=today)
+        resolution = resolve(call.model, snapshot=catalogue, today=today)
         routing.require_modality(resolution.route, CHAT_MODALITIES, "chat completions")
         routing.require_configured(resolution.route)
         price, rates = routing.require_price(catalogue, resolution.route, payer.currency)
@@ -110,9 +110,7 @@ def _whole(admission: Admission, upstream: UpstreamCall) -> tuple[dict[str, Any]
         reply = DIALECTS[admission.route.upstream.dialect].reply(body, admission.call)
     except ContradictoryUsage:
         return {}, Outcome(_estimate(admission, 0), Ending.COST_UNRESOLVABLE, usage_estimated=True)
-    answer = chat_answer(
-        reply.body, id=admission.public_id, created=admission.created, model=admission.route.id
-    )
+    answer = chat_answer(reply.body, id=admission.public_id, created=admission.created, model=admission.route.id)
     return answer, _outcome(admission, reply, answer)
 
 

@@ -14,7 +14,9 @@ QUOTE_LENGTH = 300
 WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
 WORTH_A_RETRY = frozenset({408, 409, 425, 429})
 _SECRETS = re.compile(r"\b(?:sk|pk|rk|key|api|bearer)[-_ ][\w.*…-]{6,}|\beyJ[\w.-]{10,}", re.IGNORECASE)
-_ADDRESSES = re.compile(r"\bhttps?://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:]{3,}\](?::\d+)?", re.IGNORECASE)
+_ADDRESSES = re.compile(
+    r"\bhttps?://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:]{3,}\](?::\d+)?", re.IGNORECASE
+)
 
 
 def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route) -> ApiError:

@@ -24,25 +24,29 @@ class StrictField(serializers.Field[Any, Any, Any, Any]):
 class TextField(StrictField):
     """A JSON string."""
 
-    types, expected = (str,), "a string"
+    types = (str,)
+    expected = "a string"
 
 
 class FlagField(StrictField):
     """A JSON boolean."""
 
-    types, expected = (bool,), "a boolean"
+    types = (bool,)
+    expected = "a boolean"
 
 
 class ObjectField(StrictField):
     """A JSON object, taken as it is."""
 
-    types, expected = (dict,), "an object"
+    types = (dict,)
+    expected = "an object"
 
 
 class NumberField(StrictField):
     """A JSON number within closed bounds."""
 
-    types, expected = (int, float), "a number"
+    types: tuple[type, ...] = (int, float)
+    expected = "a number"
 
     def __init__(self, *, minimum: float | None = None, maximum: float | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -60,7 +64,8 @@ class NumberField(StrictField):
 class WholeNumberField(NumberField):
     """A JSON integer within closed bounds."""
 
-    types, expected = (int,), "an integer"
+    types = (int,)
+    expected = "an integer"
 
 
 class StopField(StrictField):

@@ -120,5 +120,3 @@ def _require(value: Any, kind: type, path: str, expected: str) -> None:
 
 def _refuse(path: str, rule: str) -> NoReturn:
     raise InvalidRequest(f"{path}: {rule}", param=path)
-
-

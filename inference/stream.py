@@ -151,8 +151,8 @@ class Metered:
         try:
             with step("settling the charge"):
                 report = self._settle(ending)
-        except ApiError as error:
-            return [sse.frame(envelope(error))]
+        except ApiError as failure:
+            return [sse.frame(envelope(failure))]
         provider = f"Provider {self._admission.route.upstream.slug!r}"
         match ending:
             case Ending.FINISHED:
@@ -161,8 +161,8 @@ class Metered:
                 choices = [{"index": 0, "delta": {}, "finish_reason": None}]
                 return [*self._released(), sse.frame(self._chunks.closing(choices) | report), sse.DONE]
             case Ending.COST_UNRESOLVABLE:
-                error = CostUnresolvable(f"{provider} reported usage that contradicts itself.")
-                return [*self._released(), sse.frame(envelope(error))]
+                unresolvable = CostUnresolvable(f"{provider} reported usage that contradicts itself.")
+                return [*self._released(), sse.frame(envelope(unresolvable))]
             case Ending.CLIENT_LEFT:
                 return []
             case _:

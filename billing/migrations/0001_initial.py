@@ -2,9 +2,10 @@
 
 import django.core.validators
 import django.db.models.deletion
+from django.db import migrations, models
+
 import gateway.ids
 import gateway.money
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):

@@ -2,189 +2,418 @@
 
 import django.core.validators
 import django.db.models.deletion
-import gateway.money
 from django.db import migrations, models
+
+import gateway.money
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='EnergyEstimate',
+            name="EnergyEstimate",
             fields=[
-                ('canonical_id', models.CharField(max_length=255, primary_key=True, serialize=False, validators=[django.core.validators.RegexValidator('^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*\\Z', 'Exactly {creator}/{model}, in lowercase.')])),
-                ('energy_per_token_wh', gateway.money.ExactDecimalField(places=15, verbose_name='Wh per token')),
+                (
+                    "canonical_id",
+                    models.CharField(
+                        max_length=255,
+                        primary_key=True,
+                        serialize=False,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*\\Z",
+                                "Exactly {creator}/{model}, in lowercase.",
+                            )
+                        ],
+                    ),
+                ),
+                ("energy_per_token_wh", gateway.money.ExactDecimalField(places=15, verbose_name="Wh per token")),
             ],
             options={
-                'ordering': ['canonical_id'],
+                "ordering": ["canonical_id"],
             },
         ),
         migrations.CreateModel(
-            name='GridIntensity',
+            name="GridIntensity",
             fields=[
-                ('country', models.CharField(max_length=5, primary_key=True, serialize=False)),
-                ('gco2_per_kwh', models.PositiveIntegerField(verbose_name='gCO2e per kWh')),
+                ("country", models.CharField(max_length=5, primary_key=True, serialize=False)),
+                ("gco2_per_kwh", models.PositiveIntegerField(verbose_name="gCO2e per kWh")),
             ],
             options={
-                'verbose_name_plural': 'grid intensities',
-                'ordering': ['country'],
+                "verbose_name_plural": "grid intensities",
+                "ordering": ["country"],
             },
         ),
         migrations.CreateModel(
-            name='Place',
+            name="Place",
             fields=[
-                ('code', models.CharField(max_length=16, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=200)),
-                ('country', models.CharField(max_length=2, validators=[django.core.validators.RegexValidator('^[A-Z]{2}\\Z', 'An ISO 3166-1 alpha-2 code: two capital letters.')])),
-                ('eu', models.BooleanField(verbose_name='in the EU')),
-                ('eea', models.BooleanField(verbose_name='in the EEA')),
+                ("code", models.CharField(max_length=16, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=200)),
+                (
+                    "country",
+                    models.CharField(
+                        max_length=2,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Z]{2}\\Z", "An ISO 3166-1 alpha-2 code: two capital letters."
+                            )
+                        ],
+                    ),
+                ),
+                ("eu", models.BooleanField(verbose_name="in the EU")),
+                ("eea", models.BooleanField(verbose_name="in the EEA")),
             ],
             options={
-                'ordering': ['code'],
+                "ordering": ["code"],
             },
         ),
         migrations.CreateModel(
-            name='CatalogueVersion',
+            name="CatalogueVersion",
             fields=[
-                ('id', models.PositiveSmallIntegerField(default=1, editable=False, primary_key=True, serialize=False)),
-                ('version', models.BigIntegerField(default=0)),
+                ("id", models.PositiveSmallIntegerField(default=1, editable=False, primary_key=True, serialize=False)),
+                ("version", models.BigIntegerField(default=0)),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('id', 1)), name='one_catalogue_version')],
+                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="one_catalogue_version")],
             },
         ),
         migrations.CreateModel(
-            name='ExchangeRate',
+            name="ExchangeRate",
             fields=[
-                ('currency', models.CharField(max_length=3, primary_key=True, serialize=False, validators=[django.core.validators.RegexValidator('^[A-Z]{3}\\Z', 'An ISO 4217 code: three capital letters.')])),
-                ('units_per_eur', gateway.money.ExactDecimalField(places=12)),
-                ('as_of', models.DateField(blank=True, null=True)),
+                (
+                    "currency",
+                    models.CharField(
+                        max_length=3,
+                        primary_key=True,
+                        serialize=False,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Z]{3}\\Z", "An ISO 4217 code: three capital letters."
+                            )
+                        ],
+                    ),
+                ),
+                ("units_per_eur", gateway.money.ExactDecimalField(places=12)),
+                ("as_of", models.DateField(blank=True, null=True)),
             ],
             options={
-                'ordering': ['currency'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('units_per_eur__gt', 0)), name='rate_above_zero')],
+                "ordering": ["currency"],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("units_per_eur__gt", 0)), name="rate_above_zero")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Provider',
+            name="Provider",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('slug', models.CharField(max_length=100, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9][a-z0-9._-]*\\Z', 'Lowercase letters, digits, `.`, `_`, `-`, the first no punctuation.')])),
-                ('name', models.CharField(max_length=200)),
-                ('country', models.CharField(help_text='Seat of the legal entity.', max_length=2, validators=[django.core.validators.RegexValidator('^[A-Z]{2}\\Z', 'An ISO 3166-1 alpha-2 code: two capital letters.')])),
-                ('eu_native', models.BooleanField(default=False, help_text='Not controlled from outside the EU.')),
-                ('us_legal_reach', models.BooleanField(default=True, help_text='Within reach of US law (CLOUD Act).')),
-                ('dialect', models.CharField(choices=[('openai', 'OpenAI'), ('anthropic', 'Anthropic Messages')], max_length=20)),
-                ('base_url', models.CharField(max_length=500)),
-                ('credential_env', models.CharField(blank=True, max_length=100)),
-                ('auth_header', models.CharField(blank=True, help_text="Empty: the dialect's own.", max_length=100)),
-                ('auth_scheme', models.CharField(blank=True, max_length=50)),
-                ('extra_headers', models.JSONField(blank=True, default=dict)),
-                ('extra_env', models.JSONField(blank=True, default=dict)),
-                ('stream_options', models.BooleanField(default=True, help_text='Whether the upstream takes `stream_options`.')),
-                ('status_override', models.CharField(blank=True, choices=[('healthy', 'healthy'), ('degraded', 'degraded'), ('down', 'down')], max_length=10)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "slug",
+                    models.CharField(
+                        max_length=100,
+                        unique=True,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9][a-z0-9._-]*\\Z",
+                                "Lowercase letters, digits, `.`, `_`, `-`, the first no punctuation.",
+                            )
+                        ],
+                    ),
+                ),
+                ("name", models.CharField(max_length=200)),
+                (
+                    "country",
+                    models.CharField(
+                        help_text="Seat of the legal entity.",
+                        max_length=2,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Z]{2}\\Z", "An ISO 3166-1 alpha-2 code: two capital letters."
+                            )
+                        ],
+                    ),
+                ),
+                ("eu_native", models.BooleanField(default=False, help_text="Not controlled from outside the EU.")),
+                ("us_legal_reach", models.BooleanField(default=True, help_text="Within reach of US law (CLOUD Act).")),
+                (
+                    "dialect",
+                    models.CharField(
+                        choices=[("openai", "OpenAI"), ("anthropic", "Anthropic Messages")], max_length=20
+                    ),
+                ),
+                ("base_url", models.CharField(max_length=500)),
+                ("credential_env", models.CharField(blank=True, max_length=100)),
+                ("auth_header", models.CharField(blank=True, help_text="Empty: the dialect's own.", max_length=100)),
+                ("auth_scheme", models.CharField(blank=True, max_length=50)),
+                ("extra_headers", models.JSONField(blank=True, default=dict)),
+                ("extra_env", models.JSONField(blank=True, default=dict)),
+                (
+                    "stream_options",
+                    models.BooleanField(default=True, help_text="Whether the upstream takes `stream_options`."),
+                ),
+                (
+                    "status_override",
+                    models.CharField(
+                        blank=True,
+                        choices=[("healthy", "healthy"), ("degraded", "degraded"), ("down", "down")],
+                        max_length=10,
+                    ),
+                ),
             ],
             options={
-                'ordering': ['slug'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('slug__in', ['auto', 'alias']), _negated=True), name='provider_slug_not_reserved'), models.CheckConstraint(condition=models.Q(('dialect__in', ['openai', 'anthropic'])), name='provider_dialect_is_known')],
+                "ordering": ["slug"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("slug__in", ["auto", "alias"]), _negated=True),
+                        name="provider_slug_not_reserved",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("dialect__in", ["openai", "anthropic"])), name="provider_dialect_is_known"
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Model',
+            name="Model",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('canonical_id', models.CharField(help_text='{creator}/{model}', max_length=255, validators=[django.core.validators.RegexValidator('^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*\\Z', 'Exactly {creator}/{model}, in lowercase.')])),
-                ('name', models.CharField(max_length=200)),
-                ('upstream_model', models.CharField(help_text='What the upstream calls it.', max_length=255)),
-                ('modality', models.CharField(blank=True, choices=[('chat', 'chat'), ('completion', 'completion'), ('embedding', 'embedding'), ('responses', 'responses'), ('realtime', 'realtime')], help_text='Empty: unknown.', max_length=20)),
-                ('context_length', models.PositiveIntegerField(blank=True, null=True)),
-                ('max_output_tokens', models.PositiveIntegerField(blank=True, null=True)),
-                ('streaming', models.BooleanField(blank=True, null=True)),
-                ('function_calling', models.BooleanField(blank=True, null=True)),
-                ('max_tokens_field', models.CharField(choices=[('max_tokens', 'max_tokens'), ('max_completion_tokens', 'max_completion_tokens')], default='max_tokens', max_length=30)),
-                ('state', models.CharField(choices=[('served', 'served'), ('unavailable', 'unavailable for now'), ('disabled', 'disabled')], default='served', max_length=20)),
-                ('unavailable_reason', models.CharField(blank=True, help_text='Shown to clients.', max_length=500)),
-                ('retires_on', models.DateField(blank=True, help_text='After this day the offer counts as disabled.', null=True)),
-                ('energy_per_token_wh', gateway.money.ExactDecimalField(blank=True, null=True, places=15, verbose_name='Wh per token')),
-                ('energy_per_prompt_token_wh', gateway.money.ExactDecimalField(blank=True, null=True, places=15, verbose_name='Wh per prompt token')),
-                ('created', models.BigIntegerField(blank=True, null=True, verbose_name='created (Unix seconds)')),
-                ('owned_by', models.CharField(blank=True, help_text='Empty: the creator.', max_length=200)),
-                ('provider', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='models', to='catalogue.provider')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "canonical_id",
+                    models.CharField(
+                        help_text="{creator}/{model}",
+                        max_length=255,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*\\Z",
+                                "Exactly {creator}/{model}, in lowercase.",
+                            )
+                        ],
+                    ),
+                ),
+                ("name", models.CharField(max_length=200)),
+                ("upstream_model", models.CharField(help_text="What the upstream calls it.", max_length=255)),
+                (
+                    "modality",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("chat", "chat"),
+                            ("completion", "completion"),
+                            ("embedding", "embedding"),
+                            ("responses", "responses"),
+                            ("realtime", "realtime"),
+                        ],
+                        help_text="Empty: unknown.",
+                        max_length=20,
+                    ),
+                ),
+                ("context_length", models.PositiveIntegerField(blank=True, null=True)),
+                ("max_output_tokens", models.PositiveIntegerField(blank=True, null=True)),
+                ("streaming", models.BooleanField(blank=True, null=True)),
+                ("function_calling", models.BooleanField(blank=True, null=True)),
+                (
+                    "max_tokens_field",
+                    models.CharField(
+                        choices=[("max_tokens", "max_tokens"), ("max_completion_tokens", "max_completion_tokens")],
+                        default="max_tokens",
+                        max_length=30,
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("served", "served"),
+                            ("unavailable", "unavailable for now"),
+                            ("disabled", "disabled"),
+                        ],
+                        default="served",
+                        max_length=20,
+                    ),
+                ),
+                ("unavailable_reason", models.CharField(blank=True, help_text="Shown to clients.", max_length=500)),
+                (
+                    "retires_on",
+                    models.DateField(blank=True, help_text="After this day the offer counts as disabled.", null=True),
+                ),
+                (
+                    "energy_per_token_wh",
+                    gateway.money.ExactDecimalField(blank=True, null=True, places=15, verbose_name="Wh per token"),
+                ),
+                (
+                    "energy_per_prompt_token_wh",
+                    gateway.money.ExactDecimalField(
+                        blank=True, null=True, places=15, verbose_name="Wh per prompt token"
+                    ),
+                ),
+                ("created", models.BigIntegerField(blank=True, null=True, verbose_name="created (Unix seconds)")),
+                ("owned_by", models.CharField(blank=True, help_text="Empty: the creator.", max_length=200)),
+                (
+                    "provider",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="models", to="catalogue.provider"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['provider', 'canonical_id'],
+                "ordering": ["provider", "canonical_id"],
             },
         ),
         migrations.CreateModel(
-            name='Region',
+            name="Region",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('locode', models.CharField(help_text='UN/LOCODE, or global', max_length=16)),
-                ('is_default', models.BooleanField(default=False)),
-                ('is_synthesized', models.BooleanField(default=False, editable=False)),
-                ('state', models.CharField(choices=[('served', 'served'), ('disabled', 'disabled')], default='served', max_length=20)),
-                ('upstream_model', models.CharField(blank=True, help_text="Empty: the model's.", max_length=255)),
-                ('base_url', models.CharField(blank=True, help_text="Empty: the provider's.", max_length=500)),
-                ('upstream_region', models.CharField(blank=True, max_length=100)),
-                ('currency', models.CharField(blank=True, max_length=3, validators=[django.core.validators.RegexValidator('^[A-Z]{3}\\Z', 'An ISO 4217 code: three capital letters.')])),
-                ('prompt_per_1m_tokens', gateway.money.MoneyField(blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)])),
-                ('completion_per_1m_tokens', gateway.money.MoneyField(blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)])),
-                ('cache_read_per_1m_tokens', gateway.money.MoneyField(blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)])),
-                ('cache_write_per_1m_tokens', gateway.money.MoneyField(blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)])),
-                ('cache_write_1h_per_1m_tokens', gateway.money.MoneyField(blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)])),
-                ('batch_prompt_per_1m_tokens', gateway.money.MoneyField(blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)])),
-                ('batch_completion_per_1m_tokens', gateway.money.MoneyField(blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)])),
-                ('grid_carbon_intensity_gco2_per_kwh', models.PositiveIntegerField(blank=True, help_text="Empty: the country's value.", null=True, verbose_name='gCO2e per kWh')),
-                ('daily_token_quota', models.PositiveBigIntegerField(default=0, help_text='Tokens per UTC day; 0: none.')),
-                ('model', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='regions', to='catalogue.model')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("locode", models.CharField(help_text="UN/LOCODE, or global", max_length=16)),
+                ("is_default", models.BooleanField(default=False)),
+                ("is_synthesized", models.BooleanField(default=False, editable=False)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("served", "served"), ("disabled", "disabled")], default="served", max_length=20
+                    ),
+                ),
+                ("upstream_model", models.CharField(blank=True, help_text="Empty: the model's.", max_length=255)),
+                ("base_url", models.CharField(blank=True, help_text="Empty: the provider's.", max_length=500)),
+                ("upstream_region", models.CharField(blank=True, max_length=100)),
+                (
+                    "currency",
+                    models.CharField(
+                        blank=True,
+                        max_length=3,
+                        validators=[
+                            django.core.validators.RegexValidator(
+                                "^[A-Z]{3}\\Z", "An ISO 4217 code: three capital letters."
+                            )
+                        ],
+                    ),
+                ),
+                (
+                    "prompt_per_1m_tokens",
+                    gateway.money.MoneyField(
+                        blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)]
+                    ),
+                ),
+                (
+                    "completion_per_1m_tokens",
+                    gateway.money.MoneyField(
+                        blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)]
+                    ),
+                ),
+                (
+                    "cache_read_per_1m_tokens",
+                    gateway.money.MoneyField(
+                        blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)]
+                    ),
+                ),
+                (
+                    "cache_write_per_1m_tokens",
+                    gateway.money.MoneyField(
+                        blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)]
+                    ),
+                ),
+                (
+                    "cache_write_1h_per_1m_tokens",
+                    gateway.money.MoneyField(
+                        blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)]
+                    ),
+                ),
+                (
+                    "batch_prompt_per_1m_tokens",
+                    gateway.money.MoneyField(
+                        blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)]
+                    ),
+                ),
+                (
+                    "batch_completion_per_1m_tokens",
+                    gateway.money.MoneyField(
+                        blank=True, null=True, places=10, validators=[django.core.validators.MinValueValidator(0)]
+                    ),
+                ),
+                (
+                    "grid_carbon_intensity_gco2_per_kwh",
+                    models.PositiveIntegerField(
+                        blank=True, help_text="Empty: the country's value.", null=True, verbose_name="gCO2e per kWh"
+                    ),
+                ),
+                (
+                    "daily_token_quota",
+                    models.PositiveBigIntegerField(default=0, help_text="Tokens per UTC day; 0: none."),
+                ),
+                (
+                    "model",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="regions", to="catalogue.model"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['model', 'locode'],
+                "ordering": ["model", "locode"],
             },
         ),
         migrations.AddConstraint(
-            model_name='model',
-            constraint=models.UniqueConstraint(fields=('provider', 'canonical_id'), name='one_offer_per_provider_and_model'),
+            model_name="model",
+            constraint=models.UniqueConstraint(
+                fields=("provider", "canonical_id"), name="one_offer_per_provider_and_model"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='model',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['served', 'unavailable', 'disabled'])), name='model_state_is_known'),
+            model_name="model",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["served", "unavailable", "disabled"])), name="model_state_is_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='model',
-            constraint=models.CheckConstraint(condition=models.Q(('modality__in', ['', 'chat', 'completion', 'embedding', 'responses', 'realtime'])), name='model_modality_is_known'),
+            model_name="model",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("modality__in", ["", "chat", "completion", "embedding", "responses", "realtime"])),
+                name="model_modality_is_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='model',
-            constraint=models.CheckConstraint(condition=models.Q(('context_length', 0), _negated=True), name='context_length_unknown_is_null'),
+            model_name="model",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("context_length", 0), _negated=True), name="context_length_unknown_is_null"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='model',
-            constraint=models.CheckConstraint(condition=models.Q(('max_output_tokens', 0), _negated=True), name='max_output_unknown_is_null'),
+            model_name="model",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("max_output_tokens", 0), _negated=True), name="max_output_unknown_is_null"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='region',
-            constraint=models.UniqueConstraint(fields=('model', 'locode'), name='one_route_per_model_and_place'),
+            model_name="region",
+            constraint=models.UniqueConstraint(fields=("model", "locode"), name="one_route_per_model_and_place"),
         ),
         migrations.AddConstraint(
-            model_name='region',
-            constraint=models.UniqueConstraint(condition=models.Q(('is_default', True)), fields=('model',), name='one_default_region'),
+            model_name="region",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("is_default", True)), fields=("model",), name="one_default_region"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='region',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['served', 'disabled'])), name='region_state_is_known'),
+            model_name="region",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["served", "disabled"])), name="region_state_is_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='region',
-            constraint=models.CheckConstraint(condition=models.Q(('prompt_per_1m_tokens__gte', 0), ('prompt_per_1m_tokens', None), _connector='OR'), name='prompt_price_not_negative'),
+            model_name="region",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("prompt_per_1m_tokens__gte", 0), ("prompt_per_1m_tokens", None), _connector="OR"),
+                name="prompt_price_not_negative",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='region',
-            constraint=models.CheckConstraint(condition=models.Q(('completion_per_1m_tokens__gte', 0), ('completion_per_1m_tokens', None), _connector='OR'), name='completion_price_not_negative'),
+            model_name="region",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("completion_per_1m_tokens__gte", 0), ("completion_per_1m_tokens", None), _connector="OR"
+                ),
+                name="completion_price_not_negative",
+            ),
         ),
     ]

@@ -3,7 +3,6 @@
 A provider is data, a dialect is code: a new one is a file here, a line in the registry and a test file.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -64,8 +63,6 @@ class StreamDecoder(Protocol):
 
 class Dialect(Protocol):
     """One wire language."""
-
-    refused_fields: Sequence[str]
 
     def check(self, call: Call) -> None:
         """Refuses fields that would move price, place or provider. Raises InvalidRequest with `param`."""

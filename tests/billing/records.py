@@ -1,0 +1,65 @@
+"""Customers and served requests for tests of pages: made by the product's own verbs, so that the ledger adds up."""
+
+from decimal import Decimal
+from typing import Any
+
+from django.utils import timezone
+
+from accounts import keys
+from accounts.models import Account, ApiKey, Membership, User
+from billing import ledger
+from billing.accounts import open_account
+from billing.models import Generation
+from catalogue.pricing import Price, Rates, Usage, cost_of
+
+MEMBER = "member@example.com"
+
+
+def open_for(*emails: str, name: str = "Acme", credit: str | None = "100", currency: str = "EUR") -> Account:
+    """An account with its members."""
+    account = open_account(name, currency=currency, credit=None if credit is None else Decimal(credit))
+    for email in emails:
+        user = User.objects.filter(email=email).first() or User.objects.create_user(email)
+        Membership.objects.create(user=user, account=account)
+    return account
+
+
+def key_of(account: Account) -> ApiKey:
+    """The account's key named `test`."""
+    return keys.find(account, "test") or keys.issue(account, name="test")[0]
+
+
+def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generation:
+    """One settled request: 1,000 tokens in and 200 out at 0.60 EUR per 1,000,000, unless told otherwise."""
+    usage = Usage(uncached_prompt=1000, completion=200)
+    price = Price(currency="EUR", prompt=overrides.pop("price", Decimal("0.6")), completion=Decimal("0.6"))
+    cost = cost_of(price, usage, Rates(Decimal(1), Decimal(1)))
+    money = {"prompt_cost": cost.prompt, "completion_cost": cost.completion, "cost": cost.total, "cost_eur": cost.eur}
+    columns: dict[str, Any] = {
+        "account": account,
+        "key": key_of(account),
+        "created_at": timezone.now(),
+        "endpoint": Generation.Endpoint.CHAT,
+        "ending": Generation.Ending.FINISHED,
+        "provider": "sim",
+        "model": "demo/echo",
+        "region": "FRPAR",
+        "routing_mode": "explicit",
+        "uncached_prompt_tokens": usage.uncached_prompt,
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "interrupted": False,
+        "usage_estimated": False,
+        "price_currency": price.currency,
+        "prompt_price": price.prompt,
+        "completion_price": price.completion,
+        "account_rate": Decimal(1),
+        "eur_rate": Decimal(1),
+        "currency": account.currency,
+        "energy_wh": Decimal("0.252"),
+        "carbon_gco2e": Decimal("0.011088"),
+        "duration_ms": 800,
+    }
+    generation = Generation(**{**columns, **(money if priced else {}), **overrides})
+    ledger.settle(generation, using="default")
+    return generation

@@ -1,0 +1,421 @@
+"""What seeding does with files that are in order."""
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+
+from catalogue import changes, loader
+from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, Provider, Region
+from tests.seeding import MODEL, PROVIDER, Entry, Seed
+
+CONTRACT = """
+exchange_rates: {as_of: 2026-10-30, base: EUR, rates: {USD: 1.0850}}
+places: {FRPAR: {name: Paris, country: FR, eu: true, eea: true, notes: capital}, source: UNECE}
+grid: {FR: 44, WORLD: 473, as_of: 2024-12-31}
+energy: {meta/llama-3.3-70b-instruct: 0.00066}
+providers:
+  - slug: acme
+    name: Acme Inference
+    country: FR
+    eu_native: true
+    us_legal_reach: false
+    dialect: openai
+    base_url: https://{resource}.acme.example/v1/
+    credential_env: ACME_API_KEY
+    status: degraded
+    auth: {header: api-key, scheme: ""}
+    extra_headers: {x-version: "2026-01-01"}
+    extra_env: {resource: ACME_RESOURCE}
+    stream_options: false
+    source: https://acme.example
+models:
+  - provider: acme
+    id: meta/llama-3.3-70b-instruct
+    name: Llama 3.3 70B Instruct
+    upstream_model: llama-3.3-70b
+    modality: chat
+    context_length: 131072
+    max_output_tokens: 8192
+    capabilities: {streaming: true, function_calling: true}
+    max_tokens_field: max_completion_tokens
+    state: unavailable
+    unavailable_reason: Moving house.
+    energy_per_token_wh: 0.00021
+    energy_per_prompt_token_wh: 0.00002
+    retires_on: 2027-01-31
+    created: 2025-01-01
+    owned_by: meta
+    pricing: {currency: EUR, prompt_per_1m_tokens: 0.60, completion_per_1m_tokens: 0.60}
+    regions:
+      - locode: FRPAR
+        default: true
+        upstream_model: null
+        base_url: null
+        upstream_region: fr-par
+        pricing: {currency: EUR, prompt_per_1m_tokens: 0.55, completion_per_1m_tokens: 0.70, cache_read_per_1m_tokens: 0.05}
+        grid_carbon_intensity_gco2_per_kwh: 56
+        daily_token_quota: 1000
+        state: disabled
+"""
+
+
+def test_every_field_of_the_contract_is_stored(seed: Seed) -> None:
+    seed(CONTRACT)
+    stored = Region.objects.select_related("model__provider").values().get()
+    assert stored | {"id": 0, "model_id": 0} == {
+        "id": 0,
+        "model_id": 0,
+        "locode": "FRPAR",
+        "is_default": True,
+        "is_synthesized": False,
+        "state": "disabled",
+        "upstream_model": "",
+        "base_url": "",
+        "upstream_region": "fr-par",
+        "currency": "EUR",
+        "prompt_per_1m_tokens": Decimal("0.55"),
+        "completion_per_1m_tokens": Decimal("0.70"),
+        "cache_read_per_1m_tokens": Decimal("0.05"),
+        "cache_write_per_1m_tokens": None,
+        "cache_write_1h_per_1m_tokens": None,
+        "batch_prompt_per_1m_tokens": None,
+        "batch_completion_per_1m_tokens": None,
+        "grid_carbon_intensity_gco2_per_kwh": 56,
+        "daily_token_quota": 1000,
+    }
+
+
+def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
+    seed(CONTRACT)
+    stored = Model.objects.values().get()
+    assert stored | {"id": 0, "provider_id": 0} == {
+        "id": 0,
+        "provider_id": 0,
+        "canonical_id": "meta/llama-3.3-70b-instruct",
+        "name": "Llama 3.3 70B Instruct",
+        "upstream_model": "llama-3.3-70b",
+        "modality": "chat",
+        "context_length": 131072,
+        "max_output_tokens": 8192,
+        "streaming": True,
+        "function_calling": True,
+        "max_tokens_field": "max_completion_tokens",
+        "state": "unavailable",
+        "unavailable_reason": "Moving house.",
+        "retires_on": date(2027, 1, 31),
+        "energy_per_token_wh": Decimal("0.00021"),
+        "energy_per_prompt_token_wh": Decimal("0.00002"),
+        "created": 1735689600,
+        "owned_by": "meta",
+    }
+
+
+def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
+    seed(CONTRACT)
+    stored = Provider.objects.values().get()
+    assert stored | {"id": 0} == {
+        "id": 0,
+        "slug": "acme",
+        "name": "Acme Inference",
+        "country": "FR",
+        "eu_native": True,
+        "us_legal_reach": False,
+        "dialect": "openai",
+        "base_url": "https://{resource}.acme.example/v1",
+        "credential_env": "ACME_API_KEY",
+        "auth_header": "api-key",
+        "auth_scheme": "",
+        "extra_headers": {"x-version": "2026-01-01"},
+        "extra_env": {"resource": "ACME_RESOURCE"},
+        "stream_options": False,
+        "status_override": "degraded",
+    }
+
+
+def test_the_plain_tables_are_stored(seed: Seed) -> None:
+    seed(CONTRACT)
+    assert Place.objects.values_list().get() == ("FRPAR", "Paris", "FR", True, True)
+    assert dict(GridIntensity.objects.values_list()) == {"FR": 44, "WORLD": 473}
+    assert EnergyEstimate.objects.values_list().get() == ("meta/llama-3.3-70b-instruct", Decimal("0.00066"))
+    assert ExchangeRate.objects.values_list().get() == ("USD", Decimal("1.085"), date(2026, 10, 30))
+
+
+def test_what_an_entry_leaves_out_gets_its_default(seed: Seed, acme: Entry) -> None:
+    seed({**acme, "models": [{"provider": "acme", "id": "meta/llama"}]})
+    model, region = Model.objects.get(), Region.objects.get()
+    assert (model.name, model.upstream_model, model.modality, model.state) == ("llama", "llama", "", "served")
+    assert (model.context_length, model.streaming, model.energy_per_token_wh) == (None, None, None)
+    assert (region.currency, region.prompt_per_1m_tokens, region.daily_token_quota) == ("", None, 0)
+
+
+def test_prices_are_exact_decimals_in_yaml_and_in_json(seed: Seed, acme: Entry) -> None:
+    model = "- {{provider: acme, id: {0}, pricing: {{currency: EUR, prompt_per_1m_tokens: {1}}}}}"
+    seed(acme, "models:\n" + model.format("a/yaml", "0.1000000003") + "\n" + model.format("a/quoted", '"0.3"'))
+    seed('{"models": [' + model.format("a/json", "0.1000000001")[2:].replace("acme", '"acme"') + "]}")
+    seed({"models": [{**MODEL, "id": "a/float", "pricing": {"currency": "EUR", "prompt_per_1m_tokens": 0.7}}]})
+    prices = dict(Region.objects.values_list("model__canonical_id", "prompt_per_1m_tokens"))
+    assert prices == {
+        "a/yaml": Decimal("0.1000000003"),
+        "a/quoted": Decimal("0.3"),
+        "a/json": Decimal("0.1000000001"),
+        "a/float": Decimal("0.7"),
+    }
+
+
+def test_yaml_is_read_as_1_2(seed: Seed) -> None:
+    seed("places: {NOOSL: {name: Oslo, country: NO, eu: false, eea: true}}\ngrid: {NO: 010, SE: 0o17, DK: 0x1F}")
+    assert Place.objects.get().country == "NO"
+    assert dict(GridIntensity.objects.values_list()) == {"NO": 10, "SE": 15, "DK": 31}
+
+
+def test_a_model_may_name_a_provider_of_another_file_or_of_the_database(seed: Seed, acme: Entry) -> None:
+    seed({"models": [MODEL]}, acme)
+    seed({"models": [{**MODEL, "id": "meta/other"}]})
+    assert Model.objects.count() == 2
+
+
+def test_a_model_without_regions_gets_one_synthesized_global(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    region = Region.objects.get()
+    assert (region.locode, region.is_synthesized, region.is_default) == ("global", True, True)
+    assert region.prompt_per_1m_tokens == Decimal("0.6")
+
+
+def test_a_listed_global_is_not_synthesized(seed: Seed, llama: Entry) -> None:
+    llama["models"][0]["regions"] = [{"locode": "global"}]
+    seed(llama)
+    assert not Region.objects.get().is_synthesized
+
+
+@pytest.mark.parametrize(
+    ("regions", "default"),
+    [
+        ([{"locode": "DEFRA"}, {"locode": "FRPAR", "default": True}], "FRPAR"),
+        ([{"locode": "DEFRA"}, {"locode": "global"}], "global"),
+        ([{"locode": "FRPAR"}, {"locode": "DEFRA"}], "FRPAR"),
+    ],
+    ids=["the marked one", "global", "the first"],
+)
+def test_one_region_is_the_default(seed: Seed, llama: Entry, regions: list[Entry], default: str) -> None:
+    llama["models"][0]["regions"] = regions
+    seed(llama)
+    assert Region.objects.get(is_default=True).locode == default
+
+
+def test_the_default_can_move_from_one_region_to_another(seed: Seed, llama: Entry) -> None:
+    llama["models"][0]["regions"] = [{"locode": "FRPAR", "default": True}, {"locode": "DEFRA"}]
+    seed(llama)
+    llama["models"][0]["regions"] = [{"locode": "FRPAR"}, {"locode": "DEFRA", "default": True}, {"locode": "NLAMS"}]
+    seed(llama)
+    assert Region.objects.get(is_default=True).locode == "DEFRA"
+
+
+def test_a_regions_own_pricing_replaces_the_models_whole(seed: Seed, llama: Entry) -> None:
+    own = {"currency": "USD", "prompt_per_1m_tokens": 2}
+    llama["models"][0]["regions"] = [{"locode": "FRPAR", "pricing": own}, {"locode": "DEFRA"}]
+    seed(llama)
+    prices = Region.objects.values_list("locode", "currency", "prompt_per_1m_tokens", "completion_per_1m_tokens")
+    assert set(prices) == {("FRPAR", "USD", Decimal(2), None), ("DEFRA", "EUR", Decimal("0.6"), Decimal("1.2"))}
+
+
+def test_a_shipped_place_that_a_region_names_is_stored(seed: Seed, llama: Entry) -> None:
+    llama["models"][0]["regions"] = [{"locode": "FRPAR"}]
+    seed(llama)
+    assert Place.objects.values_list("code", "country", "eu").get() == ("FRPAR", "FR", True)
+
+
+def test_without_a_path_it_seeds_what_ships(seed: Seed) -> None:
+    seed()
+    assert Place.objects.get(code="NOOSL").eea
+    assert GridIntensity.objects.filter(country="WORLD").exists()
+    assert ExchangeRate.objects.get(currency="USD").units_per_eur > 1
+
+
+def test_it_prints_a_line_for_each_table_and_a_total(seed: Seed) -> None:
+    assert seed(CONTRACT).splitlines() == [
+        "providers: 1 created, 0 updated, 0 unchanged, 0 removed",
+        "models: 1 created, 0 updated, 0 unchanged, 0 removed",
+        "regions: 1 created, 0 updated, 0 unchanged, 0 removed",
+        "places: 1 created, 0 updated, 0 unchanged, 0 removed",
+        "grid: 2 created, 0 updated, 0 unchanged, 0 removed",
+        "energy: 1 created, 0 updated, 0 unchanged, 0 removed",
+        "exchange_rates: 1 created, 0 updated, 0 unchanged, 0 removed",
+        "created 8, updated 0, unchanged 0, removed 0",
+    ]
+
+
+def test_a_second_run_changes_nothing_and_leaves_the_version_alone(seed: Seed) -> None:
+    seed(CONTRACT)
+    before = changes.version()
+    assert seed(CONTRACT).splitlines()[-1] == "created 0, updated 0, unchanged 8, removed 0"
+    assert changes.version() == before
+
+
+def test_any_change_moves_the_version_once(seed: Seed, llama: Entry) -> None:
+    llama["models"][0]["regions"] = [{"locode": "FRPAR"}, {"locode": "DEFRA"}, {"locode": "NLAMS"}]
+    seed(llama)
+    before = changes.version()
+    llama["models"][0] |= {"name": "New", "regions": [{"locode": "FRPAR"}]}
+    output = seed(llama)
+    assert "regions: 0 created, 0 updated, 1 unchanged, 2 removed" in output
+    assert changes.version() == before + 1
+
+
+def test_rows_keep_their_identity(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    before = (Provider.objects.get().pk, Model.objects.get().pk, Region.objects.get().pk)
+    llama["providers"][0]["name"], llama["models"][0]["name"] = "Other", "Other"
+    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 0.7
+    assert seed(llama).splitlines()[-1] == "created 0, updated 3, unchanged 0, removed 0"
+    assert (Provider.objects.get().pk, Model.objects.get().pk, Region.objects.get().pk) == before
+
+
+def test_the_file_wins_over_what_staff_edited(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    Model.objects.update(state="disabled", context_length=5)
+    seed(llama)
+    assert Model.objects.values_list("state", "context_length").get() == ("served", None)
+
+
+def test_entries_of_no_file_stay(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    seed({"providers": [{**PROVIDER, "slug": "other"}]})
+    assert Model.objects.count() == 1
+    assert Provider.objects.count() == 2
+
+
+def test_prune_removes_providers_and_models_of_no_file(seed: Seed, llama: Entry) -> None:
+    other = {"providers": [{**PROVIDER, "slug": "other"}], "models": [{**MODEL, "provider": "other"}]}
+    seed(llama, other, "grid: {FR: 44}")
+    before = changes.version()
+    output = seed(llama, prune=True)
+    assert output.splitlines()[-1] == "created 0, updated 0, unchanged 3, removed 3"
+    assert list(Provider.objects.values_list("slug", flat=True)) == ["acme"]
+    assert GridIntensity.objects.exists(), "facts are not pruned"
+    assert changes.version() == before + 1
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    before = changes.version()
+    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 0.7
+    llama["models"].append({**MODEL, "id": "meta/new"})
+    lines = seed(llama, dry_run=True).splitlines()
+    assert lines[:4] == [
+        "dry run: nothing is written",
+        "would create models acme/meta/new",
+        "would update regions acme/meta/llama/global (prompt_per_1m_tokens)",
+        "would create regions acme/meta/new/global",
+    ]
+    assert lines[-1] == "created 2, updated 1, unchanged 2, removed 0"
+    assert (Model.objects.count(), changes.version()) == (1, before)
+
+
+@pytest.mark.parametrize("price", [6.1, 0.059, 0], ids=["up", "down", "to zero"])
+def test_a_price_jump_is_held_back_and_the_rest_applies(seed: Seed, llama: Entry, price: float) -> None:
+    seed(llama)
+    llama["models"][0]["pricing"] |= {"prompt_per_1m_tokens": price, "completion_per_1m_tokens": 1.3}
+    output = seed(llama)
+    held = f"held back: acme/meta/llama/global: prompt_per_1m_tokens: 0.6 EUR -> {price} EUR (--accept-price-jumps takes it)"
+    assert output.splitlines()[0] == held
+    assert _prices() == ("EUR", Decimal("0.6"), Decimal("1.3"))
+
+
+def test_tenfold_is_no_jump_yet(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    llama["models"][0]["pricing"] |= {"prompt_per_1m_tokens": 6.0, "completion_per_1m_tokens": 0.12}
+    assert "held back" not in seed(llama)
+    assert _prices() == ("EUR", Decimal(6), Decimal("0.12"))
+
+
+def test_a_price_from_zero_is_held_back_too(seed: Seed, llama: Entry) -> None:
+    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 0
+    seed(llama)
+    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 0.01
+    assert "0 EUR -> 0.01 EUR" in seed(llama)
+    assert _prices()[1] == 0
+
+
+def test_a_price_that_comes_or_goes_is_no_jump(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    llama["models"][0]["pricing"] = {"currency": "EUR", "prompt_per_1m_tokens": 0.6, "cache_read_per_1m_tokens": 50}
+    assert "held back" not in seed(llama)
+    assert _prices() == ("EUR", Decimal("0.6"), None)
+
+
+def test_the_flag_lets_jumps_through(seed: Seed, llama: Entry) -> None:
+    seed(llama)
+    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 60
+    assert "held back" not in seed(llama, accept_price_jumps=True)
+    assert _prices()[1] == 60
+
+
+def test_a_new_currency_is_compared_at_the_exchange_rate(seed: Seed, llama: Entry) -> None:
+    seed(llama, {"exchange_rates": {"rates": {"JPY": 160}}})
+    llama["models"][0]["pricing"] = {"currency": "JPY", "prompt_per_1m_tokens": 96, "completion_per_1m_tokens": 192}
+    assert "held back" not in seed(llama)
+    assert _prices() == ("JPY", Decimal(96), Decimal(192))
+
+
+def test_a_jump_into_a_new_currency_holds_the_whole_pricing(seed: Seed, llama: Entry) -> None:
+    seed(llama, {"exchange_rates": {"rates": {"JPY": 160}}})
+    llama["models"][0]["pricing"] = {"currency": "JPY", "prompt_per_1m_tokens": 96, "completion_per_1m_tokens": 1.2}
+    assert "completion_per_1m_tokens: 1.2 EUR -> 1.2 JPY" in seed(llama)
+    assert _prices() == ("EUR", Decimal("0.6"), Decimal("1.2"))
+
+
+def test_a_change_between_planning_and_writing_is_planned_for_again(
+    seed: Seed, llama: Entry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed(llama)
+    plan_on, interfered = loader.make_plan, []
+
+    def plan_while_staff_edits(*args: Any, **options: Any) -> Any:
+        plan = plan_on(*args, **options)
+        if not interfered:
+            interfered.append(Provider.objects.get())
+            interfered[0].name = "Edited by staff"
+            interfered[0].save()
+        return plan
+
+    monkeypatch.setattr(loader, "make_plan", plan_while_staff_edits)
+    llama["models"][0]["name"] = "New"
+    assert "providers: 0 created, 1 updated" in seed(llama)
+    assert (Provider.objects.get().name, Model.objects.get().name) == ("Acme", "New")
+
+
+def test_a_locked_database_is_tried_again(seed: Seed, llama: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[str] = []
+
+    def locked_twice(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("INSERT INTO"):
+            attempts.append(sql)
+            if len(attempts) <= 2:
+                raise OperationalError("database is locked")
+        return execute(sql, *rest)
+
+    monkeypatch.setattr(loader, "_PAUSES", (0.0, 0.0))
+    with connection.execute_wrapper(locked_twice):
+        seed(llama)
+    assert Model.objects.count() == 1
+
+
+def test_several_files_may_state_the_same_fact(seed: Seed) -> None:
+    seed("grid: {FR: 44}", "grid: {FR: 44, DE: 344}")
+    assert GridIntensity.objects.count() == 2
+
+
+def test_it_can_be_called_in_process(db: None, tmp_path: Path) -> None:
+    path = tmp_path / "grid.yaml"
+    path.write_text("grid: {FR: 44}")
+    report = loader.seed([path])
+    assert (report.counts["grid"].created, report.total.changed) == (1, 1)
+    assert all(shipped.exists() for shipped in loader.SHIPPED)
+
+
+def _prices() -> tuple[str, Decimal | None, Decimal | None]:
+    return Region.objects.values_list("currency", "prompt_per_1m_tokens", "completion_per_1m_tokens").get()
