@@ -4,6 +4,7 @@
 import os
 import sys
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 
 from inference.demo import secret_key
@@ -12,4 +13,7 @@ if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     if sys.argv[1:2] == ["run_demo"]:
         secret_key.ensure()  # the settings refuse to start without one
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:  # the settings say what is wrong; a traceback would hide it
+        sys.exit(f"ImproperlyConfigured: {error}")

@@ -11,7 +11,7 @@ class AccountNotFound(LookupError):
 
 def find_account(name_or_id: str) -> Account:
     """The account of that name, else of that id. Raises AccountNotFound."""
-    account = Account.objects.filter(name=name_or_id).first()
+    account = Account.objects.filter(name=name_or_id.strip()).first()
     if account is None:
         try:
             account = Account.objects.filter(pk=uuid.UUID(name_or_id)).first()

@@ -1,9 +1,11 @@
 """Who asks: people (User), who pays (Account), who may see what (Membership), what a request presents (ApiKey)."""
 
+import uuid
 from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import BaseUserManager
 from django.contrib.auth.models import AbstractUser
+from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
@@ -67,6 +69,21 @@ class Account(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Operators name an account by its name or its id, so that no name may look like an id."""
+        if not self.name.isprintable():
+            raise ValidationError({"name": "Printable characters only."})
+        if _is_uuid(self.name):
+            raise ValidationError({"name": "Looks like an account's id."})
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Membership(models.Model):

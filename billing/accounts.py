@@ -4,7 +4,6 @@ from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import transaction
 
 from accounts.models import Account, Membership, User
@@ -18,14 +17,14 @@ OPENING_REFERENCE = "opening"
 def open_account(
     name: str, *, currency: str = "EUR", credit: Decimal | None = None, owner_email: str | None = None
 ) -> Account:
-    """Creates an account with its wallet, its opening credit and its owner. Raises Django's ValidationError.
+    """Creates an account with its wallet, its opening credit and its owner. Raises Django's ValidationError by field.
 
     An owner who is new gets no password: they set one through the password reset.
     """
     account = Account(name=name.strip(), currency=currency)
     account.full_clean()
     if owner_email is not None:
-        validate_email(owner_email)
+        _check_email(owner_email)
     with transaction.atomic():
         account.save(force_insert=True)
         if owner_email is not None:
@@ -34,6 +33,13 @@ def open_account(
         if credit is not None:
             ledger.grant(account.pk, credit, OPENING_REFERENCE)
     return account
+
+
+def _check_email(address: str) -> None:
+    try:
+        User._meta.get_field("email").clean(address, None)
+    except ValidationError as error:
+        raise ValidationError({"owner": error.messages}) from None
 
 
 def ensure_wallet(instance: Account, created: bool, using: str, **_kwargs: Any) -> None:

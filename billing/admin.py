@@ -88,13 +88,11 @@ class GenerationAdmin(RecordAdmin):
         "public_id",
         "account",
         "route_id",
-        "endpoint",
-        "prompt_tokens",
-        "completion_tokens",
         "cost",
         "currency",
+        "prompt_tokens",
+        "completion_tokens",
         "ending",
-        "usage_estimated",
     )
     list_select_related = ("account",)
     search_fields = ("id",)

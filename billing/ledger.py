@@ -11,7 +11,7 @@ from decimal import Decimal
 from django.db import connections, transaction
 from django.utils import timezone
 
-from gateway.money import LossyValueError
+from gateway.money import LossyValueError, plain
 
 from . import settle_statement
 from .models import Generation, LedgerEntry, Wallet
@@ -22,6 +22,10 @@ MAX_REFERENCE_LENGTH = 200
 
 class InvalidAmount(ValueError):
     """Not positive where it must be, zero, or more precise than money is kept."""
+
+
+class InvalidReference(ValueError):
+    """Empty, too long, or not printable."""
 
 
 class ReferenceConflict(ValueError):
@@ -89,29 +93,29 @@ def _append(
 
 
 def grant(account_id: uuid.UUID, amount: Decimal, reference: str) -> Credit:
-    """Adds credit once per reference. Raises InvalidAmount and ReferenceConflict."""
-    if not amount > 0:
+    """Adds credit once per reference. Raises InvalidAmount, InvalidReference and ReferenceConflict."""
+    if not amount.is_finite() or amount <= 0:
         raise InvalidAmount("A grant is an amount above zero.")
     return _credit(account_id, LedgerEntry.Kind.GRANT, amount, reference)
 
 
 def correct(account_id: uuid.UUID, amount: Decimal, reference: str) -> Credit:
-    """Books a correction, which may be negative, once per reference. Raises InvalidAmount and ReferenceConflict."""
+    """Books a correction, which may be negative, once per reference. Raises as `grant`."""
     if not amount.is_finite() or amount == 0:
         raise InvalidAmount("A correction is an amount other than zero.")
     return _credit(account_id, LedgerEntry.Kind.CORRECTION, amount, reference)
 
 
 def _credit(account_id: uuid.UUID, kind: LedgerEntry.Kind, amount: Decimal, reference: str) -> Credit:
-    if not reference or len(reference) > MAX_REFERENCE_LENGTH:
-        raise InvalidAmount(f"A reference is 1 to {MAX_REFERENCE_LENGTH} characters.")
+    if not reference or len(reference) > MAX_REFERENCE_LENGTH or not reference.isprintable():
+        raise InvalidReference(f"A reference is 1 to {MAX_REFERENCE_LENGTH} printable characters.")
     with transaction.atomic():
         wallet = Wallet.objects.select_for_update(no_key=True).get(pk=account_id)
         booked = LedgerEntry.objects.filter(account_id=account_id, reference=reference).first()
         if booked is not None:
             if (booked.kind, booked.amount) != (kind, amount):
                 raise ReferenceConflict(
-                    f"Reference {reference!r} was booked before as a {booked.kind} of {booked.amount.normalize():f}."
+                    f"Reference {reference!r} was booked before as a {booked.kind} of {plain(booked.amount)}."
                 )
             return Credit(wallet.balance, repeated=True)
         try:

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, QuerySet, Sum
+from django.db.models.functions import Lower
 
 from accounts.models import Account, ApiKey, User
 from catalogue.models import Modality, State
@@ -94,7 +95,7 @@ class Overview:
 
 def accounts_of(user: User) -> QuerySet[Account]:
     """The accounts that a person may look at, by name."""
-    return Account.objects.filter(membership__user=user).order_by("name")
+    return Account.objects.filter(membership__user=user).order_by(Lower("name"))
 
 
 def read(account: Account, now: datetime) -> Overview:

@@ -7,24 +7,35 @@ their types come from the model: a new field needs no change here.
 from functools import cache
 from typing import Any
 
-from django.db import connections
+from django.db import DataError, connections
 from django.db.models import Field
+
+from gateway.money import LossyValueError
 
 from .models import Generation, LedgerEntry, Wallet
 from .outcomes import Settlement
 
+NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 DECIDED_UNDER_LOCK = {"created_at": "clock_timestamp()", "balance_after": "wallet.balance - {cost}"}
 
 
 def execute(generation: Generation, using: str) -> Settlement | None:
-    """Settles; None where the generation was settled before. Raises Wallet.DoesNotExist without a wallet."""
+    """Settles; None where the generation was settled before.
+
+    Raises Wallet.DoesNotExist without a wallet, LossyValueError where its balance could not hold the result.
+    """
     connection = connections[using]
     sql, fields = _statement(using)
     parameters: dict[str, Any] = {
         field.attname: field.get_db_prep_save(getattr(generation, field.attname), connection) for field in fields
     }
     with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
+        try:
+            cursor.execute(sql, parameters)
+        except DataError as error:
+            if getattr(error.__cause__, "sqlstate", None) == NUMBER_OUT_OF_RANGE:
+                raise LossyValueError("The balance after this settlement is out of range.") from error
+            raise
         has_wallet, created_at, balance_units = cursor.fetchone()
     if not has_wallet:
         raise Wallet.DoesNotExist(f"Account {generation.account_id} has no wallet.")
@@ -46,7 +57,8 @@ def _statement(using: str) -> tuple[str, list["Field[Any, Any]"]]:
         columns.append(quote(field.column or ""))
         decided = DECIDED_UNDER_LOCK.get(field.attname)
         if decided is None:
-            values.append(f"%({field.attname})s::{field.db_type(connection)}")
+            # Without the length of a varchar: a cast to it would cut a long text short instead of refusing it.
+            values.append(f"%({field.attname})s::{(field.db_type(connection) or '').partition('(')[0]}")
             taken.append(field)
         else:
             values.append(decided.format(cost=cost))

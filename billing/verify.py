@@ -10,8 +10,9 @@ from decimal import Decimal
 from itertools import chain
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Max, Q
 
+from accounts.models import Account
 from catalogue.pricing import Cost, Price, Rates, Usage, cost_of
 
 from .models import Generation, LedgerEntry, Wallet
@@ -36,9 +37,14 @@ def verify(account_id: UUID | None = None) -> Iterator[str | Verification]:
     wallets = Wallet.objects.order_by("pk") if account_id is None else Wallet.objects.filter(pk=account_id)
     for wallet in wallets.select_related("account").iterator(CHUNK_ROWS):
         result.accounts += 1
-        for mismatch in chain(_entries(wallet, result), _records(wallet, result)):
+        for mismatch in chain(_entries(wallet, result), _beyond(wallet), _records(wallet, result)):
             result.mismatches += 1
             yield f"account {wallet.account.name}: {mismatch}"
+    bare = Account.objects.filter(wallet=None)
+    for account in bare.iterator(CHUNK_ROWS) if account_id is None else bare.filter(pk=account_id):
+        result.accounts += 1
+        result.mismatches += 1
+        yield f"account {account.name}: it has no wallet"
     yield result
 
 
@@ -56,10 +62,18 @@ def _entries(wallet: Wallet, result: Verification) -> Iterator[str]:
         if entry.generation is not None:
             yield from _usage(entry, entry.generation)
     result.total += balance
-    if seq != wallet.seq:
+    if seq < wallet.seq:
         yield f"the wallet counts {wallet.seq} entries, the ledger ends at {seq}"
     if balance != wallet.balance:
         yield f"the wallet holds {wallet.balance}, its entries add up to {balance}"
+
+
+def _beyond(wallet: Wallet) -> Iterator[str]:
+    """An entry and its wallet move together, so that no entry can be ahead of a wallet that is read after it."""
+    last = LedgerEntry.objects.filter(account_id=wallet.pk).aggregate(last=Max("seq"))["last"] or 0
+    wallet.refresh_from_db(fields=["seq"])
+    if last > wallet.seq:
+        yield f"the wallet counts {wallet.seq} entries, the ledger ends at {last}"
 
 
 def _usage(entry: LedgerEntry, generation: Generation) -> Iterator[str]:
@@ -77,11 +91,18 @@ def _records(wallet: Wallet, result: Verification) -> Iterator[str]:
     records = Generation.objects.filter(account_id=wallet.pk).order_by("created_at", "id")
     for generation in records.iterator(CHUNK_ROWS):
         result.generations += 1
+        yield from _tokens(generation)
         if generation.cost is not None:
             yield from _cost(generation)
     orphans = records.filter(~Q(cost=None), ledger_entry=None)
     for generation in orphans.iterator(CHUNK_ROWS):
         yield f"{generation.public_id}: billed {generation.cost}, but has no ledger entry"
+
+
+def _tokens(generation: Generation) -> Iterator[str]:
+    total = _usage_of(generation).prompt
+    if generation.prompt_tokens != total:
+        yield f"{generation.public_id}: {generation.prompt_tokens} prompt tokens, its parts add up to {total}"
 
 
 def _cost(generation: Generation) -> Iterator[str]:
@@ -100,11 +121,14 @@ def _recomputed(generation: Generation) -> Cost:
         cache_write=generation.cache_write_price,
         cache_write_1h=generation.cache_write_1h_price,
     )
-    usage = Usage(
+    return cost_of(price, _usage_of(generation), Rates(generation.account_rate, generation.eur_rate))
+
+
+def _usage_of(generation: Generation) -> Usage:
+    return Usage(
         uncached_prompt=generation.uncached_prompt_tokens,
         cache_read=generation.cache_read_tokens,
         cache_write_5m=generation.cache_write_5m_tokens,
         cache_write_1h=generation.cache_write_1h_tokens,
         completion=generation.completion_tokens,
     )
-    return cost_of(price, usage, Rates(generation.account_rate, generation.eur_rate))

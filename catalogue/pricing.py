@@ -4,9 +4,9 @@ Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tok
 """
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
-from gateway.money import round_money
+from gateway.money import EXACT, round_money
 
 MILLION = Decimal(1_000_000)
 RATE_UNIT = Decimal(1).scaleb(-12)
@@ -94,7 +94,12 @@ def rates_between(price_currency: str, account_currency: str, units_per_eur: dic
 
 
 def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    """The cost of a request. Cache reads and writes fall back to the prompt price where they have none of their own."""
+    """The cost of a request, rounded once. Cache reads and writes without a price of their own are at the prompt's."""
+    with localcontext(EXACT):
+        return _cost_of(price, usage, rates)
+
+
+def _cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
     write_5m = price.prompt if price.cache_write is None else price.cache_write
     write_1h = write_5m if price.cache_write_1h is None else price.cache_write_1h
     read = price.prompt if price.cache_read is None else price.cache_read

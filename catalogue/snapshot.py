@@ -73,7 +73,9 @@ def _load() -> Snapshot:
     for region in models.Region.objects.order_by("locode"):
         regions[region.model_id].append(region)
     builder = _Builder(upstreams, {p.pk: _fillers(p) for p in providers}, places, grid, energy)
-    offers = (builder.offer(model, regions[model.pk]) for model in _yielding(models.Model.objects.order_by("pk")))
+    # A model whose last region has been removed has no route, and is not offered.
+    rows = (model for model in _yielding(models.Model.objects.order_by("pk")) if regions[model.pk])
+    offers = (builder.offer(model, regions[model.pk]) for model in rows)
     return Snapshot(
         version=version,
         offers={(offer.upstream.slug, offer.canonical_id): offer for offer in offers},

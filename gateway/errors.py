@@ -4,14 +4,16 @@ ApiError (500 internal_server_error)
 ├── AuthenticationError 401
 │   ├── MissingAuthorization · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
 ├── InvalidRequest 400
-│   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · RequestTooLarge 413
+│   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
+│   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · TooManyRequests 429
+├── KeyBudgetSpent 429
 ├── NotFound 404
 │   ├── AliasNotFound
 ├── ModelNotFound 404 (its type is a quirk of the spec)
 ├── ProviderError 503
 │   ├── UnpricedRoute · UpstreamFailed · CostUnresolvable
 ├── ProviderUnavailable 503
-│   ├── ModelUnavailable · ProviderNotConfigured · ProviderTimeout 504
+│   ├── ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
 ├── ServiceUnavailable 503
 └── StepFailed 500
 
@@ -116,6 +118,36 @@ class RequestTooLarge(InvalidRequest):
     status, code = 413, "request_too_large"
 
 
+class AliasExists(InvalidRequest):
+    """409: the account has an alias of that name."""
+
+    status, code, param = 409, "alias_exists", "name"
+
+
+class InvalidAliasTarget(InvalidRequest):
+    """422: nothing that can be routed to, or in none of the three shapes; the message says which."""
+
+    status, code, param = 422, "invalid_alias_target", "target"
+
+
+class AliasLimitReached(InvalidRequest):
+    """422: the account's alias slots are full; the message states the limit."""
+
+    status, code, param = 422, "alias_limit_reached", "name"
+
+
+class TooManyRequests(InvalidRequest):
+    """429: the limit of one address at the edge. It goes out with `Retry-After`."""
+
+    status, code, retry = 429, "rate_limit_exceeded", True
+
+
+class KeyBudgetSpent(ApiError):
+    """429: the key's own requests or tokens per minute. It goes out with `Retry-After`."""
+
+    status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
 class NotFound(ApiError):
     """404: no such path, record or model offered."""
 
@@ -165,7 +197,7 @@ class CostUnresolvable(ProviderError):
 class ProviderUnavailable(ApiError):
     """503: the pinned region is not served. There is no substitution."""
 
-    status, type, code = 503, "provider_unavailable", "provider_unavailable"
+    status, type, code, param = 503, "provider_unavailable", "provider_unavailable", "model"
 
 
 class ModelUnavailable(ProviderUnavailable):
@@ -177,13 +209,19 @@ class ModelUnavailable(ProviderUnavailable):
 class ProviderNotConfigured(ProviderUnavailable):
     """The provider's credential is not set on this gateway."""
 
-    code, retry = "provider_not_configured", False
+    code, param, retry = "provider_not_configured", None, False
+
+
+class ProviderQuotaExhausted(ProviderUnavailable):
+    """The route's tokens of this UTC day are spent. It goes out with `Retry-After`: the seconds until midnight."""
+
+    code, param = "provider_quota_exhausted", "model"
 
 
 class ProviderTimeout(ProviderUnavailable):
     """504: a dispatch budget ran out before anything was delivered; the message names the budget."""
 
-    status, code = 504, "provider_timeout"
+    status, code, param = 504, "provider_timeout", None
 
 
 class ServiceUnavailable(ApiError):

@@ -1,17 +1,27 @@
 """The one place where an error becomes a body: views, DRF, middleware, unknown paths, 500s and open streams."""
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.core import exceptions as django
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.shortcuts import render as render_page
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
-from .errors import ApiError, InvalidRequest, MethodNotAllowed, NotFound, StepFailed
+from .errors import (
+    ApiError,
+    InvalidRequest,
+    MethodNotAllowed,
+    MissingAuthorization,
+    NotFound,
+    RequestTooLarge,
+    StepFailed,
+    TooManyRequests,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,21 +57,48 @@ def render(error: ApiError) -> HttpResponse:
 
 def from_exception(error: Exception) -> ApiError:
     """Folds DRF's and Django's exceptions into the family; whatever is unknown becomes a logged 500."""
+    known = error if isinstance(error, ApiError) else _from_drf(error) or _from_django(error)
+    if known is None:
+        logger.error("unexpected exception", exc_info=error)
+        return StepFailed("handling the request")
+    return known
+
+
+def _from_drf(error: Exception) -> ApiError | None:
+    known: ApiError | None = None
     match error:
-        case ApiError():
-            return error
         case drf.ValidationError():
             message, param = first_fault(error.detail)
-            return InvalidRequest(message, param=param)
+            known = InvalidRequest(message, param=param)
         case drf.MethodNotAllowed():
-            return MethodNotAllowed(str(error.detail))
-        case drf.ParseError():
-            return InvalidRequest(str(error.detail))
-        case Http404() | drf.NotFound():
-            return NotFound()
-        case _:
-            logger.error("unexpected exception", exc_info=error)
-            return StepFailed("handling the request")
+            known = MethodNotAllowed(str(error.detail))
+        case drf.NotAuthenticated() | drf.AuthenticationFailed():
+            known = MissingAuthorization()
+        case drf.Throttled():
+            known = TooManyRequests(str(error.detail), headers=_retry_after(error.wait))
+        case drf.ParseError() | drf.UnsupportedMediaType() | drf.NotAcceptable():
+            known = InvalidRequest(str(error.detail))
+        case drf.NotFound() | drf.PermissionDenied():
+            known = NotFound()  # the API has no 403: what somebody may not see is not there
+    return known
+
+
+def _from_django(error: Exception) -> ApiError | None:
+    known: ApiError | None = None
+    match error:
+        case Http404() | django.PermissionDenied():
+            known = NotFound()
+        case django.RequestDataTooBig():
+            known = RequestTooLarge("The request body is too large.")
+        case django.ValidationError():
+            known = InvalidRequest(" ".join(error.messages))
+        case django.BadRequest() | django.SuspiciousOperation() | UnreadablePostError():
+            known = InvalidRequest()
+    return known
+
+
+def _retry_after(seconds: float | None) -> dict[str, str]:
+    return {} if seconds is None else {"Retry-After": str(math.ceil(seconds))}
 
 
 def drf_exception_handler(error: Exception, _context: dict[str, Any]) -> Response:
@@ -72,6 +109,8 @@ def drf_exception_handler(error: Exception, _context: dict[str, Any]) -> Respons
 
 def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
     """The first message in DRF's nested error detail, and the path of the field it is about (`messages[2].role`)."""
+    if not detail:
+        return InvalidRequest.message, path or None
     if isinstance(detail, dict):
         key, inner = next(iter(detail.items()))
         if key == "non_field_errors":
@@ -80,9 +119,8 @@ def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
             return first_fault(inner, f"{path}[{key}]")
         return first_fault(inner, f"{path}.{key}" if path else key)
     if isinstance(detail, list):
-        position, inner = next((i, item) for i, item in enumerate(detail) if item)
-        nested = isinstance(inner, (dict, list)) and not isinstance(inner, str)
-        return first_fault(inner, f"{path}[{position}]" if nested else path)
+        position, inner = next(((i, item) for i, item in enumerate(detail) if item), (0, None))
+        return first_fault(inner, f"{path}[{position}]" if isinstance(inner, dict | list) else path)
     return str(detail), path or None
 
 
@@ -105,7 +143,7 @@ def handler400(_request: HttpRequest, exception: Exception) -> HttpResponse:  # 
     return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."))
 
 
-def handler403(request: HttpRequest, exception: PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
+def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
     """A page that the signed-in person may not see. The API never answers 403."""
     return render_page(request, "403.html", status=403)
 

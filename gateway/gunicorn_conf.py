@@ -20,6 +20,14 @@ errorlog = "-"
 control_socket_disable = True
 
 
+def pre_request(_worker: object, request: object) -> None:
+    """Refuses a body that is too large before its client is told to go on (`Expect: 100-continue`)."""
+    declared = next((value for name, value in request.headers if name == "CONTENT-LENGTH"), "")  # type: ignore[attr-defined]
+    if declared.isdigit() and int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
+        request._expected_100_continue = False  # type: ignore[attr-defined]
+        request.force_close()  # type: ignore[attr-defined]
+
+
 def post_worker_init(worker: object) -> None:
     """Gives the worker's own drain less time than the master's patience, so that open streams settle."""
     worker.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT))  # type: ignore[attr-defined]

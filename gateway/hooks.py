@@ -1,7 +1,7 @@
 """What a worker does beside answering requests. Apps register functions in `AppConfig.ready()`.
 
 start: before the worker accepts; raising keeps it from accepting (it is called again). beat: once a second.
-drain: at the beginning of a graceful stop. stop: at its end. None of them may keep a database connection.
+drain: when a graceful stop has waited for requests as long as it may. stop: at its end.
 """
 
 import logging
@@ -27,12 +27,15 @@ class WorkerHooks:
 worker_hooks = WorkerHooks()
 
 
-def run_each(hooks: list[Hook]) -> None:
-    """Runs every hook; one that fails is logged and does not keep the next from running."""
+def run_each(hooks: list[Hook]) -> list[Hook]:
+    """Runs every hook and returns those that failed: a failure is logged and does not keep the next from running."""
+    failed = []
     for hook in hooks:
         try:
             hook()
         except Exception:  # the boundary of a background task: the next beat tries again
             logger.exception("worker hook %s.%s failed", hook.__module__, hook.__qualname__)
+            failed.append(hook)
         finally:
             release_all()
+    return failed

@@ -2,9 +2,11 @@
 
 SQLite keeps a DecimalField as a binary real, so sums and `F("balance") - cost` drift there. A whole number does not,
 and behaves the same in PostgreSQL. A 64-bit integer with 10 fractional digits reaches 922,337,203 units of currency.
+
+Money is added up in Python: in SQL, `F("balance") - Decimal(1)` would take away one of the smallest units.
 """
 
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import ValidationError
@@ -16,11 +18,20 @@ from django.forms import Field as FormField
 MONEY_PLACES = 10
 MAX_MONEY = Decimal(2**63 - 1).scaleb(-MONEY_PLACES)
 _UNIT = Decimal(1).scaleb(-MONEY_PLACES)
+# Decimal's usual 28 digits would round a product of tokens, price and rate before `round_money` does.
+EXACT = Context(prec=100)
 
 
 def round_money(amount: Decimal) -> Decimal:
     """The one rounding of money: half-even, to 10 fractional digits."""
-    return amount.quantize(_UNIT, ROUND_HALF_EVEN)
+    return amount.quantize(_UNIT, ROUND_HALF_EVEN, EXACT)
+
+
+def fractional_digits(number: Decimal) -> int:
+    """How many fractional digits a finite number needs; idle zeros need none."""
+    _, digits, exponent = number.as_tuple()
+    needed = "".join(map(str, digits)).rstrip("0")
+    return max(0, len(needed) - len(digits) - int(exponent)) if needed else 0
 
 
 def to_json(amount: Decimal) -> float:
@@ -30,8 +41,14 @@ def to_json(amount: Decimal) -> float:
 
 def plain(amount: Decimal) -> str:
     """An exact amount for people and scripts: no exponent, no idle zeros, at least two fractional digits."""
-    trimmed = amount.normalize()
-    return f"{trimmed:f}" if -int(trimmed.as_tuple().exponent) >= 2 else f"{amount:.2f}"
+    return f"{amount:.{max(2, fractional_digits(amount))}f}"
+
+
+class ExactDecimalFormField(DecimalFormField):
+    """Shows the stored value as people write it: a zero as `0.00`, not as `0E-10`."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return plain(value) if isinstance(value, Decimal) and value.is_finite() else value
 
 
 class LossyValueError(ValueError):
@@ -89,10 +106,12 @@ class ExactDecimalField(_Field[_ST, _GT]):
         exact = self.to_python(value)
         if exact is None:
             return None
-        units = exact.scaleb(self.places)
-        if not exact.is_finite() or units != units.to_integral_value() or abs(exact) > self.limit:
+        if not self._in_range(exact) or fractional_digits(exact) > self.places:
             raise LossyValueError(f"{self.name} keeps {self.places} fractional digits up to {self.limit}, not {exact}.")
-        return int(units)
+        return int(exact.scaleb(self.places, EXACT))
+
+    def _in_range(self, value: Decimal) -> bool:
+        return value.is_finite() and value.copy_abs() <= self.limit
 
     def get_prep_value(self, value: Any) -> Any:
         return value if hasattr(value, "resolve_expression") else self.to_units(value)
@@ -104,13 +123,13 @@ class ExactDecimalField(_Field[_ST, _GT]):
         super().validate(value, model_instance)
         if value is None:
             return
-        if not value.is_finite() or abs(value) > self.limit:
+        if not self._in_range(value):
             raise ValidationError(f"Must lie between -{self.limit} and {self.limit}.", code="out_of_range")
-        if value.scaleb(self.places) != value.scaleb(self.places).to_integral_value():
+        if fractional_digits(value) > self.places:
             raise ValidationError(f"Has more than {self.places} fractional digits.", code="too_precise")
 
     def formfield(self, **kwargs: Any) -> FormField | None:
-        options: dict[str, Any] = {"form_class": DecimalFormField, "decimal_places": self.places, "max_digits": 19}
+        options: dict[str, Any] = {"form_class": ExactDecimalFormField, "decimal_places": self.places, "max_digits": 19}
         return super().formfield(**(options | kwargs))
 
 

@@ -1,6 +1,9 @@
 """The environment, read top to bottom. A bad value stops the start (contract section 2)."""
 
+import math
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,38 +18,58 @@ env = environ.Env()
 environ.Env.read_env(os.environ.get("ENV_FILE", BASE_DIR / ".env"))
 
 
+def _read(read: Callable[[], Any], wanted: str) -> Any:
+    """What django-environ makes of a variable, whose value is not repeated in the complaint: it may be a secret."""
+    try:
+        return read()
+    except (ImproperlyConfigured, KeyError, ValueError):
+        raise ImproperlyConfigured(wanted) from None
+
+
 def _positive(name: str, default: float) -> float:
-    seconds: float = env.float(name, default)
-    if not seconds > 0:
-        raise ImproperlyConfigured(f"{name} is a number of seconds above zero, not {seconds}.")
+    wanted = f"{name} is a number of seconds above zero."
+    seconds: float = _read(lambda: env.float(name, default), wanted)
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ImproperlyConfigured(wanted)
     return seconds
 
 
-def _at_least(name: str, default: int, minimum: int) -> int:
-    value: int = env.int(name, default)
-    if value < minimum:
-        raise ImproperlyConfigured(f"{name} is a whole number of at least {minimum}, not {value}.")
+def _at_least(name: str, default: int, minimum: int, maximum: int = 2**63 - 1) -> int:
+    wanted = f"{name} is a whole number from {minimum} to {maximum}."
+    value: int = _read(lambda: env.int(name, default), wanted)
+    if not minimum <= value <= maximum:
+        raise ImproperlyConfigured(wanted)
     return value
+
+
+def _switch(name: str) -> bool:
+    """Off unless it is said to be on; django-environ would take a word that it does not know for `false`."""
+    value: str = env.str(name, "false").strip().lower()
+    if value not in (*env.BOOLEAN_TRUE_STRINGS, "false", "off", "no", "n", "0", ""):
+        raise ImproperlyConfigured(f"{name} is true or false.")
+    return value in env.BOOLEAN_TRUE_STRINGS
 
 
 def _secret_key() -> str:
     """SECRET_KEY, else the file that `make` generates; never a default that somebody could know."""
-    from_environment: str = env.str("SECRET_KEY", "")
+    from_environment = os.environ.get("SECRET_KEY")  # django-environ would look up what follows a leading `$`
     if from_environment:
         return from_environment
     try:
         return (VAR_DIR / "secret_key").read_text().strip()
-    except FileNotFoundError:
+    except OSError:
         raise ImproperlyConfigured(
-            "SECRET_KEY is not set and var/secret_key does not exist: set one, or start with `make run`."
+            "SECRET_KEY is not set and var/secret_key cannot be read: set one, or start with `make run`."
         ) from None
 
 
 SECRET_KEY = _secret_key()
 SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
-DEBUG = env.bool("DEBUG", False)
+DEBUG = _switch("DEBUG")
 
 PUBLIC_URL = env.str("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
+if not re.fullmatch(r"https?://[\w.-]+(:\d+)?|https?://\[[0-9a-f:]+\](:\d+)?", PUBLIC_URL):
+    raise ImproperlyConfigured("PUBLIC_URL is http:// or https:// with a host, and a port where it is not the usual.")
 BEHIND_TLS = urlsplit(PUBLIC_URL).scheme == "https"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
@@ -57,10 +80,11 @@ GATEWAY_OVERALL_TIMEOUT = _positive("GATEWAY_OVERALL_TIMEOUT", 300.0)
 GATEWAY_DRAIN_TIMEOUT = _positive("GATEWAY_DRAIN_TIMEOUT", 30.0)
 GATEWAY_MAX_BODY_BYTES = _at_least("GATEWAY_MAX_BODY_BYTES", 32 * 1024 * 1024, 1)
 GATEWAY_MAX_UPSTREAM_BYTES = _at_least("GATEWAY_MAX_UPSTREAM_BYTES", 64 * 1024 * 1024, 1)
+GATEWAY_AGGREGATE_OVER_TOKENS = _at_least("GATEWAY_AGGREGATE_OVER_TOKENS", 512, 0)
 
 BIND = env.str("BIND", "127.0.0.1")
-PORT = _at_least("PORT", 8000, 0)
-WEB_CONCURRENCY = _at_least("WEB_CONCURRENCY", 1, 1)
+PORT = _at_least("PORT", 8000, 0, 65535)
+WEB_CONCURRENCY = _at_least("WEB_CONCURRENCY", 1, 1, 1000)
 
 INSTALLED_APPS = [
     "gateway",
@@ -120,9 +144,17 @@ SQLITE_OPTIONS = {
 }
 
 
+ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
+DATABASE_URL_RULE = "DATABASE_URL is sqlite:///path or postgres://user:password@host:port/name."
+
+
 def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
     """One connection alias on DATABASE_URL, with a pool and a time limit of its own on PostgreSQL."""
-    database: dict[str, Any] = env.db_url("DATABASE_URL", f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}")
+    database: dict[str, Any] = _read(
+        lambda: env.db_url("DATABASE_URL", f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}"), DATABASE_URL_RULE
+    )
+    if database.get("ENGINE") not in ENGINES or not database["NAME"]:
+        raise ImproperlyConfigured(DATABASE_URL_RULE)
     if database["ENGINE"] == "django.db.backends.sqlite3":
         if database["NAME"] != ":memory:":
             database["NAME"] = str(BASE_DIR / database["NAME"])
@@ -188,7 +220,10 @@ SECURE_REDIRECT_EXEMPT = [r"^(api/)?v1/", r"^healthz$"]  # a key sent in clear i
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS
 
-EMAIL_CONFIG = env.email_url("EMAIL_URL", "consolemail://")
+EMAIL_CONFIG = _read(
+    lambda: env.email_url("EMAIL_URL", "consolemail://"),
+    "EMAIL_URL is consolemail:// or smtp://user:password@host:port (smtp+tls, smtp+ssl).",
+)
 vars().update(EMAIL_CONFIG)
 
 LOGGING = {

@@ -1,84 +1,132 @@
-"""gunicorn's gevent worker, with our start, beat and stop, and our words for broken HTTP."""
+"""gunicorn's gevent worker, with our start, beat and drain, and our words for broken HTTP.
+
+The master imports this module. Whatever keeps thread-local state (Django's connections, above all) must be imported
+after gevent has patched the worker's process: that is why `patch` brings in the rest of the gateway.
+"""
 
 import errno
+import socket
 from typing import Any
 
 import gevent
-import orjson
+from django.conf import settings
 from gunicorn.http import errors as http_errors
+from gunicorn.http.body import ChunkedReader, LengthReader
 from gunicorn.workers.ggevent import GeventWorker
 
 BEAT_SECONDS = 1.0
-# The statuses of gunicorn's own refusals; every other parse error is a 400.
-STATUS_LINES = {
-    http_errors.LimitRequestLine: "414 URI Too Long",
-    http_errors.LimitRequestHeaders: "431 Request Header Fields Too Large",
-    http_errors.ExpectationFailed: "417 Expectation Failed",
-    http_errors.UnsupportedTransferCoding: "501 Not Implemented",
-}
+# Streams that are cut by a drain still have to settle and to say so before the worker ends.
+SETTLING_SECONDS = 2.0
+# A refusal that left a body unread: as much of it is read as a client is likely to have sent already.
+LINGER_SECONDS = 5.0
+BLOCK_BYTES = 64 * 1024
+
+
+class _Idle:
+    """The wait for a connection's next request: bounded by keep-alive, and ended by a drain."""
+
+    def __init__(self, seconds: float, idle: "set[gevent.Greenlet[Any, Any]]") -> None:
+        self._timeout = gevent.Timeout(seconds, False)
+        self._idle = idle
+
+    def __enter__(self) -> None:
+        self._idle.add(gevent.getcurrent())
+        self._timeout.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> bool:
+        self._idle.discard(gevent.getcurrent())
+        self._timeout.close()
+        return error is self._timeout
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
     """Runs the apps' worker hooks around gunicorn's own loop."""
 
+    def patch(self) -> None:
+        super().patch()
+        from . import broken_http, hooks
+
+        self._hooks, self._refusal = hooks, broken_http.refusal
+
     def run(self) -> None:
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""
-        from .hooks import run_each, worker_hooks  # after Django's set-up, which happens in this process
-
-        self._start(worker_hooks.start)
+        self._waiting: set[gevent.Greenlet[Any, Any]] = set()
+        self._start()
         if not self.alive:
             return
-        beat = gevent.spawn(self._beat, worker_hooks)
+        beat = gevent.spawn(self._beat)
         try:
             super().run()
         finally:
             beat.kill()
-            run_each(worker_hooks.stop)
+            self._hooks.run_each(self._hooks.worker_hooks.stop)
 
-    def _start(self, hooks: list[Any]) -> None:
+    def timeout_ctx(self) -> _Idle:
+        return _Idle(self.cfg.keepalive, self._waiting)
+
+    def _start(self) -> None:
         """Runs the start hooks until each has succeeded once: a database that is away delays the worker, no more."""
-        from .db import release_all
-
-        waiting = list(hooks)
+        waiting = list(self._hooks.worker_hooks.start)
         while waiting and self.alive:
             self.notify()
-            try:
-                waiting[0]()
-            except Exception:
-                self.log.exception("start hook %s failed, trying again", waiting[0].__qualname__)
+            waiting = self._hooks.run_each(waiting)
+            if waiting:
                 gevent.sleep(BEAT_SECONDS)
-            else:
-                waiting.pop(0)
-            finally:
-                release_all()
 
-    def _beat(self, hooks: Any) -> None:
-        from .hooks import run_each
-
+    def _beat(self) -> None:
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
-            run_each(hooks.beat)
-        run_each(hooks.drain)
+            self._hooks.run_each(self._hooks.worker_hooks.beat)
+        for greenlet in list(self._waiting):
+            greenlet.kill(block=False)
+        gevent.sleep(max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS))
+        self._hooks.run_each(self._hooks.worker_hooks.drain)
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        """gunicorn's, and after it the rest of a body that a refusal left unread: skipped if short, else lingered."""
+        try:
+            served = super().handle_request(listener_name, req, sock, addr)
+        except StopIteration:
+            if _unread_bytes(req) != 0:
+                _linger(sock)
+            raise
+        if _unread_bytes(req) not in range(BLOCK_BYTES):
+            _linger(sock)
+            raise StopIteration
+        return served
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """gunicorn's refusals of broken HTTP, in the envelope instead of HTML (contract decision 15)."""
-        from .errors import ApiError, InvalidRequest
-        from .exception_handler import envelope
-        from .ids import request_id
-
+        if isinstance(exc, gevent.GreenletExit):
+            return  # an idle connection, closed by a drain
         if isinstance(exc, OSError) and exc.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
             return
-        known = isinstance(exc, http_errors.ParseException)
-        if not known:
+        if not isinstance(exc, http_errors.ParseException):
             self.log.error("error handling a connection", exc_info=exc)
-        status = next((line for kind, line in STATUS_LINES.items() if isinstance(exc, kind)), "400 Bad Request")
-        error = InvalidRequest("The HTTP request is malformed.") if known else ApiError()
-        body = orjson.dumps(envelope(error))
-        head = (
-            f"HTTP/1.1 {status if known else '500 Internal Server Error'}\r\nConnection: close\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nX-Request-Id: {request_id()}\r\n\r\n"
-        )
         try:
-            client.sendall(head.encode() + body)
+            client.sendall(self._refusal(exc))
         except OSError:
             self.log.debug("the client was gone before its error could be sent")
+
+
+def _unread_bytes(req: Any) -> int:
+    """Bytes of the body that nobody has read; -1 where that cannot be known."""
+    reader = req.body.reader
+    if isinstance(reader, LengthReader):
+        return int(reader.length)
+    return -1 if isinstance(reader, ChunkedReader) and reader.parser is not None else 0
+
+
+def _linger(sock: Any) -> None:
+    """Says that nothing more comes and reads on for a while: closing at once would reset the answer away."""
+    left = settings.GATEWAY_MAX_BODY_BYTES
+    with gevent.Timeout(LINGER_SECONDS, False):
+        try:
+            sock.shutdown(socket.SHUT_WR)
+            while left > 0:
+                block = sock.recv(BLOCK_BYTES)
+                if not block:
+                    return
+                left -= len(block)
+        except OSError:
+            return

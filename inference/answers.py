@@ -1,4 +1,4 @@
-"""Whole chat answers, normalised like their streamed form: what we own is set, what we do not know stays."""
+"""Whole answers, normalised like their streamed form: what we own is set, what we do not know stays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,31 +7,51 @@ import orjson
 
 from gateway.ids import uuid7
 
-from .chunks import TEXT_FIELDS, finish_reason
+from .chat_chunks import TEXT_FIELDS
+from .chunks import finish_reason
 from .dialects.base import MalformedReply
 
 
 def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
     """The spec's `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices."""
-    choices = answer.get("choices")
-    if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
-        raise MalformedReply("answered without choices")
-    return {
-        **answer,
-        "id": id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [_choice(choice, position) for position, choice in enumerate(choices)],
-    }
+    own = {"id": id, "object": "chat.completion", "created": created, "model": model}
+    choices = [_chat_choice(choice, position) for position, choice in enumerate(_choices_of(answer))]
+    return {**answer, **own, "choices": choices}
+
+
+def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
+    """The spec's `text_completion` object, as `chat_answer`."""
+    own = {"id": id, "object": "text_completion", "created": created, "model": model}
+    choices = [_text_choice(choice, position) for position, choice in enumerate(_choices_of(answer))]
+    return {**answer, **own, "choices": choices}
 
 
 def output_bytes(answer: Mapping[str, Any]) -> int:
     """UTF-8 bytes of the answer's text and tool arguments, for the estimator."""
-    return sum(_message_bytes(choice["message"]) for choice in answer["choices"])
+    return sum(
+        _message_bytes(choice["message"]) if "message" in choice else len(choice["text"].encode())
+        for choice in answer["choices"]
+    )
 
 
-def _choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
+def _choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
+        raise MalformedReply("answered without choices")
+    return choices
+
+
+def _text_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
+    text = choice.get("text")
+    return {
+        **choice,
+        "index": choice["index"] if type(choice.get("index")) is int else position,
+        "text": text if isinstance(text, str) else "",
+        "finish_reason": finish_reason(choice.get("finish_reason")),
+    }
+
+
+def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
     index = choice.get("index")
     message = dict(choice.get("message") or {})
     message["role"] = "assistant"

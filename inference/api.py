@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: how requests become calls and answers become responses."""
+"""`POST /v1/chat/completions`, `/v1/completions` and `/v1/embeddings`: requests to calls, answers to responses."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 
 from .admission import Payer
+from .call import Call
 from .completions import admit, complete, stream
 from .endpoint import inference_endpoint
-from .serializers import chat_call
+from .serializers import chat_call, completion_call, embeddings_call
 
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
@@ -20,15 +21,39 @@ STREAM_HEADERS = {
 @inference_endpoint
 def chat_completions(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> HttpResponseBase:
     """Chat completions, whole or streamed."""
-    call = chat_call(body)
-    admission = admit(call, payer)
+    return _answer(request, payer, chat_call(body))
+
+
+@inference_endpoint
+def completions(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> HttpResponseBase:
+    """Text completions, whole or streamed."""
+    return _answer(request, payer, completion_call(body))
+
+
+@inference_endpoint
+def embeddings(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> HttpResponseBase:
+    """Embeddings of texts or token ids."""
+    return _answer(request, payer, embeddings_call(body))
+
+
+def _answer(request: HttpRequest, payer: Payer, call: Call) -> HttpResponseBase:
+    admission, side = admit(call, payer)
     client = request.META.get("gunicorn.socket")
     if call.stream:
-        frames = stream(admission, client)
-        return StreamingHttpResponse(frames, headers=STREAM_HEADERS | {"X-Generation-Id": admission.public_id})
-    answer = complete(admission, client)
+        frames = stream(admission, side, client)
+        headers = STREAM_HEADERS | _headers(admission.public_id, frames.adjusted)
+        return StreamingHttpResponse(frames, headers=headers)
+    answer = complete(admission, side, client)
     return HttpResponse(
         orjson.dumps(answer.body),
         content_type="application/json",
-        headers={"X-Generation-Id": answer.generation_id},
+        headers=_headers(answer.generation_id, answer.adjusted),
     )
+
+
+def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
+    """The join key, and which parameters were not sent upstream as they came."""
+    headers = {"X-Generation-Id": generation_id}
+    if adjusted:
+        headers["X-Gateway-Adjusted-Params"] = ", ".join(adjusted)
+    return headers

@@ -1,22 +1,16 @@
-"""Normalising chat chunks to what every client understands (wire-notes 2), whatever the upstream left out or repeated.
+"""Normalising stream chunks to what every client understands (wire-notes 2), whatever an upstream omits or repeats.
 
-One `ChatChunks` per stream. It sets what we own (`id`, `object`, `created`, `model`), sends `role` once with a
-choice's first output, numbers tool calls from 0 and names each once, completes empty tool arguments, keeps every field
-it does not know, and drops chunks that say nothing.
+One object per stream. It sets what we own (`id`, `object`, `created`, `model`), keeps every field it does not know,
+opens choices in ascending order, and drops chunks that say nothing and choices that have finished.
 """
 
-from collections.abc import Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
-
-from gateway.ids import uuid7
+from typing import Any, ClassVar
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
 FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_use": "tool_calls"}
-# Text that counts as output in a delta, beside tool calls. Reasoning comes under either name.
-TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 
 
@@ -29,16 +23,20 @@ def finish_reason(reported: Any) -> str | None:
 
 
 @dataclass(slots=True)
-class _Tool:
+class Tool:
+    """A tool call of a choice: its ordinal, and the length of the arguments so far."""
+
     ordinal: int
     arguments: int = 0
 
 
 @dataclass(slots=True)
-class _Choice:
+class Choice:
+    """What a choice has said so far."""
+
     has_role: bool = False
     finished: bool = False
-    tools: dict[Any, _Tool] = field(default_factory=dict)
+    tools: dict[Any, Tool] = field(default_factory=dict)
     last_tool: Any = None
 
 
@@ -47,25 +45,25 @@ class Normalised:
     """A chunk to send, and what it says. `text_bytes` is the UTF-8 length of its output, for the estimator."""
 
     chunk: dict[str, Any]
-    has_output: bool
-    finishes: bool
-    text_bytes: int
+    has_output: bool = False
+    finishes: bool = False
+    text_bytes: int = 0
 
 
-class ChatChunks:
-    """The state of one chat stream."""
+class Chunks(ABC):
+    """The state of one stream, in one of the two shapes that stream."""
 
-    object_name = "chat.completion.chunk"
+    object_name: ClassVar[str]
 
-    def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:  # the wire's name
+    def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected = choices
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, Choice] = {}
 
     @property
     def all_finished(self) -> bool:
         """Whether every choice that was asked for has its finish reason."""
-        return len(self._choices) >= self._expected and all(choice.finished for choice in self._choices.values())
+        return len(self._choices) >= self._expected and self.is_complete
 
     @property
     def is_complete(self) -> bool:
@@ -74,103 +72,65 @@ class ChatChunks:
 
     def normalise(self, chunk: Mapping[str, Any]) -> Normalised | None:
         """The chunk as it goes out; None where it would say nothing."""
-        said = Normalised({}, has_output=False, finishes=False, text_bytes=0)
-        choices = [out for choice in _dicts(chunk.get("choices")) for out in self._choice(choice, said)]
+        said = Normalised({})
+        choices = [out for choice in dicts(chunk.get("choices")) for out in self._choice(choice, said)]
         if not choices:
             return None
-        said.chunk = {**self._own, **_extras(chunk, OWNED), "choices": choices}
+        said.chunk = {**self._own, **without(chunk, OWNED), "choices": choices}
         return said
 
     def closing(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         """A chunk of our own after the upstream's last."""
         return {**self._own, "choices": choices}
 
-    def _choice(self, choice: Mapping[str, Any], said: Normalised) -> Iterable[dict[str, Any]]:
+    def stalled(self) -> dict[str, Any]:
+        """The last chunk of a stream that stalled: it says nothing and finishes nothing (decision 9)."""
+        return self.closing([{"index": 0, **self._said_nothing(), "finish_reason": None}])
+
+    def _choice(self, choice: Mapping[str, Any], said: Normalised) -> Iterator[dict[str, Any]]:
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
-        delta = dict(choice.get("delta") or {})
-        delta.pop("role", None)
-        known = self._choices.get(index) or _Choice()
+        known = self._choices.get(index) or Choice()
         if known.finished:
             return
-        text_bytes = self._output(delta, known)
         finish = finish_reason(choice.get("finish_reason"))
-        if finish is not None:
-            self._complete_arguments(delta, known)
-        extras = _extras(choice, {"index", "delta", "finish_reason"})
-        if not delta and finish is None and not any(value is not None for value in extras.values()):
+        content, text_bytes = self._content(choice, known, finish)
+        extras = without(choice, {"index", "delta", "text", "finish_reason"})
+        if not content and finish is None and not any(value is not None for value in extras.values()):
             return
         yield from self._earlier_choices(index)
         self._choices[index] = known
-        if not known.has_role:
-            delta = {"role": "assistant", **delta}
-            known.has_role = True
         known.finished = finish is not None
         said.has_output |= text_bytes > 0
         said.finishes |= known.finished
         said.text_bytes += text_bytes
-        yield {"index": index, **extras, "delta": delta, "finish_reason": finish}
+        yield {"index": index, **extras, **self._worded(content, known), "finish_reason": finish}
 
-    def _earlier_choices(self, index: int) -> Iterable[dict[str, Any]]:
+    def _earlier_choices(self, index: int) -> Iterator[dict[str, Any]]:
         """Opens the choices below this one that have said nothing yet: clients expect ascending order."""
         for earlier in range(min(index, self._expected)):
             if earlier not in self._choices:
-                self._choices[earlier] = _Choice(has_role=True)
-                yield {"index": earlier, "delta": {"role": "assistant"}, "finish_reason": None}
+                opened = self._choices[earlier] = Choice()
+                yield {"index": earlier, **self._worded({}, opened), "finish_reason": None}
 
-    def _output(self, delta: dict[str, Any], known: _Choice) -> int:
-        """Puts the delta in order and returns the bytes of output in it."""
-        text_bytes = 0
-        for name in TEXT_FIELDS:
-            value = delta.get(name)
-            if isinstance(value, str) and value:
-                text_bytes += len(value.encode())
-            elif name in delta:
-                del delta[name]
-        tool_calls = [self._tool_call(fragment, known) for fragment in _dicts(delta.pop("tool_calls", None))]
-        if tool_calls:
-            delta["tool_calls"] = tool_calls
-            text_bytes += sum(_tool_bytes(fragment) for fragment in tool_calls)
-        return text_bytes
+    @abstractmethod
+    def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
+        """What the choice says, in order, and the bytes of output in it."""
 
-    def _tool_call(self, fragment: Mapping[str, Any], known: _Choice) -> dict[str, Any]:
-        key = fragment.get("index")
-        if key is None:  # some upstreams number nothing: a new id starts a new call
-            key = fragment.get("id") or known.last_tool
-        function = fragment.get("function") or {}
-        arguments = function.get("arguments")
-        if isinstance(arguments, dict):
-            arguments = orjson.dumps(arguments).decode()
-        arguments = arguments if isinstance(arguments, str) else ""
-        known.last_tool = key
-        tool = known.tools.get(key)
-        if tool is None:
-            tool = known.tools[key] = _Tool(ordinal=len(known.tools))
-            tool.arguments = len(arguments)
-            return {
-                "index": tool.ordinal,
-                "id": fragment.get("id") or f"call_{uuid7().hex}",
-                "type": "function",
-                "function": {"name": function.get("name") or "", "arguments": arguments},
-            }
-        tool.arguments += len(arguments)
-        return {"index": tool.ordinal, "function": {"arguments": arguments}}
+    @abstractmethod
+    def _worded(self, content: dict[str, Any], known: Choice) -> dict[str, Any]:
+        """The content under the name that its shape gives it."""
 
-    def _complete_arguments(self, delta: dict[str, Any], known: _Choice) -> None:
-        """Arguments must end as JSON: a call that never sent any gets an empty object."""
-        empty = [tool for tool in known.tools.values() if not tool.arguments]
-        for tool in empty:
-            delta.setdefault("tool_calls", []).append({"index": tool.ordinal, "function": {"arguments": "{}"}})
+    @abstractmethod
+    def _said_nothing(self) -> dict[str, Any]:
+        """No content, in its shape."""
 
 
-def _tool_bytes(fragment: Mapping[str, Any]) -> int:
-    function = fragment["function"]
-    return len(function["arguments"].encode()) + len(function.get("name", "").encode())
-
-
-def _extras(source: Mapping[str, Any], owned: Iterable[str]) -> dict[str, Any]:
+def without(source: Mapping[str, Any], owned: Iterable[str]) -> dict[str, Any]:
+    """The fields of `source` that are not in `owned`."""
     return {name: value for name, value in source.items() if name not in owned}
 
 
-def _dicts(value: Any) -> list[Mapping[str, Any]]:
+def dicts(value: Any) -> list[Mapping[str, Any]]:
+    """The objects in what should be an array of them."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

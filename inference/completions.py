@@ -1,126 +1,165 @@
 """The conductor: admit, dispatch, deliver, settle (design section 1)."""
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 
 from aliases.resolve import resolve
-from billing.settlement import settle_shielded
-from catalogue import routing, snapshot
-from catalogue.pricing import ContradictoryUsage, Usage
-from gateway.errors import InsufficientCredits
+from catalogue import model_ids, routing, snapshot
+from catalogue.pricing import ContradictoryUsage
+from catalogue.routes import Route
+from gateway.errors import InsufficientCredits, InvalidRequest, ServiceUnavailable
 from gateway.steps import step
 
-from . import estimator
 from .admission import Payer
-from .answers import chat_answer, output_bytes
-from .call import Call
-from .deadlines import Deadlines
+from .aggregate import Aggregate
+from .answers import chat_answer, output_bytes, text_answer
+from .call import Call, Endpoint
+from .chat_chunks import ChatChunks
+from .chunks import Chunks
 from .dialects import DIALECTS
 from .dialects.base import Reply, UpstreamFault
-from .dialects.http import UpstreamCall
-from .failures import refusal, refusal_of_status
-from .records import Admission, Ending, Outcome, record
+from .dialects.http import WorkerStopped
+from .dispatch import Dispatched, dispatch
+from .embeddings import embedding_answer
+from .failures import refusal
+from .modality import FITTING, NAMES, Side, upstream_side
+from .reader import StreamReader
+from .records import Admission, Ending, Outcome
+from .settling import settle
 from .stream import Metered
-from .watch import ClientLeft, ClientWatch
-from .wire import metadata_of, usage_of
+from .text_chunks import TextChunks
 
-CHAT_MODALITIES = ("chat", "completion")
+CHUNKS: dict[Endpoint, type[Chunks]] = {Endpoint.CHAT: ChatChunks, Endpoint.COMPLETION: TextChunks}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A settled whole answer."""
+    """A settled whole answer. `adjusted` names the parameters that the upstream did not get as they were sent."""
 
     generation_id: str
     body: dict[str, Any]
+    adjusted: tuple[str, ...]
 
 
-def admit(call: Call, payer: Payer) -> Admission:
+def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
     """Everything that can still refuse, in the contract's order: balance, routing, modality, credentials, price."""
     if payer.balance <= 0:
         raise InsufficientCredits
     with step("routing the request"):
         catalogue = snapshot.current()
-        today = timezone.now().date()
-        resolution = resolve(call.model, snapshot=catalogue, today=today)
-        routing.require_modality(resolution.route, CHAT_MODALITIES, "chat completions")
-        routing.require_configured(resolution.route)
-        price, rates = routing.require_price(catalogue, resolution.route, payer.currency)
-        DIALECTS[resolution.route.upstream.dialect].check(call)
-    return Admission(call=call, payer=payer, resolution=resolution, price=price, rates=rates)
+        if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
+            raise InvalidRequest("Automatic routing is not available for embeddings: name a provider.", param="model")
+        resolution = resolve(call.model, snapshot=catalogue, today=timezone.now().date())
+        route = resolution.route
+        routing.require_modality(route, FITTING[call.endpoint], NAMES[call.endpoint])
+        if call.stream and not route.can_stream:
+            raise InvalidRequest(f"Model {route.id!r} cannot stream.", param="stream")
+        side = upstream_side(call, route)
+        DIALECTS[route.upstream.dialect].check(side.call)
+        routing.require_configured(route)
+        price, rates = routing.require_price(catalogue, route, payer.currency)
+    return Admission(call=call, payer=payer, resolution=resolution, price=price, rates=rates), side
 
 
-def complete(admission: Admission, client: socket.socket | None) -> Answer:
+def complete(admission: Admission, side: Side, client: socket.socket | None) -> Answer:
     """A whole answer, settled before it is returned. Raises the refusals of the upstream, and ClientLeft."""
-    upstream, watch = _dispatch(admission, client)
+    aggregated = may_be_long(side.call, admission.route)
+    dispatched = dispatch(admission, replace(side.call, stream=aggregated), client)
     try:
-        answer, outcome = _whole(admission, upstream)
+        if aggregated and dispatched.upstream.content_type != "application/json":
+            answer, outcome = _aggregated(admission, side, dispatched)
+        else:
+            answer, outcome = _whole(admission, side, dispatched)
     except UpstreamFault as error:
         raise refusal(error, admission.route) from error
+    except WorkerStopped as error:
+        raise ServiceUnavailable("This replica is stopping. Nothing was billed: retry.") from error
     finally:
-        watch.stop()
-        upstream.close()
+        dispatched.close()
     with step("settling the charge"):
-        generation = record(admission, outcome)
-        settlement = settle_shielded(generation)
+        report = settle(admission, outcome)
     if outcome.ending == Ending.COST_UNRESOLVABLE:
         raise refusal(ContradictoryUsage(), admission.route)
-    report = {"usage": usage_of(generation, settlement), "gateway_metadata": metadata_of(generation)}
-    return Answer(admission.public_id, answer | report)
+    return Answer(admission.public_id, answer | report, dispatched.adjusted)
 
 
-def stream(admission: Admission, client: socket.socket | None) -> Metered:
+def stream(admission: Admission, side: Side, client: socket.socket | None) -> Metered:
     """A stream that has its first output. Raises as `complete`."""
-    upstream, watch = _dispatch(admission, client)
-    decoder = DIALECTS[admission.route.upstream.dialect].decoder(admission.call)
-    return Metered(admission, upstream, decoder, watch).primed()
-
-
-def _dispatch(admission: Admission, client: socket.socket | None) -> tuple[UpstreamCall, ClientWatch]:
-    """Calls the upstream and returns once it has answered with success; the client is watched from the start."""
-    route = admission.route
-    dialect = DIALECTS[route.upstream.dialect]
-    with step("preparing the upstream request"):
-        request = dialect.request(admission.call, route)
-    upstream = UpstreamCall(request, Deadlines())
-    watch = ClientWatch(client, lambda: upstream.abort(ClientLeft()))
+    dispatched = dispatch(admission, side.call, client)
     try:
-        upstream.open()
-        if not 200 <= upstream.status < 300:
-            words = dialect.error_message(upstream.read_all()) if upstream.status >= 400 else ""
-            raise refusal_of_status(upstream.status, words, route)
-    except BaseException as error:
-        watch.stop()
-        upstream.close()
-        if isinstance(error, UpstreamFault):
-            raise refusal(error, route) from error
-        raise
-    return upstream, watch
+        return Metered(admission, dispatched, _reader(admission, side, dispatched)).primed()
+    except WorkerStopped as error:
+        raise ServiceUnavailable("This replica is stopping. Nothing was billed: retry.") from error
 
 
-def _whole(admission: Admission, upstream: UpstreamCall) -> tuple[dict[str, Any], Outcome]:
-    """Reads a whole answer and what it used. Contradictory usage leaves the answer empty."""
+def may_be_long(call: Call, route: Route) -> bool:
+    """Whether a whole answer could outlast the first-byte budget, and the upstream can stream it (decision 18)."""
+    if call.endpoint == Endpoint.EMBEDDING or not route.can_stream:
+        return False
+    cap = call.max_tokens or route.max_output_tokens
+    return cap is None or cap * call.choices > settings.GATEWAY_AGGREGATE_OVER_TOKENS
+
+
+def _reader(admission: Admission, side: Side, dispatched: Dispatched) -> StreamReader:
+    decoder = DIALECTS[admission.route.upstream.dialect].decoder(side.call)
+    chunks = CHUNKS[admission.call.endpoint](
+        id=admission.public_id,
+        created=admission.created,
+        model=admission.route.id,
+        choices=admission.call.choices,
+    )
+    return StreamReader(dispatched.upstream, side.decoder(decoder), chunks)
+
+
+def _aggregated(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[dict[str, Any], Outcome]:
+    """Reads a stream to its end and puts the answer together. Contradictory usage leaves it empty."""
+    reader, whole = _reader(admission, side, dispatched), Aggregate(admission.call.endpoint)
+    try:
+        while reader.ending is None:
+            reader.advance()
+            for said in reader.take():
+                whole.add(said.chunk)
+    except ContradictoryUsage:
+        return {}, Outcome(Ending.COST_UNRESOLVABLE, text_bytes=reader.text_bytes)
+    if reader.ending != Ending.FINISHED:
+        raise UpstreamFault("ended its answer without finishing it")
+    answer = _in_shape(admission, whole.answer())
+    return answer, Outcome(Ending.FINISHED, reader.usage, reader.text_bytes, reader.first_output_at)
+
+
+def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[dict[str, Any], Outcome]:
+    """Reads a whole answer. Contradictory usage leaves it empty."""
+    upstream = dispatched.upstream
     first = upstream.read()
     upstream.deadlines.whole_answer()
     body = first + upstream.read_all() if first else first
     try:
-        reply = DIALECTS[admission.route.upstream.dialect].reply(body, admission.call)
+        reply = DIALECTS[admission.route.upstream.dialect].reply(body, side.call)
     except ContradictoryUsage:
-        return {}, Outcome(_estimate(admission, 0), Ending.COST_UNRESOLVABLE, usage_estimated=True)
-    answer = chat_answer(reply.body, id=admission.public_id, created=admission.created, model=admission.route.id)
-    return answer, _outcome(admission, reply, answer)
+        return {}, Outcome(Ending.COST_UNRESOLVABLE)
+    answer = _in_shape(admission, side.answer(reply.body))
+    return answer, Outcome(Ending.FINISHED, _billed(admission, reply), _delivered_bytes(answer))
 
 
-def _outcome(admission: Admission, reply: Reply, answer: dict[str, Any]) -> Outcome:
-    if reply.usage is not None:
-        return Outcome(reply.usage, Ending.FINISHED)
-    return Outcome(_estimate(admission, output_bytes(answer)), Ending.FINISHED, usage_estimated=True)
+def _billed(admission: Admission, reply: Reply) -> Any:
+    """Only the input of an embedding is billed, whatever else an upstream counts."""
+    if reply.usage is None or admission.call.endpoint != Endpoint.EMBEDDING:
+        return reply.usage
+    return replace(reply.usage, completion=0)
 
 
-def _estimate(admission: Admission, text_bytes: int) -> Usage:
-    return Usage(
-        uncached_prompt=estimator.prompt_tokens(admission.call.body), completion=estimator.tokens_in(text_bytes)
-    )
+def _delivered_bytes(answer: dict[str, Any]) -> int:
+    return output_bytes(answer) if "choices" in answer else 0
+
+
+def _in_shape(admission: Admission, answer: dict[str, Any]) -> dict[str, Any]:
+    """The client's shape of an answer, with what the gateway owns in it."""
+    if admission.call.endpoint == Endpoint.EMBEDDING:
+        as_base64 = admission.call.body.get("encoding_format") == "base64"
+        return embedding_answer(answer, model=admission.route.id, as_base64=as_base64)
+    shaped = chat_answer if admission.call.endpoint == Endpoint.CHAT else text_answer
+    return shaped(answer, id=admission.public_id, created=admission.created, model=admission.route.id)

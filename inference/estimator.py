@@ -19,14 +19,22 @@ def tokens_in(byte_count: int) -> int:
 
 
 def prompt_tokens(body: Mapping[str, Any]) -> int:
-    """Tokens of a chat request: its messages and its tools."""
-    messages = body.get("messages", [])
+    """Tokens of a request: its messages and tools, its prompt, or its input. A token id counts as the token it is."""
+    if "messages" not in body:
+        return _input_tokens(body.get("prompt", body.get("input", "")))
+    messages = body["messages"]
     text_bytes = sum(_text_bytes(message.get("content")) for message in messages)
     calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]
     for extra in (calls, body.get("tools")):
         if extra:
             text_bytes += len(orjson.dumps(extra))
     return tokens_in(text_bytes) + TOKENS_PER_MESSAGE * len(messages)
+
+
+def _input_tokens(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(_input_tokens(item) for item in value)
+    return tokens_in(len(value.encode())) if isinstance(value, str) else 1
 
 
 def _text_bytes(content: Any) -> int:

@@ -75,3 +75,51 @@ class StopField(StrictField):
         if isinstance(data, str) or (isinstance(data, list) and all(isinstance(item, str) for item in data)):
             return data
         raise serializers.ValidationError("Must be a string or an array of strings.")
+
+
+class ChoiceField(TextField):
+    """A JSON string out of a few."""
+
+    def __init__(self, *, choices: tuple[str, ...], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.choices = choices
+
+    def to_internal_value(self, data: Any) -> Any:
+        text = super().to_internal_value(data)
+        if text not in self.choices:
+            raise serializers.ValidationError(f"Must be one of {', '.join(self.choices)}.")
+        return text
+
+
+class PromptField(StrictField):
+    """A prompt: a string, or a list of one string (contract decision 29)."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if isinstance(data, list) and len(data) == 1:
+            data = data[0]
+        if not isinstance(data, str):
+            raise serializers.ValidationError("Must be a string. Several prompts are several requests.")
+        return data
+
+
+class EmbeddingInputField(StrictField):
+    """A string, an array of strings, of token ids, or of arrays of token ids; none of them empty."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, str) or (isinstance(data, list) and data and _is_embeddable(data)):
+            return data
+        raise serializers.ValidationError(
+            "Must be a string, or a non-empty array of strings, of token ids, or of arrays of token ids."
+        )
+
+
+def _is_embeddable(items: list[Any]) -> bool:
+    return (
+        all(isinstance(item, str) for item in items)
+        or _is_token_ids(items)
+        or all(isinstance(item, list) and item and _is_token_ids(item) for item in items)
+    )
+
+
+def _is_token_ids(items: list[Any]) -> bool:
+    return all(type(item) is int and item >= 0 for item in items)

@@ -44,17 +44,20 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a request: its tokens, who counted them, how it ended, and when its first output came."""
+    """What became of a request: how it ended, the usage that the upstream reported, and what was delivered.
 
-    usage: Usage
+    `text_bytes` is the UTF-8 length of the output, for an estimate; `first_output_at` is on the monotonic clock.
+    """
+
     ending: Generation.Ending
-    usage_estimated: bool = False
-    first_token_at: float | None = None  # monotonic clock
+    usage: Usage | None = None
+    text_bytes: int = 0
+    first_output_at: float | None = None
 
 
-def record(admission: Admission, outcome: Outcome) -> Generation:
+def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Generation:
     """The unsaved record that `settle` takes. It has no cost where the usage contradicted itself (decision 6)."""
-    route, resolution, usage = admission.route, admission.resolution, outcome.usage
+    route, resolution = admission.route, admission.resolution
     priced = outcome.ending != Ending.COST_UNRESOLVABLE
     cost = cost_of(admission.price, usage, admission.rates) if priced else None
     footprint = footprint_of(usage, route.energy)
@@ -81,15 +84,15 @@ def record(admission: Admission, outcome: Outcome) -> Generation:
         reasoning_tokens=usage.reasoning,
         prompt_tokens=usage.prompt,
         interrupted=outcome.ending in INTERRUPTED,
-        usage_estimated=outcome.usage_estimated,
+        usage_estimated=usage_estimated,
         **_frozen(admission),
         **_costs(cost),
         energy_wh=footprint.energy_wh,
         carbon_gco2e=footprint.carbon_gco2e,
         duration_ms=_milliseconds(admission.started, time.monotonic()),
         first_token_ms=None
-        if outcome.first_token_at is None
-        else _milliseconds(admission.started, outcome.first_token_at),
+        if outcome.first_output_at is None
+        else _milliseconds(admission.started, outcome.first_output_at),
     )
 
 

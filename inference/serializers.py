@@ -11,9 +11,19 @@ from rest_framework import serializers
 from gateway.errors import InvalidRequest
 
 from .call import Call, Endpoint
-from .fields import FlagField, NumberField, StopField, TextField, WholeNumberField
+from .fields import (
+    ChoiceField,
+    EmbeddingInputField,
+    FlagField,
+    NumberField,
+    PromptField,
+    StopField,
+    TextField,
+    WholeNumberField,
+)
 from .messages import MessagesField, StreamOptionsField, ToolChoiceField, ToolsField
 
+DEFAULT_COMPLETION_TOKENS = 16
 # The gateway's own fields: a dialect writes its form of them.
 OWNED = frozenset({"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"})
 
@@ -44,8 +54,27 @@ class ChatCompletionRequest(SamplingRequest):
     parallel_tool_calls = FlagField(required=False)
 
 
+class CompletionRequest(SamplingRequest):
+    """`POST /v1/completions`."""
+
+    prompt = PromptField()
+
+
+class EmbeddingsRequest(serializers.Serializer[Any]):
+    """`POST /v1/embeddings`."""
+
+    model = TextField()
+    input = EmbeddingInputField()
+    encoding_format = ChoiceField(choices=("float", "base64"), required=False)
+    dimensions = WholeNumberField(minimum=1, required=False)
+    user = TextField(required=False)
+
+
 _CHAT = ChatCompletionRequest()
-_CHAT.fields  # noqa: B018  # builds the fields now
+_COMPLETION = CompletionRequest()
+_EMBEDDINGS = EmbeddingsRequest()
+for _serializer in (_CHAT, _COMPLETION, _EMBEDDINGS):
+    _serializer.fields  # noqa: B018  # builds the fields now
 
 
 def chat_call(body: dict[str, Any]) -> Call:
@@ -54,13 +83,41 @@ def chat_call(body: dict[str, Any]) -> Call:
     # The first field that most clients forget is the one the spec names first.
     require_fields(present, ("model", "messages"))
     checked = _CHAT.run_validation(present)
+    cap = checked.get("max_completion_tokens", checked.get("max_tokens"))
+    return _sampling_call(Endpoint.CHAT, checked, body=pass_through(present), max_tokens=cap)
+
+
+def completion_call(body: dict[str, Any]) -> Call:
+    """A text completion request, checked. Raises as `chat_call`.
+
+    The default of 16 tokens is the one default that goes upstream: it bounds the bill (decision 19).
+    """
+    present = without_nulls(body)
+    require_fields(present, ("model", "prompt"))
+    checked = _COMPLETION.run_validation(present)
+    passed = pass_through(present) | {"prompt": checked["prompt"]}
+    cap = checked.get("max_tokens", DEFAULT_COMPLETION_TOKENS)
+    return _sampling_call(Endpoint.COMPLETION, checked, body=passed, max_tokens=cap)
+
+
+def embeddings_call(body: dict[str, Any]) -> Call:
+    """An embeddings request, checked. Raises as `chat_call`."""
+    present = without_nulls(body)
+    require_fields(present, ("model", "input"))
+    checked = _EMBEDDINGS.run_validation(present)
+    return Call(endpoint=Endpoint.EMBEDDING, model=checked["model"], body=pass_through(present))
+
+
+def _sampling_call(
+    endpoint: Endpoint, checked: dict[str, Any], *, body: dict[str, Any], max_tokens: int | None
+) -> Call:
     return Call(
-        endpoint=Endpoint.CHAT,
+        endpoint=endpoint,
         model=checked["model"],
-        body=pass_through(present),
+        body=body,
         stream=checked.get("stream", False),
         include_usage=bool(checked.get("stream_options", {}).get("include_usage")),
-        max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens")),
+        max_tokens=max_tokens,
         choices=checked.get("n", 1),
     )
 

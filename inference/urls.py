@@ -4,4 +4,8 @@ from django.urls import re_path
 
 from . import api
 
-urlpatterns = [re_path(r"^chat/completions/?$", api.chat_completions)]
+urlpatterns = [
+    re_path(r"^chat/completions/?$", api.chat_completions),
+    re_path(r"^completions/?$", api.completions),
+    re_path(r"^embeddings/?$", api.embeddings),
+]

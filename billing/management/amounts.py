@@ -1,20 +1,25 @@
 """Reading an amount of money from the command line."""
 
+import re
 from argparse import ArgumentTypeError
 from decimal import Decimal, InvalidOperation
 
-from gateway.money import MAX_MONEY, MONEY_PLACES
+from gateway.money import MAX_MONEY, MONEY_PLACES, fractional_digits
+
+# Decimal itself also reads 1_5, NaN and other scripts' digits: a slip of the finger must not become an amount.
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def amount(text: str) -> Decimal:
     """A finite decimal that a ledger can keep exactly. Raises ArgumentTypeError."""
+    if not NUMBER.fullmatch(text):
+        raise ArgumentTypeError(f"{text!r} is no amount.")
     try:
         value = Decimal(text)
-    except InvalidOperation:
-        raise ArgumentTypeError(f"{text!r} is no amount.") from None
-    exponent = value.as_tuple().exponent
-    if not isinstance(exponent, int) or abs(value) > MAX_MONEY:
+    except InvalidOperation:  # an exponent beyond 10^18
+        raise ArgumentTypeError(f"{text!r} is out of range.") from None
+    if value.copy_abs() > MAX_MONEY:
         raise ArgumentTypeError(f"{text!r} is out of range.")
-    if -value.normalize().as_tuple().exponent > MONEY_PLACES:  # type: ignore[operator]  # finite by now
+    if fractional_digits(value) > MONEY_PLACES:
         raise ArgumentTypeError(f"{text!r} has more than {MONEY_PLACES} fractional digits.")
     return value

@@ -20,7 +20,7 @@ def lines(credentials: Credentials, origin: str, dashboard: str) -> Iterator[str
 
 
 def _curl(command: str, token: str, origin: str, *, stream: bool) -> str:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hello!"}]}
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hello, gateway! Send this sentence back."}]}
     text = json.dumps({**body, "stream": True} if stream else body)
     return (
         f"{command} {origin}/v1/chat/completions -H 'Authorization: Bearer {token}'"

@@ -24,7 +24,7 @@ def derive(secret_key: str) -> Credentials:
     return Credentials(
         token=tokens.PREFIX + _base64url(_hmac(secret_key, "demo api token")),
         password=_base64url(_hmac(secret_key, "demo password")[:12]),
-        salt=_hmac(secret_key, "demo password salt").hex(),
+        salt=_hmac(secret_key, "demo password salt")[:16].hex(),
     )
 
 

@@ -14,11 +14,16 @@ from ..call import Call
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """What goes over the wire. Headers carry the credential and are never printed."""
+    """What goes over the wire. Headers carry the credential and are never printed.
+
+    `adjusted` names the client's fields that the upstream does not get as they were sent: disclosed to the client in
+    the header `X-Gateway-Adjusted-Params`.
+    """
 
     url: str
     body: bytes
     headers: dict[str, str] = field(repr=False)
+    adjusted: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -33,11 +38,14 @@ class Reply:
 class Event:
     """What one upstream event says. `chunk` is in OpenAI's shape, with its `choices`; None where there is none.
 
-    `usage` is cumulative: the last one counts. `is_last` marks the dialect's own end of the stream.
+    `usage` is cumulative: the last one counts. `prompt_usage` is what the upstream counted of the prompt before it
+    answered, its `completion` not counted yet: where the stream ends without `usage`, it is to be completed with an
+    estimate of what was delivered. `is_last` marks the dialect's own end of the stream.
     """
 
     chunk: dict[str, Any] | None = None
     usage: Usage | None = None
+    prompt_usage: Usage | None = None
     is_last: bool = False
 
 

@@ -37,6 +37,10 @@ class AnswerTooLarge(UpstreamFault):
     """An answer above GATEWAY_MAX_UPSTREAM_BYTES."""
 
 
+class WorkerStopped(Exception):
+    """This worker's graceful stop has waited as long as it may."""
+
+
 class UpstreamCall:
     """One request to an upstream and its answer, which another greenlet may `abort` at any moment.
 
@@ -46,6 +50,7 @@ class UpstreamCall:
     def __init__(self, request: UpstreamRequest, deadlines: Deadlines) -> None:
         self.deadlines = deadlines
         self.status = 0
+        self.content_type = ""
         self._request = request
         self._response: urllib3.BaseHTTPResponse | None = None
         self._socket: socket.socket | None = None
@@ -55,6 +60,7 @@ class UpstreamCall:
 
     def open(self) -> None:
         """Sends the request and waits for the head of the answer."""
+        _in_flight.add(self)
         token = _opening.set(self)
         try:
             with self._in_our_words():
@@ -63,6 +69,7 @@ class UpstreamCall:
         finally:
             _opening.reset(token)
         self._response, self.status = response.raw, response.status_code
+        self.content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     def connected(self, sock: socket.socket) -> None:
         """Called by the connection when the request has been sent: from here on `abort` can cut it."""
@@ -101,7 +108,8 @@ class UpstreamCall:
                 _cut(self._socket)
 
     def close(self) -> None:
-        """Gives the connection back if the answer was read to its end, and cuts it otherwise."""
+        """Gives the connection back if the answer was read to its end, and cuts it otherwise. Idempotent."""
+        _in_flight.discard(self)
         if self._response is None:
             return
         if self._at_end or self._reaches_end():
@@ -110,6 +118,7 @@ class UpstreamCall:
             if self._socket is not None:
                 _cut(self._socket)
             self._response.close()
+        self._response = self._socket = None
 
     def _reaches_end(self) -> bool:
         """Whether the body's end is already on its way, as it is after `[DONE]`."""
@@ -142,6 +151,12 @@ class UpstreamCall:
             raise self._abort_with from cause
 
 
+def stop_all() -> None:
+    """Ends every call of this worker with WorkerStopped: the streams settle and say so while there is still time."""
+    for call in list(_in_flight):
+        call.abort(WorkerStopped())
+
+
 def _cut(sock: socket.socket) -> None:
     """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
     try:
@@ -150,6 +165,7 @@ def _cut(sock: socket.socket) -> None:
         return  # it was gone already
 
 
+_in_flight: set[UpstreamCall] = set()
 _opening: ContextVar[UpstreamCall] = ContextVar("opening")
 
 

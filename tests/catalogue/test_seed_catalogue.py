@@ -9,6 +9,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from catalogue import changes, loader
+from catalogue.loader.planning import Plan, make_plan
 from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, Provider, Region
 from tests.seeding import MODEL, PROVIDER, Entry, Seed
 
@@ -56,7 +57,8 @@ models:
         upstream_model: null
         base_url: null
         upstream_region: fr-par
-        pricing: {currency: EUR, prompt_per_1m_tokens: 0.55, completion_per_1m_tokens: 0.70, cache_read_per_1m_tokens: 0.05}
+        pricing:
+          {currency: EUR, prompt_per_1m_tokens: 0.55, completion_per_1m_tokens: 0.70, cache_read_per_1m_tokens: 0.05}
         grid_carbon_intensity_gco2_per_kwh: 56
         daily_token_quota: 1000
         state: disabled
@@ -315,71 +317,18 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(seed: Seed, llama: E
     assert (Model.objects.count(), changes.version()) == (1, before)
 
 
-@pytest.mark.parametrize("price", [6.1, 0.059, 0], ids=["up", "down", "to zero"])
-def test_a_price_jump_is_held_back_and_the_rest_applies(seed: Seed, llama: Entry, price: float) -> None:
-    seed(llama)
-    llama["models"][0]["pricing"] |= {"prompt_per_1m_tokens": price, "completion_per_1m_tokens": 1.3}
-    output = seed(llama)
-    held = f"held back: acme/meta/llama/global: prompt_per_1m_tokens: 0.6 EUR -> {price} EUR (--accept-price-jumps takes it)"
-    assert output.splitlines()[0] == held
-    assert _prices() == ("EUR", Decimal("0.6"), Decimal("1.3"))
-
-
-def test_tenfold_is_no_jump_yet(seed: Seed, llama: Entry) -> None:
-    seed(llama)
-    llama["models"][0]["pricing"] |= {"prompt_per_1m_tokens": 6.0, "completion_per_1m_tokens": 0.12}
-    assert "held back" not in seed(llama)
-    assert _prices() == ("EUR", Decimal(6), Decimal("0.12"))
-
-
-def test_a_price_from_zero_is_held_back_too(seed: Seed, llama: Entry) -> None:
-    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 0
-    seed(llama)
-    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 0.01
-    assert "0 EUR -> 0.01 EUR" in seed(llama)
-    assert _prices()[1] == 0
-
-
-def test_a_price_that_comes_or_goes_is_no_jump(seed: Seed, llama: Entry) -> None:
-    seed(llama)
-    llama["models"][0]["pricing"] = {"currency": "EUR", "prompt_per_1m_tokens": 0.6, "cache_read_per_1m_tokens": 50}
-    assert "held back" not in seed(llama)
-    assert _prices() == ("EUR", Decimal("0.6"), None)
-
-
-def test_the_flag_lets_jumps_through(seed: Seed, llama: Entry) -> None:
-    seed(llama)
-    llama["models"][0]["pricing"]["prompt_per_1m_tokens"] = 60
-    assert "held back" not in seed(llama, accept_price_jumps=True)
-    assert _prices()[1] == 60
-
-
-def test_a_new_currency_is_compared_at_the_exchange_rate(seed: Seed, llama: Entry) -> None:
-    seed(llama, {"exchange_rates": {"rates": {"JPY": 160}}})
-    llama["models"][0]["pricing"] = {"currency": "JPY", "prompt_per_1m_tokens": 96, "completion_per_1m_tokens": 192}
-    assert "held back" not in seed(llama)
-    assert _prices() == ("JPY", Decimal(96), Decimal(192))
-
-
-def test_a_jump_into_a_new_currency_holds_the_whole_pricing(seed: Seed, llama: Entry) -> None:
-    seed(llama, {"exchange_rates": {"rates": {"JPY": 160}}})
-    llama["models"][0]["pricing"] = {"currency": "JPY", "prompt_per_1m_tokens": 96, "completion_per_1m_tokens": 1.2}
-    assert "completion_per_1m_tokens: 1.2 EUR -> 1.2 JPY" in seed(llama)
-    assert _prices() == ("EUR", Decimal("0.6"), Decimal("1.2"))
-
-
 def test_a_change_between_planning_and_writing_is_planned_for_again(
     seed: Seed, llama: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed(llama)
-    plan_on, interfered = loader.make_plan, []
+    edits = ["Edited by staff"]
 
-    def plan_while_staff_edits(*args: Any, **options: Any) -> Any:
-        plan = plan_on(*args, **options)
-        if not interfered:
-            interfered.append(Provider.objects.get())
-            interfered[0].name = "Edited by staff"
-            interfered[0].save()
+    def plan_while_staff_edits(*args: Any, **options: Any) -> Plan:
+        plan = make_plan(*args, **options)
+        if edits:
+            provider = Provider.objects.get()
+            provider.name = edits.pop()
+            provider.save()
         return plan
 
     monkeypatch.setattr(loader, "make_plan", plan_while_staff_edits)
@@ -415,7 +364,3 @@ def test_it_can_be_called_in_process(db: None, tmp_path: Path) -> None:
     report = loader.seed([path])
     assert (report.counts["grid"].created, report.total.changed) == (1, 1)
     assert all(shipped.exists() for shipped in loader.SHIPPED)
-
-
-def _prices() -> tuple[str, Decimal | None, Decimal | None]:
-    return Region.objects.values_list("currency", "prompt_per_1m_tokens", "completion_per_1m_tokens").get()

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from accounts import keys
 from accounts.management.arguments import account_from, add_account
+from gateway.management.base import OperatorCommand
 
 
 def _budget(text: str) -> int:
@@ -18,7 +19,7 @@ def _budget(text: str) -> int:
 _budget.__name__ = "number of 0 or more"  # argparse puts it into its message
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Creates an API key for an account and prints the full token, which is shown only this once."
 
     def add_arguments(self, parser: CommandParser) -> None:

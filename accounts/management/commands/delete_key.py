@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from accounts import keys
 from accounts.management.arguments import account_from, add_account
+from gateway.management.base import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Deletes an account's API key. It stops working on the next request."
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -4,13 +4,14 @@ from decimal import Decimal
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from billing.accounts import open_account
 from billing.management.amounts import amount
+from gateway.management.base import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Creates an account and prints its id. Credit is a grant with the reference 'opening'."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -28,5 +29,6 @@ class Command(BaseCommand):
                 options["name"], currency=options["currency"], credit=credit, owner_email=options["owner"]
             )
         except ValidationError as error:
-            raise CommandError(" ".join(error.messages)) from None
+            faults = (f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items())
+            raise CommandError(" ".join(faults)) from None
         self.stdout.write(str(account.pk))

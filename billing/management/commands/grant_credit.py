@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from, add_account
 from billing import ledger
 from billing.management.amounts import amount
+from gateway.management.base import OperatorCommand
 from gateway.money import plain
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Books credit (or, with --correction, a correction) under a reference, once, and prints the new balance."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -24,7 +25,7 @@ class Command(BaseCommand):
         book = ledger.correct if options["correction"] else ledger.grant
         try:
             credit = book(account.pk, options["amount"], options["reference"].strip())
-        except (ledger.InvalidAmount, ledger.ReferenceConflict) as error:
+        except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
             raise CommandError(str(error)) from None
         if credit.repeated:
             self.stderr.write(f"Reference {options['reference']!r} was booked before; nothing changed.")

@@ -3,20 +3,21 @@
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from accounts.management.arguments import account_from
 from billing.verify import Verification, verify
+from gateway.management.base import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Checks that ledger, wallets and records agree. Exits 1 and lists each mismatch if they do not."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--account", metavar="ACCOUNT", help="only this account (name or id)")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        account_id = account_from(options["account"]).pk if options["account"] else None
+        account_id = account_from(options["account"]).pk if options["account"] is not None else None
         failed = False
         for found in verify(account_id):
             if isinstance(found, Verification):

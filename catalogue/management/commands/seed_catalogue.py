@@ -1,13 +1,14 @@
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from catalogue import loader
+from gateway.management.base import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = (
         "Makes the catalogue say what these YAML or JSON files say: all of them together, or nothing at all. "
         "Running servers follow within two seconds. Prints what was created, updated, unchanged and removed."

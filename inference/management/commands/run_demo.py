@@ -62,7 +62,7 @@ class Command(BaseCommand):
 
 def _environment(port: int, origin: str) -> dict[str, str]:
     """Ours, which has read .env, and what the two servers must agree on."""
-    own = {"BIND": HOST, "PORT": str(port), "DEMO_SIMULATOR_PORT": str(port + 1)}
+    own = {"BIND": HOST, "PORT": str(port), "DEMO_SIMULATOR": f"{HOST}:{port + 1}"}
     return {"PUBLIC_URL": origin, **os.environ, **own}
 
 

@@ -1,0 +1,69 @@
+"""What the operator's commands share: every failure is one line on stderr, and an exit status that says so."""
+
+import logging
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error, connections
+
+EXIT_USAGE = 2  # argparse's own status for options that it refuses
+SQLITE_PATIENCE_SECONDS = 10.0
+UNDEFINED_TABLE_OR_COLUMN = frozenset({"42P01", "42703"})  # SQLSTATE
+
+
+class OperatorCommand(BaseCommand):
+    """Base of our commands. Theirs to raise is CommandError; what argparse and the database refuse is told here."""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """A parser that raises CommandError, instead of printing its usage above the error."""
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.called_from_command_line = False
+        return parser
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """As Django's, on connections for a command."""
+        _connect_as_a_command()
+        try:
+            if not all(map(_is_text, argv)):
+                raise CommandError("An argument is not valid UTF-8.")
+            super().run_from_argv(argv)
+        except CommandError as error:  # Django has told of those that come from `handle`
+            if "--traceback" in argv:
+                raise
+            self.stderr.write(f"CommandError: {str(error).removeprefix('Error: ')} (see --help)")
+            sys.exit(EXIT_USAGE)
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """As Django's, with the database's refusals in words for an operator."""
+        try:
+            return super().execute(*args, **options)
+        except Error as error:
+            raise CommandError(explain(error)) from error
+
+
+def explain(error: Error) -> str:
+    """A database error as one line, with what to do about it where that is known."""
+    words = " ".join(str(error).split())
+    sqlstate = getattr(error.__cause__, "sqlstate", None)
+    if sqlstate in UNDEFINED_TABLE_OR_COLUMN or words.startswith(("no such table", "no such column")):
+        return "The database is not migrated: run `manage.py migrate` first."
+    return f"The database refused: {words}"
+
+
+def _connect_as_a_command() -> None:
+    """No pool, whose threads and time-outs hide why a server cannot be reached; patience, since no greenlet waits."""
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+    for connection in connections.all():
+        options = dict(connection.settings_dict["OPTIONS"])
+        if connection.vendor == "sqlite":
+            options["timeout"] = SQLITE_PATIENCE_SECONDS
+        else:
+            options.pop("pool", None)
+            options["options"] = "-c statement_timeout=0"
+        connection.settings_dict["OPTIONS"] = options
+
+
+def _is_text(argument: str) -> bool:
+    """Whether the bytes of the command line were UTF-8: Python keeps others as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in argument)

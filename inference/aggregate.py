@@ -1,0 +1,92 @@
+"""A whole answer put together from a stream (contract decision 18), so that the budgets mean the same for both.
+
+Known fields go by table. In what is unknown within a delta, strings concatenate, lists of objects with an `index` merge
+by it, objects merge by key, else the last wins; outside of deltas the last wins.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .call import Endpoint
+from .chunks import without
+
+# Fields of a choice that are complete lists in every chunk and belong one behind the other.
+LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
+
+
+class Aggregate:
+    """Folds normalised chunks into the answer that a whole request gets."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._is_chat = endpoint == Endpoint.CHAT
+        self._answer: dict[str, Any] = {}
+        self._choices: dict[int, dict[str, Any]] = {}
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """Takes the next chunk in."""
+        self._answer |= without(chunk, {"choices"})
+        for choice in chunk["choices"]:
+            self._add_choice(choice)
+
+    def answer(self) -> dict[str, Any]:
+        """The answer object, its choices in order."""
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        return {**self._answer, "choices": [self._finished(choice) for choice in choices]}
+
+    def _add_choice(self, choice: Mapping[str, Any]) -> None:
+        known = self._choices.setdefault(choice["index"], {"index": choice["index"]})
+        known |= without(choice, {"index", "delta", "text", "logprobs", "finish_reason"})
+        known["finish_reason"] = choice["finish_reason"] or known.get("finish_reason")
+        if "logprobs" in choice:
+            known["logprobs"] = _joined_logprobs(known.get("logprobs"), choice["logprobs"])
+        if self._is_chat:
+            known["message"] = merged(known.get("message", {}), without(choice["delta"], {"role"}))
+        else:
+            known["text"] = known.get("text", "") + choice["text"]
+
+    def _finished(self, choice: dict[str, Any]) -> dict[str, Any]:
+        if not self._is_chat:
+            return choice
+        message = {"role": "assistant", "content": None, **choice["message"]}
+        if "tool_calls" in message:
+            message["tool_calls"] = [without(tool_call, {"index"}) for tool_call in message["tool_calls"]]
+        return {**choice, "message": message}
+
+
+def merged(known: Any, added: Any) -> Any:
+    """What a delta makes of what there is."""
+    if isinstance(known, str) and isinstance(added, str):
+        return known + added
+    if isinstance(known, dict) and isinstance(added, dict):
+        both = dict(known)
+        for name, value in added.items():
+            # An identifier is sent once or repeated whole, never in pieces.
+            whole = name not in known or name in ("id", "type")
+            both[name] = value if whole else merged(known[name], value)
+        return both
+    if _is_indexed(known) and _is_indexed(added):
+        return _merged_by_index(known, added)
+    return added
+
+
+def _is_indexed(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) and "index" in item for item in value)
+
+
+def _merged_by_index(known: list[dict[str, Any]], added: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_index = {item["index"]: item for item in known}
+    for item in added:
+        index = item["index"]
+        earlier = without(by_index[index], {"index"}) if index in by_index else {}
+        by_index[index] = {"index": index, **merged(earlier, without(item, {"index"}))}
+    return list(by_index.values())
+
+
+def _joined_logprobs(known: Any, added: Any) -> Any:
+    if not isinstance(known, dict) or not isinstance(added, dict):
+        return known if added is None else added
+    joined = {**known, **added}
+    for name in LOGPROB_LISTS:
+        if isinstance(known.get(name), list):
+            joined[name] = known[name] + (added.get(name) or [])
+    return joined

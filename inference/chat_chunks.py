@@ -1,0 +1,85 @@
+"""Chat chunks: `role` once with a choice's first words, tool calls numbered from 0 and named once, arguments whole."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from gateway.ids import uuid7
+
+from .chunks import Choice, Chunks, Tool, dicts
+
+# Text that counts as output in a delta, beside tool calls. Reasoning comes under either name.
+TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+class ChatChunks(Chunks):
+    """The state of one chat stream."""
+
+    object_name = "chat.completion.chunk"
+
+    def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
+        delta = dict(choice.get("delta") or {})
+        delta.pop("role", None)
+        text_bytes = 0
+        for name in TEXT_FIELDS:
+            value = delta.get(name)
+            if isinstance(value, str) and value:
+                text_bytes += len(value.encode())
+            else:
+                delta.pop(name, None)
+        tool_calls = [_tool_call(fragment, known) for fragment in dicts(delta.pop("tool_calls", None))]
+        text_bytes += sum(_tool_bytes(fragment) for fragment in tool_calls)
+        if finish is not None:
+            tool_calls += _missing_arguments(known)
+        if tool_calls:
+            delta["tool_calls"] = tool_calls
+        return delta, text_bytes
+
+    def _worded(self, content: dict[str, Any], known: Choice) -> dict[str, Any]:
+        if known.has_role:
+            return {"delta": content}
+        known.has_role = True
+        return {"delta": {"role": "assistant", **content}}
+
+    def _said_nothing(self) -> dict[str, Any]:
+        return {"delta": {}}
+
+
+def _tool_call(fragment: Mapping[str, Any], known: Choice) -> dict[str, Any]:
+    key = fragment.get("index")
+    if key is None:  # some upstreams number nothing: a new id starts a new call
+        key = fragment.get("id") or known.last_tool
+    known.last_tool = key
+    function = fragment.get("function") or {}
+    arguments = _text_of(function.get("arguments"))
+    tool = known.tools.get(key)
+    if tool is not None:
+        tool.arguments += len(arguments)
+        return {"index": tool.ordinal, "function": {"arguments": arguments}}
+    tool = known.tools[key] = Tool(ordinal=len(known.tools), arguments=len(arguments))
+    return {
+        "index": tool.ordinal,
+        "id": fragment.get("id") or f"call_{uuid7().hex}",
+        "type": "function",
+        "function": {"name": function.get("name") or "", "arguments": arguments},
+    }
+
+
+def _text_of(arguments: Any) -> str:
+    """Arguments as the fragment of JSON text that they are; some upstreams send the object itself."""
+    if isinstance(arguments, dict):
+        return orjson.dumps(arguments).decode()
+    return arguments if isinstance(arguments, str) else ""
+
+
+def _missing_arguments(known: Choice) -> list[dict[str, Any]]:
+    """Arguments must end as JSON: a call that never sent any gets an empty object."""
+    return [
+        {"index": tool.ordinal, "function": {"arguments": "{}"}} for tool in known.tools.values() if not tool.arguments
+    ]
+
+
+def _tool_bytes(fragment: Mapping[str, Any]) -> int:
+    function = fragment["function"]
+    return len(function["arguments"].encode()) + len(function.get("name", "").encode())

@@ -1,0 +1,170 @@
+"""The Anthropic dialect: the Messages API (`/messages`), `anthropic-version: 2023-06-01`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catalogue.routes import Route
+from gateway.errors import InvalidRequest
+
+from ..call import Call, Endpoint
+from .anthropic_answers import answer_of, raise_fault, usage_of
+from .anthropic_messages import Block, conversation, text_blocks
+from .anthropic_stream import AnthropicDecoder
+from .base import Reply, UpstreamRequest
+from .common import encoded, error_text, headers_for, parse_object, refuse_fields, refuse_service_tier, refuse_storage
+
+VERSION = "2023-06-01"
+DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
+MAX_TEMPERATURE = 1
+# Fields that would change price, place or provider behind the gateway's back (contract section 4). Servers named in
+# `mcp_servers` and a `container` are used at a charge of their own; betas change prices (long context) and tools.
+REFUSED_FIELDS = (
+    "inference_geo",
+    "container",
+    "mcp_servers",
+    "betas",
+    "anthropic_beta",
+    "provider",
+    "providers",
+    "models",
+    "route",
+    "transforms",
+    "plugins",
+    "web_search_options",
+    "fallbacks",
+)
+# OpenAI's `default` is what Anthropic calls `standard_only`.
+SERVICE_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
+SPEEDS = (None, "standard")
+WITHOUT_EQUIVALENT = ("presence_penalty", "frequency_penalty")
+# What is translated or answered for here; every other field goes upstream as it came.
+TRANSLATED = frozenset(
+    {"messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stop", "user", "metadata"}
+    | {"n", "temperature", "service_tier", "store", *WITHOUT_EQUIVALENT}
+)
+EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
+TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
+
+
+class AnthropicDialect:
+    """See `base.Dialect`. Fields of a request fall in three groups:
+
+    - What the spec names has its counterpart, or none: `presence_penalty` and `frequency_penalty` are left out, and
+      disclosed where they asked for something (that is, were not 0); a temperature above 1 is sent as 1 and disclosed.
+    - What would move price, place or provider is refused.
+    - Everything else (`thinking`, `top_k`, `response_format`, `seed`, …) goes as it came. Anthropic refuses what it
+      does not know, in words that reach the client: better than a field that seems to work and does nothing.
+    """
+
+    def check(self, call: Call) -> None:
+        """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices."""
+        if call.endpoint == Endpoint.EMBEDDING or "messages" not in call.body:
+            raise InvalidRequest("model: This model's provider offers chat alone.", param="model")
+        refuse_fields(call, REFUSED_FIELDS)
+        refuse_service_tier(call, kept=tuple(SERVICE_TIERS))
+        refuse_storage(call)
+        if call.body.get("speed") not in SPEEDS:
+            raise InvalidRequest("speed: only 'standard' keeps the published price.", param="speed")
+        if call.choices > 1:
+            raise InvalidRequest("n: This model gives one choice per request.", param="n")
+
+    def request(self, call: Call, route: Route) -> UpstreamRequest:
+        """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
+        body: dict[str, Any] = {
+            "model": route.upstream_model,
+            "max_tokens": call.max_tokens or route.max_output_tokens or DEFAULT_MAX_TOKENS,
+            **_chat(call.body),
+            **_tools(call.body),
+            **_settings(call.body),
+            **{name: value for name, value in call.body.items() if name not in TRANSLATED},
+        }
+        if call.stream:
+            body["stream"] = True
+        return UpstreamRequest(
+            url=route.base_url.rstrip("/") + "/messages",
+            body=encoded(body),
+            headers=headers_for(
+                route.upstream, default_header="x-api-key", default_scheme="", own={"anthropic-version": VERSION}
+            ),
+            adjusted=_adjusted(call.body),
+        )
+
+    def reply(self, body: bytes, call: Call) -> Reply:
+        """The message as a chat completion, with its usage taken out."""
+        message = parse_object(body)
+        raise_fault(message)
+        usage = usage_of(message.pop("usage", None))
+        return Reply(answer_of(message), usage)
+
+    def decoder(self, call: Call) -> AnthropicDecoder:
+        """Anthropic's events refer to earlier ones: a decoder is for one stream."""
+        return AnthropicDecoder()
+
+    def error_message(self, body: bytes) -> str:
+        """`error.message`."""
+        return error_text(body)
+
+
+def _chat(body: Mapping[str, Any]) -> Block:
+    """`messages`, and `system` where there is any: a top-level one of the client's own comes first."""
+    chat = conversation(body["messages"])
+    own = body.get("system", [])
+    if not isinstance(own, str | list):
+        raise InvalidRequest("system: Must be a string or an array of content blocks.", param="system")
+    system = [*text_blocks(own), *chat.system]
+    return {"messages": chat.messages, **({"system": system} if system else {})}
+
+
+def _tools(body: Mapping[str, Any]) -> Block:
+    """`tools` and `tool_choice`. That calls may not be parallel is said on the choice, which `none` cannot carry."""
+    tools = [_tool(tool) for tool in body.get("tools") or []]
+    choice = _tool_choice(body.get("tool_choice"))
+    if tools and body.get("parallel_tool_calls") is False and choice.get("type") != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    return {**({"tools": tools} if tools else {}), **({"tool_choice": choice} if choice else {})}
+
+
+def _tool(tool: Mapping[str, Any]) -> Block:
+    """A tool's fields, from both levels of OpenAI's shape into one; its own extras (`cache_control`) stay."""
+    function = {name: value for name, value in tool["function"].items() if value is not None}
+    schema = function.pop("parameters", None) or EMPTY_SCHEMA
+    if function.get("strict") is False:
+        del function["strict"]
+    extras = {name: value for name, value in tool.items() if name not in ("type", "function")}
+    return {**extras, **function, "input_schema": schema}
+
+
+def _tool_choice(choice: Any) -> Block:
+    if choice is None:
+        return {}
+    if isinstance(choice, str):
+        return {"type": TOOL_CHOICES[choice]}
+    return {"type": "tool", "name": choice["function"]["name"]}
+
+
+def _settings(body: Mapping[str, Any]) -> Block:
+    """The fields that go by another name, or within other bounds."""
+    settings: Block = {}
+    if stop := body.get("stop"):
+        settings["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if (temperature := body.get("temperature")) is not None:
+        settings["temperature"] = min(temperature, MAX_TEMPERATURE)
+    if (metadata := _metadata(body)) is not None:
+        settings["metadata"] = metadata
+    if (tier := body.get("service_tier")) is not None:
+        settings["service_tier"] = SERVICE_TIERS[tier]
+    return settings
+
+
+def _metadata(body: Mapping[str, Any]) -> Any:
+    """The client's own `metadata` as it came, with `user` in it unless it names a user itself."""
+    metadata = body.get("metadata")
+    if "user" not in body:
+        return metadata
+    return {"user_id": body["user"], **(metadata if isinstance(metadata, dict) else {})}
+
+
+def _adjusted(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the fields that are not sent as the client set them, a default left out not among them."""
+    clamped = ("temperature",) if (body.get("temperature") or 0) > MAX_TEMPERATURE else ()
+    return clamped + tuple(name for name in WITHOUT_EQUIVALENT if body.get(name))

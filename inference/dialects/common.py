@@ -1,0 +1,102 @@
+"""What dialects share: headers, refusals, JSON that comes in, the many shapes of an error, and counts of tokens."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from catalogue.pricing import ContradictoryUsage
+from catalogue.routes import Upstream
+from gateway.errors import InvalidRequest
+
+from ..call import Call
+from .base import MalformedReply, UpstreamFault
+
+NO_HEADERS: Mapping[str, str] = {}
+
+
+def headers_for(
+    upstream: Upstream, *, default_header: str, default_scheme: str, own: Mapping[str, str] = NO_HEADERS
+) -> dict[str, str]:
+    """The headers of an upstream call: nothing of the client's, the dialect's own, the provider's extras (which may
+    replace those), and the credential."""
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **own, **upstream.extra_headers}
+    if upstream.credential is not None:
+        header = upstream.auth_header or default_header
+        scheme = upstream.auth_scheme if upstream.auth_header else default_scheme
+        headers[header] = f"{scheme} {upstream.credential}" if scheme else upstream.credential
+    return headers
+
+
+def refuse_fields(call: Call, names: Iterable[str]) -> None:
+    """Raises InvalidRequest for the first of these fields that the client sent."""
+    for name in names:
+        if name in call.body:
+            raise InvalidRequest(
+                f"{name}: this field would change price, place or provider of a pinned request.", param=name
+            )
+
+
+def refuse_service_tier(call: Call, *, kept: Iterable[str]) -> None:
+    """Raises InvalidRequest for a service tier with a price of its own; those `kept` have the published one."""
+    if call.body.get("service_tier", "auto") not in kept:
+        names = " and ".join(repr(name) for name in kept)
+        raise InvalidRequest(f"service_tier: only {names} keep the published price.", param="service_tier")
+
+
+def refuse_storage(call: Call) -> None:
+    """Raises InvalidRequest where the client wants its answer kept by the provider."""
+    if call.body.get("store") not in (None, False):
+        raise InvalidRequest("store: answers are not stored at a provider.", param="store")
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """The body of an upstream call. Raises InvalidRequest where the client nests deeper than can be written (254)."""
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        raise InvalidRequest("The request body is nested too deeply.") from None
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """A JSON object. Raises MalformedReply."""
+    try:
+        parsed = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise MalformedReply("answered with something that is not JSON") from None
+    if not isinstance(parsed, dict):
+        raise MalformedReply("answered with JSON that is not an object")
+    return parsed
+
+
+def raise_error_object(answer: dict[str, Any]) -> None:
+    """An error where an answer belongs is an error, whatever the status said. Raises UpstreamFault."""
+    if answer.get("error"):
+        raise UpstreamFault(error_words(answer) or "answered with an error")
+
+
+def error_text(body: bytes) -> str:
+    """The message in an error body; empty where there is none."""
+    try:
+        return error_words(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        return ""
+
+
+def error_words(parsed: Any) -> str:
+    """The message in an error of the many shapes in use; empty where there is none."""
+    while isinstance(parsed, dict):
+        parsed = parsed.get("error") or parsed.get("message") or parsed.get("detail")
+    return parsed if isinstance(parsed, str) else ""
+
+
+def optional_count(value: Any) -> int | None:
+    """A token count that may be absent."""
+    return None if value is None else count(value)
+
+
+def count(value: Any) -> int:
+    """A token count. Raises ContradictoryUsage for anything but a whole number of zero or more."""
+    if type(value) is not int or value < 0:
+        raise ContradictoryUsage(f"a token count of {value!r}")
+    return value

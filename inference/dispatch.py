@@ -1,0 +1,54 @@
+"""Calling the upstream of an admitted request, up to the head of a successful answer."""
+
+import socket
+from dataclasses import dataclass
+
+from gateway.steps import step
+
+from .call import Call
+from .deadlines import Deadlines
+from .dialects import DIALECTS
+from .dialects.base import UpstreamFault
+from .dialects.http import UpstreamCall
+from .failures import refusal, refusal_of_status
+from .records import Admission
+from .watch import ClientLeft, ClientWatch
+
+
+@dataclass(slots=True)
+class Dispatched:
+    """An upstream that is answering, and the watch that cuts it when the client leaves."""
+
+    upstream: UpstreamCall
+    watch: ClientWatch
+    adjusted: tuple[str, ...] = ()  # parameters that the dialect had to change, for the response to disclose
+
+    def close(self) -> None:
+        """Ends both. Idempotent."""
+        self.watch.stop()
+        self.upstream.close()
+
+
+def dispatch(admission: Admission, call: Call, client: socket.socket | None) -> Dispatched:
+    """Sends `call`, the admitted one in the upstream's shape. The client is watched from the start.
+
+    Raises the ApiError of an upstream that fails or refuses, ClientLeft and WorkerStopped.
+    """
+    route = admission.route
+    dialect = DIALECTS[route.upstream.dialect]
+    with step("preparing the upstream request"):
+        request = dialect.request(call, route)
+    upstream = UpstreamCall(request, Deadlines())
+    dispatched = Dispatched(upstream, ClientWatch(client, lambda: upstream.abort(ClientLeft())), request.adjusted)
+    try:
+        upstream.open()
+        if not 200 <= upstream.status < 300:
+            words = dialect.error_message(upstream.read_all()) if upstream.status >= 400 else ""
+            raise refusal_of_status(upstream.status, words, route)
+    except UpstreamFault as error:
+        dispatched.close()
+        raise refusal(error, route) from error
+    except BaseException:
+        dispatched.close()
+        raise
+    return dispatched

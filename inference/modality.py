@@ -1,0 +1,129 @@
+"""Chat on a model that completes text, and text completion on a model that chats (contract decision 19).
+
+A `Side` is the upstream's view of a call: the call in its shape, and the way back for its chunks and answers.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from catalogue.models import Modality
+from catalogue.routes import Route
+from gateway.errors import InvalidRequest
+
+from .call import Call, Endpoint
+from .chunks import dicts
+from .dialects.base import Event, StreamDecoder
+
+Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
+LABELS = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
+FITTING: dict[Endpoint, tuple[str, ...]] = {
+    Endpoint.CHAT: (Modality.CHAT, Modality.COMPLETION),
+    Endpoint.COMPLETION: (Modality.CHAT, Modality.COMPLETION),
+    Endpoint.EMBEDDING: (Modality.EMBEDDING,),
+}
+NAMES = {
+    Endpoint.CHAT: "chat completions",
+    Endpoint.COMPLETION: "text completions",
+    Endpoint.EMBEDDING: "embeddings",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A call as the upstream gets it, and how its answers become the client's shape again."""
+
+    call: Call
+    chunk: Convert
+    answer: Convert
+
+    def decoder(self, decoder: StreamDecoder) -> StreamDecoder:
+        """The dialect's decoder, its chunks converted."""
+        return decoder if self.chunk is dict else _Converting(decoder, self.chunk)
+
+
+def upstream_side(call: Call, route: Route) -> Side:
+    """The side of a route that fits the endpoint. Raises InvalidRequest for what has no form over there."""
+    if call.endpoint == Endpoint.CHAT and route.modality == Modality.COMPLETION:
+        return Side(_chat_as_text(call), _text_chunk_as_chat, _text_answer_as_chat)
+    if call.endpoint == Endpoint.COMPLETION and route.modality == Modality.CHAT:
+        return Side(_text_as_chat(call), _chat_chunk_as_text, _chat_answer_as_text)
+    return Side(call, dict, dict)
+
+
+class _Converting:
+    def __init__(self, decoder: StreamDecoder, convert: Convert) -> None:
+        self._decoder, self._convert = decoder, convert
+
+    def decode(self, data: bytes) -> Event:
+        event = self._decoder.decode(data)
+        if event.chunk is not None:
+            event.chunk = self._convert(event.chunk)
+        return event
+
+
+def _text_as_chat(call: Call) -> Call:
+    body = {name: value for name, value in call.body.items() if name != "prompt"}
+    body["messages"] = [{"role": "user", "content": call.body["prompt"]}]
+    return replace(call, endpoint=Endpoint.CHAT, body=body)
+
+
+def _chat_as_text(call: Call) -> Call:
+    """The conversation as a prompt with a label before each turn, which the model is to continue as the assistant."""
+    for name in ("tools", "tool_choice"):
+        if name in call.body:
+            raise InvalidRequest(f"{name}: a completion model takes no tools.", param=name)
+    own = ("messages", "parallel_tool_calls")
+    body = {name: value for name, value in call.body.items() if name not in own}
+    turns = [_turn(message, f"messages[{position}]") for position, message in enumerate(call.body["messages"])]
+    body["prompt"] = "\n\n".join([*turns, "Assistant:"])
+    return replace(call, endpoint=Endpoint.COMPLETION, body=body)
+
+
+def _turn(message: Mapping[str, Any], path: str) -> str:
+    label = LABELS.get(message["role"])
+    if label is None or message.get("tool_calls"):
+        raise InvalidRequest(f"{path}: a completion model takes no tools.", param=path)
+    content = message["content"]
+    if isinstance(content, list):
+        content = "".join(_text_block(block, f"{path}.content[{at}]") for at, block in enumerate(content))
+    return f"{label}: {content}"
+
+
+def _text_block(block: Mapping[str, Any], path: str) -> str:
+    text = block.get("text")
+    if block["type"] != "text" or not isinstance(text, str):
+        raise InvalidRequest(f"{path}: a completion model takes text only.", param=path)
+    return text
+
+
+def _text_chunk_as_chat(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    choices = [{**_other(choice), "delta": {"content": choice.get("text")}} for choice in dicts(chunk.get("choices"))]
+    return {**chunk, "choices": choices}
+
+
+def _chat_chunk_as_text(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    return {**chunk, "choices": [_as_text(choice, "delta") for choice in dicts(chunk.get("choices"))]}
+
+
+def _text_answer_as_chat(answer: Mapping[str, Any]) -> dict[str, Any]:
+    choices = [
+        {**_other(choice), "message": {"role": "assistant", "content": choice.get("text") or ""}}
+        for choice in dicts(answer.get("choices"))
+    ]
+    return {**answer, "choices": choices}
+
+
+def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {**answer, "choices": [_as_text(choice, "message") for choice in dicts(answer.get("choices"))]}
+
+
+def _as_text(choice: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A chat choice as a text choice: a refusal is what the model said; reasoning stays beside the text."""
+    said = choice.get(name) or {}
+    kept = {field: said[field] for field in ("reasoning_content", "reasoning") if said.get(field)}
+    return {**_other(choice), "text": said.get("content") or said.get("refusal") or "", **kept}
+
+
+def _other(choice: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in choice.items() if name not in ("text", "delta", "message")}

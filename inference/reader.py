@@ -1,0 +1,87 @@
+"""Reading a streamed answer: bytes to normalised chunks, with the usage, the output and the end noticed on the way."""
+
+import time
+
+from billing.models import Generation
+from catalogue.pricing import Usage
+
+from . import sse
+from .chunks import Chunks, Normalised
+from .deadlines import DeadlineExpired
+from .dialects.base import StreamDecoder, UpstreamFault
+from .dialects.http import UpstreamCall
+from .records import Ending
+
+
+class StreamReader:
+    """One streamed answer as it comes in.
+
+    `advance` reads once and adds to `brought`; `ending` is set once the answer has ended well or badly. What ends it
+    otherwise is raised, after everything before it has been added.
+    """
+
+    def __init__(self, upstream: UpstreamCall, decoder: StreamDecoder, chunks: Chunks) -> None:
+        self.chunks = chunks
+        self.brought: list[Normalised] = []
+        self.usage: Usage | None = None
+        self.text_bytes = 0
+        self.first_output_at: float | None = None  # monotonic clock
+        self.ending: Generation.Ending | None = None
+        self._upstream, self._decoder = upstream, decoder
+        self._parser = sse.SseParser()
+        self._heard = False
+
+    def take(self) -> list[Normalised]:
+        """What has come since the last time."""
+        brought, self.brought = self.brought, []
+        return brought
+
+    def advance(self) -> None:
+        """Reads once. An end that comes after every choice has finished is a good one, whatever it looks like.
+
+        Raises UpstreamFault (DeadlineExpired among them), ContradictoryUsage, and what the call was aborted with.
+        """
+        try:
+            self._read()
+        except DeadlineExpired:
+            if not self._upstream.deadlines.is_after_finish:
+                raise
+            self.ending = Ending.FINISHED
+        except UpstreamFault:
+            if not self.chunks.all_finished:
+                raise
+            self.ending = Ending.FINISHED
+
+    def _read(self) -> None:
+        block = self._upstream.read()
+        for data in self._parser.feed(block) if block else self._parser.finish():
+            if self._is_last(data):
+                self._end()
+                return
+        if not block:
+            self._end()
+        elif self.chunks.all_finished and not self._upstream.deadlines.is_after_finish:
+            self._upstream.deadlines.finished()
+
+    def _end(self) -> None:
+        self.ending = Ending.FINISHED if self.chunks.is_complete else Ending.UPSTREAM_BROKE
+
+    def _is_last(self, data: bytes) -> bool:
+        """Takes one event in. True for the dialect's own end of the stream."""
+        event = self._decoder.decode(data)
+        said = None if event.chunk is None else self.chunks.normalise(event.chunk)
+        if event.usage is not None:
+            self.usage = event.usage
+        if said is not None:
+            self._add(said)
+        # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
+        if said is not None or event.usage is not None or not self._heard:
+            self._heard = True
+            self._upstream.deadlines.progressed()
+        return event.is_last
+
+    def _add(self, said: Normalised) -> None:
+        if said.has_output or said.finishes:
+            self.first_output_at = self.first_output_at or time.monotonic()
+        self.text_bytes += said.text_bytes
+        self.brought.append(said)

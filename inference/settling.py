@@ -1,0 +1,27 @@
+"""From an outcome to a settled generation, and to what the response reports of it."""
+
+from typing import Any
+
+from billing.settlement import settle_shielded
+from catalogue.pricing import Usage
+
+from . import estimator
+from .records import Admission, Ending, Outcome, record
+from .wire import metadata_of, usage_of
+
+Report = dict[str, Any]
+
+
+def settle(admission: Admission, outcome: Outcome) -> Report:
+    """Settles, with an estimate where no usage arrived or none that holds; `usage` and `gateway_metadata` of it."""
+    reported = None if outcome.ending == Ending.COST_UNRESOLVABLE else outcome.usage
+    usage = reported or _estimate(admission, outcome.text_bytes)
+    generation = record(admission, outcome, usage, usage_estimated=reported is None)
+    settlement = settle_shielded(generation)
+    return {"usage": usage_of(generation, settlement), "gateway_metadata": metadata_of(generation)}
+
+
+def _estimate(admission: Admission, text_bytes: int) -> Usage:
+    return Usage(
+        uncached_prompt=estimator.prompt_tokens(admission.call.body), completion=estimator.tokens_in(text_bytes)
+    )

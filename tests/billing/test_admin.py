@@ -1,0 +1,198 @@
+from decimal import Decimal
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.exceptions import ValidationError
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from accounts import keys
+from accounts.models import Account, ApiKey, User
+from billing.models import LedgerEntry, Wallet
+from billing.verify import Verification, verify
+from tests.billing.records import MEMBER, key_of, open_for, serve
+
+pytestmark = pytest.mark.django_db
+
+ENTRIES, RECORDS, ACCOUNTS, KEYS, USERS = (
+    f"/admin/{path}/"
+    for path in ("billing/ledgerentry", "billing/generation", "accounts/account", "accounts/apikey", "accounts/user")
+)
+
+
+@pytest.fixture
+def staff(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("staff@example.com"))
+    return client
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+def test_it_works_under_the_page_policy(staff: Client) -> None:
+    response = staff.get("/admin/")
+    assert response.status_code == 200
+    assert "default-src 'self'" in response["Content-Security-Policy"]
+    assert "Inference Gateway" in response.text
+
+
+def test_members_do_not_get_in(client: Client, account: Account) -> None:
+    client.force_login(User.objects.get(email=MEMBER))
+    assert client.get(ENTRIES)["Location"].startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("listing", [ENTRIES, RECORDS, ACCOUNTS, KEYS, USERS])
+def test_every_list_opens(staff: Client, account: Account, listing: str) -> None:
+    serve(account)
+    assert staff.get(listing).status_code == 200
+
+
+@pytest.mark.parametrize("listing", [ENTRIES, RECORDS])
+def test_history_can_be_read_and_not_touched(staff: Client, account: Account, listing: str) -> None:
+    generation = serve(account)
+    row = LedgerEntry.objects.get(generation=generation).pk if listing == ENTRIES else generation.pk
+    assert staff.get(f"{listing}{row}/change/").status_code == 200
+    assert staff.post(f"{listing}{row}/change/", {"amount": "1000"}).status_code == 403
+    assert staff.post(f"{listing}{row}/delete/", {"post": "yes"}).status_code == 403
+    assert staff.post(f"{listing}add/", {"amount": "1000"}).status_code == 403
+    assert_unchanged(account)
+
+
+def test_the_delete_action_does_not_reach_the_ledger(staff: Client, account: Account) -> None:
+    entry = LedgerEntry.objects.get()
+    staff.post(ENTRIES, {"action": "delete_selected", "_selected_action": [entry.pk], "post": "yes"})
+    assert LedgerEntry.objects.count() == 1
+    assert_unchanged(account)
+
+
+def test_a_page_of_the_ledger_costs_a_fixed_number_of_queries(
+    staff: Client, account: Account, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for _ in range(5):
+        serve(account)
+    with django_assert_num_queries(4) as captured:  # session, user, bounded count, rows
+        staff.get(ENTRIES)
+    count = next(query["sql"] for query in captured.captured_queries if "COUNT" in query["sql"])
+    assert "LIMIT 1000" in count
+
+
+def test_entries_are_found_by_account_and_by_generation(staff: Client, account: Account) -> None:
+    generation = serve(account)
+    serve(open_for(name="Other"))
+    assert listed(staff, ENTRIES, account.name) == 2
+    assert listed(staff, ENTRIES, str(account.pk)) == 2
+    assert listed(staff, ENTRIES, generation.public_id) == 1
+    assert listed(staff, ENTRIES, "nobody") == 0
+
+
+def test_records_are_found_by_id_account_and_key(staff: Client, account: Account) -> None:
+    generation = serve(account)
+    serve(open_for(name="Other"))
+    for term in (generation.public_id, str(generation.pk), account.name, str(key_of(account).pk)):
+        assert listed(staff, RECORDS, term) == 1
+    assert listed(staff, RECORDS, "gen-0") == 0
+
+
+def test_an_account_shows_its_exact_balance(staff: Client, account: Account) -> None:
+    serve(account)
+    assert "99.9992800000" in staff.get(f"{ACCOUNTS}{account.pk}/change/").text
+    assert "99.9992800000" in staff.get(ACCOUNTS).text
+
+
+def test_an_account_is_not_removed(staff: Client, account: Account) -> None:
+    assert staff.post(f"{ACCOUNTS}{account.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert Account.objects.filter(pk=account.pk).exists()
+
+
+def test_an_account_made_here_has_a_wallet(staff: Client) -> None:
+    assert save(staff, f"{ACCOUNTS}add/", name="New", currency="USD") == 302
+    assert Wallet.objects.get(account__name="New").balance == 0
+
+
+def test_the_currency_can_be_corrected_before_the_first_entry(staff: Client) -> None:
+    account = open_for(name="Fresh", credit=None)
+    assert save(staff, f"{ACCOUNTS}{account.pk}/change/", name="Fresh", currency="USD") == 302
+    assert Account.objects.get(pk=account.pk).currency == "USD"
+
+
+def test_the_currency_is_fixed_by_the_first_entry(staff: Client, account: Account) -> None:
+    save(staff, f"{ACCOUNTS}{account.pk}/change/", name="Renamed", currency="USD")
+    account.refresh_from_db()
+    assert (account.name, account.currency) == ("Renamed", "EUR")
+
+
+def test_code_cannot_change_the_currency_either(account: Account) -> None:
+    account.currency = "USD"
+    with pytest.raises(ValidationError, match="fixed once there is a ledger entry"):
+        account.save()
+
+
+def test_a_key_shows_no_secret(staff: Client, account: Account) -> None:
+    key, token = keys.issue(account, name="laptop")
+    text = staff.get(f"{KEYS}{key.pk}/change/").text + staff.get(KEYS).text
+    assert key.masked in text
+    assert token not in text
+    assert bytes(key.fingerprint or b"").hex() not in text
+    assert bytes(key.verifier or b"").hex() not in text
+
+
+def test_a_key_is_neither_added_nor_removed(staff: Client, account: Account) -> None:
+    key = key_of(account)
+    assert staff.get(f"{KEYS}add/").status_code == 403
+    assert staff.post(f"{KEYS}{key.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert ApiKey.objects.filter(pk=key.pk).exists()
+
+
+def test_only_the_budgets_of_a_key_can_be_edited(staff: Client, account: Account) -> None:
+    key = key_of(account)
+    assert staff.post(f"{KEYS}{key.pk}/change/", {"rpm": "60", "tpm": "", "name": "other"}).status_code == 302
+    key.refresh_from_db()
+    assert (key.rpm, key.tpm, key.name) == (60, None, "test")
+
+
+def test_the_action_deletes_keys_as_the_command_does(staff: Client, account: Account) -> None:
+    key = key_of(account)
+    staff.post(KEYS, {"action": "delete_keys", "_selected_action": [str(key.pk)]})
+    key.refresh_from_db()
+    assert key.deleted_at is not None
+    assert (key.fingerprint, key.verifier) == (None, None)
+    assert LogEntry.objects.get().change_message == "Deleted the key."
+
+
+@pytest.mark.parametrize(("state", "names"), [("active", 1), ("expired", 0), ("deleted", 1), ("", 1)])
+def test_keys_can_be_listed_by_state(staff: Client, account: Account, state: str, names: int) -> None:
+    keys.delete(keys.issue(account, name="gone")[0])
+    key_of(account)
+    response = staff.get(KEYS, {"state": state} if state else {})
+    assert len(response.context["cl"].result_list) == names
+
+
+def test_a_person_is_made_by_address_in_lower_case(staff: Client) -> None:
+    fields = {"email": "New.Person@Example.COM", "usable_password": "false"}
+    assert staff.post(f"{USERS}add/", fields).status_code == 302
+    assert User.objects.filter(email="new.person@example.com").exists()
+
+
+def test_a_person_can_be_edited(staff: Client, account: Account) -> None:
+    person = User.objects.get(email=MEMBER)
+    assert staff.get(f"{USERS}{person.pk}/change/").status_code == 200
+    assert staff.post(f"{USERS}{person.pk}/change/", {"email": "RENAMED@example.com"}).status_code == 302
+    person.refresh_from_db()
+    assert person.email == "renamed@example.com"
+
+
+def listed(staff: Client, listing: str, term: str) -> int:
+    return len(staff.get(listing, {"q": term}).context["cl"].result_list)
+
+
+def save(staff: Client, path: str, **fields: str) -> int:
+    members = {"membership_set-TOTAL_FORMS": "0", "membership_set-INITIAL_FORMS": "0"}
+    return staff.post(path, {**fields, **members}).status_code
+
+
+def assert_unchanged(account: Account) -> None:
+    outcome = [line for line in verify(account.pk) if not isinstance(line, Verification)]
+    assert outcome == []
+    assert Wallet.objects.get(pk=account.pk).balance <= Decimal(100)

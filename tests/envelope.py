@@ -1,0 +1,46 @@
+"""Errors as clients read them: the spec's envelope, and nothing of what is behind it."""
+
+import re
+from typing import Any, NamedTuple
+
+import requests
+
+REQUEST_ID = re.compile(r"req-[0-9a-f]{32}")
+# What would tell a client how the gateway is built, or where.
+INSIDES = re.compile(
+    r"traceback|django|gunicorn|gevent|psycopg|sqlite|postgres|site-packages|/work|/home|/usr|\.py\b|\bselect\b"
+    r"|accounts_|billing_|catalogue_|<html|<!doctype",
+    re.IGNORECASE,
+)
+
+
+class Refusal(NamedTuple):
+    """What a program branches on."""
+
+    status: int
+    type: str
+    code: str | None
+    param: str | None
+
+
+def refusal(reply: requests.Response) -> Refusal:
+    """The error in a response, having made sure of everything that is the same in all of them."""
+    assert reply.headers["Content-Type"] == "application/json"
+    assert REQUEST_ID.fullmatch(reply.headers["X-Request-Id"])
+    error = reply.json()["error"]
+    assert list(reply.json()) == ["error"]
+    return Refusal(reply.status_code, *checked(error))
+
+
+def checked(error: dict[str, Any]) -> tuple[str, str | None, str | None]:
+    """Type, code and param of an error object, which has the spec's fields and shows no insides."""
+    assert set(error) == {"type", "message", "code", "param"}
+    assert error["message"]
+    assert not INSIDES.search(error["message"])
+    return error["type"], error["code"], error["param"]
+
+
+def message(reply: requests.Response) -> str:
+    """The words for people."""
+    said: str = reply.json()["error"]["message"]
+    return said

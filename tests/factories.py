@@ -1,0 +1,73 @@
+"""Customers and records for tests that stay in the process, made by the product's own verbs."""
+
+import itertools
+from decimal import Decimal
+from typing import Any
+
+from accounts import keys
+from accounts.models import Account, ApiKey
+from billing.accounts import open_account
+from billing.models import Generation
+from billing.verify import Verification, verify
+from catalogue.pricing import Price, Rates, Usage, cost_of
+
+EUR_PRICE = Price(currency="EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
+NO_EXCHANGE = Rates(account=Decimal(1), eur=Decimal(1))
+SMALL = Usage(uncached_prompt=1000, completion=200)  # costs 0.00084 at EUR_PRICE
+
+_numbers = itertools.count(1)
+
+
+def new_account(name: str | None = None, *, credit: str | None = "100", currency: str = "EUR") -> Account:
+    """An account with its opening credit."""
+    amount = None if credit is None else Decimal(credit)
+    return open_account(name or f"account {next(_numbers)}", currency=currency, credit=amount)
+
+
+def new_key(account: Account, name: str = "test", **options: Any) -> tuple[ApiKey, str]:
+    """A key and its token."""
+    return keys.issue(account, name=name, **options)
+
+
+def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **columns: Any) -> Generation:
+    """The unsaved record of one answered request, as `settle` takes it; `priced=False` leaves it without a cost."""
+    cost = cost_of(price, usage, NO_EXCHANGE) if columns.pop("priced", True) else None
+    money = {} if cost is None else {"prompt_cost": cost.prompt, "completion_cost": cost.completion}
+    totals = {} if cost is None else {"cost": cost.total, "cost_eur": cost.eur}
+    usual: dict[str, Any] = {
+        "account": account,
+        "key": keys.find(account, "test") or new_key(account)[0],
+        "endpoint": Generation.Endpoint.CHAT,
+        "ending": Generation.Ending.FINISHED,
+        "provider": "sim",
+        "model": "test/echo",
+        "region": "FRPAR",
+        "routing_mode": "explicit",
+        "providers_attempted": ["sim"],
+        "uncached_prompt_tokens": usage.uncached_prompt,
+        "cache_read_tokens": usage.cache_read,
+        "cache_write_5m_tokens": usage.cache_write_5m,
+        "cache_write_1h_tokens": usage.cache_write_1h,
+        "completion_tokens": usage.completion,
+        "reasoning_tokens": usage.reasoning,
+        "prompt_tokens": usage.prompt,
+        "interrupted": False,
+        "usage_estimated": False,
+        "price_currency": price.currency,
+        "prompt_price": price.prompt,
+        "completion_price": price.completion,
+        "cache_read_price": price.cache_read,
+        "cache_write_price": price.cache_write,
+        "cache_write_1h_price": price.cache_write_1h,
+        "account_rate": NO_EXCHANGE.account,
+        "eur_rate": NO_EXCHANGE.eur,
+        "currency": account.currency,
+        "duration_ms": 800,
+    }
+    return Generation(**{**usual, **money, **totals, **columns})
+
+
+def mismatches(account: Account | None = None) -> list[str]:
+    """What `verify` finds, without its summary."""
+    found = verify(None if account is None else account.pk)
+    return [line for line in found if not isinstance(line, Verification)]

@@ -1,0 +1,300 @@
+"""The edge of every request: unknown paths, wrong methods, broken HTTP, bodies of every size, and our own failures."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.chat import HELLO, PATH, answer, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.envelope import REQUEST_ID, message, refusal
+from tests.rawhttp import connect, exchange, read_response
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+
+UNKNOWN = (404, "not_found", "not_found", None)
+NOT_ALLOWED = (405, "invalid_request_error", "method_not_allowed", None)
+INVALID = (400, "invalid_request_error", "invalid_request_error", None)
+TOO_LARGE = (413, "invalid_request_error", "request_too_large", None)
+LIMIT = 1000
+
+METHODS = {"chat": (PATH, "POST"), "models": ("/v1/models", "GET"), "model": ("/v1/models/sim/test/echo", "GET")}
+
+
+# --- Paths and methods
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1",
+        "/v1/",
+        "/api/v1/",
+        "/v1/nothing",
+        "/api/v1/nothing",
+        "/v1/chat",
+        "/v1/chat/completions/more",
+        "/v1//chat/completions",
+        "/v2/chat/completions",
+        "/api/chat/completions",
+        "/nothing",
+        "/v1/%00",
+        "/v1/%ff%fe",
+        "/v1/caf%C3%A9",
+        "/v1/<script>",
+        "/v1/" + "long/" * 500,
+    ],
+    ids=lambda path: path[:40],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_unknown_path_is_not_found(account: Customer, method: str, path: str) -> None:
+    assert refusal(account.http.request(method, path)) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "method"),
+    [
+        *(("chat", method) for method in ("GET", "PUT", "PATCH", "DELETE", "TRACE", "BREW")),
+        *(("models", method) for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW")),
+        *(("model", method) for method in ("POST", "PUT", "PATCH", "DELETE")),
+    ],
+)
+def test_a_wrong_method_is_told_the_right_one(account: Customer, endpoint: str, method: str) -> None:
+    path, right = METHODS[endpoint]
+    reply = account.http.request(method, path)
+    assert refusal(reply) == NOT_ALLOWED
+    assert right in message(reply)
+    assert right in allowed(reply.headers["Allow"])
+    assert method not in allowed(reply.headers["Allow"])
+
+
+@pytest.mark.parametrize("endpoint", METHODS)
+def test_options_tells_the_methods_without_a_key_and_without_a_body(gateway: GatewayServer, endpoint: str) -> None:
+    path, right = METHODS[endpoint]
+    reply = exchange(gateway, f"OPTIONS {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert reply.status_code == 204
+    assert {right, "OPTIONS"} <= allowed(reply.headers["Allow"])
+    assert reply.content == b""
+    assert "Transfer-Encoding" not in reply.headers
+
+
+@pytest.mark.parametrize("endpoint", ["models", "model"])
+def test_head_is_get_without_its_body(account: Customer, endpoint: str) -> None:
+    path, _ = METHODS[endpoint]
+    head, get = account.http.head(path), account.http.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Type"] == "application/json"
+    assert head.headers["Content-Length"] == str(len(get.content))
+
+
+def test_head_of_what_takes_post_is_a_wrong_method_without_a_body(account: Customer) -> None:
+    reply = account.http.head(PATH)
+    assert (reply.status_code, reply.content) == (405, b"")
+    assert allowed(reply.headers["Allow"]) == {"POST", "OPTIONS"}
+
+
+@pytest.mark.parametrize("endpoint", ["models", "chat"])
+def test_head_needs_a_key(gateway: GatewayServer, endpoint: str) -> None:
+    head = f"HEAD {METHODS[endpoint][0]} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    with connect(gateway) as raw:
+        raw.sendall(head.encode())
+        with raw.makefile("rb") as answers:
+            assert answers.readline().split()[1] == b"401"
+            assert answers.read().endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/xml", "nonsense", "*/*;q=0"])
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models?format=api", "/v1/nothing"])
+def test_answers_are_json_whatever_the_client_accepts(account: Customer, accept: str, path: str) -> None:
+    reply = account.http.get(path, headers={"Accept": accept})
+    assert reply.headers["Content-Type"] == "application/json"
+    assert reply.json()
+
+
+# --- Ids
+
+
+def test_every_response_has_an_id_of_our_own(account: Customer) -> None:
+    foreign = {"X-Request-Id": "mine"}
+    replies = [account.http.get(path, headers=foreign) for path in ("/v1/models", "/v1/nothing", "/healthz", "/login")]
+    replies += [account.http.post(PATH, json=question("echo", stream=stream)) for stream in (False, True)]
+    ids = {reply.headers["X-Request-Id"] for reply in replies}
+    assert len(ids) == len(replies)
+    assert all(REQUEST_ID.fullmatch(identifier) for identifier in ids)
+
+
+# --- Broken HTTP
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"NONSENSE\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+        (b"GET /v1/models\r\n\r\n", 400),
+        (b"GET /v1/models HTTP/9.9\r\nHost: localhost\r\n\r\n", 400),
+        (b"G@T /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nNo colon\r\n\r\n", 400),
+        (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nSpaced : x\r\n\r\n", 400),
+        (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX: a\r\n folded\r\n\r\n", 400),
+        (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n", 400),
+        (b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 10_000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: x\r\n" * 200 + b"\r\n", 431),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\n\r\n", 417),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: +1\r\n\r\nx", 400),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1, 2\r\n\r\nx", 400),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", 400),
+        (
+            b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"0\r\n\r\n",
+            400,
+        ),
+    ],
+    ids=lambda value: str(value[:40]) if isinstance(value, bytes) else None,
+)
+def test_broken_http_is_refused_in_the_envelope(gateway: GatewayServer, request_bytes: bytes, status: int) -> None:
+    reply = exchange(gateway, request_bytes)
+    assert refusal(reply) == (status, "invalid_request_error", "invalid_request_error", None)
+    assert reply.headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "a b", "", "localhost:port", "[::2]"])
+@pytest.mark.parametrize("path", [PATH, "/v1/models", "/api/v1/models", "/v1/nothing", "/nothing", "/login"])
+def test_a_host_that_is_not_ours_is_refused(gateway: GatewayServer, path: str, host: str) -> None:
+    assert refusal(exchange(gateway, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")) == INVALID
+
+
+# --- Bodies
+
+
+def test_a_body_may_come_in_chunks(account: Customer) -> None:
+    content = json.dumps(question("echo")).encode()
+    reply = account.http.post(PATH, data=iter([content[:10], content[10:]]))
+    assert reply.json()["choices"][0]["message"]["content"] == "hello there"
+
+
+def test_a_client_that_waits_to_be_told_to_go_on_is_told(gateway: GatewayServer, account: Customer) -> None:
+    content = json.dumps(question("echo")).encode()
+    with connect(gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(head_of(account, f"Content-Length: {len(content)}\r\nExpect: 100-continue"))
+        assert read_response(answers).status_code == 100
+        raw.sendall(content)
+        assert read_response(answers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [b"zz\r\nhello\r\n0\r\n\r\n", b"-5\r\nhello\r\n0\r\n\r\n", b"5\r\nhelloXX0\r\n\r\n", b"5;\x00\r\nhello\r\n0\r\n\r\n"],
+    ids=["no size", "a negative size", "no terminator", "a bad extension"],
+)
+def test_a_broken_chunk_is_the_clients_fault(gateway: GatewayServer, account: Customer, chunks: bytes) -> None:
+    reply = exchange(gateway, head_of(account, "Transfer-Encoding: chunked") + chunks)
+    assert refusal(reply) == INVALID
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+def test_a_body_that_ends_early_is_the_clients_fault(gateway: GatewayServer, account: Customer, framing: str) -> None:
+    begun = b"5\r\n{" if "chunked" in framing else b"{"
+    assert refusal(exchange(gateway, head_of(account, framing) + begun, half_close=True)) == INVALID
+
+
+def test_a_body_above_djangos_own_limit_is_served(account: Customer) -> None:
+    long = [{"role": "user", "content": "word " * 800_000}]
+    assert answer(account, "echo", messages=long, max_tokens=2)["usage"]["prompt_tokens"] == 800_000
+
+
+@pytest.mark.parametrize("framing", ["declared", "chunked"])
+def test_a_body_of_exactly_the_limit_passes_and_one_byte_more_does_not(
+    start_gateway: StartGateway, open_account: OpenAccount, framing: str
+) -> None:
+    customer = open_account(start_gateway(GATEWAY_MAX_BODY_BYTES=str(LIMIT)))
+    for size, status in ((LIMIT, 200), (LIMIT + 1, 413)):
+        content = body_of(size)
+        reply = customer.http.post(PATH, data=content if framing == "declared" else iter([content[:9], content[9:]]))
+        assert reply.status_code == status
+    assert refusal(reply) == TOO_LARGE
+    assert str(LIMIT) in message(reply)
+    assert reply.headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
+@pytest.mark.parametrize("path", ["/chat/completions", "/models", "/nothing"])
+def test_a_declared_body_above_the_limit_is_refused_at_every_path(
+    gateway: GatewayServer, prefix: str, path: str
+) -> None:
+    head = f"POST {prefix}{path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 33554433\r\n\r\n"
+    assert refusal(exchange(gateway, head)) == TOO_LARGE
+
+
+@pytest.mark.parametrize("authorized", [True, False], ids=["of the wrong method", "of an unknown key"])
+def test_an_unread_body_is_not_taken_for_the_next_request(
+    gateway: GatewayServer, account: Customer, authorized: bool
+) -> None:
+    smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = head_of(account, f"Content-Length: {len(smuggled)}", method="PUT" if authorized else "POST")
+    if not authorized:
+        head = head.replace(account.key.encode(), b"sk-gw-" + b"A" * 43)
+    with connect(gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(head + smuggled + b"GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert read_response(answers).status_code == (405 if authorized else 401)
+        assert refusal(read_response(answers)) == UNKNOWN
+
+
+def test_a_connection_serves_one_request_after_the_other(gateway: GatewayServer, account: Customer) -> None:
+    content = json.dumps(question("echo")).encode()
+    with connect(gateway) as raw, raw.makefile("rb") as answers:
+        for _ in range(3):
+            raw.sendall(head_of(account, f"Content-Length: {len(content)}") + content)
+            assert read_response(answers).json()["usage"]["total_tokens"] == 4
+
+
+# --- Our own failures
+
+
+@pytest.mark.parametrize(("endpoint", "step"), [("chat", "authenticating the key"), ("models", "handling the request")])
+def test_a_failure_of_ours_names_the_step_and_nothing_else(
+    start_gateway: StartGateway, open_account: OpenAccount, endpoint: str, step: str
+) -> None:
+    server = start_gateway()
+    customer = open_account(server)
+    path, method = METHODS[endpoint]
+    with without_table(server, "accounts_apikey"):
+        reply = customer.http.request(method, path, json=question("echo"))
+    assert refusal(reply) == (500, "internal_server_error", "internal_server_error", None)
+    assert message(reply) == f"Internal error while {step}. Nothing was billed."
+    assert "accounts_apikey" in server.log
+    assert customer.key not in server.log
+    assert customer.http.request(method, path, json=question("echo")).status_code == 200
+
+
+@contextmanager
+def without_table(server: GatewayServer, table: str) -> Iterator[None]:
+    """The database as it is while somebody has made a mistake."""
+    server.query(f"ALTER TABLE {table} RENAME TO {table}_away")
+    try:
+        yield
+    finally:
+        server.query(f"ALTER TABLE {table}_away RENAME TO {table}")
+
+
+def head_of(customer: Customer, framing: str, *, method: str = "POST") -> bytes:
+    """The head of a chat completion request."""
+    return (
+        f"{method} {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n{framing}\r\n\r\n"
+    ).encode()
+
+
+def body_of(size: int) -> bytes:
+    """A sound request of exactly so many bytes."""
+    content = json.dumps({"model": "sim/test/echo", "messages": HELLO, "user": ""}).encode()
+    return content.replace(b'"user": ""', b'"user": "' + b"x" * (size - len(content)) + b'"')
+
+
+def allowed(header: str) -> set[str]:
+    return set(header.split(", "))

@@ -1,0 +1,65 @@
+import time
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.ids import generation_id, parse_generation_id, request_id, uuid7
+
+SLOT = 245  # nanoseconds: the 4096th part of a millisecond, which is as fine as the order goes
+moments = st.integers(0, 2**48 * 1_000_000 - 1)
+
+
+def uuid_at(nanoseconds: int) -> uuid.UUID:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: nanoseconds)
+        return uuid7()
+
+
+@given(moments)
+def test_a_uuid_is_version_7_of_its_millisecond(nanoseconds: int) -> None:
+    made = uuid_at(nanoseconds)
+    assert (made.version, made.variant) == (7, uuid.RFC_4122)
+    assert made.int >> 80 == nanoseconds // 1_000_000
+
+
+@given(moments, moments)
+def test_uuids_sort_by_their_time(one: int, other: int) -> None:
+    earlier, later = sorted((one, other))
+    if later - earlier >= SLOT:
+        assert uuid_at(earlier) < uuid_at(later)
+        assert generation_id(uuid_at(earlier)) < generation_id(uuid_at(later))
+
+
+def test_uuids_of_one_moment_differ() -> None:
+    assert len({uuid_at(10**18) for _ in range(1000)}) == 1000
+
+
+@given(st.uuids())
+def test_a_generation_id_is_read_back(made: uuid.UUID) -> None:
+    text = generation_id(made)
+    assert len(text) == 36
+    assert parse_generation_id(text) == made
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "gen-", "0" * 32, "gen-" + "0" * 31, "gen-" + "0" * 33, "gen-" + "A" * 32, "GEN-" + "0" * 32]
+    + ["gen-" + "٠" * 32, "gen-" + "0" * 31 + "\n", " gen-" + "0" * 32, "gen-gen-" + "0" * 28, "gen-" + "0_" * 16]
+    + [f"gen-{uuid.UUID(int=1)}"],
+)
+def test_what_is_no_generation_id_is_none(text: str) -> None:
+    assert parse_generation_id(text) is None
+
+
+@given(st.text(max_size=40))
+def test_no_text_breaks_the_parser(text: str) -> None:
+    parsed = parse_generation_id(text)
+    assert parsed is None or generation_id(parsed) == text
+
+
+def test_request_ids_are_ours_and_unique() -> None:
+    made = {request_id() for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(text.startswith("req-") and len(text) == 36 for text in made)

@@ -1,0 +1,60 @@
+"""Routes and calls by hand: dialects are pure functions, so their tests need no catalogue."""
+
+from dataclasses import replace
+from typing import Any
+
+from catalogue.carbon import EnergyFactors
+from catalogue.routes import Route, Upstream
+from inference.call import Call, Endpoint
+
+CREDENTIAL = "test-credential-that-must-not-leak"
+
+
+def upstream(**fields: Any) -> Upstream:
+    usual = Upstream(
+        slug="acme",
+        name="Acme Inference",
+        country="FR",
+        eu_native=True,
+        us_legal_reach=False,
+        dialect="any",
+        base_url="https://api.acme.example/v1",
+        auth_header="",
+        auth_scheme="",
+        extra_headers={},
+        stream_options=True,
+        status_override="",
+        configured=True,
+        credential=CREDENTIAL,
+    )
+    return replace(usual, **fields)
+
+
+def route(provider: Upstream | None = None, **fields: Any) -> Route:
+    usual = Route(
+        region_id=1,
+        upstream=provider or upstream(),
+        canonical_id="test/model",
+        locode="FRPAR",
+        place=None,
+        is_synthesized=False,
+        is_served=True,
+        modality="chat",
+        upstream_model="model-upstream",
+        base_url="https://par.acme.example/v1/",
+        max_tokens_field="max_tokens",
+        max_output_tokens=8192,
+        can_stream=True,
+        published=None,
+        price=None,
+        energy=EnergyFactors(None, None, None),
+        daily_token_quota=0,
+    )
+    return replace(usual, **fields)
+
+
+def call(*messages: dict[str, Any], endpoint: Endpoint = Endpoint.CHAT, **fields: Any) -> Call:
+    """A chat call of these messages, or of one hello. Fields that a call does not have are its body's."""
+    own = {name: fields.pop(name) for name in ("stream", "include_usage", "max_tokens", "choices") if name in fields}
+    said = list(messages) or [{"role": "user", "content": "hello"}]
+    return Call(endpoint=endpoint, model="acme/test/model", body={"messages": said, **fields}, **own)

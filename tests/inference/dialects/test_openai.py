@@ -1,0 +1,106 @@
+"""What is the OpenAI dialect's own."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from catalogue.pricing import ContradictoryUsage, Usage
+from inference.call import Endpoint
+from inference.dialects.openai import OpenAIDialect, usage_of
+from tests.inference.dialects.playback import events, play
+from tests.inference.dialects.routes import call, route, upstream
+
+DIALECT = OpenAIDialect()
+SAID = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}
+FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+def sent(**fields: Any) -> Any:
+    return orjson.loads(DIALECT.request(call(**fields), route()).body)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "path"),
+    [
+        (Endpoint.CHAT, "/chat/completions"),
+        (Endpoint.COMPLETION, "/completions"),
+        (Endpoint.EMBEDDING, "/embeddings"),
+    ],
+)
+def test_each_endpoint_has_its_path(endpoint: Endpoint, path: str) -> None:
+    assert DIALECT.request(call(endpoint=endpoint), route()).url == f"https://par.acme.example/v1{path}"
+
+
+@pytest.mark.parametrize(
+    ("field", "other"), [("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")]
+)
+def test_the_cap_goes_in_the_one_field_that_the_upstream_wants(field: str, other: str) -> None:
+    body = orjson.loads(DIALECT.request(call(max_tokens=9), route(max_tokens_field=field)).body)
+    assert body[field] == 9
+    assert other not in body
+
+
+def test_no_cap_and_no_default_is_made_up() -> None:
+    assert sent() == {"messages": [{"role": "user", "content": "hello"}], "model": "model-upstream"}
+
+
+def test_usage_is_asked_for_where_the_upstream_takes_it() -> None:
+    asked = orjson.loads(DIALECT.request(call(stream=True), route()).body)
+    silent = orjson.loads(DIALECT.request(call(stream=True), route(upstream(stream_options=False))).body)
+    assert asked["stream_options"] == {"include_usage": True}
+    assert "stream_options" not in silent
+
+
+def test_nothing_is_adjusted() -> None:
+    assert DIALECT.request(call(temperature=2), route()).adjusted == ()
+
+
+def test_cached_tokens_are_part_of_the_prompt() -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 2}}
+    usage = usage_of({"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 99, **details})
+    assert usage == Usage(uncached_prompt=6, cache_read=4, completion=3, reasoning=2)
+    assert usage.prompt == 10
+
+
+@pytest.mark.parametrize("reported", [None, {}, {"prompt_tokens": None}, {"completion_tokens": 3}, "many"])
+def test_usage_without_prompt_tokens_is_none(reported: Any) -> None:
+    assert usage_of(reported) is None
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "3", True])
+def test_a_count_that_cannot_be_is_contradictory(wrong: Any) -> None:
+    for name in ("prompt_tokens", "completion_tokens"):
+        with pytest.raises(ContradictoryUsage):
+            usage_of({"prompt_tokens": 1, "completion_tokens": 1, name: wrong})
+
+
+def test_more_cached_than_prompt_tokens_is_contradictory() -> None:
+    with pytest.raises(ContradictoryUsage):
+        usage_of({"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}})
+
+
+def test_usage_on_every_chunk_is_cumulative() -> None:
+    counted = [{**SAID, "usage": {"prompt_tokens": 1, "completion_tokens": n}} for n in (1, 2)]
+    played = play(DIALECT, [*events(*counted, FINISH), b"data: [DONE]\n\n"])
+    assert played.usage == Usage(uncached_prompt=1, completion=2)
+    assert all("usage" not in chunk for chunk in played.raw)
+
+
+def test_a_stream_without_done_is_complete_by_its_finish() -> None:
+    played = play(DIALECT, events(SAID, FINISH))
+    assert (played.reached_end, played.is_complete) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "No such thing."}},
+        {"error": "No such thing."},
+        {"message": "No such thing."},
+        {"detail": "No such thing."},
+        {"error": {"error": {"message": "No such thing."}}},
+    ],
+)
+def test_words_are_found_in_the_shapes_of_compatible_servers(body: dict[str, Any]) -> None:
+    assert DIALECT.error_message(orjson.dumps(body)) == "No such thing."

@@ -1,0 +1,269 @@
+"""What a chat completion request may say (spec: POST /v1/chat/completions), and the `param` of each fault."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from tests import bills
+from tests.chat import HELLO, PATH, answer, ask, question, received
+from tests.conftest import OpenAccount
+from tests.envelope import message, refusal
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+
+Json = dict[str, Any]
+
+USER: Json = {"role": "user", "content": "hello there"}
+FUNCTION: Json = {"name": "weather", "description": "The weather.", "parameters": {"type": "object"}}
+TOOL: Json = {"type": "function", "function": FUNCTION}
+TOOL_CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+CALLING: Json = {"role": "assistant", "tool_calls": [TOOL_CALL]}
+MISSING = object()
+
+NOT_TEXT = (5, True, [], {})
+NOT_NUMBERS = ("1", True, [], {})
+NOT_WHOLE = ("1", True, 1.5, [], {})
+NOT_FLAGS = ("true", 1, 0, [], {})
+
+
+def said(*messages: object) -> Json:
+    return {"messages": list(messages)}
+
+
+def calling(**changes: object) -> Json:
+    """A conversation in which an assistant's one tool call is changed."""
+    return said(USER, {**CALLING, "tool_calls": [changed(TOOL_CALL, changes)]})
+
+
+def tool(**changes: object) -> Json:
+    return {"tools": [changed(TOOL, changes)]}
+
+
+def changed(whole: Json, changes: Json) -> Json:
+    return {name: value for name, value in {**whole, **changes}.items() if value is not MISSING}
+
+
+# What is wrong with a request, and the field that is said to be.
+FAULTS: list[tuple[Json, str]] = [
+    ({"model": MISSING}, "model"),
+    ({"model": None}, "model"),
+    *(({"model": value}, "model") for value in NOT_TEXT),
+    ({"messages": MISSING}, "messages"),
+    ({"messages": None}, "messages"),
+    *(({"messages": value}, "messages") for value in ([], {}, "hello", 5, True)),
+    (said("hello"), "messages[0]"),
+    (said(None), "messages[0]"),
+    (said(USER, [USER]), "messages[1]"),
+    (said({"content": "hello"}), "messages[0].role"),
+    *((said(USER, {"role": role, "content": "hello"}), "messages[1].role") for role in (None, "robot", "User", 1, [])),
+    *((said({"role": role}), "messages[0].content") for role in ("system", "user", "assistant", "function")),
+    (said(USER, CALLING, {"role": "tool", "tool_call_id": "call_1"}), "messages[2].content"),
+    *((said({"role": "user", "content": value}), "messages[0].content") for value in (None, 5, True, {})),
+    (said({"role": "assistant", "content": None, "tool_calls": []}), "messages[0].content"),
+    (said({"role": "user", "content": ["hello"]}), "messages[0].content[0]"),
+    (said({"role": "user", "content": [{"text": "hello"}]}), "messages[0].content[0].type"),
+    (said({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": 5}]}), "messages[0].content[1].type"),
+    *((said({**USER, "name": value}), "messages[0].name") for value in NOT_TEXT),
+    *((said({**CALLING, "tool_calls": value}), "messages[0].tool_calls") for value in ("weather", 5, True, TOOL_CALL)),
+    (said({**USER, "tool_calls": [TOOL_CALL]}), "messages[0].tool_calls"),
+    (said({**CALLING, "tool_calls": ["weather"]}), "messages[0].tool_calls[0]"),
+    *((calling(id=value), "messages[1].tool_calls[0].id") for value in (MISSING, None, 5)),
+    *((calling(type=value), "messages[1].tool_calls[0].type") for value in (MISSING, None, "tool", 5)),
+    *((calling(function=value), "messages[1].tool_calls[0].function") for value in (MISSING, None, "weather", [])),
+    *((calling(function={"name": value, "arguments": "{}"}), "messages[1].tool_calls[0].function.name")
+      for value in (None, 5)),
+    *((calling(function={"name": "weather", "arguments": value}), "messages[1].tool_calls[0].function.arguments")
+      for value in (None, {}, 5)),
+    *((said(USER, CALLING, {"role": "tool", "content": "sunny", "tool_call_id": value}), "messages[2].tool_call_id")
+      for value in (None, 5, [])),
+    (said(USER, CALLING, {"role": "tool", "content": "sunny"}), "messages[2].tool_call_id"),
+    *(({"temperature": value}, "temperature") for value in (-0.1, 2.1, *NOT_NUMBERS)),
+    *(({"top_p": value}, "top_p") for value in (-0.1, 1.1, *NOT_NUMBERS)),
+    *(({"n": value}, "n") for value in (0, -1, *NOT_WHOLE)),
+    *(({"stream": value}, "stream") for value in NOT_FLAGS),
+    *(({"stop": value}, "stop") for value in (5, True, {}, [5], ["a", None])),
+    *(({"max_tokens": value}, "max_tokens") for value in (0, -1, *NOT_WHOLE)),
+    *(({"max_completion_tokens": value}, "max_completion_tokens") for value in (0, -1, *NOT_WHOLE)),
+    *(({"presence_penalty": value}, "presence_penalty") for value in (-2.1, 2.1, *NOT_NUMBERS)),
+    *(({"frequency_penalty": value}, "frequency_penalty") for value in (-2.1, 2.1, *NOT_NUMBERS)),
+    *(({"user": value}, "user") for value in NOT_TEXT),
+    *(({"tools": value}, "tools") for value in ({}, "weather", 5, True, TOOL)),
+    *(({"tools": [TOOL, value]}, "tools[1]") for value in ("weather", None, [])),
+    *((tool(type=value), "tools[0].type") for value in (MISSING, None, "search", 5)),
+    *((tool(function=value), "tools[0].function") for value in (MISSING, None, "weather", [])),
+    *((tool(function={**FUNCTION, "name": value}), "tools[0].function.name") for value in (None, 5, [])),
+    (tool(function={}), "tools[0].function.name"),
+    *((tool(function={**FUNCTION, "description": value}), "tools[0].function.description") for value in NOT_TEXT),
+    *((tool(function={**FUNCTION, "parameters": value}), "tools[0].function.parameters") for value in ("{}", 5, [])),
+    *(({"tool_choice": value}, "tool_choice") for value in ("any", "", 5, True, [])),
+    *(({"tool_choice": value}, "tool_choice.type") for value in ({}, {"type": "auto"})),
+    ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+    ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice.function.name"),
+    ({"tool_choice": {"type": "function", "function": {"name": 5}}}, "tool_choice.function.name"),
+    *(({"parallel_tool_calls": value}, "parallel_tool_calls") for value in NOT_FLAGS),
+    *(({"stream_options": value}, "stream_options") for value in ("usage", 5, True, [])),
+    *(({"stream_options": {"include_usage": value}}, "stream_options.include_usage") for value in ("yes", 1)),
+    # What would change price, place or provider behind the gateway's back.
+    *(({"service_tier": value}, "service_tier") for value in ("priority", "flex", "scale", "")),
+    *(({name: "x"}, name) for name in ("inference_geo", "provider", "models", "route", "web_search_options")),
+    ({"store": True}, "store"),
+]
+
+ACCEPTED: list[Json] = [
+    *({"temperature": value} for value in (0, 0.5, 1, 2, 2.0)),
+    *({"top_p": value} for value in (0, 0.5, 1)),
+    *({name: value} for name in ("presence_penalty", "frequency_penalty") for value in (-2, 0, 0.5, 2)),
+    *({name: 1} for name in ("n", "max_tokens", "max_completion_tokens")),
+    {"n": 3},
+    {"stream": False},
+    {"stream": False, "stream_options": {"include_usage": True}},
+    {"stop": "zebra"},
+    {"stop": ["zebra", "lion"]},
+    {"stop": []},
+    {"user": ""},
+    {"tools": [TOOL]},
+    {"tools": []},
+    {"tools": [{"type": "function", "function": {"name": "weather", "strict": True}}]},
+    *({"tools": [TOOL], "tool_choice": value} for value in ("none", "auto", "required")),
+    {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}},
+    {"tools": [TOOL], "parallel_tool_calls": False},
+    *(said({"role": role, "content": "hello"}, USER) for role in ("system", "developer", "user", "assistant")),
+    said({"role": "function", "name": "weather", "content": "sunny"}, USER),
+    said({**USER, "name": "Ann"}),
+    said(USER, CALLING, {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}),
+    said(USER, {**CALLING, "content": None, "refusal": None, "name": None}, USER),
+    said({"role": "user", "content": [{"type": "text", "text": "hello"}]}),
+    said({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "of our own"}]}),
+    {"service_tier": "auto"},
+    {"service_tier": "default"},
+    {"store": False},
+    {"response_format": {"type": "json_object"}, "seed": 7, "logit_bias": {"50256": -100}, "metadata": {"a": "b"}},
+]
+
+OPTIONAL = (
+    "temperature top_p n stream stream_options stop max_tokens max_completion_tokens presence_penalty "
+    "frequency_penalty user tools tool_choice parallel_tool_calls service_tier store seed response_format"
+).split()
+
+# Bodies that are no JSON object, with every Content-Type.
+UNSOUND: dict[str, bytes] = {
+    "empty": b"",
+    "blank": b"  ",
+    "cut short": b'{"model": "sim/test/echo"',
+    "a trailing comma": b'{"model": "sim/test/echo",}',
+    "two objects": b"{}{}",
+    "single quotes": b"{'model': 'x'}",
+    "a form": b"model=x&messages=y",
+    "bad UTF-8": b'{"model": "\xff\xfe"}',
+    "half a surrogate pair": b'{"model": "\\ud800"}',
+    "a raw newline in a string": b'{"model": "a\nb"}',
+    "NaN": b'{"temperature": NaN}',
+    "Infinity": b'{"temperature": Infinity}',
+    "too deep": b'{"a":' * 100_000,
+    "deep but closed": b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+    "an array": b"[]",
+    "a string": b'"hello"',
+    "a number": b"5",
+    "null": b"null",
+    "true": b"true",
+}
+
+
+@pytest.fixture(scope="module")
+def customer(gateway: GatewayServer) -> Iterator[Customer]:
+    """One for all: what is refused costs nothing."""
+    with closing(Customer.open(gateway)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(("changes", "param"), FAULTS, ids=[f"{param}-{i}" for i, (_, param) in enumerate(FAULTS)])
+def test_a_fault_is_answered_with_400_and_the_field(customer: Customer, changes: Json, param: str) -> None:
+    reply = customer.http.post(PATH, json=changed(question("echo"), changes))
+    assert refusal(reply) == (400, "invalid_request_error", "invalid_request_error", param), message(reply)
+    assert reply.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("fields", ACCEPTED, ids=[json.dumps(fields)[:60] for fields in ACCEPTED])
+def test_what_the_spec_allows_is_served(customer: Customer, fields: Json) -> None:
+    assert ask(customer, "echo", **fields).status_code == 200
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_null_is_absent(customer: Customer, name: str) -> None:
+    body = received(customer, **{name: None})["body"]
+    assert name not in body or name == "max_tokens"
+
+
+@pytest.mark.parametrize("body", UNSOUND.values(), ids=UNSOUND)
+def test_a_body_that_is_no_json_object_is_refused(customer: Customer, body: bytes) -> None:
+    reply = customer.http.post(PATH, data=body, headers={"Content-Type": "application/json"})
+    assert refusal(reply) == (400, "invalid_request_error", "invalid_request_error", None)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "multipart/form-data; boundary=x",
+        "application/json; charset=latin-1",
+        "application/json; charset=nonsense",
+        "nonsense",
+    ],
+)
+def test_json_is_read_whatever_the_content_type(customer: Customer, content_type: str | None) -> None:
+    body = json.dumps(question("echo", messages=[{"role": "user", "content": "wörld"}]), ensure_ascii=False).encode()
+    reply = customer.http.post(PATH, data=body, headers={"Content-Type": content_type})
+    assert reply.json()["choices"][0]["message"]["content"] == "wörld"
+
+
+@pytest.mark.parametrize(
+    "number", [2**64, -(2**63) - 1, 10**30, -(10**30), 10**5000], ids=["2^64", "-2^63-1", "10^30", "-10^30", "10^5000"]
+)
+@pytest.mark.parametrize("place", ["seed", "metadata"])
+def test_an_integer_beyond_64_bits_is_refused(customer: Customer, number: int, place: str) -> None:
+    digits = f"{number // 10**4000}{'0' * 4000}" if number > 10**4000 else str(number)
+    fields = {"seed": '{"seed": %s,', "metadata": '{"metadata": {"a": [%s]},'}[place] % digits
+    reply = customer.http.post(PATH, data=fields + json.dumps(question("echo"))[1:])
+    assert refusal(reply)[:3] == (400, "invalid_request_error", "invalid_request_error")
+    assert "64 bits" in message(reply)
+
+
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, -(2**63), 2**53 + 1])
+def test_an_integer_of_64_bits_arrives_exactly(customer: Customer, number: int) -> None:
+    assert received(customer, seed=number)["body"]["seed"] == number
+
+
+def test_long_digits_in_a_text_are_no_integer(customer: Customer) -> None:
+    digits = "1" * 400
+    said_back = answer(customer, "echo", messages=[{"role": "user", "content": digits}])
+    assert said_back["choices"][0]["message"]["content"] == digits
+
+
+def test_a_number_too_large_for_json_is_refused(customer: Customer) -> None:
+    reply = customer.http.post(PATH, data='{"seed": 1e400,' + json.dumps(question("echo"))[1:])
+    assert refusal(reply)[:3] == (400, "invalid_request_error", "invalid_request_error")
+
+
+def test_a_fault_of_shape_is_found_before_the_balance_is_looked_at(
+    gateway: GatewayServer, open_account: OpenAccount
+) -> None:
+    poor = open_account(gateway, credit=None)
+    assert refusal(ask(poor, "echo", temperature=3)).param == "temperature"
+    assert refusal(ask(poor, "nowhere")).code == "insufficient_credits"
+
+
+def test_a_fault_is_the_same_for_a_stream_and_costs_nothing(account: Customer) -> None:
+    assert refusal(ask(account, "echo", stream=True, messages=[])).param == "messages"
+    assert (bills.records(account), bills.balance(account)) == ([], 100)
+
+
+def test_a_fault_does_not_repeat_what_the_client_sent(customer: Customer) -> None:
+    reply = ask(customer, "echo", user={"password": "hunter2"}, messages=HELLO)
+    assert "hunter2" not in reply.text
