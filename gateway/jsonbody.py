@@ -11,6 +11,8 @@ from django.http import HttpRequest
 from .errors import InvalidRequest, RequestTooLarge
 
 BLOCK_BYTES = 64 * 1024
+COUNT_ABOVE_BYTES = 1024 * 1024
+MAX_MESSAGES = 50_000
 # orjson turns integers beyond 64 bits into floats. Such a number has at least 19 digits: only then look closer.
 _LONG_NUMBER = re.compile(rb"\d{19}")
 
@@ -25,13 +27,14 @@ def read_body(request: HttpRequest) -> bytes:
     """The whole body, by Content-Length or chunked. Raises RequestTooLarge, and InvalidRequest where it ends early."""
     stream = request.META["wsgi.input"]
     declared = request.META.get("CONTENT_LENGTH") or ""
-    if declared:
-        body = _read_declared(stream, int(declared))
-    elif request.META.get("HTTP_TRANSFER_ENCODING"):
-        body = _read_chunked(stream)
-    else:
-        body = b""
-    return body
+    try:
+        if declared:
+            return _read_declared(stream, int(declared))
+        if request.META.get("HTTP_TRANSFER_ENCODING"):
+            return _read_chunked(stream)
+    except OSError:  # the client stopped sending, or left
+        raise InvalidRequest("The request body could not be read to its end.") from None
+    return b""
 
 
 def _read_declared(stream: Any, length: int) -> bytes:
@@ -57,6 +60,9 @@ def _read_chunked(stream: Any) -> bytes:
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The body as a JSON object. Raises InvalidRequest for anything else, integers beyond 64 bits included."""
+    # Parsed, very short messages take ten times their size: count them while they are still bytes.
+    if len(body) > COUNT_ABOVE_BYTES and body.count(b'"role"') > MAX_MESSAGES:
+        raise InvalidRequest(f"A request holds at most {MAX_MESSAGES} messages.", param="messages")
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:

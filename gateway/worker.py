@@ -61,6 +61,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             beat.kill()
             self._hooks.run_each(self._hooks.worker_hooks.stop)
 
+    def handle(self, listener: Any, client: Any, addr: Any) -> None:
+        """gunicorn's, but a client that neither sends nor takes anything for long is let go."""
+        client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
+        super(GeventWorker, self).handle(listener, client, addr)
+
     def timeout_ctx(self) -> _Idle:
         return _Idle(self.cfg.keepalive, self._waiting)
 

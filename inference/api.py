@@ -10,6 +10,7 @@ from .call import Call
 from .completions import admit, complete, stream
 from .endpoint import inference_endpoint
 from .serializers import chat_call, completion_call, embeddings_call
+from .watch import Client
 
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
@@ -38,7 +39,7 @@ def embeddings(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> Http
 
 def _answer(request: HttpRequest, payer: Payer, call: Call) -> HttpResponseBase:
     admission, side = admit(call, payer)
-    client = request.META.get("gunicorn.socket")
+    client = Client.of(request)
     if call.stream:
         frames = stream(admission, side, client)
         headers = STREAM_HEADERS | _headers(admission.public_id, frames.adjusted)

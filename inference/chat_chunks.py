@@ -7,8 +7,9 @@ import orjson
 
 from gateway.ids import uuid7
 
-from .chunks import Choice, Chunks, Tool, dicts
+from .chunks import Choice, Chunks, Tool, dicts, without
 
+TOOL_FIELDS = frozenset({"index", "id", "type", "function"})
 # Text that counts as output in a delta, beside tool calls. Reasoning comes under either name.
 TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 
@@ -53,12 +54,14 @@ def _tool_call(fragment: Mapping[str, Any], known: Choice) -> dict[str, Any]:
     known.last_tool = key
     function = fragment.get("function") or {}
     arguments = _text_of(function.get("arguments"))
+    extras = without(fragment, TOOL_FIELDS)
     tool = known.tools.get(key)
     if tool is not None:
         tool.arguments += len(arguments)
-        return {"index": tool.ordinal, "function": {"arguments": arguments}}
+        return {**extras, "index": tool.ordinal, "function": {"arguments": arguments}}
     tool = known.tools[key] = Tool(ordinal=len(known.tools), arguments=len(arguments))
     return {
+        **extras,
         "index": tool.ordinal,
         "id": fragment.get("id") or f"call_{uuid7().hex}",
         "type": "function",

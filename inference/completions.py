@@ -1,6 +1,5 @@
 """The conductor: admit, dispatch, deliver, settle (design section 1)."""
 
-import socket
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +8,7 @@ from django.utils import timezone
 
 from aliases.resolve import resolve
 from catalogue import model_ids, routing, snapshot
-from catalogue.pricing import ContradictoryUsage
+from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
 from gateway.errors import InsufficientCredits, InvalidRequest, ServiceUnavailable
 from gateway.steps import step
@@ -32,6 +31,7 @@ from .records import Admission, Ending, Outcome
 from .settling import settle
 from .stream import Metered
 from .text_chunks import TextChunks
+from .watch import Client
 
 CHUNKS: dict[Endpoint, type[Chunks]] = {Endpoint.CHAT: ChatChunks, Endpoint.COMPLETION: TextChunks}
 
@@ -65,7 +65,7 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
     return Admission(call=call, payer=payer, resolution=resolution, price=price, rates=rates), side
 
 
-def complete(admission: Admission, side: Side, client: socket.socket | None) -> Answer:
+def complete(admission: Admission, side: Side, client: Client) -> Answer:
     """A whole answer, settled before it is returned. Raises the refusals of the upstream, and ClientLeft."""
     aggregated = may_be_long(side.call, admission.route)
     dispatched = dispatch(admission, replace(side.call, stream=aggregated), client)
@@ -87,7 +87,7 @@ def complete(admission: Admission, side: Side, client: socket.socket | None) -> 
     return Answer(admission.public_id, answer | report, dispatched.adjusted)
 
 
-def stream(admission: Admission, side: Side, client: socket.socket | None) -> Metered:
+def stream(admission: Admission, side: Side, client: Client) -> Metered:
     """A stream that has its first output. Raises as `complete`."""
     dispatched = dispatch(admission, side.call, client)
     try:
@@ -124,11 +124,10 @@ def _aggregated(admission: Admission, side: Side, dispatched: Dispatched) -> tup
             for said in reader.take():
                 whole.add(said.chunk)
     except ContradictoryUsage:
-        return {}, Outcome(Ending.COST_UNRESOLVABLE, text_bytes=reader.text_bytes)
+        return {}, reader.outcome(Ending.COST_UNRESOLVABLE)
     if reader.ending != Ending.FINISHED:
         raise UpstreamFault("ended its answer without finishing it")
-    answer = _in_shape(admission, whole.answer())
-    return answer, Outcome(Ending.FINISHED, reader.usage, reader.text_bytes, reader.first_output_at)
+    return _in_shape(admission, whole.answer()), reader.outcome(Ending.FINISHED)
 
 
 def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[dict[str, Any], Outcome]:
@@ -142,10 +141,10 @@ def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[di
     except ContradictoryUsage:
         return {}, Outcome(Ending.COST_UNRESOLVABLE)
     answer = _in_shape(admission, side.answer(reply.body))
-    return answer, Outcome(Ending.FINISHED, _billed(admission, reply), _delivered_bytes(answer))
+    return answer, Outcome(Ending.FINISHED, _billed(admission, reply), text_bytes=_delivered_bytes(answer))
 
 
-def _billed(admission: Admission, reply: Reply) -> Any:
+def _billed(admission: Admission, reply: Reply) -> Usage | None:
     """Only the input of an embedding is billed, whatever else an upstream counts."""
     if reply.usage is None or admission.call.endpoint != Endpoint.EMBEDDING:
         return reply.usage

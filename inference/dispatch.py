@@ -1,6 +1,5 @@
 """Calling the upstream of an admitted request, up to the head of a successful answer."""
 
-import socket
 from dataclasses import dataclass
 
 from gateway.steps import step
@@ -12,7 +11,7 @@ from .dialects.base import UpstreamFault
 from .dialects.http import UpstreamCall
 from .failures import refusal, refusal_of_status
 from .records import Admission
-from .watch import ClientLeft, ClientWatch
+from .watch import Client, ClientLeft, ClientWatch
 
 
 @dataclass(slots=True)
@@ -21,6 +20,7 @@ class Dispatched:
 
     upstream: UpstreamCall
     watch: ClientWatch
+    client: Client
     adjusted: tuple[str, ...] = ()  # parameters that the dialect had to change, for the response to disclose
 
     def close(self) -> None:
@@ -29,7 +29,7 @@ class Dispatched:
         self.upstream.close()
 
 
-def dispatch(admission: Admission, call: Call, client: socket.socket | None) -> Dispatched:
+def dispatch(admission: Admission, call: Call, client: Client) -> Dispatched:
     """Sends `call`, the admitted one in the upstream's shape. The client is watched from the start.
 
     Raises the ApiError of an upstream that fails or refuses, ClientLeft and WorkerStopped.
@@ -39,7 +39,8 @@ def dispatch(admission: Admission, call: Call, client: socket.socket | None) -> 
     with step("preparing the upstream request"):
         request = dialect.request(call, route)
     upstream = UpstreamCall(request, Deadlines())
-    dispatched = Dispatched(upstream, ClientWatch(client, lambda: upstream.abort(ClientLeft())), request.adjusted)
+    watch = ClientWatch(client, is_quiet=lambda: upstream.is_waiting, on_gone=lambda: upstream.abort(ClientLeft()))
+    dispatched = Dispatched(upstream, watch, client, request.adjusted)
     try:
         upstream.open()
         if not 200 <= upstream.status < 300:

@@ -10,7 +10,7 @@ from .chunks import Chunks, Normalised
 from .deadlines import DeadlineExpired
 from .dialects.base import StreamDecoder, UpstreamFault
 from .dialects.http import UpstreamCall
-from .records import Ending
+from .records import Ending, Outcome
 
 
 class StreamReader:
@@ -24,6 +24,7 @@ class StreamReader:
         self.chunks = chunks
         self.brought: list[Normalised] = []
         self.usage: Usage | None = None
+        self.prompt_usage: Usage | None = None  # the prompt's part, where a dialect knows it from the start
         self.text_bytes = 0
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
@@ -35,6 +36,10 @@ class StreamReader:
         """What has come since the last time."""
         brought, self.brought = self.brought, []
         return brought
+
+    def outcome(self, ending: Generation.Ending) -> Outcome:
+        """What became of the answer, as far as it was read."""
+        return Outcome(ending, self.usage, self.prompt_usage, self.text_bytes, self.first_output_at)
 
     def advance(self) -> None:
         """Reads once. An end that comes after every choice has finished is a good one, whatever it looks like.
@@ -70,8 +75,8 @@ class StreamReader:
         """Takes one event in. True for the dialect's own end of the stream."""
         event = self._decoder.decode(data)
         said = None if event.chunk is None else self.chunks.normalise(event.chunk)
-        if event.usage is not None:
-            self.usage = event.usage
+        self.usage = event.usage or self.usage
+        self.prompt_usage = event.prompt_usage or self.prompt_usage
         if said is not None:
             self._add(said)
         # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.

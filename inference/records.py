@@ -46,11 +46,13 @@ class Admission:
 class Outcome:
     """What became of a request: how it ended, the usage that the upstream reported, and what was delivered.
 
-    `text_bytes` is the UTF-8 length of the output, for an estimate; `first_output_at` is on the monotonic clock.
+    `prompt_usage` is the prompt's part of a usage of which the rest never came; `text_bytes` is the UTF-8 length of the
+    output, for an estimate; `first_output_at` is on the monotonic clock.
     """
 
     ending: Generation.Ending
     usage: Usage | None = None
+    prompt_usage: Usage | None = None
     text_bytes: int = 0
     first_output_at: float | None = None
 

@@ -19,7 +19,7 @@ from .dialects.http import WorkerStopped
 from .dispatch import Dispatched
 from .failures import refusal
 from .reader import StreamReader
-from .records import Admission, Ending, Outcome
+from .records import Admission, Ending
 from .settling import Report, settle
 from .watch import ClientLeft
 
@@ -77,6 +77,7 @@ class Metered:
             else:
                 self._ready = self._closing_frames(ending)
         frames, self._ready = b"".join(self._ready), []
+        self._dispatched.client.answering = True
         return frames
 
     def close(self) -> None:
@@ -145,17 +146,8 @@ class Metered:
         """Settles once, stops the upstream, and returns what the last chunk reports."""
         self._settled = True
         self._dispatched.watch.stop()
-        reader = self._reader
         try:
-            return settle(
-                self._admission,
-                Outcome(
-                    ending=ending,
-                    usage=reader.usage,
-                    text_bytes=reader.text_bytes,
-                    first_output_at=reader.first_output_at,
-                ),
-            )
+            return settle(self._admission, self._reader.outcome(ending))
         finally:
             self._dispatched.close()
 

@@ -1,35 +1,80 @@
 """Noticing that a client has left while its upstream is silent: nothing is written then that could fail.
 
-The client's socket becomes readable when it closes, and when it sends more. The kernel's TCP state tells which, on TLS
-sockets too; a client that has sent more is looked at twice a second from then on.
+The client's socket becomes readable when it closes its side and when it sends more. The kernel's TCP state tells which,
+on TLS sockets too. A closed side is not yet a closed connection: some clients only say that they have asked everything.
+So the gateway sends a few bytes that every client skips; one that is gone answers with a reset.
 """
 
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from django.http import HttpRequest
 from gevent import get_hub
 
 READABLE = 1
-POLL_SECONDS = 0.5
-TCP_ESTABLISHED = 1
+LOOK_SECONDS = 0.2
+PROBE_EVERY_LOOKS = 10
+TCP_ESTABLISHED, TCP_CLOSE_WAIT = 1, 8
+INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
+COMMENT = b":\n\n"
 
 
 class ClientLeft(Exception):
     """The client's connection is gone; nobody is left to tell."""
 
 
+@dataclass(slots=True)
+class Client:
+    """The connection that waits for an answer. `answering` is set with the first byte of the answer's head."""
+
+    connection: socket.socket | None
+    speaks_http_1_1: bool = True
+    answering: bool = False
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> "Client":
+        """The client behind a request; without a connection where no gunicorn is (in tests)."""
+        return cls(request.META.get("gunicorn.socket"), request.META.get("SERVER_PROTOCOL") == "HTTP/1.1")
+
+    @property
+    def tcp_state(self) -> int:
+        """The kernel's word; 0 where it has none."""
+        if self.connection is None:
+            return 0
+        try:
+            return self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            return 0
+
+    def probe(self) -> bool:
+        """Sends bytes that mean nothing, between two writes of the answer. False where there are none to send."""
+        raw = getattr(self.connection, "_sock", None)  # gevent's own send would wait, which the hub must not
+        if raw is None or hasattr(self.connection, "cipher"):
+            return False
+        if not self.answering:
+            meaningless = INTERIM_RESPONSE if self.speaks_http_1_1 else b""
+        else:
+            meaningless = b"%x\r\n%s\r\n" % (len(COMMENT), COMMENT) if self.speaks_http_1_1 else COMMENT
+        try:
+            return bool(meaningless) and raw.send(meaningless, socket.MSG_DONTWAIT) == len(meaningless)
+        except OSError:
+            return False
+
+
 class ClientWatch:
-    """Calls `on_gone` once when the client's socket is no longer open. Without a socket it watches nothing."""
+    """Calls `on_gone` once when the client has left. It may probe only while `is_quiet()`: no write is under way."""
 
-    __slots__ = ("_on_gone", "_socket", "_timer", "_watcher")
+    __slots__ = ("_client", "_is_quiet", "_looks", "_on_gone", "_timer", "_watcher")
 
-    def __init__(self, client: socket.socket | None, on_gone: Callable[[], None]) -> None:
-        self._socket, self._on_gone = client, on_gone
+    def __init__(self, client: Client, *, is_quiet: Callable[[], bool], on_gone: Callable[[], None]) -> None:
+        self._client, self._is_quiet, self._on_gone = client, is_quiet, on_gone
+        self._looks = 0
         self._watcher: Any = None
         self._timer: Any = None
-        if client is not None:
-            self._watcher = get_hub().loop.io(client.fileno(), READABLE)
+        if client.connection is not None:
+            self._watcher = get_hub().loop.io(client.connection.fileno(), READABLE)
             self._watcher.start(self._look)
 
     def stop(self) -> None:
@@ -41,19 +86,26 @@ class ClientWatch:
         self._watcher = self._timer = None
 
     def _look(self) -> None:
-        """Runs in the hub: it must not wait."""
-        if self._socket is None or not _is_open(self._socket):
-            self.stop()
-            self._on_gone()
-        elif self._timer is None:
-            # Readable and open: a pipelined request. The socket stays readable, so from here on a timer looks.
+        """Runs in the hub: it must not wait. The socket stays readable from now on, so a timer looks on."""
+        if self._timer is None:
             self._watcher.stop()
-            self._timer = get_hub().loop.timer(POLL_SECONDS, POLL_SECONDS)
+            self._timer = get_hub().loop.timer(LOOK_SECONDS, LOOK_SECONDS)
             self._timer.start(self._look)
+        state = self._client.tcp_state
+        if state == TCP_CLOSE_WAIT:
+            if self._is_there():
+                return
+        elif state == TCP_ESTABLISHED:
+            return  # it has sent more: a pipelined request
+        self.stop()
+        self._on_gone()
 
-
-def _is_open(client: socket.socket) -> bool:
-    try:
-        return client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED
-    except OSError:
-        return False
+    def _is_there(self) -> bool:
+        """Whether a client that closed its side may still read; the answer to a probe shows at a later look."""
+        self._looks += 1
+        if self._looks % PROBE_EVERY_LOOKS != 1:
+            return True
+        if not self._is_quiet():
+            self._looks -= 1  # the answer itself is being written: that will tell
+            return True
+        return self._client.probe()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pytest
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 
 from tests import plugin
 from tests.catalogue import catalogue_for
@@ -47,9 +47,13 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """Lifts triggers while a transactional test's data is flushed: SQLite's way is DELETE, which the ledger refuses."""
+    """Lifts triggers while a transactional test's data is flushed: SQLite's way is DELETE, which the ledger refuses.
+
+    On PostgreSQL, ends the settlement pool's connections: the test database is dropped next.
+    """
     if connection.vendor != "sqlite":
         yield
+        connections["settlement"].close_pool()  # type: ignore[attr-defined]  # Django closes `default`'s before it drops
         return
     flush = connection.ops.execute_sql_flush
     with pytest.MonkeyPatch.context() as patch:

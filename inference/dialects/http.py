@@ -51,6 +51,7 @@ class UpstreamCall:
         self.deadlines = deadlines
         self.status = 0
         self.content_type = ""
+        self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
         self._request = request
         self._response: urllib3.BaseHTTPResponse | None = None
         self._socket: socket.socket | None = None
@@ -64,8 +65,10 @@ class UpstreamCall:
         token = _opening.set(self)
         try:
             with self._in_our_words():
-                timeout = self.deadlines.remaining()
-                response = _adapter.send(_prepared(self._request), stream=True, timeout=(timeout, timeout))
+                # `total` makes one budget of connecting and waiting.
+                timeout = urllib3.Timeout(total=self.deadlines.remaining())
+                prepared = _prepared(self._request)
+                response = _adapter.send(prepared, stream=True, timeout=timeout)  # type: ignore[arg-type]  # untyped form
         finally:
             _opening.reset(token)
         self._response, self.status = response.raw, response.status_code
@@ -132,6 +135,7 @@ class UpstreamCall:
 
     @contextmanager
     def _in_our_words(self) -> Iterator[None]:
+        self.is_waiting = True
         try:
             yield
         except (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError) as error:
@@ -145,6 +149,8 @@ class UpstreamCall:
             if self._response is None:
                 raise Unreachable("could not be reached, or closed the connection without an answer") from error
             raise Unreachable("broke the connection in the middle of its answer") from error
+        finally:
+            self.is_waiting = False
 
     def _raise_abort(self, cause: Exception) -> None:
         if self._abort_with is not None:

@@ -39,11 +39,9 @@ SERVICE_TIERS = ("auto", "default")
 class OpenAIDialect:
     """See `base.Dialect`."""
 
-    refused_fields = REFUSED_FIELDS
-
     def check(self, call: Call) -> None:
         """Refuses routing fields of other gateways, priced service tiers and storage at the provider."""
-        refuse_fields(call, self.refused_fields)
+        refuse_fields(call, REFUSED_FIELDS)
         refuse_service_tier(call, kept=SERVICE_TIERS)
         refuse_storage(call)
 
@@ -100,8 +98,8 @@ def usage_of(reported: Any) -> Usage | None:
         return None
     prompt = count(reported["prompt_tokens"])
     completion = count(reported.get("completion_tokens") or 0)
-    prompt_details = reported.get("prompt_tokens_details") or {}
-    completion_details = reported.get("completion_tokens_details") or {}
+    prompt_details = _details(reported, "prompt_tokens_details")
+    completion_details = _details(reported, "completion_tokens_details")
     cache_read = optional_count(prompt_details.get("cached_tokens"))
     if (cache_read or 0) > prompt:
         raise ContradictoryUsage(f"{cache_read} cached of {prompt} prompt tokens")
@@ -111,3 +109,9 @@ def usage_of(reported: Any) -> Usage | None:
         completion=completion,
         reasoning=optional_count(completion_details.get("reasoning_tokens")),
     )
+
+
+def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:
+    """A breakdown of a count; none where an upstream has something else under its name."""
+    details = reported.get(name)
+    return details if isinstance(details, dict) else {}

@@ -190,7 +190,12 @@ def test_a_client_that_waits_to_be_told_to_go_on_is_told(gateway: GatewayServer,
 
 @pytest.mark.parametrize(
     "chunks",
-    [b"zz\r\nhello\r\n0\r\n\r\n", b"-5\r\nhello\r\n0\r\n\r\n", b"5\r\nhelloXX0\r\n\r\n", b"5;\x00\r\nhello\r\n0\r\n\r\n"],
+    [
+        b"zz\r\nhello\r\n0\r\n\r\n",
+        b"-5\r\nhello\r\n0\r\n\r\n",
+        b"5\r\nhelloXX0\r\n\r\n",
+        b"5;\x00\r\nhello\r\n0\r\n\r\n",
+    ],
     ids=["no size", "a negative size", "no terminator", "a bad extension"],
 )
 def test_a_broken_chunk_is_the_clients_fault(gateway: GatewayServer, account: Customer, chunks: bytes) -> None:

@@ -73,12 +73,18 @@ FAULTS: list[tuple[Json, str]] = [
     *((calling(id=value), "messages[1].tool_calls[0].id") for value in (MISSING, None, 5)),
     *((calling(type=value), "messages[1].tool_calls[0].type") for value in (MISSING, None, "tool", 5)),
     *((calling(function=value), "messages[1].tool_calls[0].function") for value in (MISSING, None, "weather", [])),
-    *((calling(function={"name": value, "arguments": "{}"}), "messages[1].tool_calls[0].function.name")
-      for value in (None, 5)),
-    *((calling(function={"name": "weather", "arguments": value}), "messages[1].tool_calls[0].function.arguments")
-      for value in (None, {}, 5)),
-    *((said(USER, CALLING, {"role": "tool", "content": "sunny", "tool_call_id": value}), "messages[2].tool_call_id")
-      for value in (None, 5, [])),
+    *(
+        (calling(function={"name": value, "arguments": "{}"}), "messages[1].tool_calls[0].function.name")
+        for value in (None, 5)
+    ),
+    *(
+        (calling(function={"name": "weather", "arguments": value}), "messages[1].tool_calls[0].function.arguments")
+        for value in (None, {}, 5)
+    ),
+    *(
+        (said(USER, CALLING, {"role": "tool", "content": "sunny", "tool_call_id": value}), "messages[2].tool_call_id")
+        for value in (None, 5, [])
+    ),
     (said(USER, CALLING, {"role": "tool", "content": "sunny"}), "messages[2].tool_call_id"),
     *(({"temperature": value}, "temperature") for value in (-0.1, 2.1, *NOT_NUMBERS)),
     *(({"top_p": value}, "top_p") for value in (-0.1, 1.1, *NOT_NUMBERS)),
