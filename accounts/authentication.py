@@ -15,7 +15,7 @@ from rest_framework.request import Request
 
 from gateway.errors import ApiKeyExpired, ApiKeyMalformed, ApiKeyNotRegistered, MissingAuthorization
 
-from . import tokens
+from . import last_use, tokens
 from .models import ApiKey
 
 SCHEME = "Bearer "
@@ -70,8 +70,10 @@ def caller_of(token: str) -> Caller:
         .first()
     )
     stored = None if row is None else StoredKey(_as_bytes(row["verifier"]), row["expires_at"])
-    judge(token, stored, timezone.now())
+    now = timezone.now()
+    judge(token, stored, now)
     assert row is not None  # noqa: S101  # judge has refused otherwise
+    last_use.note(row["id"], now)
     return Caller(row["id"], row["account_id"], row["currency"])
 
 

@@ -14,6 +14,7 @@ from django.db.models import Max, Q
 
 from accounts.models import Account
 from catalogue.pricing import Cost, Price, Rates, Usage, cost_of
+from gateway.money import plain
 
 from .models import Generation, LedgerEntry, Wallet
 
@@ -58,14 +59,14 @@ def _entries(wallet: Wallet, result: Verification) -> Iterator[str]:
         seq = entry.seq
         balance += entry.amount
         if entry.balance_after != balance:
-            yield f"entry {seq}: balance after it is {entry.balance_after}, its entries add up to {balance}"
+            yield f"entry {seq}: balance after it is {plain(entry.balance_after)}, its entries add up to {plain(balance)}"
         if entry.generation is not None:
             yield from _usage(entry, entry.generation)
     result.total += balance
     if seq < wallet.seq:
         yield f"the wallet counts {wallet.seq} entries, the ledger ends at {seq}"
     if balance != wallet.balance:
-        yield f"the wallet holds {wallet.balance}, its entries add up to {balance}"
+        yield f"the wallet holds {plain(wallet.balance)}, its entries add up to {plain(balance)}"
 
 
 def _beyond(wallet: Wallet) -> Iterator[str]:
@@ -81,9 +82,10 @@ def _usage(entry: LedgerEntry, generation: Generation) -> Iterator[str]:
     if generation.account_id != entry.account_id:
         yield f"{name}: the record belongs to another account"
     if generation.cost is None or entry.amount != -generation.cost:
-        yield f"{name}: debits {-entry.amount}, the record's cost is {generation.cost}"
+        yield f"{name}: debits {plain(-entry.amount)}, the record's cost is {_shown(generation.cost)}"
     if generation.balance_after != entry.balance_after:
-        yield f"{name}: the record's balance after it is {generation.balance_after}, not {entry.balance_after}"
+        stored = _shown(generation.balance_after)
+        yield f"{name}: the record's balance after it is {stored}, not {plain(entry.balance_after)}"
 
 
 def _records(wallet: Wallet, result: Verification) -> Iterator[str]:
@@ -96,7 +98,7 @@ def _records(wallet: Wallet, result: Verification) -> Iterator[str]:
             yield from _cost(generation)
     orphans = records.filter(~Q(cost=None), ledger_entry=None)
     for generation in orphans.iterator(CHUNK_ROWS):
-        yield f"{generation.public_id}: billed {generation.cost}, but has no ledger entry"
+        yield f"{generation.public_id}: billed {_shown(generation.cost)}, but has no ledger entry"
 
 
 def _tokens(generation: Generation) -> Iterator[str]:
@@ -107,9 +109,18 @@ def _tokens(generation: Generation) -> Iterator[str]:
 
 def _cost(generation: Generation) -> Iterator[str]:
     expected = _recomputed(generation)
-    stored = generation.prompt_cost, generation.completion_cost, generation.cost, generation.cost_eur
-    if stored != (expected.prompt, expected.completion, expected.total, expected.eur):
-        yield f"{generation.public_id}: cost {generation.cost}, its tokens and frozen prices give {expected.total}"
+    for name, stored, figure in (
+        ("prompt cost", generation.prompt_cost, expected.prompt),
+        ("completion cost", generation.completion_cost, expected.completion),
+        ("cost", generation.cost, expected.total),
+        ("cost in EUR", generation.cost_eur, expected.eur),
+    ):
+        if stored != figure:
+            yield f"{generation.public_id}: {name} {_shown(stored)}, its tokens and frozen prices give {plain(figure)}"
+
+
+def _shown(amount: Decimal | None) -> str:
+    return "unknown" if amount is None else plain(amount)
 
 
 def _recomputed(generation: Generation) -> Cost:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from accounts import tokens
+from accounts import last_use, tokens
 from accounts.authentication import StoredKey, bearer_token, judge
 from gateway.db import release
 from gateway.errors import ApiKeyNotRegistered
@@ -41,11 +41,14 @@ def authenticate(authorization: str | None) -> Payer:
     """
     token = bearer_token(authorization)
     row = _select(tokens.fingerprint(token))
-    judge(token, None if row is None else _stored_key(row), timezone.now())
+    now = timezone.now()
+    judge(token, None if row is None else _stored_key(row), now)
     if row is None:
         raise ApiKeyNotRegistered
+    key_id = _uuid(row[0])
+    last_use.note(key_id, now)
     return Payer(
-        key_id=_uuid(row[0]),
+        key_id=key_id,
         account_id=_uuid(row[1]),
         currency=row[4],
         balance=Decimal(row[5]).scaleb(-MONEY_PLACES),

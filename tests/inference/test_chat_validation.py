@@ -229,14 +229,10 @@ def test_json_is_read_whatever_the_content_type(customer: Customer, content_type
     assert reply.json()["choices"][0]["message"]["content"] == "wörld"
 
 
-@pytest.mark.parametrize(
-    "number", [2**64, -(2**63) - 1, 10**30, -(10**30), 10**5000], ids=["2^64", "-2^63-1", "10^30", "-10^30", "10^5000"]
-)
-@pytest.mark.parametrize("place", ["seed", "metadata"])
-def test_an_integer_beyond_64_bits_is_refused(customer: Customer, number: int, place: str) -> None:
-    digits = f"{number // 10**4000}{'0' * 4000}" if number > 10**4000 else str(number)
-    fields = {"seed": '{"seed": %s,', "metadata": '{"metadata": {"a": [%s]},'}[place] % digits
-    reply = customer.http.post(PATH, data=fields + json.dumps(question("echo"))[1:])
+@pytest.mark.parametrize("digits", ["18446744073709551616", "-9223372036854775809", "1" + "0" * 30, "-1" + "0" * 300])
+@pytest.mark.parametrize("place", ['{"seed": %s,', '{"metadata": {"a": [%s]},'], ids=["seed", "metadata"])
+def test_an_integer_beyond_64_bits_is_refused(customer: Customer, digits: str, place: str) -> None:
+    reply = customer.http.post(PATH, data=place % digits + json.dumps(question("echo"))[1:])
     assert refusal(reply)[:3] == (400, "invalid_request_error", "invalid_request_error")
     assert "64 bits" in message(reply)
 
@@ -252,8 +248,9 @@ def test_long_digits_in_a_text_are_no_integer(customer: Customer) -> None:
     assert said_back["choices"][0]["message"]["content"] == digits
 
 
-def test_a_number_too_large_for_json_is_refused(customer: Customer) -> None:
-    reply = customer.http.post(PATH, data='{"seed": 1e400,' + json.dumps(question("echo"))[1:])
+@pytest.mark.parametrize("number", ["1e400", "1" + "0" * 5000], ids=["1e400", "5001 digits"])
+def test_a_number_too_large_for_json_is_refused(customer: Customer, number: str) -> None:
+    reply = customer.http.post(PATH, data=f'{{"seed": {number},' + json.dumps(question("echo"))[1:])
     assert refusal(reply)[:3] == (400, "invalid_request_error", "invalid_request_error")
 
 

@@ -1,0 +1,213 @@
+"""`verify_ledger` finds every way in which the books can be cooked; each is done here behind the product's back."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from pytest_django import DjangoAssertNumQueries
+
+from accounts.models import Account
+from billing import ledger, verify
+from billing.models import Generation, LedgerEntry
+from catalogue.pricing import Price, Rates, Usage, cost_of
+from tests.factories import mismatches, new_account, served
+
+pytestmark = pytest.mark.django_db
+
+ENTRY, WALLET, RECORD = "billing_ledgerentry", "billing_wallet", "billing_generation"
+TRIGGERS = ("billing_ledgerentry_no_update", "billing_ledgerentry_no_delete")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the command printed and how it exited."""
+
+    stdout: str
+    stderr: list[str]
+    code: int
+
+
+def verify_ledger(*arguments: str) -> Told:
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    try:
+        call_command("verify_ledger", *arguments, stdout=out, stderr=err)
+    except SystemExit as ending:
+        code = int(ending.code or 0)
+    return Told(out.getvalue().strip(), err.getvalue().splitlines(), code)
+
+
+@contextmanager
+def triggers_lifted() -> Iterator[None]:
+    """The append-only triggers stand aside until the test's transaction is rolled back."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SET LOCAL session_replication_role = replica")
+            yield
+            cursor.execute("SET LOCAL session_replication_role = origin")
+        else:
+            for trigger in TRIGGERS:
+                cursor.execute(f"DROP TRIGGER {trigger}")
+            yield
+
+
+def tamper(*statements: str) -> None:
+    with triggers_lifted(), connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+@pytest.fixture
+def acme() -> Account:
+    """Three entries: the opening grant, and two requests."""
+    account = new_account("Acme", credit="100")
+    for _ in range(2):
+        ledger.settle(served(account, Usage(uncached_prompt=900, cache_read=100, completion=200)), using="default")
+    return account
+
+
+def last_record() -> str:
+    return LedgerEntry.objects.select_related("generation").get(seq=3).generation.public_id  # type: ignore[union-attr]
+
+
+def test_books_in_order_are_said_to_be_so(acme: Account) -> None:
+    new_account("Zenith", credit=None)
+    ledger.settle(served(acme, priced=False), using="default")
+    ledger.correct(acme.pk, Decimal("-200"), "overdrawn on purpose")
+    told = verify_ledger()
+    assert told == Told("checked 2 accounts, 4 ledger entries, 3 generations: 0 mismatches", [], 0)
+
+
+def test_nothing_at_all_is_in_order() -> None:
+    assert verify_ledger() == Told("checked 0 accounts, 0 ledger entries, 0 generations: 0 mismatches", [], 0)
+
+
+def test_records_in_other_currencies_recompute(acme: Account) -> None:
+    usage, price = Usage(uncached_prompt=7, completion=3), Price("USD", Decimal("0.1234567891"), Decimal("3.3"))
+    rates = Rates(account=Decimal("0.921658986175"), eur=Decimal("0.921658986175"))
+    cost = cost_of(price, usage, rates)
+    generation = served(acme, usage, price, account_rate=rates.account, eur_rate=rates.eur)
+    generation.prompt_cost, generation.completion_cost = cost.prompt, cost.completion
+    generation.cost, generation.cost_eur = cost.total, cost.eur
+    ledger.settle(generation, using="default")
+    assert mismatches() == []
+
+
+TAMPERINGS = {
+    "an amount changed": (
+        [f"UPDATE {ENTRY} SET amount = amount + 1 WHERE seq = 1"],
+        "entry 1: balance after it is 100.00, its entries add up to 100.0000000001",
+    ),
+    "an entry removed": ([f"DELETE FROM {ENTRY} WHERE seq = 2"], "entries 2 to 2 are missing"),
+    "the last entry removed": (
+        [f"DELETE FROM {ENTRY} WHERE seq = 3"],
+        "the wallet counts 3 entries, the ledger ends at 2",
+    ),
+    "a record without its entry, all else made to fit": (
+        [
+            f"DELETE FROM {ENTRY} WHERE seq = 3",
+            f"UPDATE {WALLET} SET seq = 2, balance = (SELECT balance_after FROM {ENTRY} WHERE seq = 2)",
+        ],
+        "{record}: billed 0.00084, but has no ledger entry",
+    ),
+    "a balance moved": (
+        [f"UPDATE {WALLET} SET balance = balance + 10000000000"],
+        "the wallet holds 100.99832, its entries add up to 99.99832",
+    ),
+    "a running balance changed": (
+        [f"UPDATE {ENTRY} SET balance_after = balance_after - 1 WHERE seq = 2"],
+        "entry 2: balance after it is 99.9991599999, its entries add up to 99.99916",
+    ),
+    "a cost changed": (
+        [f"UPDATE {RECORD} SET cost = cost - 1 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
+        "entry 3 for {record}: debits 0.00084, the record's cost is 0.0008399999",
+    ),
+    "a part of a cost changed": (
+        [f"UPDATE {RECORD} SET cost_eur = 0 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
+        "{record}: cost in EUR 0.00, its tokens and frozen prices give 0.00084",
+    ),
+    "tokens changed": (
+        [f"UPDATE {RECORD} SET completion_tokens = 100 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
+        "{record}: cost 0.00084, its tokens and frozen prices give 0.00072",
+    ),
+    "only the sum of the prompt's tokens changed": (
+        [f"UPDATE {RECORD} SET prompt_tokens = 10 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
+        "{record}: 10 prompt tokens, its parts add up to 1000",
+    ),
+    "a price changed": (
+        [f"UPDATE {RECORD} SET prompt_price = 0 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
+        "{record}: cost 0.00084, its tokens and frozen prices give 0.00024",
+    ),
+    "a record's balance changed": (
+        [f"UPDATE {RECORD} SET balance_after = 0 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
+        "entry 3 for {record}: the record's balance after it is 0.00, not 99.99832",
+    ),
+    "a number changed": ([f"UPDATE {ENTRY} SET seq = 9 WHERE seq = 2"], "entries 2 to 2 are missing"),
+    "an entry that no wallet has counted": (
+        [
+            f"INSERT INTO {ENTRY} (account_id, seq, kind, amount, balance_after, reference, created_at) "
+            f"SELECT account_id, 4, 'grant', 1, balance_after + 1, 'forged', created_at FROM {ENTRY} WHERE seq = 3"
+        ],
+        "the wallet counts 3 entries, the ledger ends at 4",
+    ),
+    "a count changed": (
+        [f"UPDATE {WALLET} SET seq = 4"],
+        "the wallet counts 4 entries, the ledger ends at 3",
+    ),
+    "a wallet removed": ([f"DELETE FROM {WALLET}"], "it has no wallet"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERINGS)
+def test_tampering_is_found(acme: Account, name: str) -> None:
+    statements, finding = TAMPERINGS[name]
+    record = last_record()
+    tamper(*statements)
+    for arguments in ([], ["--account", "Acme"]):
+        told = verify_ledger(*arguments)
+        assert f"account Acme: {finding.format(record=record)}" in told.stderr
+        assert told.code == 1
+        assert told.stdout.endswith(f": {len(told.stderr)} mismatches")
+
+
+def test_a_record_moved_to_another_account_is_found(acme: Account) -> None:
+    other, record = new_account("Zenith"), last_record()
+    Generation.objects.filter(ledger_entry__seq=3).update(account=other)
+    assert mismatches() == [f"account Acme: entry 3 for {record}: the record belongs to another account"]
+
+
+def test_an_account_is_looked_at_alone(acme: Account) -> None:
+    new_account("Zenith", credit="5")
+    tamper(f"UPDATE {WALLET} SET balance = 0 WHERE seq = 3")
+    assert verify_ledger("--account", "Zenith").stdout == (
+        "checked 1 accounts, 1 ledger entries, 0 generations: 0 mismatches"
+    )
+    assert verify_ledger("--account", str(acme.pk)).code == 1
+
+
+@pytest.mark.parametrize("unknown", ["Nobody", "", "00000000-0000-0000-0000-000000000000"])
+def test_an_unknown_account_is_an_error(acme: Account, unknown: str) -> None:
+    with pytest.raises(CommandError, match="There is no account"):
+        verify_ledger("--account", unknown)
+
+
+def test_the_next_entry_may_arrive_while_the_books_are_read(acme: Account) -> None:
+    """A settlement between two reads is left to the next run, not reported."""
+    lines = verify.verify()
+    zenith = new_account("Zenith", credit="1")
+    ledger.settle(served(zenith), using="default")
+    assert [line for line in lines if isinstance(line, str)] == []
+
+
+def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
+    acme: Account, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(20):
+        ledger.grant(acme.pk, Decimal(1), f"invoice {number}")
+    # the wallets, its entries, the last number, the wallet's count, its records, the orphans, the accounts without one
+    with django_assert_max_num_queries(7):
+        assert mismatches() == []
