@@ -59,7 +59,8 @@ def _entries(wallet: Wallet, result: Verification) -> Iterator[str]:
         seq = entry.seq
         balance += entry.amount
         if entry.balance_after != balance:
-            yield f"entry {seq}: balance after it is {plain(entry.balance_after)}, its entries add up to {plain(balance)}"
+            stored = plain(entry.balance_after)
+            yield f"entry {seq}: balance after it is {stored}, its entries add up to {plain(balance)}"
         if entry.generation is not None:
             yield from _usage(entry, entry.generation)
     result.total += balance

@@ -45,9 +45,21 @@ def test_a_generation_id_is_read_back(made: uuid.UUID) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "gen-", "0" * 32, "gen-" + "0" * 31, "gen-" + "0" * 33, "gen-" + "A" * 32, "GEN-" + "0" * 32]
-    + ["gen-" + "٠" * 32, "gen-" + "0" * 31 + "\n", " gen-" + "0" * 32, "gen-gen-" + "0" * 28, "gen-" + "0_" * 16]
-    + [f"gen-{uuid.UUID(int=1)}"],
+    [
+        "",
+        "gen-",
+        "0" * 32,
+        "gen-" + "0" * 31,
+        "gen-" + "0" * 33,
+        "gen-" + "A" * 32,
+        "GEN-" + "0" * 32,
+        "gen-" + "\N{ARABIC-INDIC DIGIT ZERO}" * 32,
+        "gen-" + "0" * 31 + "\n",
+        " gen-" + "0" * 32,
+        "gen-gen-" + "0" * 28,
+        "gen-" + "0_" * 16,
+        f"gen-{uuid.UUID(int=1)}",
+    ],
 )
 def test_what_is_no_generation_id_is_none(text: str) -> None:
     assert parse_generation_id(text) is None

@@ -1,0 +1,157 @@
+"""Settling again after what the database itself may do to a settlement: real locks, deadlocks, time limits."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from decimal import Decimal
+
+import psycopg
+import pytest
+from django.db import IntegrityError, OperationalError, connection, connections
+
+from accounts.models import Account
+from billing.models import Generation, Wallet
+from billing.outcomes import Settlement
+from billing.settlement import RETRY_SECONDS, settle_shielded
+from tests.factories import mismatches, new_account, served
+from tests.patience import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
+only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one lock, no deadlocks")
+only_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="the file's lock is SQLite's")
+
+LOCK_SECONDS = 1.5  # longer than SQLite's own patience of a second
+
+
+@contextmanager
+def another_writer(account: Account, seconds: float) -> Iterator[None]:
+    """A foreign connection that holds the wallet (SQLite: the whole file) for this long."""
+    held = threading.Event()
+    hold = _hold_row if connection.vendor == "postgresql" else _hold_file
+    thread = threading.Thread(target=hold, args=(account, seconds, held))
+    thread.start()
+    assert held.wait(10)
+    yield
+    thread.join()
+
+
+def _hold_row(account: Account, seconds: float, held: threading.Event) -> None:
+    with foreign_connection() as other, other.transaction():
+        other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [account.pk])
+        held.set()
+        time.sleep(seconds)
+
+
+def _hold_file(_account: Account, seconds: float, held: threading.Event) -> None:
+    with closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        held.set()
+        time.sleep(seconds)
+        other.execute("ROLLBACK")
+
+
+def foreign_connection() -> psycopg.Connection:
+    """A connection that Django knows nothing of."""
+    database = connection.settings_dict
+    return psycopg.connect(host=database["HOST"], port=database["PORT"], user=database["USER"], dbname=database["NAME"])
+
+
+@pytest.fixture
+def acme() -> Account:
+    return new_account("Acme", credit="1")
+
+
+@pytest.fixture
+def lock_timeout() -> Iterator[None]:
+    """PostgreSQL gives up waiting for a row after 0.2 s, on the settlement's connections."""
+    if connection.vendor == "sqlite":
+        yield
+        return
+    settings = connections["settlement"].settings_dict["OPTIONS"]
+    before = settings["options"]
+    settings["options"] = f"{before} -c lock_timeout=200"
+    _reconnect()
+    yield
+    settings["options"] = before
+    _reconnect()
+
+
+def _reconnect() -> None:
+    connections["settlement"].close()
+    connections["settlement"].close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
+
+
+def assert_settled_once(account: Account, settlement: Settlement) -> None:
+    assert settlement.balance == Decimal("0.99916")
+    assert Wallet.objects.get(pk=account.pk).seq == 2
+    assert mismatches(account) == []
+
+
+def test_settling_reports_what_it_cost(acme: Account) -> None:
+    assert_settled_once(acme, settle_shielded(served(acme)))
+
+
+@only_sqlite
+def test_a_locked_file_is_waited_for(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
+    generation = served(acme)
+    with another_writer(acme, LOCK_SECONDS):
+        settlement = settle_shielded(generation)
+    assert_settled_once(acme, settlement)
+    assert "database is locked" in caplog.text
+
+
+@only_postgresql
+def test_a_wallet_that_stays_locked_is_tried_again(
+    acme: Account, lock_timeout: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    generation = served(acme)
+    with another_writer(acme, LOCK_SECONDS):
+        settlement = settle_shielded(generation)
+    assert_settled_once(acme, settlement)
+    assert "lock timeout" in caplog.text
+
+
+@only_postgresql
+def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
+    """The other side has written the same record, wants the wallet that the settlement holds, and changes its mind."""
+    settle_shielded(served(acme))
+    generation = served(acme)
+    with foreign_connection() as other:
+        other.execute("SET deadlock_timeout = '60s'")  # the settlement's own is a second: it notices, and loses
+        other.execute("CREATE TEMPORARY TABLE copy AS SELECT * FROM billing_generation")
+        other.execute("UPDATE copy SET id = %s", [generation.pk])
+        other.execute("INSERT INTO billing_generation SELECT * FROM copy")
+        thread = threading.Thread(target=_take_the_wallet_and_change_your_mind, args=(other, acme))
+        thread.start()
+        settlement = settle_shielded(generation)
+        thread.join()
+    assert settlement.balance == Decimal("0.99832")
+    assert Wallet.objects.get(pk=acme.pk).seq == 3
+    assert mismatches(acme) == []
+    assert "deadlock detected" in caplog.text
+
+
+def _take_the_wallet_and_change_your_mind(other: psycopg.Connection, account: Account) -> None:
+    with foreign_connection() as observer:
+        observer.autocommit = True
+        eventually(lambda: observer.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount > 0)
+    other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [account.pk])
+    other.rollback()
+
+
+def test_what_stays_impossible_is_raised_in_the_end(acme: Account, lock_timeout: None) -> None:
+    generation, begin = served(acme), time.monotonic()
+    with another_writer(acme, RETRY_SECONDS + LOCK_SECONDS), pytest.raises(OperationalError):
+        settle_shielded(generation)
+    assert RETRY_SECONDS - LOCK_SECONDS < time.monotonic() - begin < RETRY_SECONDS + LOCK_SECONDS
+    assert not Generation.objects.exists()
+    assert mismatches(acme) == []
+
+
+def test_a_mistake_is_not_tried_again(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(IntegrityError):
+        settle_shielded(served(acme, completion_tokens=-1))
+    assert caplog.text == ""
+    assert not Generation.objects.exists()
