@@ -1,29 +1,19 @@
 """This worker's copy of the catalogue: loaded before it accepts, replaced within a second of any change."""
 
 import logging
-import os
-import re
-import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 
 from django.db import connection, transaction
 
 from gateway.errors import ServiceUnavailable
 
-from . import models
-from .carbon import EnergyFactors
-from .model_ids import GLOBAL
-from .pricing import Price
-from .routes import EMBEDDING, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
+from . import changes, models
+from .routes import Snapshot
+from .snapshot_building import ROWS_PER_SLICE, Rows, build, in_slices
 
 logger = logging.getLogger(__name__)
 
-WORLD = "WORLD"
-ROWS_PER_SLICE = 200
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _current: Snapshot | None = None
 
 
@@ -37,11 +27,9 @@ def current() -> Snapshot:
 def refresh() -> None:
     """Takes a new snapshot if the catalogue's version has moved; one indexed SELECT if it has not."""
     global _current  # noqa: PLW0603  # one worker, one snapshot, swapped whole
-    version = models.CatalogueVersion.objects.filter(pk=1).values_list("version", flat=True).first() or 0
-    if _current is not None and _current.version == version:
+    if _current is not None and _current.version == changes.version():
         return
-    with _one_view():
-        _current = _load()
+    _current = build(_read())
     logger.info("catalogue snapshot %s: %s offers", _current.version, len(_current.offers))
 
 
@@ -51,191 +39,33 @@ def forget() -> None:
     _current = None
 
 
+def _read() -> Rows:
+    with _one_view():
+        return Rows(
+            version=changes.version(),
+            places=list(models.Place.objects.all()),
+            grid=dict(models.GridIntensity.objects.values_list("country", "gco2_per_kwh")),
+            energy=dict(models.EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh")),
+            rates=dict(models.ExchangeRate.objects.values_list("currency", "units_per_eur")),
+            providers=list(models.Provider.objects.all()),
+            offers=list(in_slices(models.Model.objects.order_by("pk").iterator(ROWS_PER_SLICE))),
+            regions=list(in_slices(models.Region.objects.order_by("locode").iterator(ROWS_PER_SLICE))),
+        )
+
+
 @contextmanager
 def _one_view() -> Iterator[None]:
-    """One consistent view of all tables: REPEATABLE READ in PostgreSQL; a SQLite transaction has it anyway."""
-    with transaction.atomic():
-        if connection.vendor == "postgresql" and len(connection.savepoint_ids) == 0:
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    """One consistent view of all tables, without a lock that a settlement would have to wait for."""
+    if connection.in_atomic_block:
         yield
-
-
-def _load() -> Snapshot:
-    version = models.CatalogueVersion.objects.filter(pk=1).values_list("version", flat=True).first() or 0
-    places = {p.code: Place(p.code, p.name, p.country, p.eu, p.eea) for p in models.Place.objects.all()}
-    grid = dict(models.GridIntensity.objects.values_list("country", "gco2_per_kwh"))
-    energy = dict(models.EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh"))
-    rates = dict(models.ExchangeRate.objects.values_list("currency", "units_per_eur"))
-    providers = list(models.Provider.objects.all())
-    upstreams = {p.pk: _upstream(p) for p in providers}
-    regions: dict[int, list[models.Region]] = defaultdict(list)
-    for region in models.Region.objects.order_by("locode"):
-        regions[region.model_id].append(region)
-    builder = _Builder(upstreams, {p.pk: _fillers(p) for p in providers}, places, grid, energy)
-    # A model whose last region has been removed has no route, and is not offered.
-    rows = (model for model in _yielding(models.Model.objects.order_by("pk")) if regions[model.pk])
-    offers = (builder.offer(model, regions[model.pk]) for model in rows)
-    return Snapshot(
-        version=version,
-        offers={(offer.upstream.slug, offer.canonical_id): offer for offer in offers},
-        upstreams={upstream.slug: upstream for upstream in upstreams.values()},
-        units_per_eur=rates,
-    )
-
-
-def _yielding(rows: Iterable[models.Model]) -> Iterator[models.Model]:
-    """Lets other requests of this worker run between slices of a large catalogue."""
-    for position, row in enumerate(rows):
-        if position % ROWS_PER_SLICE == ROWS_PER_SLICE - 1:
-            time.sleep(0)
-        yield row
-
-
-def _upstream(row: models.Provider) -> Upstream:
-    credential = os.environ.get(row.credential_env) if row.credential_env else None
-    fillers = _fillers(row)
-    return Upstream(
-        slug=row.slug,
-        name=row.name,
-        country=row.country,
-        eu_native=row.eu_native,
-        us_legal_reach=row.us_legal_reach,
-        dialect=row.dialect,
-        base_url=_fill(row.base_url, fillers),
-        auth_header=row.auth_header,
-        auth_scheme=row.auth_scheme,
-        extra_headers=row.extra_headers,
-        stream_options=row.stream_options,
-        status_override=row.status_override,
-        configured=(not row.credential_env or bool(credential)) and all(fillers.values()),
-        credential=credential or None,
-    )
-
-
-def _fillers(row: models.Provider) -> dict[str, str]:
-    """What the environment puts into the placeholders of the provider's and its regions' base_url."""
-    return {name: os.environ.get(variable, "") for name, variable in row.extra_env.items()}
-
-
-def _fill(template: str, values: Mapping[str, str]) -> str:
-    """Fills the `{placeholders}` that have a value; the others stay for the region to fill."""
-    return _PLACEHOLDER.sub(lambda match: values.get(match[1]) or match[0], template)
-
-
-class _Builder:
-    """Rows of one model to one Offer."""
-
-    def __init__(
-        self,
-        upstreams: Mapping[int, Upstream],
-        fillers: Mapping[int, Mapping[str, str]],
-        places: Mapping[str, Place],
-        grid: Mapping[str, int],
-        energy: Mapping[str, Decimal],
-    ) -> None:
-        self.upstreams, self.fillers = upstreams, fillers
-        self.places, self.grid, self.energy = places, grid, energy
-
-    def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
-        upstream = self.upstreams[model.provider_id]
-        ordered = sorted(regions, key=lambda region: (region.locode != GLOBAL, region.locode))
-        return Offer(
-            upstream=upstream,
-            canonical_id=model.canonical_id,
-            name=model.name,
-            modality=model.modality or None,
-            context_length=model.context_length,
-            max_output_tokens=model.max_output_tokens,
-            streaming=model.streaming,
-            function_calling=model.function_calling,
-            state=model.state,
-            unavailable_reason=model.unavailable_reason,
-            retires_on=model.retires_on,
-            created=model.created or 0,
-            owned_by=model.owned_by or model.canonical_id.split("/")[0],
-            default_locode=_default_locode(ordered),
-            routes={region.locode: self._route(model, region, upstream) for region in ordered},
-        )
-
-    def _route(self, model: models.Model, region: models.Region, upstream: Upstream) -> Route:
-        place = self.places.get(region.locode)
-        published = _published(region)
-        return Route(
-            region_id=region.pk,
-            upstream=upstream,
-            canonical_id=model.canonical_id,
-            locode=region.locode,
-            place=place,
-            is_synthesized=region.is_synthesized,
-            is_served=region.state == models.Region.State.SERVED,
-            modality=model.modality or None,
-            upstream_model=region.upstream_model or model.upstream_model,
-            base_url=_fill(
-                region.base_url or upstream.base_url,
-                {**self.fillers[model.provider_id], "upstream_region": region.upstream_region},
-            ),
-            max_tokens_field=model.max_tokens_field,
-            max_output_tokens=model.max_output_tokens,
-            can_stream=model.streaming is not False,
-            published=published,
-            price=_price(published, model.modality),
-            energy=EnergyFactors(
-                per_token_wh=self._energy(model),
-                per_prompt_token_wh=model.energy_per_prompt_token_wh,
-                intensity_gco2_per_kwh=self._intensity(region, place),
-            ),
-            daily_token_quota=region.daily_token_quota,
-        )
-
-    def _energy(self, model: models.Model) -> Decimal | None:
-        own = model.energy_per_token_wh
-        return self.energy.get(model.canonical_id) if own is None else own
-
-    def _intensity(self, region: models.Region, place: Place | None) -> int | None:
-        if region.grid_carbon_intensity_gco2_per_kwh is not None:
-            return region.grid_carbon_intensity_gco2_per_kwh
-        if region.locode == GLOBAL:
-            return self.grid.get(WORLD)
-        return None if place is None else self.grid.get(place.country)
-
-
-def _default_locode(ordered: list[models.Region]) -> str:
-    """The region a 3-part id stands for: the marked one, else `global`, else the first of the file."""
-    marked = next((region for region in ordered if region.is_default), None)
-    if marked is not None:
-        return marked.locode
-    first = min(ordered, key=lambda region: (region.locode != GLOBAL, region.pk))
-    return first.locode
-
-
-def _published(region: models.Region) -> PublishedPricing | None:
-    if not region.currency:
-        return None
-    return PublishedPricing(
-        currency=region.currency,
-        prompt=region.prompt_per_1m_tokens,
-        completion=region.completion_per_1m_tokens,
-        cache_read=region.cache_read_per_1m_tokens,
-        cache_write=region.cache_write_per_1m_tokens,
-        cache_write_1h=region.cache_write_1h_per_1m_tokens,
-        batch_prompt=region.batch_prompt_per_1m_tokens,
-        batch_completion=region.batch_completion_per_1m_tokens,
-    )
-
-
-def _price(published: PublishedPricing | None, modality: str) -> Price | None:
-    """What the route is billed at; an embedding needs no completion price, everything else needs both."""
-    if published is None or published.prompt is None:
-        return None
-    completion = Decimal(0) if modality == EMBEDDING else published.completion
-    if completion is None:
-        return None
-    return Price(
-        currency=published.currency,
-        prompt=published.prompt,
-        completion=completion,
-        cache_read=published.cache_read,
-        cache_write=published.cache_write,
-        cache_write_1h=published.cache_write_1h,
-    )
+    elif connection.vendor == "postgresql":
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            yield
+    else:
+        with connection.cursor() as cursor:
+            cursor.execute("BEGIN DEFERRED")  # atomic() would begin by locking out every writer
+            try:
+                yield
+            finally:
+                cursor.execute("ROLLBACK")

@@ -64,6 +64,11 @@ def balance(customer: Customer) -> Decimal:
     return _money(units)
 
 
+def untouched(customer: Customer, *, credit: int = 100) -> bool:
+    """Whether the account has neither a record nor a debit, and all of its opening credit."""
+    return not records(customer) and not debits(customer) and balance(customer) == credit
+
+
 def exact(published: float) -> Decimal:
     """A number of an answer as the decimal that it was printed as."""
     return Decimal(str(published))
@@ -76,8 +81,13 @@ def hex_of(identifier: str) -> str:
 
 def _record(row: tuple[Any, ...]) -> Record:
     ending, interrupted, estimated, prompt, completion, cost, balance_after, *rest = row
-    money = [None if units is None else _money(units) for units in (cost, balance_after)]
-    return Record(ending, bool(interrupted), bool(estimated), prompt, completion, *money, *rest)
+    return Record(
+        ending, bool(interrupted), bool(estimated), prompt, completion, _priced(cost), _priced(balance_after), *rest
+    )
+
+
+def _priced(units: int | None) -> Decimal | None:
+    return None if units is None else _money(units)
 
 
 def _money(units: int) -> Decimal:

@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from catalogue.model_ids import GLOBAL
-from catalogue.snapshot import WORLD
+from catalogue.snapshot_building import WORLD
 
 from . import shapes
 from .faults import Fault, Where, dotted, flatten, label

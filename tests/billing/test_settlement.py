@@ -143,9 +143,10 @@ def _take_the_wallet_and_change_your_mind(other: psycopg.Connection, account: Ac
 
 def test_what_stays_impossible_is_raised_in_the_end(acme: Account, lock_timeout: None) -> None:
     generation, begin = served(acme), time.monotonic()
-    with another_writer(acme, RETRY_SECONDS + LOCK_SECONDS), pytest.raises(OperationalError):
-        settle_shielded(generation)
-    assert RETRY_SECONDS - LOCK_SECONDS < time.monotonic() - begin < RETRY_SECONDS + LOCK_SECONDS
+    with another_writer(acme, RETRY_SECONDS + LOCK_SECONDS):
+        with pytest.raises(OperationalError):
+            settle_shielded(generation)
+        assert RETRY_SECONDS - LOCK_SECONDS < time.monotonic() - begin < RETRY_SECONDS + LOCK_SECONDS
     assert not Generation.objects.exists()
     assert mismatches(acme) == []
 

@@ -1,0 +1,210 @@
+"""From the catalogue's rows to the immutable values that routing reads."""
+
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeVar
+
+from . import models
+from .carbon import EnergyFactors
+from .model_ids import GLOBAL
+from .pricing import Price
+from .routes import EMBEDDING, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
+
+WORLD = "WORLD"
+ROWS_PER_SLICE = 200
+Row = TypeVar("Row")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The tables as one consistent read found them. Regions come by locode, models by primary key."""
+
+    version: int
+    places: list[models.Place]
+    grid: dict[str, int]
+    energy: dict[str, Decimal]
+    rates: dict[str, Decimal]
+    providers: list[models.Provider]
+    regions: list[models.Region]
+    offers: list[models.Model]
+
+
+def build(rows: Rows) -> Snapshot:
+    """The snapshot of these rows. Gives other requests of the worker a turn between slices of a large catalogue."""
+    upstreams = {row.pk: _upstream(row) for row in rows.providers}
+    regions: dict[int, list[models.Region]] = defaultdict(list)
+    for region in in_slices(rows.regions):
+        regions[region.model_id].append(region)
+    places = {row.code: Place(row.code, row.name, row.country, row.eu, row.eea) for row in rows.places}
+    builder = _Builder(upstreams, {row.pk: _fillers(row) for row in rows.providers}, places, rows.grid, rows.energy)
+    # A model whose last region has been removed has no route, and is not offered.
+    offers = [builder.offer(model, regions[model.pk]) for model in in_slices(rows.offers) if regions[model.pk]]
+    return Snapshot(
+        version=rows.version,
+        offers={(offer.upstream.slug, offer.canonical_id): offer for offer in offers},
+        upstreams={upstream.slug: upstream for upstream in upstreams.values()},
+        units_per_eur=rows.rates,
+    )
+
+
+def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows, with a pause for others after every slice of them."""
+    for position, row in enumerate(rows):
+        if position % ROWS_PER_SLICE == ROWS_PER_SLICE - 1:
+            time.sleep(0)
+        yield row
+
+
+def _upstream(row: models.Provider) -> Upstream:
+    credential = os.environ.get(row.credential_env) if row.credential_env else None
+    fillers = _fillers(row)
+    return Upstream(
+        slug=row.slug,
+        name=row.name,
+        country=row.country,
+        eu_native=row.eu_native,
+        us_legal_reach=row.us_legal_reach,
+        dialect=row.dialect,
+        base_url=_fill(row.base_url, fillers),
+        auth_header=row.auth_header,
+        auth_scheme=row.auth_scheme,
+        extra_headers=row.extra_headers,
+        stream_options=row.stream_options,
+        status_override=row.status_override,
+        configured=(not row.credential_env or bool(credential)) and all(fillers.values()),
+        credential=credential or None,
+    )
+
+
+def _fillers(row: models.Provider) -> dict[str, str]:
+    """What the environment puts into the placeholders of the provider's and its regions' base_url."""
+    return {name: os.environ.get(variable, "") for name, variable in row.extra_env.items()}
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    """Fills the `{placeholders}` that have a value; the others stay for the region to fill."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1]) or match[0], template)
+
+
+class _Builder:
+    """Rows of one model to one Offer."""
+
+    def __init__(
+        self,
+        upstreams: Mapping[int, Upstream],
+        fillers: Mapping[int, Mapping[str, str]],
+        places: Mapping[str, Place],
+        grid: Mapping[str, int],
+        energy: Mapping[str, Decimal],
+    ) -> None:
+        self.upstreams, self.fillers = upstreams, fillers
+        self.places, self.grid, self.energy = places, grid, energy
+
+    def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
+        upstream = self.upstreams[model.provider_id]
+        ordered = sorted(regions, key=lambda region: (region.locode != GLOBAL, region.locode))
+        return Offer(
+            upstream=upstream,
+            canonical_id=model.canonical_id,
+            name=model.name,
+            modality=model.modality or None,
+            context_length=model.context_length,
+            max_output_tokens=model.max_output_tokens,
+            streaming=model.streaming,
+            function_calling=model.function_calling,
+            state=model.state,
+            unavailable_reason=model.unavailable_reason,
+            retires_on=model.retires_on,
+            created=model.created or 0,
+            owned_by=model.owned_by or model.canonical_id.split("/")[0],
+            default_locode=_default_locode(ordered),
+            routes={region.locode: self._route(model, region, upstream) for region in ordered},
+        )
+
+    def _route(self, model: models.Model, region: models.Region, upstream: Upstream) -> Route:
+        place = self.places.get(region.locode)
+        published = _published(region)
+        return Route(
+            region_id=region.pk,
+            upstream=upstream,
+            canonical_id=model.canonical_id,
+            locode=region.locode,
+            place=place,
+            is_synthesized=region.is_synthesized,
+            is_served=region.state == models.Region.State.SERVED,
+            modality=model.modality or None,
+            upstream_model=region.upstream_model or model.upstream_model,
+            base_url=_fill(
+                region.base_url or upstream.base_url,
+                {**self.fillers[model.provider_id], "upstream_region": region.upstream_region},
+            ),
+            max_tokens_field=model.max_tokens_field,
+            max_output_tokens=model.max_output_tokens,
+            can_stream=model.streaming is not False,
+            published=published,
+            price=_price(published, model.modality),
+            energy=EnergyFactors(
+                per_token_wh=self._energy(model),
+                per_prompt_token_wh=model.energy_per_prompt_token_wh,
+                intensity_gco2_per_kwh=self._intensity(region, place),
+            ),
+            daily_token_quota=region.daily_token_quota,
+        )
+
+    def _energy(self, model: models.Model) -> Decimal | None:
+        own = model.energy_per_token_wh
+        return self.energy.get(model.canonical_id) if own is None else own
+
+    def _intensity(self, region: models.Region, place: Place | None) -> int | None:
+        if region.grid_carbon_intensity_gco2_per_kwh is not None:
+            return region.grid_carbon_intensity_gco2_per_kwh
+        if region.locode == GLOBAL:
+            return self.grid.get(WORLD)
+        return None if place is None else self.grid.get(place.country)
+
+
+def _default_locode(ordered: list[models.Region]) -> str:
+    """The region a 3-part id stands for: the marked one, else `global`, else the first of the file."""
+    marked = next((region for region in ordered if region.is_default), None)
+    if marked is not None:
+        return marked.locode
+    first = min(ordered, key=lambda region: (region.locode != GLOBAL, region.pk))
+    return first.locode
+
+
+def _published(region: models.Region) -> PublishedPricing | None:
+    if not region.currency:
+        return None
+    return PublishedPricing(
+        currency=region.currency,
+        prompt=region.prompt_per_1m_tokens,
+        completion=region.completion_per_1m_tokens,
+        cache_read=region.cache_read_per_1m_tokens,
+        cache_write=region.cache_write_per_1m_tokens,
+        cache_write_1h=region.cache_write_1h_per_1m_tokens,
+        batch_prompt=region.batch_prompt_per_1m_tokens,
+        batch_completion=region.batch_completion_per_1m_tokens,
+    )
+
+
+def _price(published: PublishedPricing | None, modality: str) -> Price | None:
+    """What the route is billed at; an embedding needs no completion price, everything else needs both."""
+    if published is None or published.prompt is None:
+        return None
+    completion = Decimal(0) if modality == EMBEDDING else published.completion
+    if completion is None:
+        return None
+    return Price(
+        currency=published.currency,
+        prompt=published.prompt,
+        completion=completion,
+        cache_read=published.cache_read,
+        cache_write=published.cache_write,
+        cache_write_1h=published.cache_write_1h,
+    )
