@@ -1,17 +1,32 @@
 """The one place where a request's `model` string becomes a route, or a refusal."""
 
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import date
+from datetime import datetime
 
-from catalogue import model_ids, routing
+from django.conf import settings
+
+from catalogue import model_ids, quota, ranking, rotation, routing
 from catalogue.routes import Route, Snapshot
-from gateway.errors import AliasNotFound, NotFound
+from gateway.db import release
+from gateway.errors import AliasNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a route is wanted for: the modalities that serve the endpoint, and its name in messages."""
+
+    modalities: Collection[str]
+    endpoint: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A route, and how the request came to it. `routing_mode` is `auto` or `explicit` (aliases are explicit)."""
+    """A route, and how the request came to it. `routing_mode` is `auto` or `explicit` (aliases are explicit).
+
+    `others` are the candidates behind an automatic choice, in failover order.
+    """
 
     route: Route
     routing_mode: str = "explicit"
@@ -19,17 +34,45 @@ class Resolution:
     requested_alias: str | None = None
     requested_auto: str | None = None
     alias_id: uuid.UUID | None = None
+    others: tuple[Route, ...] = ()
 
 
-def resolve(text: str, *, snapshot: Snapshot, today: date) -> Resolution:
-    """The route that `text` means today (UTC).
+def resolve(text: str, *, purpose: Purpose, snapshot: Snapshot, now: datetime) -> Resolution:
+    """The route that `text` means at this moment.
 
-    Raises the refusals of `model_ids.parse` and `routing.pin`, and AliasNotFound.
+    Raises what `model_ids.parse`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound.
     """
     match model_ids.parse(text):
         case model_ids.ExplicitId() as wanted:
-            return Resolution(routing.pin(snapshot, wanted, today))
+            return Resolution(_pinned(snapshot, wanted, now))
         case model_ids.AliasId() as alias:
             raise AliasNotFound(f"This account has no alias {str(alias)!r}.")
         case model_ids.AutoId() as auto:
-            raise NotFound(f"No route of {str(auto)!r} is offered for automatic routing.", param="model")
+            return _chosen(snapshot, auto, purpose, now)
+
+
+def _pinned(snapshot: Snapshot, wanted: model_ids.ExplicitId, now: datetime) -> Route:
+    route = routing.pin(snapshot, wanted, now.date())
+    if route.daily_token_quota:
+        try:
+            quota.require_left(route, now)
+        finally:
+            release("default")
+    return route
+
+
+def _chosen(snapshot: Snapshot, auto: model_ids.AutoId, purpose: Purpose, now: datetime) -> Resolution:
+    today = now.date()
+    offered = [route for offer in ranking.offers_of(snapshot, auto) for route in offer.routes.values()]
+    try:
+        held = quota.held(offered, today)
+        allowed = ranking.Eligibility(today, purpose.modalities, purpose.endpoint, held)
+        routes = ranking.eligible(snapshot, auto, allowed)
+        ranked = ranking.rank(routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
+        turn = rotation.next_turn(auto.canonical_id) if ranked.tied > 1 else 0
+    finally:
+        release("default")
+    first, *others = ranked.rotated(turn)
+    return Resolution(
+        first, routing_mode="auto", routing_reason=ranked.reason, requested_auto=str(auto), others=tuple(others)
+    )

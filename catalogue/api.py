@@ -1,22 +1,37 @@
-"""`GET /v1/models` and `GET /v1/models/{model}`."""
+"""`GET /v1/models`, `/v1/models/{model}` and `/v1/providers`."""
 
+from datetime import date
+
+from django.conf import settings
+from django.http import HttpResponse
 from django.utils import timezone
+from django.utils.http import parse_etags
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.control_view import ControlView
 from gateway.errors import ApiError, NotFound
 
-from . import listing, model_ids, snapshot
+from . import health, model_ids, prepared, quota, snapshot
+from .auto_listing import auto_info
+from .listing import Info, View, model_info, providers, servable
+from .routes import Snapshot
+from .serializers import CatalogueQuery, ProvidersQuery
 
 
 class Models(ControlView):
     """What can be served now."""
 
-    def get(self, _request: Request) -> Response:
-        """`{object: list, data: [ModelInfo]}`."""
-        models = listing.list_models(snapshot.current(), timezone.now().date())
-        return Response({"object": "list", "data": models})
+    def get(self, request: Request) -> HttpResponse:
+        """`{object: list, data: [ModelInfo]}`, prepared once per catalogue version and filter, with an ETag."""
+        catalogue = snapshot.current()
+        query = CatalogueQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        listing = prepared.models(catalogue, View(*_now(catalogue), **query.validated_data))
+        headers = {"ETag": listing.etag, "Cache-Control": "private, no-cache"}
+        if listing.etag in parse_etags(request.headers.get("If-None-Match", "")):
+            return HttpResponse(status=304, headers=headers)
+        return HttpResponse(listing.body, content_type="application/json", headers=headers)
 
 
 class Model(ControlView):
@@ -28,6 +43,46 @@ class Model(ControlView):
             wanted = model_ids.parse(model_id)
         except ApiError as error:
             raise NotFound(f"The catalogue lists no such model: {error.message}", param="model") from None
-        if not isinstance(wanted, model_ids.ExplicitId):
+        catalogue = snapshot.current()
+        found = _found(catalogue, wanted, View(*_now(catalogue)))
+        if found is None:
             raise NotFound("The catalogue lists no such model.", param="model")
-        return Response(listing.find_model(snapshot.current(), wanted, timezone.now().date()))
+        return Response(found)
+
+
+class Providers(ControlView):
+    """Who serves."""
+
+    def get(self, request: Request) -> Response:
+        """`{object: list, data: [ProviderInfo]}`."""
+        catalogue = snapshot.current()
+        query = ProvidersQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        view = View(*_now(catalogue), **query.validated_data)
+        observed = health.observed(timezone.now())
+
+        def status_of(slug: str, override: str) -> str:
+            return health.status_of(override, observed.get(slug))[0]
+
+        return Response({"object": "list", "data": providers(catalogue, view, status_of)})
+
+
+def _found(
+    catalogue: Snapshot, wanted: model_ids.ExplicitId | model_ids.AutoId | model_ids.AliasId, view: View
+) -> Info | None:
+    match wanted:
+        case model_ids.AutoId():
+            return auto_info(catalogue, wanted.canonical_id, view, settings.GATEWAY_AUTO_OBJECTIVE)
+        case model_ids.ExplicitId():
+            offer = catalogue.offers.get((wanted.provider, wanted.canonical_id))
+            routes = [] if offer is None else servable(offer, view)
+            routes = [route for route in routes if wanted.locode in (None, route.locode)]
+            return model_info(offer, routes) if offer is not None and routes else None
+        case _:
+            return None
+
+
+def _now(catalogue: Snapshot) -> tuple[date, frozenset[int]]:
+    """Today (UTC), and the routes whose quota of today is spent: read live."""
+    today = timezone.now().date()
+    return today, quota.held(catalogue.with_quota, today)

@@ -1,44 +1,60 @@
-"""The catalogue as clients read it (spec: ModelInfo). What is unknown is absent, never zero."""
+"""The catalogue as clients read it (spec: ModelInfo, ProviderInfo). What is unknown is absent, never zero."""
 
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from gateway.errors import NotFound
 from gateway.money import to_json
 
 from .carbon import carbon_per_token
-from .model_ids import GLOBAL, ExplicitId
+from .jurisdiction import FILTERS
+from .model_ids import GLOBAL
 from .routes import Offer, PublishedPricing, Route, Snapshot
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
+Info = dict[str, Any]
 
 
-def list_models(snapshot: Snapshot, today: date) -> list[dict[str, Any]]:
-    """Every offer that can be served now, in the order of its id."""
-    listed = (_listed(offer, today) for _, offer in sorted(snapshot.offers.items()))
-    return [info for info in listed if info is not None]
+@dataclass(frozen=True, slots=True)
+class View:
+    """What of the catalogue is shown: today's date and spent quotas (by region id), and the client's filters."""
+
+    today: date
+    held: Collection[int] = ()
+    jurisdiction: str | None = None
+    modality: str | None = None
+
+    @property
+    def passes(self) -> Callable[[Route], bool]:
+        """Whether a route is within the jurisdiction asked for."""
+        return _any_route if self.jurisdiction is None else FILTERS[self.jurisdiction]
 
 
-def find_model(snapshot: Snapshot, wanted: ExplicitId, today: date) -> dict[str, Any]:
-    """One offer by its 3-part id, or by a 4-part id with that region alone. Raises NotFound for what is not listed."""
-    offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
-    info = None if offer is None else _listed(offer, today, only=wanted.locode)
-    if info is None:
-        raise NotFound("The catalogue lists no such model.", param="model")
-    return info
+def _any_route(_route: Route) -> bool:
+    return True
 
 
-def _listed(offer: Offer, today: date, only: str | None = None) -> dict[str, Any] | None:
-    """A ModelInfo; None where nothing of the offer can be served now."""
-    if offer.state != "served" or offer.is_disabled(today) or not offer.upstream.configured:
-        return None
-    routes = [route for route in offer.routes.values() if route.is_served and only in (None, route.locode)]
-    return model_info(offer, routes) if routes else None
+def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
+    """Every offer that can be served now, in the order of its id, with its routes that pass the filters."""
+    for _, offer in sorted(snapshot.offers.items()):
+        if view.modality is None or offer.modality == view.modality:
+            routes = servable(offer, view)
+            if routes:
+                yield offer, routes
 
 
-def model_info(offer: Offer, routes: list[Route]) -> dict[str, Any]:
+def servable(offer: Offer, view: View) -> list[Route]:
+    """The routes of an offer that can be served now and pass the jurisdiction filter."""
+    if offer.state != "served" or offer.is_disabled(view.today) or not offer.upstream.configured:
+        return []
+    on = (route for route in offer.routes.values() if route.is_served and route.region_id not in view.held)
+    return [route for route in on if view.passes(route)]
+
+
+def model_info(offer: Offer, routes: list[Route]) -> Info:
     """The ModelInfo of an offer, with these of its routes as regions."""
-    info: dict[str, Any] = {
+    info: Info = {
         "id": offer.id,
         "object": "model",
         "created": offer.created,
@@ -51,17 +67,40 @@ def model_info(offer: Offer, routes: list[Route]) -> dict[str, Any]:
         "capabilities": _capabilities(offer),
         "regions": [_region(route) for route in routes],
     }
-    return _known(info)
+    return known(info)
 
 
-def _capabilities(offer: Offer) -> dict[str, bool] | None:
+def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
+    """Every configured provider with what it serves now; under a jurisdiction filter only those with a region left.
+
+    `status_of` tells a provider's status from its slug and its staff override.
+    """
+    regions: dict[str, set[str]] = {}
+    counts: dict[str, int] = {}
+    for offer, routes in listed(snapshot, view):
+        slug = offer.upstream.slug
+        regions.setdefault(slug, set()).update(route.locode for route in routes)
+        counts[slug] = counts.get(slug, 0) + 1
+    shown = [u for u in snapshot.upstreams.values() if u.configured and (not view.jurisdiction or u.slug in counts)]
+    return [
+        {
+            "name": upstream.slug,
+            "status": status_of(upstream.slug, upstream.status_override),
+            "regions": sorted(regions.get(upstream.slug, ()), key=lambda code: (code != GLOBAL, code)),
+            "model_count": counts.get(upstream.slug, 0),
+        }
+        for upstream in sorted(shown, key=lambda upstream: upstream.slug)
+    ]
+
+
+def _capabilities(offer: Offer) -> Info | None:
     if offer.streaming is None:
         return None
-    return _known({"streaming": offer.streaming, "function_calling": offer.function_calling})
+    return known({"streaming": offer.streaming, "function_calling": offer.function_calling})
 
 
-def _region(route: Route) -> dict[str, Any]:
-    return _known(
+def _region(route: Route) -> Info:
+    return known(
         {
             "id": route.id,
             "locode": route.locode,
@@ -71,7 +110,7 @@ def _region(route: Route) -> dict[str, Any]:
     )
 
 
-def _pricing(published: PublishedPricing) -> dict[str, Any] | None:
+def _pricing(published: PublishedPricing) -> Info | None:
     prices = {
         "prompt_per_1m_tokens": published.prompt,
         "completion_per_1m_tokens": published.completion,
@@ -80,15 +119,15 @@ def _pricing(published: PublishedPricing) -> dict[str, Any] | None:
         "batch_prompt_per_1m_tokens": published.batch_prompt,
         "batch_completion_per_1m_tokens": published.batch_completion,
     }
-    known = {name: to_json(price) for name, price in prices.items() if price is not None}
-    return {**known, "currency": published.currency} if known else None
+    stated = {name: to_json(price) for name, price in prices.items() if price is not None}
+    return {**stated, "currency": published.currency} if stated else None
 
 
-def _carbon_metrics(route: Route) -> dict[str, Any] | None:
+def _carbon_metrics(route: Route) -> Info | None:
     """Keyed by region label; `global` is published under the name of what it is, a world average."""
     energy = route.energy
     grams = carbon_per_token(energy)
-    metrics = _known(
+    metrics = known(
         {
             "energy_per_token_wh": None if energy.per_token_wh is None else float(energy.per_token_wh),
             "carbon_per_token_gco2e": None if grams is None else float(grams),
@@ -99,5 +138,6 @@ def _carbon_metrics(route: Route) -> dict[str, Any] | None:
     return {label: metrics} if metrics else None
 
 
-def _known(values: dict[str, Any]) -> dict[str, Any]:
+def known(values: Info) -> Info:
+    """The fields that have a value."""
     return {name: value for name, value in values.items() if value is not None}

@@ -14,6 +14,10 @@ from django.db.models import Q
 from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
+from .tallies import PriceChange as PriceChange
+from .tallies import ProviderMinute as ProviderMinute
+from .tallies import RouteDay as RouteDay
+
 ENERGY_PLACES = 15
 RATE_PLACES = 12
 
@@ -237,6 +241,16 @@ class Region(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model}/{self.locode}"
+
+
+class Rotation(models.Model):
+    """Whose turn it is among the fully tied routes of a canonical model: one counter that all workers share."""
+
+    canonical_id = models.CharField(primary_key=True, max_length=255)
+    turns = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.canonical_id}: {self.turns}"
 
 
 class CatalogueVersion(models.Model):

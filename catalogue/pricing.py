@@ -3,6 +3,7 @@
 Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tokens in the route's currency.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 
@@ -79,9 +80,9 @@ class Cost:
         return self.prompt + self.completion
 
 
-def rates_between(price_currency: str, account_currency: str, units_per_eur: dict[str, Decimal]) -> Rates | None:
+def rates_between(price_currency: str, account_currency: str, units_per_eur: Mapping[str, Decimal]) -> Rates | None:
     """The rates to freeze, to 12 fractional digits; None where one is unknown and the route cannot be priced."""
-    known = units_per_eur | {"EUR": Decimal(1)}
+    known = {**units_per_eur, "EUR": Decimal(1)}
     if price_currency not in known or account_currency not in known:
         return None
     in_eur = 1 / known[price_currency]

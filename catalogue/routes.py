@@ -1,5 +1,6 @@
 """The catalogue as routing sees it: immutable values, built once per version by `catalogue.snapshot`."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -120,5 +121,8 @@ class Snapshot:
 
     version: int
     offers: Mapping[tuple[str, str], Offer]
+    by_canonical_id: Mapping[str, tuple[Offer, ...]]
     upstreams: Mapping[str, Upstream]
-    units_per_eur: dict[str, Decimal]
+    units_per_eur: Mapping[str, Decimal]
+    with_quota: tuple[Route, ...]
+    serial: int = field(default_factory=itertools.count().__next__)  # tells two snapshots of this worker apart

@@ -45,11 +45,16 @@ def build(rows: Rows) -> Snapshot:
     builder = _Builder(upstreams, {row.pk: _fillers(row) for row in rows.providers}, places, rows.grid, rows.energy)
     # A model whose last region has been removed has no route, and is not offered.
     offers = [builder.offer(model, regions[model.pk]) for model in in_slices(rows.offers) if regions[model.pk]]
+    by_canonical_id: dict[str, tuple[Offer, ...]] = defaultdict(tuple)
+    for offer in offers:
+        by_canonical_id[offer.canonical_id] += (offer,)
     return Snapshot(
         version=rows.version,
         offers={(offer.upstream.slug, offer.canonical_id): offer for offer in offers},
+        by_canonical_id=dict(by_canonical_id),
         upstreams={upstream.slug: upstream for upstream in upstreams.values()},
         units_per_eur=rows.rates,
+        with_quota=tuple(r for offer in offers for r in offer.routes.values() if r.daily_token_quota),
     )
 
 

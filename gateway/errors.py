@@ -13,7 +13,7 @@ ApiError (500 internal_server_error)
 ├── ProviderError 503
 │   ├── UnpricedRoute · UpstreamFailed · CostUnresolvable
 ├── ProviderUnavailable 503
-│   ├── ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
+│   ├── AllProvidersFailed · ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
 ├── ServiceUnavailable 503
 └── StepFailed 500
 
@@ -183,9 +183,10 @@ class UnpricedRoute(ProviderError):
 class UpstreamFailed(ProviderError):
     """The upstream's failure, named and quoted, without credentials, headers or addresses."""
 
-    def __init__(self, message: str, *, retry: bool = True) -> None:
+    def __init__(self, message: str, *, retry: bool = True, fallback_reason: str = "primary_error") -> None:
         super().__init__(message)
         self.retry = retry
+        self.fallback_reason = fallback_reason  # what failover would say of it
 
 
 class CostUnresolvable(ProviderError):
@@ -197,7 +198,8 @@ class CostUnresolvable(ProviderError):
 class ProviderUnavailable(ApiError):
     """503: the pinned region is not served. There is no substitution."""
 
-    status, type, code, param = 503, "provider_unavailable", "provider_unavailable", "model"
+    status, type, code = 503, "provider_unavailable", "provider_unavailable"
+    param: str | None = "model"
 
 
 class ModelUnavailable(ProviderUnavailable):
@@ -215,13 +217,20 @@ class ProviderNotConfigured(ProviderUnavailable):
 class ProviderQuotaExhausted(ProviderUnavailable):
     """The route's tokens of this UTC day are spent. It goes out with `Retry-After`: the seconds until midnight."""
 
-    code, param = "provider_quota_exhausted", "model"
+    code, param, retry = "provider_quota_exhausted", "model", False
+
+
+class AllProvidersFailed(ProviderUnavailable):
+    """Automatic failover has tried every candidate; `providers_attempted` and `last_error` tell."""
+
+    param = None
 
 
 class ProviderTimeout(ProviderUnavailable):
     """504: a dispatch budget ran out before anything was delivered; the message names the budget."""
 
     status, code, param = 504, "provider_timeout", None
+    fallback_reason = "primary_timeout"
 
 
 class ServiceUnavailable(ApiError):

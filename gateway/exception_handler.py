@@ -75,7 +75,7 @@ def _from_drf(error: Exception) -> ApiError | None:
         case drf.NotAuthenticated() | drf.AuthenticationFailed():
             known = MissingAuthorization()
         case drf.Throttled():
-            known = TooManyRequests(str(error.detail), headers=_retry_after(error.wait))
+            known = TooManyRequests(str(error.detail), headers=_retry_after(getattr(error, "wait", None)))
         case drf.ParseError() | drf.UnsupportedMediaType() | drf.NotAcceptable():
             known = InvalidRequest(str(error.detail))
         case drf.NotFound() | drf.PermissionDenied():

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from django.conf import settings
 from django.http import HttpRequest
+from gunicorn.http.errors import ParseException
 
 from .errors import InvalidRequest, RequestTooLarge
 
@@ -18,9 +19,8 @@ _LONG_NUMBER = re.compile(rb"\d{19}")
 
 
 def too_large() -> RequestTooLarge:
-    """The 413, with the bound in its message. The connection closes: the rest of the body is not read."""
-    limit = settings.GATEWAY_MAX_BODY_BYTES
-    return RequestTooLarge(f"The request body exceeds the limit of {limit} bytes.", headers={"Connection": "close"})
+    """The 413, with the bound in its message."""
+    return RequestTooLarge(f"The request body exceeds the limit of {settings.GATEWAY_MAX_BODY_BYTES} bytes.")
 
 
 def read_body(request: HttpRequest) -> bytes:
@@ -32,7 +32,7 @@ def read_body(request: HttpRequest) -> bytes:
             return _read_declared(stream, int(declared))
         if request.META.get("HTTP_TRANSFER_ENCODING"):
             return _read_chunked(stream)
-    except OSError:  # the client stopped sending, or left
+    except (OSError, ParseException):  # the client stopped sending, left, or cut its chunks wrongly
         raise InvalidRequest("The request body could not be read to its end.") from None
     return b""
 
@@ -53,6 +53,7 @@ def _read_chunked(stream: Any) -> bytes:
     while block := stream.read(BLOCK_BYTES):
         total += len(block)
         if total > settings.GATEWAY_MAX_BODY_BYTES:
+            stream.reader.req.force_close()  # gunicorn's: the answer says that the rest of the body is not read
             raise too_large()
         blocks.append(block)
     return b"".join(blocks)

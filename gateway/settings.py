@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ environ.Env.read_env(os.environ.get("ENV_FILE", BASE_DIR / ".env"))
 def _read(read: Callable[[], Any], wanted: str) -> Any:
     """What django-environ makes of a variable, whose value is not repeated in the complaint: it may be a secret."""
     try:
-        return read()
+        with warnings.catch_warnings(action="ignore"):  # it would print a database's address, password included
+            return read()
     except (ImproperlyConfigured, KeyError, ValueError):
         raise ImproperlyConfigured(wanted) from None
 
@@ -81,6 +83,11 @@ GATEWAY_DRAIN_TIMEOUT = _positive("GATEWAY_DRAIN_TIMEOUT", 30.0)
 GATEWAY_MAX_BODY_BYTES = _at_least("GATEWAY_MAX_BODY_BYTES", 32 * 1024 * 1024, 1)
 GATEWAY_MAX_UPSTREAM_BYTES = _at_least("GATEWAY_MAX_UPSTREAM_BYTES", 64 * 1024 * 1024, 1)
 GATEWAY_AGGREGATE_OVER_TOKENS = _at_least("GATEWAY_AGGREGATE_OVER_TOKENS", 512, 0)
+
+GATEWAY_AUTO_OBJECTIVE = env.str("GATEWAY_AUTO_OBJECTIVE", "carbon")
+if GATEWAY_AUTO_OBJECTIVE not in ("carbon", "cost"):
+    raise ImproperlyConfigured("GATEWAY_AUTO_OBJECTIVE is carbon or cost.")
+GATEWAY_AUTO_FAILOVER = _switch("GATEWAY_AUTO_FAILOVER")
 
 BIND = env.str("BIND", "127.0.0.1")
 PORT = _at_least("PORT", 8000, 0, 65535)

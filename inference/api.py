@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 
 from .admission import Payer
 from .call import Call
-from .completions import admit, complete, stream
+from .completions import complete, stream
 from .endpoint import inference_endpoint
 from .serializers import chat_call, completion_call, embeddings_call
 from .watch import Client
@@ -38,13 +38,12 @@ def embeddings(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> Http
 
 
 def _answer(request: HttpRequest, payer: Payer, call: Call) -> HttpResponseBase:
-    admission, side = admit(call, payer)
     client = Client.of(request)
     if call.stream:
-        frames = stream(admission, side, client)
-        headers = STREAM_HEADERS | _headers(admission.public_id, frames.adjusted)
+        frames = stream(call, payer, client)
+        headers = STREAM_HEADERS | _headers(frames.generation_id, frames.adjusted)
         return StreamingHttpResponse(frames, headers=headers)
-    answer = complete(admission, side, client)
+    answer = complete(call, payer, client)
     return HttpResponse(
         orjson.dumps(answer.body),
         content_type="application/json",

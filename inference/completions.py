@@ -4,16 +4,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
-from aliases.resolve import resolve
-from catalogue import model_ids, routing, snapshot
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
-from gateway.errors import InsufficientCredits, InvalidRequest, ServiceUnavailable
+from gateway.errors import ServiceUnavailable
 from gateway.steps import step
 
 from .admission import Payer
+from .admitting import admit
 from .aggregate import Aggregate
 from .answers import chat_answer, output_bytes, text_answer
 from .call import Call, Endpoint
@@ -24,8 +22,9 @@ from .dialects.base import Reply, UpstreamFault
 from .dialects.http import WorkerStopped
 from .dispatch import Dispatched, dispatch
 from .embeddings import embedding_answer
+from .failover import with_failover
 from .failures import refusal
-from .modality import FITTING, NAMES, Side, upstream_side
+from .modality import Side
 from .reader import StreamReader
 from .records import Admission, Ending, Outcome
 from .settling import settle
@@ -45,28 +44,17 @@ class Answer:
     adjusted: tuple[str, ...]
 
 
-def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
-    """Everything that can still refuse, in the contract's order: balance, routing, modality, credentials, price."""
-    if payer.balance <= 0:
-        raise InsufficientCredits
-    with step("routing the request"):
-        catalogue = snapshot.current()
-        if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
-            raise InvalidRequest("Automatic routing is not available for embeddings: name a provider.", param="model")
-        resolution = resolve(call.model, snapshot=catalogue, today=timezone.now().date())
-        route = resolution.route
-        routing.require_modality(route, FITTING[call.endpoint], NAMES[call.endpoint])
-        if call.stream and not route.can_stream:
-            raise InvalidRequest(f"Model {route.id!r} cannot stream.", param="stream")
-        side = upstream_side(call, route)
-        DIALECTS[route.upstream.dialect].check(side.call)
-        routing.require_configured(route)
-        price, rates = routing.require_price(catalogue, route, payer.currency)
-    return Admission(call=call, payer=payer, resolution=resolution, price=price, rates=rates), side
+def complete(call: Call, payer: Payer, client: Client) -> Answer:
+    """A whole answer, settled before it is returned. Raises what `admit` and the upstream refuse, and ClientLeft."""
+    return with_failover(*admit(call, payer), lambda admission, side: _complete(admission, side, client))
 
 
-def complete(admission: Admission, side: Side, client: Client) -> Answer:
-    """A whole answer, settled before it is returned. Raises the refusals of the upstream, and ClientLeft."""
+def stream(call: Call, payer: Payer, client: Client) -> Metered:
+    """A stream that has its first output. Raises as `complete`."""
+    return with_failover(*admit(call, payer), lambda admission, side: _stream(admission, side, client))
+
+
+def _complete(admission: Admission, side: Side, client: Client) -> Answer:
     aggregated = may_be_long(side.call, admission.route)
     dispatched = dispatch(admission, replace(side.call, stream=aggregated), client)
     try:
@@ -87,8 +75,7 @@ def complete(admission: Admission, side: Side, client: Client) -> Answer:
     return Answer(admission.public_id, answer | report, dispatched.adjusted)
 
 
-def stream(admission: Admission, side: Side, client: Client) -> Metered:
-    """A stream that has its first output. Raises as `complete`."""
+def _stream(admission: Admission, side: Side, client: Client) -> Metered:
     dispatched = dispatch(admission, side.call, client)
     try:
         return Metered(admission, dispatched, _reader(admission, side, dispatched)).primed()

@@ -9,9 +9,12 @@ from gateway.errors import ApiError, CostUnresolvable, ProviderTimeout, Upstream
 
 from .deadlines import DeadlineExpired
 from .dialects.base import UpstreamFault
+from .dialects.http import Unreachable
 
 QUOTE_LENGTH = 300
 WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
+RATE_LIMITED = 429
+OUT_OF_SERVICE = frozenset({502, 503, 529})
 WORTH_A_RETRY = frozenset({408, 409, 425, 429})
 _SECRETS = re.compile(r"\b(?:sk|pk|rk|key|api|bearer)[-_ ][\w.*…-]{6,}|\beyJ[\w.-]{10,}", re.IGNORECASE)
 _ADDRESSES = re.compile(
@@ -26,7 +29,8 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route) -> ApiError
         return CostUnresolvable(f"{provider} reported usage that contradicts itself: the cost is unresolvable.")
     if isinstance(fault, DeadlineExpired):
         return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
-    return UpstreamFailed(f"{provider} {quoted(fault.message, route)}.")
+    reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
+    return UpstreamFailed(f"{provider} {quoted(fault.message, route)}.", fallback_reason=reason)
 
 
 def refusal_of_status(status: int, words: str, route: Route) -> ApiError:
@@ -36,8 +40,16 @@ def refusal_of_status(status: int, words: str, route: Route) -> ApiError:
         return UpstreamFailed(f"{provider} answered with a redirect (HTTP {status}), which is not followed.")
     said = "" if status in WITHOUT_WORDS or not words else f": {quoted(words, route)}"
     return UpstreamFailed(
-        f"{provider} answered with HTTP {status}{said}", retry=status >= 500 or status in WORTH_A_RETRY
+        f"{provider} answered with HTTP {status}{said}",
+        retry=status >= 500 or status in WORTH_A_RETRY,
+        fallback_reason=_fallback_reason(status),
     )
+
+
+def _fallback_reason(status: int | None) -> str:
+    if status == RATE_LIMITED:
+        return "primary_rate_limited"
+    return "primary_unavailable" if status in OUT_OF_SERVICE else "primary_error"
 
 
 def quoted(words: str, route: Route) -> str:

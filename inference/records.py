@@ -7,6 +7,7 @@ from uuid import UUID
 from aliases.resolve import Resolution
 from billing.models import Generation
 from catalogue.carbon import footprint_of
+from catalogue.jurisdiction import is_eu_sovereign
 from catalogue.pricing import Cost, Price, Rates, Usage, cost_of
 from catalogue.routes import Route
 from gateway.ids import generation_id, uuid7
@@ -27,6 +28,8 @@ class Admission:
     resolution: Resolution
     price: Price
     rates: Rates
+    attempted: tuple[str, ...] = ()
+    fallback_reason: str | None = None
     id: UUID = field(default_factory=uuid7)
     created: int = field(default_factory=lambda: int(time.time()))
     started: float = field(default_factory=time.monotonic)
@@ -77,7 +80,9 @@ def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estima
         region=route.locode,
         routing_mode=resolution.routing_mode,
         routing_reason=resolution.routing_reason,
-        providers_attempted=[route.upstream.slug],
+        fallback_reason=admission.fallback_reason,
+        providers_attempted=list(admission.attempted),
+        eu_sovereign=is_eu_sovereign(route) if resolution.routing_mode == "auto" else None,
         uncached_prompt_tokens=usage.uncached_prompt,
         cache_read_tokens=usage.cache_read,
         cache_write_5m_tokens=usage.cache_write_5m,

@@ -59,6 +59,11 @@ class Metered:
         return self
 
     @property
+    def generation_id(self) -> str:
+        """The id that the client sees."""
+        return self._admission.public_id
+
+    @property
     def adjusted(self) -> tuple[str, ...]:
         """Parameters that the upstream did not get as they were sent."""
         return self._dispatched.adjusted

@@ -1,6 +1,7 @@
 """Fixtures: a simulated provider, a gateway as it runs in production, and customers of it.
 
-Every gateway that a test has used must still have a consistent ledger when the test ends.
+Every account that a test has opened must still be consistent with the ledger when the test ends, and every gateway
+when it stops.
 """
 
 import contextlib
@@ -98,6 +99,8 @@ def gateway(
     server = GatewayServer(migrated_databases, folder, catalogue=catalogue_for(simulator.url), env=PROVIDER_KEYS)
     with contextlib.closing(server):
         yield server.start()
+        server.stop()
+        _verify(server)
 
 
 @pytest.fixture
@@ -122,12 +125,17 @@ def start_gateway(
 @pytest.fixture
 def open_account() -> Iterator[OpenAccount]:
     """Opens accounts, each with one key, on any gateway: `open_account(gateway, credit="0.01")`."""
-    with contextlib.ExitStack() as stack:
+    opened: list[Customer] = []
 
-        def open_one(gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Customer:
-            return stack.enter_context(contextlib.closing(Customer.open(gateway, credit=credit, currency=currency)))
+    def open_one(gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Customer:
+        opened.append(Customer.open(gateway, credit=credit, currency=currency))
+        return opened[-1]
 
-        yield open_one
+    yield open_one
+    for customer in opened:
+        customer.close()
+    for customer in opened:
+        _verify(customer.gateway, "--account", customer.id)
 
 
 @pytest.fixture
@@ -136,20 +144,10 @@ def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     return open_account(gateway)
 
 
-@pytest.fixture(autouse=True)
-def _ledger_stays_consistent(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After each test on the shared gateway: every balance and every usage entry adds up."""
-    server: GatewayServer | None = None
-    if "gateway" in request.fixturenames:
-        server = request.getfixturevalue("gateway")
-    yield
-    if server is not None:
-        _verify(server)
-
-
-def _verify(server: GatewayServer) -> None:
+def _verify(server: GatewayServer, *options: str) -> None:
+    """Every balance and every usage entry adds up. All accounts of a busy server would take long after each test."""
     if server.verify_at_end:
-        server.manage("verify_ledger").ok()
+        server.manage("verify_ledger", *options).ok()
 
 
 @pytest.hookimpl(wrapper=True)

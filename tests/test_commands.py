@@ -133,7 +133,9 @@ def test_creating_a_key_prints_its_token_alone(operator: GatewayServer, acme: st
     done = operator.manage("create_key", acme, "--name", "laptop", "--expires", "never", "--rpm", "0", "--tpm", "100")
     assert (done.code, done.stderr) == (0, "")
     assert TOKEN.fullmatch(done.stdout)
-    stored = operator.query("SELECT expires_at, rpm, tpm FROM accounts_apikey WHERE last_four = %s", [done.stdout[-5:-1]])
+    stored = operator.query(
+        "SELECT expires_at, rpm, tpm FROM accounts_apikey WHERE last_four = %s", [done.stdout[-5:-1]]
+    )
     assert stored == [(None, 0, 100)]
 
 

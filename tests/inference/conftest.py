@@ -1,10 +1,24 @@
 """What the tests of inference share."""
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
+from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.inference import shapes
 from tests.inference.simulator_process import Provider, running
+from tests.servers.customer import Customer
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+# Seconds: they run out while a test looks on, and are long enough for what is not slow on purpose.
+BUDGETS = {
+    "GATEWAY_FIRST_BYTE_TIMEOUT": "0.5",
+    "GATEWAY_STREAM_IDLE_TIMEOUT": "0.5",
+    "GATEWAY_OVERALL_TIMEOUT": "1.2",
+}
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +26,33 @@ def provider() -> Iterator[Provider]:
     """The simulated provider itself, for tests of what it sends: one for all, steered by the model names."""
     with running() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def gateway(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """The shared gateway of the tests of inference: every behaviour in every shape (shapes.py)."""
+    folder = tmp_path_factory.mktemp("inference")
+    server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=PROVIDER_KEYS)
+    with contextlib.closing(server):
+        yield server.start()
+
+
+@pytest.fixture(scope="session")
+def hurried_gateway(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """The same, with budgets that run out while a test looks on."""
+    folder = tmp_path_factory.mktemp("hurried")
+    env = PROVIDER_KEYS | BUDGETS
+    server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
+    with contextlib.closing(server):
+        yield server.start()
+
+
+@pytest.fixture
+def hurried_account(hurried_gateway: GatewayServer, open_account: OpenAccount) -> Iterator[Customer]:
+    """A fresh account on it; its ledger must be consistent afterwards."""
+    yield open_account(hurried_gateway)
+    hurried_gateway.manage("verify_ledger").ok()

@@ -29,6 +29,10 @@ NOT_WHOLE: tuple[object, ...] = ("1", True, 1.5, [], {})
 NOT_FLAGS: tuple[object, ...] = ("true", 1, 0, [], {})
 
 
+def each(*values: object) -> tuple[object, ...]:
+    return values
+
+
 def said(*messages: object) -> Json:
     return {"messages": list(messages)}
 
@@ -53,67 +57,76 @@ FAULTS: list[tuple[Json, str]] = [
     *(({"model": value}, "model") for value in NOT_TEXT),
     ({"messages": MISSING}, "messages"),
     ({"messages": None}, "messages"),
-    *(({"messages": value}, "messages") for value in ([], {}, "hello", 5, True)),
+    *(({"messages": value}, "messages") for value in each([], {}, "hello", 5, True)),
     (said("hello"), "messages[0]"),
     (said(None), "messages[0]"),
     (said(USER, [USER]), "messages[1]"),
     (said({"content": "hello"}), "messages[0].role"),
-    *((said(USER, {"role": role, "content": "hello"}), "messages[1].role") for role in (None, "robot", "User", 1, [])),
-    *((said({"role": role}), "messages[0].content") for role in ("system", "user", "assistant", "function")),
+    *(
+        (said(USER, {"role": role, "content": "hello"}), "messages[1].role")
+        for role in each(None, "robot", "User", 1, [])
+    ),
+    *((said({"role": role}), "messages[0].content") for role in each("system", "user", "assistant", "function")),
     (said(USER, CALLING, {"role": "tool", "tool_call_id": "call_1"}), "messages[2].content"),
-    *((said({"role": "user", "content": value}), "messages[0].content") for value in (None, 5, True, {})),
+    *((said({"role": "user", "content": value}), "messages[0].content") for value in each(None, 5, True, {})),
     (said({"role": "assistant", "content": None, "tool_calls": []}), "messages[0].content"),
     (said({"role": "user", "content": ["hello"]}), "messages[0].content[0]"),
     (said({"role": "user", "content": [{"text": "hello"}]}), "messages[0].content[0].type"),
     (said({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": 5}]}), "messages[0].content[1].type"),
     *((said({**USER, "name": value}), "messages[0].name") for value in NOT_TEXT),
-    *((said({**CALLING, "tool_calls": value}), "messages[0].tool_calls") for value in ("weather", 5, True, TOOL_CALL)),
+    *(
+        (said({**CALLING, "tool_calls": value}), "messages[0].tool_calls")
+        for value in each("weather", 5, True, TOOL_CALL)
+    ),
     (said({**USER, "tool_calls": [TOOL_CALL]}), "messages[0].tool_calls"),
     (said({**CALLING, "tool_calls": ["weather"]}), "messages[0].tool_calls[0]"),
-    *((calling(id=value), "messages[1].tool_calls[0].id") for value in (MISSING, None, 5)),
-    *((calling(type=value), "messages[1].tool_calls[0].type") for value in (MISSING, None, "tool", 5)),
-    *((calling(function=value), "messages[1].tool_calls[0].function") for value in (MISSING, None, "weather", [])),
+    *((calling(id=value), "messages[1].tool_calls[0].id") for value in each(MISSING, None, 5)),
+    *((calling(type=value), "messages[1].tool_calls[0].type") for value in each(MISSING, None, "tool", 5)),
+    *((calling(function=value), "messages[1].tool_calls[0].function") for value in each(MISSING, None, "weather", [])),
     *(
         (calling(function={"name": value, "arguments": "{}"}), "messages[1].tool_calls[0].function.name")
-        for value in (None, 5)
+        for value in each(None, 5)
     ),
     *(
         (calling(function={"name": "weather", "arguments": value}), "messages[1].tool_calls[0].function.arguments")
-        for value in (None, {}, 5)
+        for value in each(None, {}, 5)
     ),
     *(
         (said(USER, CALLING, {"role": "tool", "content": "sunny", "tool_call_id": value}), "messages[2].tool_call_id")
-        for value in (None, 5, [])
+        for value in each(None, 5, [])
     ),
     (said(USER, CALLING, {"role": "tool", "content": "sunny"}), "messages[2].tool_call_id"),
-    *(({"temperature": value}, "temperature") for value in (-0.1, 2.1, *NOT_NUMBERS)),
-    *(({"top_p": value}, "top_p") for value in (-0.1, 1.1, *NOT_NUMBERS)),
-    *(({"n": value}, "n") for value in (0, -1, *NOT_WHOLE)),
+    *(({"temperature": value}, "temperature") for value in each(-0.1, 2.1, *NOT_NUMBERS)),
+    *(({"top_p": value}, "top_p") for value in each(-0.1, 1.1, *NOT_NUMBERS)),
+    *(({"n": value}, "n") for value in each(0, -1, *NOT_WHOLE)),
     *(({"stream": value}, "stream") for value in NOT_FLAGS),
-    *(({"stop": value}, "stop") for value in (5, True, {}, [5], ["a", None])),
-    *(({"max_tokens": value}, "max_tokens") for value in (0, -1, *NOT_WHOLE)),
-    *(({"max_completion_tokens": value}, "max_completion_tokens") for value in (0, -1, *NOT_WHOLE)),
-    *(({"presence_penalty": value}, "presence_penalty") for value in (-2.1, 2.1, *NOT_NUMBERS)),
-    *(({"frequency_penalty": value}, "frequency_penalty") for value in (-2.1, 2.1, *NOT_NUMBERS)),
+    *(({"stop": value}, "stop") for value in each(5, True, {}, [5], ["a", None])),
+    *(({"max_tokens": value}, "max_tokens") for value in each(0, -1, *NOT_WHOLE)),
+    *(({"max_completion_tokens": value}, "max_completion_tokens") for value in each(0, -1, *NOT_WHOLE)),
+    *(({"presence_penalty": value}, "presence_penalty") for value in each(-2.1, 2.1, *NOT_NUMBERS)),
+    *(({"frequency_penalty": value}, "frequency_penalty") for value in each(-2.1, 2.1, *NOT_NUMBERS)),
     *(({"user": value}, "user") for value in NOT_TEXT),
-    *(({"tools": value}, "tools") for value in ({}, "weather", 5, True, TOOL)),
-    *(({"tools": [TOOL, value]}, "tools[1]") for value in ("weather", None, [])),
-    *((tool(type=value), "tools[0].type") for value in (MISSING, None, "search", 5)),
-    *((tool(function=value), "tools[0].function") for value in (MISSING, None, "weather", [])),
-    *((tool(function={**FUNCTION, "name": value}), "tools[0].function.name") for value in (None, 5, [])),
+    *(({"tools": value}, "tools") for value in each({}, "weather", 5, True, TOOL)),
+    *(({"tools": [TOOL, value]}, "tools[1]") for value in each("weather", None, [])),
+    *((tool(type=value), "tools[0].type") for value in each(MISSING, None, "search", 5)),
+    *((tool(function=value), "tools[0].function") for value in each(MISSING, None, "weather", [])),
+    *((tool(function={**FUNCTION, "name": value}), "tools[0].function.name") for value in each(None, 5, [])),
     (tool(function={}), "tools[0].function.name"),
     *((tool(function={**FUNCTION, "description": value}), "tools[0].function.description") for value in NOT_TEXT),
-    *((tool(function={**FUNCTION, "parameters": value}), "tools[0].function.parameters") for value in ("{}", 5, [])),
-    *(({"tool_choice": value}, "tool_choice") for value in ("any", "", 5, True, [])),
-    *(({"tool_choice": value}, "tool_choice.type") for value in ({}, {"type": "auto"})),
+    *(
+        (tool(function={**FUNCTION, "parameters": value}), "tools[0].function.parameters")
+        for value in each("{}", 5, [])
+    ),
+    *(({"tool_choice": value}, "tool_choice") for value in each("any", "", 5, True, [])),
+    *(({"tool_choice": value}, "tool_choice.type") for value in each({}, {"type": "auto"})),
     ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
     ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice.function.name"),
     ({"tool_choice": {"type": "function", "function": {"name": 5}}}, "tool_choice.function.name"),
     *(({"parallel_tool_calls": value}, "parallel_tool_calls") for value in NOT_FLAGS),
-    *(({"stream_options": value}, "stream_options") for value in ("usage", 5, True, [])),
-    *(({"stream_options": {"include_usage": value}}, "stream_options.include_usage") for value in ("yes", 1)),
+    *(({"stream_options": value}, "stream_options") for value in each("usage", 5, True, [])),
+    *(({"stream_options": {"include_usage": value}}, "stream_options.include_usage") for value in each("yes", 1)),
     # What would change price, place or provider behind the gateway's back.
-    *(({"service_tier": value}, "service_tier") for value in ("priority", "flex", "scale", "")),
+    *(({"service_tier": value}, "service_tier") for value in each("priority", "flex", "scale", "")),
     *(({name: "x"}, name) for name in ("inference_geo", "provider", "models", "route", "web_search_options")),
     ({"store": True}, "store"),
 ]
@@ -215,8 +228,7 @@ def test_what_the_spec_allows_is_served(customer: Customer, fields: Json) -> Non
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_null_is_absent(customer: Customer, name: str) -> None:
-    body = received(customer, **{name: None})["body"]
-    assert name not in body or name == "max_tokens"
+    assert name not in received(customer, **{name: None})["body"]
 
 
 @pytest.mark.parametrize("body", UNSOUND.values(), ids=UNSOUND)

@@ -1,0 +1,134 @@
+"""Automatic routing: which routes may take part, and in which order (contract decisions 2 and 24). Pure functions.
+
+The order: EU-sovereign routes first, then carbon intensity and cost (or cost first, by GATEWAY_AUTO_OBJECTIVE), then
+rotation among full ties. What is unknown ranks last in its step: unknown is not zero.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import TypeVar
+
+from gateway.errors import (
+    ApiError,
+    InvalidRequest,
+    ModelNotFound,
+    ModelUnavailable,
+    NotFound,
+    ProviderNotConfigured,
+    UnpricedRoute,
+)
+
+from .jurisdiction import is_eu_sovereign
+from .model_ids import AutoId
+from .pricing import rates_between
+from .routes import Offer, Route, Snapshot
+
+Measure = Callable[[Route], Decimal | int | None]
+Found = TypeVar("Found")
+FAR = (1, Decimal(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Routes in the order of preference; the first `tied` of them are equal in everything.
+
+    `reason` is the step that left one route standing: `only_route`, `eu_sovereign_preferred`,
+    `lowest_carbon_intensity`, `lowest_cost`, or `round_robin` where none did.
+    """
+
+    routes: tuple[Route, ...]
+    tied: int
+    reason: str
+
+    def rotated(self, turn: int) -> tuple[Route, ...]:
+        """The same order with the tied routes taking turns at its head."""
+        start = turn % self.tied
+        head = self.routes[: self.tied]
+        return (*head[start:], *head[:start], *self.routes[self.tied :])
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """What a day, an endpoint and today's spent quotas (`held`, by region id) allow."""
+
+    today: date
+    modalities: Collection[str]
+    endpoint: str
+    held: Collection[int] = ()
+
+
+def offers_of(snapshot: Snapshot, wanted: AutoId) -> Sequence[Offer]:
+    """Every provider's offer of a canonical model."""
+    return snapshot.by_canonical_id.get(wanted.canonical_id, ())
+
+
+def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequence[Route]:
+    """The routes that may take part.
+
+    Raises the refusal of the first condition that leaves none: NotFound, ModelNotFound, InvalidRequest (modality),
+    ModelUnavailable, ProviderNotConfigured, UnpricedRoute.
+    """
+    offers = _some(offers_of(snapshot, wanted), NotFound(f"No provider offers {str(wanted)!r}.", param="model"))
+    offers = _some([o for o in offers if not o.is_disabled(allowed.today)], ModelNotFound(f"{wanted} is disabled."))
+    fitting = [offer for offer in offers if offer.modality in allowed.modalities]
+    wrong = InvalidRequest(f"{wanted} has no model that can serve {allowed.endpoint}.", param="model")
+    served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
+    switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
+    left = [route for route in switched_on if route.region_id not in allowed.held]
+    _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now."))
+    configured = [route for route in left if route.upstream.configured]
+    nobody = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
+    priced = [route for route in _some(configured, nobody) if cost_in_eur(snapshot.units_per_eur, route) is not None]
+    return _some(priced, UnpricedRoute(f"No route of {str(wanted)!r} has a price."))
+
+
+def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objective: str) -> Ranking:
+    """The order of eligible routes (at least one), independent of the order they come in."""
+
+    def cost(route: Route) -> Decimal | None:
+        return cost_in_eur(units_per_eur, route)
+
+    measures: list[tuple[str, Measure]] = [
+        ("lowest_carbon_intensity", _intensity),
+        ("lowest_cost", cost),
+    ]
+    if objective == "cost":
+        measures.reverse()
+    steps = [("eu_sovereign_preferred", _foreignness), *measures]
+    ordered = sorted(routes, key=lambda route: (*(_last_if_unknown(measure(route)) for _, measure in steps), route.id))
+    standing, reason = list(ordered), "only_route"
+    for name, measure in steps:
+        if len(standing) == 1:
+            break
+        best = _last_if_unknown(measure(standing[0]))
+        standing = [route for route in standing if _last_if_unknown(measure(route)) == best]
+        reason = name
+    return Ranking(tuple(ordered), len(standing), reason if len(standing) == 1 else "round_robin")
+
+
+def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal | None:
+    """Prompt plus completion price in EUR per 1,000,000 tokens each; None without a price or a rate."""
+    if route.price is None:
+        return None
+    rates = rates_between(route.price.currency, "EUR", units_per_eur)
+    return None if rates is None else (route.price.prompt + route.price.completion) * rates.eur
+
+
+def _intensity(route: Route) -> int | None:
+    return route.energy.intensity_gco2_per_kwh
+
+
+def _foreignness(route: Route) -> int:
+    return 0 if is_eu_sovereign(route) else 1
+
+
+def _last_if_unknown(value: Decimal | int | None) -> tuple[int, Decimal]:
+    return FAR if value is None else (0, Decimal(value))
+
+
+def _some(found: Sequence[Found], otherwise: ApiError) -> Sequence[Found]:
+    if not found:
+        raise otherwise
+    return found

@@ -1,0 +1,63 @@
+"""Admitting a request: everything of ours that can still refuse it, and the freezing of what its bill depends on."""
+
+from dataclasses import replace
+
+from django.utils import timezone
+
+from aliases.resolve import Purpose, resolve
+from catalogue import model_ids, routing, snapshot
+from catalogue.routes import Route
+from gateway.errors import InsufficientCredits, InvalidRequest
+from gateway.steps import step
+
+from .admission import Payer
+from .call import Call, Endpoint
+from .dialects import DIALECTS
+from .modality import FITTING, NAMES, Side, upstream_side
+from .records import Admission
+
+
+def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
+    """Refuses in the contract's order: balance, routing, modality, what the dialect cannot pass, credentials, price."""
+    if payer.balance <= 0:
+        raise InsufficientCredits
+    with step("routing the request"):
+        catalogue = snapshot.current()
+        if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
+            raise InvalidRequest("Automatic routing is not available for embeddings: name a provider.", param="model")
+        purpose = Purpose(FITTING[call.endpoint], NAMES[call.endpoint])
+        resolution = resolve(call.model, purpose=purpose, snapshot=catalogue, now=timezone.now())
+        route = resolution.route
+        side = _side(call, route)
+        routing.require_configured(route)
+        price, rates = routing.require_price(catalogue, route, payer.currency)
+    admission = Admission(
+        call=call, payer=payer, resolution=resolution, price=price, rates=rates, attempted=(route.upstream.slug,)
+    )
+    return admission, side
+
+
+def readmit(admission: Admission, route: Route, *, reason: str) -> tuple[Admission, Side]:
+    """The same request on the next candidate of its ranking, after the first failed for `reason` (decision 3)."""
+    with step("routing the request"):
+        side = _side(admission.call, route)
+        price, rates = routing.require_price(snapshot.current(), route, admission.payer.currency)
+    readmitted = replace(
+        admission,
+        resolution=replace(admission.resolution, route=route),
+        price=price,
+        rates=rates,
+        attempted=(*admission.attempted, route.upstream.slug),
+        fallback_reason=admission.fallback_reason or reason,
+    )
+    return readmitted, side
+
+
+def _side(call: Call, route: Route) -> Side:
+    """The call in the upstream's shape. Raises InvalidRequest for what it cannot take."""
+    routing.require_modality(route, FITTING[call.endpoint], NAMES[call.endpoint])
+    if call.stream and not route.can_stream:
+        raise InvalidRequest(f"Model {route.id!r} cannot stream.", param="stream")
+    side = upstream_side(call, route)
+    DIALECTS[route.upstream.dialect].check(side.call)
+    return side

@@ -1,0 +1,38 @@
+"""Automatic failover, behind GATEWAY_AUTO_FAILOVER (contract decision 3): never for a pinned or aliased request."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.conf import settings
+
+from gateway.errors import AllProvidersFailed, ProviderTimeout, UpstreamFailed
+
+from .admitting import readmit
+from .modality import Side
+from .records import Admission
+
+Served = TypeVar("Served")
+
+
+def with_failover(admission: Admission, side: Side, serve: Callable[[Admission, Side], Served]) -> Served:
+    """What `serve` returns for the first candidate that does not fail before its first delivered byte.
+
+    Raises AllProvidersFailed when each has; without failover, the one failure as it is.
+    """
+    try:
+        return serve(admission, side)
+    except (UpstreamFailed, ProviderTimeout) as error:
+        if admission.resolution.routing_mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
+            raise
+        last = error
+    for route in admission.resolution.others:
+        admission, side = readmit(admission, route, reason=last.fallback_reason)
+        try:
+            return serve(admission, side)
+        except (UpstreamFailed, ProviderTimeout) as error:
+            last = error
+    raise AllProvidersFailed(
+        f"All providers failed. Last error: {last.message}",
+        providers_attempted=admission.attempted,
+        last_error=last.message,
+    ) from last

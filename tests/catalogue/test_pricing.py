@@ -1,0 +1,168 @@
+"""What a request costs (contract decisions 6, 7 and 17)."""
+
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalogue.pricing import Cost, Price, Rates, Usage, cost_of, rates_between
+from gateway.money import MONEY_PLACES, fractional_digits
+
+PARITY = Rates(account=Decimal(1), eur=Decimal(1))
+PRICE = Price("EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
+CACHING = replace(PRICE, cache_read=Decimal("0.06"), cache_write=Decimal("0.75"), cache_write_1h=Decimal("1.20"))
+
+tokens = st.integers(0, 10**9)
+usages = st.builds(
+    Usage, tokens, st.none() | tokens, st.none() | tokens, st.none() | tokens, completion=tokens, reasoning=st.none()
+)
+figures = st.decimals(0, 10_000, places=10)
+prices = st.builds(
+    Price, st.just("EUR"), figures, figures, st.none() | figures, st.none() | figures, st.none() | figures
+)
+rates = st.builds(Rates, *[st.decimals("0.000001", 1000, places=12)] * 2)
+
+
+def cost(usage: Usage, price: Price = PRICE, at: Rates = PARITY) -> Cost:
+    return cost_of(price, usage, at)
+
+
+def test_tokens_times_price_per_million() -> None:
+    billed = cost(Usage(uncached_prompt=1000, completion=200))
+    assert (billed.prompt, billed.completion, billed.total) == (
+        Decimal("0.0006"),
+        Decimal("0.00024"),
+        Decimal("0.00084"),
+    )
+
+
+def test_nothing_used_costs_nothing() -> None:
+    assert cost(Usage()) == Cost(Decimal(0), Decimal(0), eur=Decimal(0))
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        (Usage(cache_read=10**6), "0.06"),
+        (Usage(cache_write_5m=10**6), "0.75"),
+        (Usage(cache_write_1h=10**6), "1.20"),
+        (Usage(uncached_prompt=10**6, cache_read=10**6, cache_write_5m=10**6, cache_write_1h=10**6), "2.61"),
+    ],
+)
+def test_each_bucket_has_its_price_and_all_are_the_prompts(usage: Usage, expected: str) -> None:
+    assert cost(usage, CACHING).prompt == Decimal(expected)
+    assert cost(usage, CACHING).completion == 0
+
+
+def test_a_one_hour_write_falls_back_to_the_price_of_a_write() -> None:
+    price = replace(CACHING, cache_write_1h=None)
+    assert cost(Usage(cache_write_1h=10**6), price).total == Decimal("0.75")
+
+
+def test_a_cache_price_of_zero_is_a_price() -> None:
+    assert cost(Usage(cache_read=10**6), replace(CACHING, cache_read=Decimal(0))).total == 0
+
+
+def test_reasoning_is_a_part_of_the_completion() -> None:
+    assert cost(Usage(completion=10, reasoning=8)) == cost(Usage(completion=10))
+
+
+@given(usages, figures, figures)
+def test_without_cache_prices_every_prompt_token_costs_the_same(
+    usage: Usage, prompt: Decimal, completion: Decimal
+) -> None:
+    plain = Usage(uncached_prompt=usage.prompt, completion=usage.completion)
+    price = Price("EUR", prompt, completion)
+    assert cost(usage, price) == cost(plain, price)
+
+
+@given(usages, prices, rates)
+def test_the_parts_add_up_to_the_total(usage: Usage, price: Price, at: Rates) -> None:
+    billed = cost(usage, price, at)
+    assert billed.prompt + billed.completion == billed.total
+    assert max(map(fractional_digits, (billed.prompt, billed.completion, billed.total, billed.eur))) <= MONEY_PLACES
+
+
+@given(
+    usages, prices, rates, st.sampled_from(["uncached_prompt", "cache_read", "cache_write_1h", "completion"]), tokens
+)
+def test_more_tokens_never_cost_less(usage: Usage, price: Price, at: Rates, bucket: str, more: int) -> None:
+    larger = replace(usage, **{bucket: (getattr(usage, bucket) or 0) + more})
+    assert cost(larger, price, at).total >= cost(usage, price, at).total
+    assert cost(larger, price, at).eur >= cost(usage, price, at).eur
+
+
+@given(usages, prices, rates)
+def test_money_is_rounded_once(usage: Usage, price: Price, at: Rates) -> None:
+    """Half a unit from the exact product, and no further: nothing was rounded on the way."""
+    exact = Fraction(usage.completion) * Fraction(price.completion) / 10**6 * Fraction(at.account)
+    assert abs(Fraction(cost(usage, price, at).completion) - exact) <= Fraction(1, 2 * 10**10)
+
+
+def test_a_product_of_more_than_28_digits_is_rounded_once() -> None:
+    """A little more than half a unit: Decimal's usual context would cut the little, and round the tie to even."""
+    price = Price("EUR", prompt=Decimal("49999900.0000000001"), completion=Decimal(0))
+    at = Rates(account=Decimal("1.000000000001"), eur=Decimal(1))
+    assert cost(Usage(uncached_prompt=1), price, at).prompt == Decimal("49.9999000001")
+
+
+def test_the_cost_in_eur_is_kept_beside_it() -> None:
+    at = Rates(account=Decimal("1.25"), eur=Decimal("0.8"))
+    billed = cost(Usage(completion=10**6), at=at)
+    assert (billed.total, billed.eur) == (Decimal("1.5"), Decimal("0.96"))
+
+
+@given(usages, prices)
+def test_an_account_in_eur_pays_what_the_record_says_in_eur(usage: Usage, price: Price) -> None:
+    rate = Decimal("0.921658986175")
+    billed = cost(usage, price, Rates(account=rate, eur=rate))
+    assert billed.eur == billed.total
+
+
+def test_usage_adds_up() -> None:
+    usage = Usage(uncached_prompt=1, cache_read=2, cache_write_5m=3, cache_write_1h=4, completion=5)
+    assert (usage.cache_write, usage.prompt, usage.total) == (7, 10, 15)
+
+
+def test_what_was_not_reported_stays_unknown() -> None:
+    assert Usage(uncached_prompt=1).cache_write is None
+    assert Usage(cache_write_5m=0).cache_write == 0
+    assert Usage(uncached_prompt=1).prompt == 1
+
+
+USD = {"USD": Decimal("1.25"), "GBP": Decimal("0.80")}
+
+
+@pytest.mark.parametrize(
+    ("price", "account", "account_rate", "eur_rate"),
+    [
+        ("EUR", "EUR", "1", "1"),
+        ("USD", "USD", "1", "0.8"),
+        ("USD", "EUR", "0.8", "0.8"),
+        ("EUR", "USD", "1.25", "1"),
+        ("USD", "GBP", "0.64", "0.8"),
+    ],
+)
+def test_rates_go_through_eur(price: str, account: str, account_rate: str, eur_rate: str) -> None:
+    assert rates_between(price, account, USD) == Rates(Decimal(account_rate), Decimal(eur_rate))
+
+
+@pytest.mark.parametrize(("price", "account"), [("CHF", "EUR"), ("EUR", "CHF"), ("CHF", "CHF")])
+def test_an_unknown_currency_has_no_rates(price: str, account: str) -> None:
+    assert rates_between(price, account, USD) is None
+
+
+def test_eur_is_known_without_a_table_and_is_always_one() -> None:
+    assert rates_between("EUR", "EUR", {}) == PARITY
+    assert rates_between("EUR", "EUR", {"EUR": Decimal(2)}) == PARITY
+
+
+@given(st.decimals("0.000001", 1_000_000, places=12), st.decimals("0.000001", 1_000_000, places=12))
+def test_rates_fit_their_column(one: Decimal, other: Decimal) -> None:
+    found = rates_between("AAA", "BBB", {"AAA": one, "BBB": other})
+    assert found is not None
+    assert max(fractional_digits(found.account), fractional_digits(found.eur)) <= 12
+    assert abs(Fraction(found.account) - Fraction(other) / Fraction(one)) <= Fraction(1, 10**12)

@@ -1,0 +1,252 @@
+"""An explicit id is a pin: the one route it names, or a refusal (spec: requirements 1 and 2, errors)."""
+
+from dataclasses import fields, replace
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalogue import model_ids, routing
+from catalogue.carbon import EnergyFactors
+from catalogue.model_ids import ExplicitId
+from catalogue.pricing import Price, Rates
+from catalogue.routes import Offer, Route, Snapshot, Upstream
+from gateway.errors import ApiError
+
+TODAY = date(2026, 11, 21)
+PRICE = Price("EUR", Decimal("0.6"), Decimal("1.2"))
+
+
+def upstream(slug: str = "sim", **fields: Any) -> Upstream:
+    usual: dict[str, Any] = {
+        "slug": slug,
+        "name": slug.title(),
+        "country": "FR",
+        "eu_native": True,
+        "us_legal_reach": False,
+        "dialect": "openai",
+        "base_url": "https://sim.example/v1",
+        "auth_header": "",
+        "auth_scheme": "",
+        "extra_headers": {},
+        "stream_options": True,
+        "status_override": "",
+        "configured": True,
+        "credential": "sim-secret",
+    }
+    return Upstream(**{**usual, **fields})
+
+
+def route(at: Upstream, canonical_id: str, locode: str, **fields: Any) -> Route:
+    usual: dict[str, Any] = {
+        "region_id": 1,
+        "upstream": at,
+        "canonical_id": canonical_id,
+        "locode": locode,
+        "place": None,
+        "is_synthesized": False,
+        "is_served": True,
+        "modality": "chat",
+        "upstream_model": "echo",
+        "base_url": at.base_url,
+        "max_tokens_field": "max_tokens",
+        "max_output_tokens": None,
+        "can_stream": True,
+        "published": None,
+        "price": PRICE,
+        "energy": EnergyFactors(None, None, None),
+        "daily_token_quota": 0,
+    }
+    return Route(**{**usual, **fields})
+
+
+def offer(slug: str = "sim", canonical_id: str = "test/echo", regions: str = "FRPAR DEFRA", **fields: Any) -> Offer:
+    """Regions are named in order, the default first; one in lower case is switched off (but for `global`)."""
+    at, names = upstream(slug), regions.split()
+    routes = {
+        name if name == "global" else name.upper(): route(
+            at, canonical_id, name if name == "global" else name.upper(), is_served=name == "global" or name.isupper()
+        )
+        for name in names
+    }
+    usual: dict[str, Any] = {
+        "upstream": at,
+        "canonical_id": canonical_id,
+        "name": "Echo",
+        "modality": "chat",
+        "context_length": None,
+        "max_output_tokens": None,
+        "streaming": True,
+        "function_calling": True,
+        "state": "served",
+        "unavailable_reason": "",
+        "retires_on": None,
+        "created": 0,
+        "owned_by": "test",
+        "default_locode": next(iter(routes), "global"),
+        "routes": routes,
+    }
+    return Offer(**{**usual, **fields})
+
+
+def snapshot(*offers: Offer, **units_per_eur: str) -> Snapshot:
+    read_by_pins: dict[str, Any] = {
+        "version": 1,
+        "offers": {(found.upstream.slug, found.canonical_id): found for found in offers},
+        "units_per_eur": {currency: Decimal(units) for currency, units in units_per_eur.items()},
+    }
+    others: dict[str, Any] = {field.name: {} for field in fields(Snapshot)}
+    return Snapshot(**{**others, **read_by_pins})
+
+
+def pin(text: str, *offers: Offer, today: date = TODAY) -> Route:
+    wanted = model_ids.parse(text)
+    assert isinstance(wanted, ExplicitId)
+    return routing.pin(snapshot(*offers), wanted, today)
+
+
+def refusal(text: str, *offers: Offer, today: date = TODAY) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        pin(text, *offers, today=today)
+    return caught.value
+
+
+def told(error: ApiError) -> tuple[int, str, str | None, str | None]:
+    return error.status, error.type, error.code, error.param
+
+
+@pytest.mark.parametrize("locode", ["FRPAR", "DEFRA"])
+def test_the_region_that_is_named_is_the_one(locode: str) -> None:
+    assert pin(f"sim/test/echo/{locode}", offer()).id == f"sim/test/echo/{locode}"
+
+
+def test_without_a_region_it_is_the_default() -> None:
+    assert pin("sim/test/echo", offer()).id == "sim/test/echo/FRPAR"
+    assert pin("sim/test/echo", offer(default_locode="DEFRA")).id == "sim/test/echo/DEFRA"
+
+
+def test_global_can_be_named_where_there_is_one() -> None:
+    assert pin("sim/test/echo/global", offer(regions="FRPAR global")).id == "sim/test/echo/global"
+
+
+@pytest.mark.parametrize("text", ["sim/test/other", "other/test/echo", "sim/other/echo", "SIM/test/echo"])
+def test_what_is_not_offered_is_not_found(text: str) -> None:
+    error = refusal(text, offer())
+    assert told(error) == (404, "not_found", "not_found", "model")
+    assert text.partition("/")[0] in error.message
+
+
+def test_global_is_not_found_on_a_regional_model() -> None:
+    error = refusal("sim/test/echo/global", offer())
+    assert told(error) == (404, "not_found", "not_found", "model")
+    assert "only in specific regions (FRPAR, DEFRA)" in error.message
+
+
+@pytest.mark.parametrize("locode", ["USQAS", "frpar", "GLOBAL"])
+def test_a_region_that_is_not_served_is_never_substituted(locode: str) -> None:
+    error = refusal(f"sim/test/echo/{locode}", offer())
+    assert told(error) == (503, "provider_unavailable", "provider_unavailable", "model")
+    assert "Served: FRPAR, DEFRA." in error.message
+    assert error.headers == {"x-should-retry": "false"}
+
+
+def test_a_region_that_is_switched_off_is_not_served() -> None:
+    error = refusal("sim/test/echo/DEFRA", offer(regions="FRPAR defra"))
+    assert told(error) == (503, "provider_unavailable", "provider_unavailable", "model")
+    assert "Served: FRPAR." in error.message
+
+
+def test_a_default_that_is_switched_off_is_not_substituted() -> None:
+    assert refusal("sim/test/echo", offer(regions="frpar DEFRA")).code == "provider_unavailable"
+    assert "Served: none." in refusal("sim/test/echo", offer(regions="frpar")).message
+
+
+def test_an_unavailable_model_says_why() -> None:
+    error = refusal("sim/test/echo", offer(state="unavailable", unavailable_reason="Moving house."))
+    assert told(error) == (503, "provider_unavailable", "model_unavailable", "model")
+    assert error.message.endswith("is unavailable: Moving house.")
+    assert refusal("sim/test/echo", offer(state="unavailable")).message.endswith("is unavailable.")
+
+
+def test_a_disabled_model_has_the_odd_type() -> None:
+    error = refusal("sim/test/echo/DEFRA", offer(state="disabled"))
+    assert told(error) == (404, "internal_server_error", "model_not_found", "model")
+
+
+def test_a_model_retires_when_its_last_day_has_passed() -> None:
+    retiring = offer(retires_on=TODAY)
+    assert pin("sim/test/echo", retiring).id == "sim/test/echo/FRPAR"
+    assert refusal("sim/test/echo", retiring, today=TODAY + timedelta(days=1)).code == "model_not_found"
+
+
+slugs, models, locodes = (
+    st.sampled_from(["sim", "other"]),
+    st.sampled_from(["test/echo", "test/other"]),
+    st.sampled_from(["global", "FRPAR", "DEFRA"]),
+)
+offers = st.builds(
+    offer,
+    slugs,
+    models,
+    st.lists(st.sampled_from(["global", "FRPAR", "frpar", "DEFRA"]), min_size=1, max_size=3, unique_by=str.upper).map(
+        " ".join
+    ),
+    state=st.sampled_from(["served", "unavailable", "disabled"]),
+)
+
+
+@given(st.lists(offers, max_size=4), st.builds(ExplicitId, slugs, models, st.none() | locodes))
+def test_a_pin_never_leads_anywhere_else(offered: list[Offer], wanted: ExplicitId) -> None:
+    catalogue = snapshot(*offered)
+    try:
+        found = routing.pin(catalogue, wanted, TODAY)
+    except ApiError:
+        return
+    held = catalogue.offers[wanted.provider, wanted.canonical_id]
+    assert (found.upstream.slug, found.canonical_id) == (wanted.provider, wanted.canonical_id)
+    assert found.locode == (wanted.locode or held.default_locode)
+    assert found.is_served
+    assert held.state == "served"
+
+
+@pytest.mark.parametrize("modality", ["embedding", "responses", None])
+def test_a_modality_that_does_not_fit_is_refused(modality: str | None) -> None:
+    found = replace(pin("sim/test/echo", offer()), modality=modality)
+    with pytest.raises(ApiError) as caught:
+        routing.require_modality(found, ("chat", "completion"), "chat completions")
+    assert told(caught.value) == (400, "invalid_request_error", "invalid_request_error", "model")
+    assert repr(modality or "unknown") in caught.value.message
+    routing.require_modality(replace(found, modality="completion"), ("chat", "completion"), "chat completions")
+
+
+def test_a_provider_without_its_credential_is_refused_without_naming_it() -> None:
+    found = pin("sim/test/echo", offer())
+    routing.require_configured(found)
+    with pytest.raises(ApiError) as caught:
+        routing.require_configured(replace(found, upstream=upstream(configured=False)))
+    assert told(caught.value) == (503, "provider_unavailable", "provider_not_configured", None)
+    assert "'sim'" in caught.value.message
+    assert "secret" not in caught.value.message
+
+
+def test_the_price_and_its_rates_are_frozen_together() -> None:
+    found = pin("sim/test/echo", offer())
+    assert routing.require_price(snapshot(USD="1.25"), found, "USD") == (PRICE, Rates(Decimal("1.25"), Decimal(1)))
+
+
+@pytest.mark.parametrize(
+    ("price", "currency"), [(None, "EUR"), (PRICE, "CHF"), (replace(PRICE, currency="CHF"), "EUR")]
+)
+def test_what_cannot_be_billed_is_not_served(price: Price | None, currency: str) -> None:
+    found = replace(pin("sim/test/echo", offer()), price=price)
+    with pytest.raises(ApiError) as caught:
+        routing.require_price(snapshot(USD="1.25"), found, currency)
+    assert told(caught.value) == (503, "provider_error", "provider_error", None)
+    assert caught.value.retry is False
+
+
+def test_a_credential_is_never_printed() -> None:
+    assert "sim-secret" not in repr(pin("sim/test/echo", offer()))

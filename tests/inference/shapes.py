@@ -1,0 +1,115 @@
+"""Every way through the data plane: an endpoint, a dialect and a kind of model, each with every behaviour.
+
+Beside the models of tests/catalogue.py there is each behaviour as `sim/text/…` (it completes text), `sim/embed/…` (it
+embeds) and `simanthropic/claude/…` (it chats, in Anthropic's dialect).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.catalogue import BEHAVIOURS, PRICES, catalogue_for, model
+from tests.chat import HELLO, Stream
+from tests.servers.customer import Customer
+
+Json = dict[str, Any]
+
+EMBEDDING_PRICES: Json = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
+# A 5-minute write costs 1.25 times the prompt, a 1-hour write twice as much.
+ANTHROPIC_PRICES: Json = PRICES | {
+    "cache_read_per_1m_tokens": 0.06,
+    "cache_write_per_1m_tokens": 0.75,
+    "cache_write_1h_per_1m_tokens": 1.2,
+}
+MORE_BEHAVIOURS = {
+    "ignores-format": "ignores-format",
+    "describe-extra": "describe+extra-fields",
+    "cache-everything": "cached:20+cache-write:7:3",
+    "reasoning-tools": "reasoning+tools",
+    "reasoning-extra": "reasoning+extra-fields",
+    "rich": "reasoning+logprobs+extra-fields",
+    "rich-refusal": "refusal+logprobs+extra-fields",
+    "slow-whole": "chunks:20:0.1",
+    "finish-length": "finish:max_tokens",
+    "finish-refusal": "finish:refusal",
+    "silent-after-role": "pause-after-role:30",
+    "silent": "slow-first-byte:30",
+    "status-413": "status:413",
+    "status-501": "status:501",
+}
+ALL_BEHAVIOURS = BEHAVIOURS | MORE_BEHAVIOURS
+
+MODES: Mapping[str, Json] = {
+    "streamed": {"stream": True, "max_tokens": 16},
+    "aggregated": {"max_tokens": 1000},  # above GATEWAY_AGGREGATE_OVER_TOKENS
+    "whole": {"max_tokens": 16},
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way through: where a request goes in, and the models that answer it."""
+
+    name: str
+    path: str
+    models: str
+    # "hello there" as the gateway estimates it where no upstream counts: by bytes, with four tokens for a message.
+    estimated_prompt: int
+
+    @property
+    def is_chat(self) -> bool:
+        return self.path.endswith("chat/completions")
+
+    def request(self, slug: str, **fields: object) -> Json:
+        asked: Json = {"messages": HELLO} if self.is_chat else {"prompt": "hello there"}
+        return {"model": f"{self.models}/{slug}", **asked, **fields}
+
+    def whole_text(self, answer: Json) -> str:
+        """What an answer's first choice says."""
+        choice = answer["choices"][0]
+        return choice["message"]["content"] if self.is_chat else choice["text"]
+
+    def streamed_text(self, said: Stream) -> str:
+        """What a stream says."""
+        choices = [choice for chunk in said.chunks for choice in chunk["choices"]]
+        return said.text if self.is_chat else "".join(choice["text"] for choice in choices)
+
+
+CHAT, TEXT, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+WAYS = {
+    way.name: way
+    for way in (
+        Way("chat-openai", CHAT, "sim/test", 7),
+        Way("chat-anthropic", CHAT, "simanthropic/claude", 2),  # Anthropic counts the prompt at the start
+        Way("chat-on-completion", CHAT, "sim/text", 7),
+        Way("text-openai", TEXT, "sim/text", 3),
+        Way("text-on-chat", TEXT, "sim/test", 3),
+        Way("text-anthropic", TEXT, "simanthropic/claude", 2),
+    )
+}
+
+
+def catalogue(simulator_url: str) -> Json:
+    """The catalogue of tests/catalogue.py, with every behaviour in every shape."""
+    caching = {"pricing": ANTHROPIC_PRICES}
+    return catalogue_for(
+        simulator_url,
+        *(model(slug, upstream_model=name) for slug, name in MORE_BEHAVIOURS.items()),
+        *(shaped("text", slug, modality="completion") for slug in ALL_BEHAVIOURS),
+        *(shaped("embed", slug, modality="embedding", pricing=EMBEDDING_PRICES) for slug in ALL_BEHAVIOURS),
+        *(shaped("claude", slug, provider="simanthropic", **caching) for slug in ALL_BEHAVIOURS),
+        shaped("claude", "uncapped", provider="simanthropic", upstream_model="describe", max_output_tokens=None),
+        shaped("test", "cannot-stream", capabilities={"streaming": False}, upstream_model="chunks:1000:0"),
+        shaped("test", "realtime", modality="realtime"),
+        shaped("test", "responses", modality="responses"),
+    )
+
+
+def shaped(creator: str, slug: str, **fields: Any) -> Json:
+    """A model of this creator, with the behaviour that its slug names."""
+    return model(slug, **{"id": f"{creator}/{slug}", "upstream_model": ALL_BEHAVIOURS.get(slug, "echo"), **fields})
+
+
+def post(customer: Customer, way: Way, slug: str, **fields: object) -> Any:
+    """The raw response on this way."""
+    return customer.http.post(way.path, json=way.request(slug, **fields))

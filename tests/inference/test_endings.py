@@ -1,0 +1,221 @@
+"""Every ending on every way through: endpoint x dialect x how the answer is asked for (issue 3; decisions 6 to 11)."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pytest
+import requests
+
+from tests import bills
+from tests.chat import Stream
+from tests.envelope import checked
+from tests.inference.shapes import ALL_BEHAVIOURS, MODES, WAYS, Way, post
+from tests.patience import eventually
+from tests.servers.customer import Customer
+from tests.servers.simulator import Simulator
+
+UPSTREAM_BROKE = "provider_error"
+UNRESOLVABLE = "cost_unresolvable"
+TIMED_OUT = "provider_timeout"
+
+
+class Tokens(NamedTuple):
+    """What a record bills."""
+
+    prompt: int
+    completion: int
+
+
+COUNTED = Tokens(2, 2)  # "hello there", in and out
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The row of an ending. `ending` None: no record and no debit. `cut`: whether the gateway closed the upstream."""
+
+    status: int = 200
+    code: str | None = None
+    ending: str | None = "finished"
+    tokens: Tokens | None = COUNTED
+    interrupted: bool = False
+    estimated: bool = False
+    cut: bool | None = False
+    done: bool = True
+    text: str | None = "hello there"
+
+
+NOTHING = Expected(ending=None, tokens=None, cut=None, done=False, text=None)
+FINISHED = Expected()
+REFUSED = replace(NOTHING, status=503, code=UPSTREAM_BROKE)
+
+
+def estimated(way: Way, completion: int) -> Tokens:
+    return Tokens(way.estimated_prompt, completion)
+
+
+def broke(way: Way) -> Expected:
+    """In mid-stream: what was delivered (11 bytes are 3 tokens) is billed, an error frame ends it, no `[DONE]`."""
+    return Expected(
+        code=UPSTREAM_BROKE,
+        ending="upstream_broke",
+        tokens=estimated(way, 3),
+        interrupted=True,
+        estimated=True,
+        cut=None,
+        done=False,
+    )
+
+
+def finished_without_usage(way: Way) -> Expected:
+    return Expected(tokens=estimated(way, 3), estimated=True, cut=None)
+
+
+def unresolvable(way: Way, mode: str) -> Expected:
+    """Recorded without a cost; the estimate in it counts what was there when the contradiction came."""
+    anthropic_at_start = way.models == "simanthropic/claude"
+    prompt = WAYS["chat-openai" if way.is_chat else "text-openai"].estimated_prompt
+    tokens = Tokens(prompt, 0 if mode == "whole" or anthropic_at_start else 3)
+    row = Expected(503, UNRESOLVABLE, "cost_unresolvable", tokens, estimated=True, cut=None, done=False, text=None)
+    return row if mode != "streamed" or anthropic_at_start else replace(row, status=200, text="hello there")
+
+
+def expected(way: Way, mode: str, slug: str) -> Expected:
+    """The table, for the endings that need no patience."""
+    match slug, mode:
+        case ("echo" | "late-usage" | "usage-every-chunk" | "close-delimited", _) | ("no-done", _):
+            return FINISHED
+        case "never-usage" | "stall-after-finish", "streamed" | "aggregated":
+            return replace(finished_without_usage(way), cut=True)
+        case "no-usage", _:
+            row = finished_without_usage(way)
+            prompt = WAYS["chat-openai" if way.is_chat else "text-openai"].estimated_prompt
+            return replace(row, tokens=Tokens(prompt, 3))
+        case "drop" | "malformed" | "error-frame" | "truncated", "streamed":
+            return broke(way)
+        case "bad-usage", _:
+            return unresolvable(way, mode)
+        case _:
+            return REFUSED
+
+
+AT_ONCE = ("drop-at-once", "malformed-at-once", "error-frame-at-once", "empty", "html", "redirect", "status-529")
+QUICK = (
+    *("echo", "late-usage", "usage-every-chunk", "close-delimited", "no-done", "no-usage", "bad-usage"),
+    *("drop", "malformed", "error-frame", "truncated", *AT_ONCE),
+)
+# What chat on a completion model echoes is the labelled prompt: its tokens are not those of the table.
+TABLE_WAYS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
+every_way = pytest.mark.parametrize("way", TABLE_WAYS, ids=lambda way: way.name)
+every_mode = pytest.mark.parametrize("mode", MODES)
+
+
+@every_way
+@every_mode
+@pytest.mark.parametrize("slug", QUICK)
+def test_an_ending_costs_and_says_what_the_table_says(
+    account: Customer, simulator: Simulator, way: Way, mode: str, slug: str
+) -> None:
+    check(account, simulator, way, mode, slug, expected(way, mode, slug))
+
+
+# The upstream finishes and stays open: two seconds are left for usage.
+@pytest.mark.parametrize(
+    ("name", "mode", "slug"),
+    [
+        ("chat-openai", "streamed", "never-usage"),
+        ("chat-openai", "aggregated", "stall-after-finish"),
+        ("chat-anthropic", "streamed", "stall-after-finish"),
+        ("text-openai", "aggregated", "never-usage"),
+        ("text-anthropic", "aggregated", "never-usage"),
+        ("text-on-chat", "streamed", "never-usage"),
+    ],
+)
+def test_usage_that_never_comes_is_estimated(
+    account: Customer, simulator: Simulator, name: str, mode: str, slug: str
+) -> None:
+    row = expected(WAYS[name], mode, slug)
+    if (name, slug) == ("chat-anthropic", "stall-after-finish"):
+        row = replace(row, tokens=COUNTED, estimated=False)  # Anthropic's usage comes with the finish
+    check(account, simulator, WAYS[name], mode, slug, row)
+
+
+def in_time(way: Way, mode: str, slug: str) -> tuple[Expected, str]:
+    """The table of what the budgets end, and the budget's name."""
+    stalled = Expected(
+        ending="stalled", tokens=estimated(way, 3), interrupted=True, estimated=True, cut=True, done=True
+    )
+    late = replace(NOTHING, status=504, code=TIMED_OUT, cut=True)
+    match slug, mode:
+        case ("silent", _) | (_, "whole") | ("stall-at-once", _):
+            return late, "first-byte"
+        case "silent-after-role", _:
+            return late, "stream-idle"
+        case "stall", "streamed":
+            return stalled, ""
+        case "stall", _:
+            return late, "stream-idle"
+        case "slow-chunks", "streamed":
+            return replace(stalled, tokens=None, text=None), ""
+        case _:
+            return late, "overall"
+
+
+@every_way
+@every_mode
+@pytest.mark.parametrize("slug", ["silent", "silent-after-role", "stall-at-once", "stall", "slow-chunks"])
+def test_a_budget_that_runs_out_is_a_status_before_the_first_output_and_a_stall_after_it(
+    hurried_account: Customer, simulator: Simulator, way: Way, mode: str, slug: str
+) -> None:
+    if way.models == "sim/text" and slug == "silent-after-role":
+        pytest.skip("a text completion has no role to begin with")
+    row, budget = in_time(way, mode, slug)
+    if (mode, slug) == ("whole", "silent-after-role"):
+        row = FINISHED  # a whole answer has no pause after its role
+    fields = {"max_tokens": 100} if (mode, slug) == ("whole", "slow-chunks") else {}
+    reply = check(hurried_account, simulator, way, mode, slug, row, **fields)
+    if row.status == 504:
+        assert budget in reply.json()["error"]["message"]
+        assert "Retry-After" not in reply.headers
+
+
+def check(
+    customer: Customer, simulator: Simulator, way: Way, mode: str, slug: str, row: Expected, **fields: object
+) -> requests.Response:
+    """Asks, and compares the answer, the record, the ledger and the upstream with the row."""
+    upstream = ALL_BEHAVIOURS[slug]
+    before = simulator.stats(upstream)
+    reply = post(customer, way, slug, **{**MODES[mode], **fields})
+    seen = seen_by_client(way, reply, streams=mode == "streamed")
+    assert seen == (row.status, row.code, row.done if mode == "streamed" else False, seen[3])
+    if row.text is not None:
+        assert seen[3] == row.text
+    check_bill(customer, row)
+    assert eventually(lambda: simulator.stats(upstream)["open"] == before["open"], within=1)
+    if row.cut is not None:
+        assert simulator.stats(upstream)["cut"] - before["cut"] == row.cut
+    return reply
+
+
+def seen_by_client(way: Way, reply: requests.Response, *, streams: bool) -> tuple[int, str | None, bool, str]:
+    """Status, code (of the response or of its error frame), `[DONE]`, and text."""
+    if reply.status_code != 200:
+        return reply.status_code, checked(reply.json()["error"])[1], False, ""
+    if not streams:
+        return 200, None, False, way.whole_text(reply.json())
+    said = Stream.of(reply)
+    codes = [checked(error)[1] for error in said.errors]
+    assert len(codes) <= 1
+    return 200, codes[0] if codes else None, said.done, way.streamed_text(said)
+
+
+def check_bill(customer: Customer, row: Expected) -> None:
+    if row.ending is None:
+        assert bills.untouched(customer)
+        return
+    (record,) = bills.records(customer)
+    assert (record.ending, record.interrupted, record.usage_estimated) == (row.ending, row.interrupted, row.estimated)
+    if row.tokens is not None:
+        assert Tokens(record.prompt_tokens, record.completion_tokens) == row.tokens
+    assert record.prompt_tokens > 0
+    assert bills.debits(customer) == ([] if row.code == UNRESOLVABLE else [record.cost])
+    assert (record.cost is None) == (row.code == UNRESOLVABLE)

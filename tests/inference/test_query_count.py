@@ -1,0 +1,100 @@
+"""What a completion asks of the database, with a word on each query (design section 1: two round trips)."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection, connections
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from catalogue import loader, snapshot
+from tests.catalogue import catalogue_for
+from tests.factories import mismatches, new_account, new_key
+from tests.servers.simulator import Simulator
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
+
+WHO = ["SELECT accounts_apikey"]  # key, account and balance, by the token's fingerprint
+SETTLE = {
+    # one statement: lock the wallet, insert the record, move the wallet, insert the entry, return the balance
+    "postgresql": ["WITH"],
+    # the same as a transaction in this process, where a statement costs no round trip
+    "sqlite": [
+        "BEGIN IMMEDIATE",  # takes the only write lock, so that nothing below can be overtaken
+        "SELECT billing_wallet",  # the balance and the number of the last entry
+        "SELECT billing_generation",  # settled before?
+        "INSERT billing_generation",  # the record
+        "UPDATE billing_wallet",  # the new balance and number
+        "INSERT billing_ledgerentry",  # the entry that says why
+        "COMMIT",
+    ],
+}
+VERB_AND_TABLE = re.compile(r'\s*(WITH|BEGIN \w+|COMMIT|\w+)(?:.*?(?:FROM|INTO|(?<=UPDATE))\s+"?(\w+))?', re.DOTALL)
+
+
+@pytest.fixture
+def token(simulator: Simulator, tmp_path: Path) -> Iterator[str]:
+    """A key of an account with credit, where the simulator's models can be routed to."""
+    file = tmp_path / "catalogue.json"
+    file.write_text(json.dumps(catalogue_for(simulator.url)))
+    loader.seed([file])
+    snapshot.forget()
+    snapshot.refresh()
+    yield new_key(new_account(credit="100"))[1]
+    snapshot.forget()
+
+
+def complete(token: str, **fields: object) -> str:
+    """One chat completion, read to its end."""
+    response = Client().post(
+        "/v1/chat/completions",
+        {"model": "sim/test/echo", "messages": [{"role": "user", "content": "Hello"}], **fields},
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    body = b"".join(response) if response.streaming else response.content
+    response.close()
+    assert response.status_code == 200, body
+    return body.decode()
+
+
+def shape(captured: CaptureQueriesContext) -> list[str]:
+    """Each query as its verb and its first table."""
+    found = []
+    for query in captured.captured_queries:
+        match = VERB_AND_TABLE.match(query["sql"])
+        assert match is not None
+        verb, table = match.groups()
+        found.append(verb if verb == "WITH" or table is None else f"{verb} {table}")
+    return found
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_completion_costs_one_look_and_one_settlement(token: str, stream: bool) -> None:
+    with (
+        CaptureQueriesContext(connection) as looked,
+        CaptureQueriesContext(connections["settlement"]) as settled,
+    ):
+        answer = complete(token, stream=stream)
+    assert "remaining_balance" in answer
+    assert shape(looked) == WHO
+    assert shape(settled) == SETTLE[connection.vendor]
+    assert mismatches() == []
+
+
+def test_a_refusal_costs_one_look(token: str) -> None:
+    with (
+        CaptureQueriesContext(connection) as looked,
+        CaptureQueriesContext(connections["settlement"]) as settled,
+    ):
+        response = Client().post(
+            "/v1/chat/completions",
+            {"model": "sim/test/unpriced", "messages": [{"role": "user", "content": "Hello"}]},
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {token}"},
+        )
+    assert response.status_code == 503
+    assert (shape(looked), shape(settled)) == (WHO, [])

@@ -1,0 +1,144 @@
+"""The environment (contract section 2): a bad value stops the start with one clear line."""
+
+import os
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from tests.servers.manage import run_manage
+from tests.servers.process import ROOT
+
+SETTINGS = str(ROOT / "gateway" / "settings.py")
+BAD_BY_KIND = {
+    "positive": ["0", "-1", "ten", "", "nan", "inf"],
+    "at_least": ["-1", "many", "1.5", "1e6", "", "9" * 30],
+    "switch": ["maybe", "2", "truee"],
+}
+BY_KIND = {name: BAD_BY_KIND[kind] for kind, name in re.findall(r'= _(\w+)\("([A-Z_]+)"', Path(SETTINGS).read_text())}
+BAD = BY_KIND | {
+    "PORT": ["-1", "65536", "http", "80.5", ""],
+    "WEB_CONCURRENCY": ["0", "-1", "auto", ""],
+    "GATEWAY_MAX_BODY_BYTES": ["0", "32M"],
+    "GATEWAY_MAX_UPSTREAM_BYTES": ["0", "64M"],
+    "PUBLIC_URL": ["gateway.example", "ftp://gateway.example", "https://", "https://a b", "https://x/path", ""],
+    "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],
+    "DATABASE_URL": [
+        "nonsense",
+        "bad://somebody:hunter2@127.0.0.1/gateway",
+        "mysql://somebody:hunter2@127.0.0.1/gateway",
+        "postgres://",
+        "postgres://somebody:hunter2@127.0.0.1/",
+        "postgres://somebody:hunter2@127.0.0.1:port/gateway",
+    ],
+}
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the settings module anew, in the environment given; None takes a variable away."""
+
+    def run(**environment: str | None) -> dict[str, Any]:
+        for name, value in environment.items():
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        return runpy.run_path(SETTINGS)
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_a_bad_value_is_refused_by_name_and_not_repeated(read: Any, name: str, value: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=rf"^{name} is [^\n]+\.$") as caught:
+        read(**{name: value})
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_variables_are_those_of_the_module() -> None:
+    assert {"PORT", "DEBUG", "GATEWAY_OVERALL_TIMEOUT", "GATEWAY_MAX_BODY_BYTES"} <= set(BY_KIND)
+
+
+@pytest.mark.parametrize(("name", "value"), [("PORT", "http"), ("DATABASE_URL", "nonsense"), ("DEBUG", "maybe")])
+def test_the_start_stops_with_one_line(name: str, value: str) -> None:
+    done = run_manage({**os.environ, name: value}, "check")
+    assert done.code == 1
+    assert re.fullmatch(rf"ImproperlyConfigured: {name} is [^\n]+\n", done.stderr)
+
+
+def test_the_defaults_are_those_of_the_contract(read: Any) -> None:
+    found = read(DATABASE_URL=None, PUBLIC_URL=None, ALLOWED_HOSTS=None)
+    assert found["DATABASES"]["default"]["NAME"] == str(ROOT / "var" / "gateway.sqlite3")
+    assert (found["BIND"], found["PORT"], found["WEB_CONCURRENCY"], found["DEBUG"]) == ("127.0.0.1", 8000, 1, False)
+    assert found["ALLOWED_HOSTS"] == ["localhost", "127.0.0.1", "[::1]"]
+    assert found["PUBLIC_URL"] == "http://127.0.0.1:8000"
+    assert [found[f"GATEWAY_{name}_TIMEOUT"] for name in ("FIRST_BYTE", "STREAM_IDLE", "OVERALL", "DRAIN")] == [
+        30,
+        90,
+        300,
+        30,
+    ]
+    assert (found["GATEWAY_MAX_BODY_BYTES"], found["GATEWAY_MAX_UPSTREAM_BYTES"]) == (33554432, 67108864)
+
+
+def test_a_secret_key_may_begin_with_a_dollar(read: Any) -> None:
+    assert read(SECRET_KEY="$DEBUG-and-more")["SECRET_KEY"] == "$DEBUG-and-more"
+
+
+def test_without_a_secret_key_or_its_file_nothing_starts(tmp_path: Path) -> None:
+    """In a checkout of its own, since this one has the file."""
+    copy = tmp_path / "gateway" / "settings.py"
+    copy.parent.mkdir()
+    copy.write_text(Path(SETTINGS).read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SECRET_KEY")
+        with pytest.raises(ImproperlyConfigured, match=r"^SECRET_KEY is not set and var/secret_key cannot be read"):
+            runpy.run_path(str(copy))
+        (tmp_path / "var").mkdir()
+        (tmp_path / "var" / "secret_key").write_text("from the file\n")
+        assert runpy.run_path(str(copy))["SECRET_KEY"] == "from the file"
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("sqlite:///var/other.sqlite3", str(ROOT / "var" / "other.sqlite3")),
+        ("sqlite:////srv/gateway.sqlite3", "/srv/gateway.sqlite3"),
+        ("sqlite://:memory:", ":memory:"),
+    ],
+)
+def test_a_relative_file_is_the_checkout_s(read: Any, url: str, name: str) -> None:
+    assert {found["NAME"] for found in read(DATABASE_URL=url)["DATABASES"].values()} == {name}
+
+
+def test_settlement_has_connections_of_its_own(read: Any) -> None:
+    found = read(DATABASE_URL="postgres://somebody:hunter2@db.example:6432/gateway")["DATABASES"]
+    assert {name: database["HOST"] for name, database in found.items()} == {
+        "default": "db.example",
+        "settlement": "db.example",
+    }
+    assert found["default"]["OPTIONS"]["pool"] is not found["settlement"]["OPTIONS"]["pool"]
+    assert "statement_timeout=5000" in found["settlement"]["OPTIONS"]["options"]
+
+
+@pytest.mark.parametrize(("url", "on"), [("https://gateway.example", True), ("http://127.0.0.1:8000", False)])
+def test_a_public_https_address_turns_on_what_it_needs(read: Any, url: str, on: bool) -> None:
+    found = read(PUBLIC_URL=url)
+    assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is found["SECURE_SSL_REDIRECT"] is on
+    assert bool(found["SECURE_HSTS_SECONDS"]) is on
+    assert bool(found["SECURE_PROXY_SSL_HEADER"]) is on
+    assert found["CSRF_TRUSTED_ORIGINS"] == [url]
+
+
+@pytest.mark.parametrize("url", ["https://gateway.example:8443", "http://[::1]:8000", "https://gateway.example/"])
+def test_addresses_with_ports_and_a_slash_are_fine(read: Any, url: str) -> None:
+    assert read(PUBLIC_URL=url)["PUBLIC_URL"] == url.rstrip("/")
+
+
+@pytest.mark.parametrize(("word", "on"), [("true", True), ("1", True), ("ON", True), ("False", False), ("0", False)])
+def test_switches_take_the_usual_words(read: Any, word: str, on: bool) -> None:
+    assert read(DEBUG=word)["DEBUG"] is on
