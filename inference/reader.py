@@ -37,9 +37,10 @@ class StreamReader:
         brought, self.brought = self.brought, []
         return brought
 
-    def outcome(self, ending: Generation.Ending) -> Outcome:
-        """What became of the answer, as far as it was read."""
-        return Outcome(ending, self.usage, self.prompt_usage, self.text_bytes, self.first_output_at)
+    def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Outcome:
+        """What became of the answer, as far as it was read, or delivered (`text_bytes`)."""
+        delivered = self.text_bytes if text_bytes is None else text_bytes
+        return Outcome(ending, self.usage, self.prompt_usage, delivered, self.first_output_at)
 
     def advance(self) -> None:
         """Reads once. An end that comes after every choice has finished is a good one, whatever it looks like.

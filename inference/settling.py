@@ -18,7 +18,8 @@ def settle(admission: Admission, outcome: Outcome) -> Report:
     reported = None if outcome.ending == Ending.COST_UNRESOLVABLE else outcome.usage
     usage = reported or _estimate(admission, outcome)
     generation = record(admission, outcome, usage, usage_estimated=reported is None)
-    settlement = settle_shielded(generation)
+    route = admission.route
+    settlement = settle_shielded(generation, quota_region=route.region_id if route.daily_token_quota else None)
     return {"usage": usage_of(generation, settlement), "gateway_metadata": metadata_of(generation)}
 
 

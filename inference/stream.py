@@ -33,6 +33,8 @@ class Metered:
     def __init__(self, admission: Admission, dispatched: Dispatched, reader: StreamReader) -> None:
         self._admission, self._dispatched, self._reader = admission, dispatched, reader
         self._ready: list[bytes] = []
+        self._handed_out = self._delivered = 0  # bytes of text: given to the server, and known to have been written
+        self._wrote = False
         self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
         self._ending: Generation.Ending | None = None
         self._settled = False
@@ -72,7 +74,9 @@ class Metered:
         return self
 
     def __next__(self) -> bytes:
-        """The frames of one read in one piece; at the end the closing frames."""
+        """The frames of one read in one piece; at the end the closing frames. To be asked again means: written."""
+        self._wrote |= self._dispatched.client.answering
+        self._delivered = self._handed_out
         while not self._ready:
             if self._settled:
                 raise StopIteration
@@ -83,13 +87,21 @@ class Metered:
                 self._ready = self._closing_frames(ending)
         frames, self._ready = b"".join(self._ready), []
         self._dispatched.client.answering = True
+        self._handed_out = self._reader.text_bytes
         return frames
 
     def close(self) -> None:
-        """Settles what was delivered, if nothing has yet: the client left, or the worker is stopping."""
-        if not self._settled:
-            with step("settling the charge"):
-                self._settle(self._ending or self._reader.ending or Ending.CLIENT_LEFT)
+        """Settles what was delivered, if nothing has yet: the client left, or the worker is stopping.
+
+        What was handed out last has failed to be written, or nobody would close here.
+        """
+        if self._settled:
+            return
+        if not self._wrote:
+            self._abandon()
+            return
+        with step("settling the charge"):
+            self._settle(self._ending or Ending.CLIENT_LEFT, text_bytes=self._delivered)
 
     def _read(self) -> None:
         try:
@@ -147,12 +159,12 @@ class Metered:
             return [sse.frame(self._held | report)]
         return [*self._released(), sse.frame(self._reader.chunks.closing([]) | report)]
 
-    def _settle(self, ending: Generation.Ending) -> Report:
+    def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:
         """Settles once, stops the upstream, and returns what the last chunk reports."""
         self._settled = True
         self._dispatched.watch.stop()
         try:
-            return settle(self._admission, self._reader.outcome(ending))
+            return settle(self._admission, self._reader.outcome(ending, text_bytes=text_bytes))
         finally:
             self._dispatched.close()
 

@@ -14,6 +14,8 @@ from .base import MalformedReply, UpstreamFault
 
 NO_HEADERS: Mapping[str, str] = {}
 
+MOST_TOKENS = 10**9  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
+
 
 def headers_for(
     upstream: Upstream, *, default_header: str, default_scheme: str, own: Mapping[str, str] = NO_HEADERS
@@ -96,7 +98,7 @@ def optional_count(value: Any) -> int | None:
 
 
 def count(value: Any) -> int:
-    """A token count. Raises ContradictoryUsage for anything but a whole number of zero or more."""
-    if type(value) is not int or value < 0:
+    """A token count. Raises ContradictoryUsage for anything but a whole number of zero or more that can be true."""
+    if type(value) is not int or not 0 <= value <= MOST_TOKENS:
         raise ContradictoryUsage(f"a token count of {value!r}")
     return value

@@ -100,8 +100,9 @@ def answer(question: Question, behaviour: Behaviour, received: bytes) -> Answer:
 def _spoken(question: Question, behaviour: Behaviour, reasoning: list[str]) -> Answer:
     text, stop = _until_stop(_said(question, behaviour), question.stop)
     limit = question.max_tokens
-    # One more than allowed is enough to see that the text is longer.
-    words, finish = pieces(text, None if limit is None else limit + 1), "stop_sequence" if stop else "stop"
+    # One more than allowed is enough to see that the text is longer; no text has more words than characters.
+    most = None if limit is None else min(limit, len(text)) + 1
+    words, finish = pieces(text, most), "stop_sequence" if stop else "stop"
     if limit is not None and len(words) > limit:
         words, finish, stop = words[:limit], "length", None
     return Answer(finish, _repeated(words, behaviour.least_chunks - len(reasoning)), reasoning, stop_sequence=stop)

@@ -15,9 +15,9 @@ from tests.servers.simulator import Simulator
 
 # Seconds: they run out while a test looks on, and are long enough for what is not slow on purpose.
 BUDGETS = {
-    "GATEWAY_FIRST_BYTE_TIMEOUT": "0.5",
-    "GATEWAY_STREAM_IDLE_TIMEOUT": "0.5",
-    "GATEWAY_OVERALL_TIMEOUT": "1.2",
+    "GATEWAY_FIRST_BYTE_TIMEOUT": "0.4",
+    "GATEWAY_STREAM_IDLE_TIMEOUT": "0.4",
+    "GATEWAY_OVERALL_TIMEOUT": "0.9",
 }
 
 

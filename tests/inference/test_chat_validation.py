@@ -137,6 +137,7 @@ ACCEPTED: list[Json] = [
     *({name: value} for name in ("presence_penalty", "frequency_penalty") for value in (-2, 0, 0.5, 2)),
     *({name: 1} for name in ("n", "max_tokens", "max_completion_tokens")),
     {"n": 3},
+    {"max_tokens": 2**63},
     {"stream": False},
     {"stream": False, "stream_options": {"include_usage": True}},
     {"stop": "zebra"},
@@ -274,6 +275,12 @@ def test_long_digits_in_a_text_are_no_integer(customer: Customer) -> None:
     digits = "1" * 400
     said_back = answer(customer, "echo", messages=[{"role": "user", "content": digits}])
     assert said_back["choices"][0]["message"]["content"] == digits
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_nesting_too_deep_to_be_sent_on_is_refused(customer: Customer, streams: bool) -> None:
+    body = '{"metadata": ' + "[" * 500 + "]" * 500 + "," + json.dumps(question("echo", stream=streams))[1:]
+    assert refusal(customer.http.post(PATH, data=body))[:3] == (400, "invalid_request_error", "invalid_request_error")
 
 
 @pytest.mark.parametrize("number", ["1e400", "1" + "0" * 5000], ids=["1e400", "5001 digits"])

@@ -1,0 +1,186 @@
+"""A client that leaves is noticed within a second, and one that has not left is never taken for gone (decision 10)."""
+
+import contextlib
+import io
+import json
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from tests import bills
+from tests.inference.shapes import ALL_BEHAVIOURS, MODES, WAYS, Way
+from tests.patience import eventually
+from tests.rawhttp import connect, read_response
+from tests.servers.customer import Customer
+from tests.servers.simulator import Simulator
+
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
+EMBEDDINGS = Way("embeddings", "/v1/embeddings", "sim/embed", 0)
+
+
+@contextlib.contextmanager
+def asking(customer: Customer, way: Way, slug: str, *, version: str = "1.1", **fields: object) -> Iterator[socket.socket]:
+    """A connection on which the question has been asked."""
+    with connect(customer.gateway) as raw:
+        raw.sendall(request(customer, way, slug, version=version, **fields))
+        yield raw
+
+
+def request(customer: Customer, way: Way, slug: str, *, version: str = "1.1", **fields: object) -> bytes:
+    asked = way.request(slug, **fields) if way is not EMBEDDINGS else {"model": f"{way.models}/{slug}", "input": "hi"}
+    body = json.dumps(asked).encode()
+    head = f"POST {way.path} HTTP/{version}\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def reset(raw: socket.socket) -> None:
+    """Leaves as a crash does."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def is_closed_within_a_second(simulator: Simulator, upstream: str, cut: int) -> bool:
+    return eventually(lambda: simulator.stats(upstream) | {"cut": cut, "open": 0} == simulator.stats(upstream), within=1)
+
+
+def until_asked(simulator: Simulator, upstream: str) -> None:
+    assert eventually(lambda: simulator.stats(upstream)["open"] == 1)
+
+
+def until_said(answers: io.BufferedIOBase, words: bytes) -> None:
+    """Reads until the words have arrived."""
+    while words not in (line := answers.readline()):
+        assert line
+
+
+@every_way
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_leaves_before_any_output_closes_a_silent_upstream(
+    account: Customer, simulator: Simulator, way: Way, mode: str
+) -> None:
+    upstream = ALL_BEHAVIOURS["silent"]
+    cut = simulator.stats(upstream)["cut"]
+    with asking(account, way, "silent", **MODES[mode]):
+        until_asked(simulator, upstream)
+    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert bills.untouched(account)
+
+
+@pytest.mark.parametrize("slug", ["silent-after-role", "silent"])
+@pytest.mark.parametrize("leaves", ["closed", "reset"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_however_it_leaves_before_any_output_it_pays_nothing(
+    account: Customer, simulator: Simulator, slug: str, leaves: str, version: str
+) -> None:
+    upstream = ALL_BEHAVIOURS[slug]
+    cut = simulator.stats(upstream)["cut"]
+    with asking(account, WAYS["chat-openai"], slug, version=version, stream=True) as raw:
+        until_asked(simulator, upstream)
+        if leaves == "reset":
+            reset(raw)
+    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert bills.untouched(account)
+
+
+def test_a_client_that_leaves_while_it_waits_for_embeddings_closes_the_upstream(
+    account: Customer, simulator: Simulator
+) -> None:
+    upstream = ALL_BEHAVIOURS["silent"]
+    cut = simulator.stats(upstream)["cut"]
+    with asking(account, EMBEDDINGS, "silent"):
+        until_asked(simulator, upstream)
+    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert bills.untouched(account)
+
+
+@every_way
+@pytest.mark.parametrize("slug", ["stall", "slow-chunks"], ids=["silent upstream", "speaking upstream"])
+def test_a_client_that_leaves_in_mid_stream_closes_the_upstream_and_pays_for_what_it_got(
+    account: Customer, simulator: Simulator, way: Way, slug: str
+) -> None:
+    upstream = ALL_BEHAVIOURS[slug]
+    cut = simulator.stats(upstream)["cut"]
+    with asking(account, way, slug, stream=True, max_tokens=16) as raw, raw.makefile("rb") as answers:
+        until_said(answers, b"there" if slug == "stall" and way.name != "chat-on-completion" else b"data: ")
+    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert eventually(lambda: bills.records(account) != [])
+    (record,) = bills.records(account)
+    assert (record.ending, record.interrupted, record.usage_estimated) == ("client_left", True, True)
+    assert bills.debits(account) == [record.cost]
+    assert 0 < record.completion_tokens < 40
+    if slug == "stall" and way.name != "chat-on-completion":
+        assert (record.prompt_tokens, record.completion_tokens) == (way.estimated_prompt, 3)
+
+
+@pytest.mark.parametrize("leaves", ["closed", "reset"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_however_it_leaves_in_mid_stream_it_is_noticed(
+    account: Customer, simulator: Simulator, leaves: str, version: str
+) -> None:
+    upstream = ALL_BEHAVIOURS["stall"]
+    cut = simulator.stats(upstream)["cut"]
+    way = WAYS["chat-anthropic"]
+    with asking(account, way, "stall", version=version, stream=True) as raw, raw.makefile("rb") as answers:
+        until_said(answers, b"there")
+        if leaves == "reset":
+            reset(raw)
+    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert eventually(lambda: [record.ending for record in bills.records(account)] == ["client_left"])
+
+
+@every_way
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_only_closed_its_sending_side_is_served(account: Customer, way: Way, mode: str) -> None:
+    """Its upstream is slow enough for several looks at the client."""
+    slug = "late-usage" if mode == "streamed" else "echo"
+    with asking(account, way, slug, **MODES[mode]) as raw, raw.makefile("rb") as answers:
+        raw.shutdown(socket.SHUT_WR)
+        received = answers.read()
+    assert b" 200 OK\r\n" in received
+    assert b"there" in received
+    assert [record.ending for record in bills.records(account)] == ["finished"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_a_half_closed_client_of_a_slow_upstream_is_served(account: Customer, version: str, streams: bool) -> None:
+    """Two seconds of silence at a time: the gateway makes sure more than once, with bytes that change nothing."""
+    fields = {"stream": streams, "max_tokens": 100}
+    with (
+        asking(account, WAYS["chat-openai"], "slow-whole", version=version, **fields) as raw,
+        raw.makefile("rb") as answers,
+    ):
+        raw.shutdown(socket.SHUT_WR)
+        received = answers.read()
+    assert received.count(b" 200 OK\r\n") == 1
+    assert received.count(b"hello") == 10
+    assert [record.ending for record in bills.records(account)] == ["finished"]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_a_pipelined_request_is_not_taken_for_leaving(account: Customer, streams: bool) -> None:
+    """The next request waits until the answer before it has been given, and is then answered itself."""
+    way = WAYS["chat-openai"]
+    first = request(account, way, "slow-whole", stream=streams, max_tokens=100)
+    with connect(account.gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(first + request(account, way, "echo", max_tokens=16))
+        if streams:
+            until_said(answers, b"[DONE]")
+            until_said(answers, b"0\r\n")
+            assert answers.readline() == b"\r\n"
+        else:
+            assert read_response(answers).json()["choices"][0]["message"]["content"].count("hello") == 10
+        assert read_response(answers).json()["choices"][0]["message"]["content"] == "hello there"
+    assert [record.ending for record in bills.records(account)] == ["finished", "finished"]
+
+
+def test_a_client_that_leaves_after_pipelining_is_noticed_all_the_same(account: Customer, simulator: Simulator) -> None:
+    upstream = ALL_BEHAVIOURS["silent"]
+    cut = simulator.stats(upstream)["cut"]
+    way = WAYS["chat-openai"]
+    with asking(account, way, "silent", stream=True) as raw:
+        until_asked(simulator, upstream)
+        raw.sendall(request(account, way, "echo"))
+    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert bills.untouched(account)
