@@ -1,6 +1,8 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_save, pre_save
 
+from gateway.hooks import worker_hooks
+
 
 class BillingConfig(AppConfig):
     """The prepaid ledger, and the records of what was served and billed."""
@@ -11,6 +13,10 @@ class BillingConfig(AppConfig):
         from accounts.models import Account  # models exist from here on
 
         from .accounts import ensure_wallet, keep_currency
+        from .maintenance import Beat
 
+        beat = Beat()
+        worker_hooks.start.append(beat.start)
+        worker_hooks.beat.append(beat)
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
         pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

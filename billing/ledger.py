@@ -4,6 +4,7 @@ Each move locks the account's wallet first, so that the entries' sequence, their
 A balance may fall below zero by one request: usage is known only after it was served.
 """
 
+import random
 import uuid
 from datetime import datetime
 from decimal import Decimal
@@ -11,11 +12,13 @@ from decimal import Decimal
 from django.db import connections, transaction
 from django.utils import timezone
 
+from catalogue import quota
+from catalogue.tallies import SHARDS
 from gateway.money import LossyValueError, plain
 
 from . import settle_statement
-from .models import Generation, LedgerEntry, Wallet
-from .outcomes import Credit, Settlement
+from .models import Checkpoint, Generation, LedgerEntry, Wallet
+from .outcomes import Credit, QuotaUse, Settlement
 
 MAX_REFERENCE_LENGTH = 200
 
@@ -32,17 +35,33 @@ class ReferenceConflict(ValueError):
     """The reference was used on this account before, for another amount or kind."""
 
 
-def settle(generation: Generation, *, using: str = "settlement") -> Settlement:
+def settle(
+    generation: Generation,
+    *,
+    quota_region: int | None = None,
+    has_checkpoint: bool = False,
+    using: str = "settlement",
+) -> Settlement:
     """Records a generation and debits its cost, in one transaction. The first call decides; later ones change nothing.
 
     `generation` is complete but for `created_at` and `balance_after`, which are decided under the wallet's lock. A
-    generation without a cost is recorded and debits nothing. Idempotent by its id: callers may race.
+    generation without a cost is recorded and debits nothing. `quota_region` is the route (Region) whose daily quota
+    counts the tokens, on the UTC day of the settlement. `has_checkpoint` removes the stream's checkpoint in the same
+    transaction. Idempotent by the generation's id: callers may race.
     """
+    quota_use = None if quota_region is None else _quota_use(generation, quota_region)
     if connections[using].vendor == "postgresql":
-        settled = settle_statement.execute(generation, using)
+        settled = settle_statement.execute(generation, using, quota_use, has_checkpoint=has_checkpoint)
     else:
-        settled = _settle_in_transaction(generation, using)
+        settled = _settle_in_transaction(generation, using, quota_use, has_checkpoint)
     return settled or _settled_before(generation.pk, using)
+
+
+def _quota_use(generation: Generation, region_id: int) -> QuotaUse:
+    """What to count, on a counter drawn by lot: accounts that share a route seldom wait for each other."""
+    tokens = generation.prompt_tokens + generation.completion_tokens
+    shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
+    return QuotaUse(region_id, quota.day_of(timezone.now()), shard, min(tokens, quota.MOST_AT_ONCE))
 
 
 def _settled_before(generation_pk: uuid.UUID, using: str) -> Settlement:
@@ -50,9 +69,13 @@ def _settled_before(generation_pk: uuid.UUID, using: str) -> Settlement:
     return Settlement(stored.cost, stored.balance_after, stored.created_at)
 
 
-def _settle_in_transaction(generation: Generation, using: str) -> Settlement | None:
+def _settle_in_transaction(
+    generation: Generation, using: str, quota_use: QuotaUse | None = None, has_checkpoint: bool = False
+) -> Settlement | None:
     """SQLite's form: a short IMMEDIATE transaction holds the database's only write lock."""
     with transaction.atomic(using=using):
+        if has_checkpoint:
+            Checkpoint.objects.using(using).filter(pk=generation.pk).delete()
         wallet = Wallet.objects.using(using).get(pk=generation.account_id)
         if Generation.objects.using(using).filter(pk=generation.pk).exists():
             return None
@@ -63,6 +86,8 @@ def _settle_in_transaction(generation: Generation, using: str) -> Settlement | N
             _append(
                 wallet, LedgerEntry.Kind.USAGE, -generation.cost, generation.created_at, using, generation=generation
             )
+        if quota_use is not None:
+            quota.count(quota_use.region_id, quota_use.tokens, quota_use.day, shard=quota_use.shard, using=using)
     return Settlement(generation.cost, generation.balance_after, generation.created_at)
 
 

@@ -205,3 +205,17 @@ class LedgerEntry(models.Model):
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ImmutableRow("Ledger entries are never removed.")
+
+
+class Checkpoint(models.Model):
+    """A stream that is open: what it has delivered so far, as it would be settled if its worker died now.
+
+    Renewed by the worker's beat, removed by settling, claimed by the sweeper when nobody renews it.
+    """
+
+    id = models.UUIDField(primary_key=True, editable=False)  # the generation's
+    frozen = models.TextField()
+    beat_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return generation_id(self.id)

@@ -1,8 +1,9 @@
 """What moving money leaves behind."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +13,15 @@ class Settlement:
     cost: Decimal | None
     balance: Decimal | None
     created_at: datetime
+
+
+class QuotaUse(NamedTuple):
+    """Tokens that count against a route's daily quota, and the counter they go to."""
+
+    region_id: int
+    day: date
+    shard: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)

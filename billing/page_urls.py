@@ -4,4 +4,7 @@ from django.urls import path
 
 from . import views
 
-urlpatterns = [path("", views.overview, name="overview")]
+urlpatterns = [
+    path("", views.overview, name="overview"),
+    path("statement", views.statement, name="statement"),
+]

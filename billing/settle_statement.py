@@ -1,7 +1,8 @@
 """PostgreSQL's form of a settlement: one statement, one round trip.
 
 The wallet's row is locked first; everything else follows from it, so that `created_at` grows with `seq`. Columns and
-their types come from the model: a new field needs no change here.
+their types come from the model: a new field needs no change here. A route with a daily quota adds one more part, which
+counts its tokens; the others do not pay for it.
 """
 
 from functools import cache
@@ -10,25 +11,42 @@ from typing import Any
 from django.db import DataError, connections
 from django.db.models import Field
 
+from catalogue.quota import ADD_ON_CONFLICT
+from catalogue.tallies import RouteDay
 from gateway.money import LossyValueError
 
-from .models import Generation, LedgerEntry, Wallet
-from .outcomes import Settlement
+from .models import Checkpoint, Generation, LedgerEntry, Wallet
+from .outcomes import QuotaUse, Settlement
 
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 DECIDED_UNDER_LOCK = {"created_at": "clock_timestamp()", "balance_after": "wallet.balance - {cost}"}
+# Once a generation, since it selects from what was really inserted. Nobody who holds a counter waits for a wallet.
+_COUNT_QUOTA = f""", quota AS (
+            INSERT INTO {RouteDay._meta.db_table} (region_id, day, shard, tokens)
+            SELECT %(quota_region_id)s::bigint, %(quota_day)s::date, %(quota_shard)s::smallint,
+                   %(quota_tokens)s::bigint
+            FROM generation
+            {ADD_ON_CONFLICT}
+        )"""  # noqa: S608  # the table of our own model
+_REMOVE_CHECKPOINT = f""", checkpoint AS (
+            DELETE FROM {Checkpoint._meta.db_table} WHERE id = %(id)s::uuid
+        )"""  # noqa: S608
 
 
-def execute(generation: Generation, using: str) -> Settlement | None:
-    """Settles; None where the generation was settled before.
+def execute(
+    generation: Generation, using: str, quota_use: QuotaUse | None = None, *, has_checkpoint: bool = False
+) -> Settlement | None:
+    """Settles, and counts what the route's daily quota is to count; None where the generation was settled before.
 
     Raises Wallet.DoesNotExist without a wallet, LossyValueError where its balance could not hold the result.
     """
     connection = connections[using]
-    sql, fields = _statement(using)
+    sql, fields = _statement(using, quota_use is not None, has_checkpoint)
     parameters: dict[str, Any] = {
         field.attname: field.get_db_prep_save(getattr(generation, field.attname), connection) for field in fields
     }
+    if quota_use is not None:
+        parameters |= {f"quota_{name}": value for name, value in quota_use._asdict().items()}
     with connection.cursor() as cursor:
         try:
             cursor.execute(sql, parameters)
@@ -46,7 +64,7 @@ def execute(generation: Generation, using: str) -> Settlement | None:
 
 
 @cache
-def _statement(using: str) -> tuple[str, list["Field[Any, Any]"]]:
+def _statement(using: str, counts_quota: bool, has_checkpoint: bool) -> tuple[str, list["Field[Any, Any]"]]:
     """The SQL, and the fields it takes from the generation by attribute name."""
     connection = connections[using]
     quote = connection.ops.quote_name
@@ -81,7 +99,7 @@ def _statement(using: str) -> tuple[str, list["Field[Any, Any]"]]:
             SELECT moved.account_id, moved.seq, '{LedgerEntry.Kind.USAGE.value}', - {cost}, moved.balance,
                    generation.id, NULL, generation.created_at
             FROM moved, generation
-        )
+        ){_COUNT_QUOTA if counts_quota else ""}{_REMOVE_CHECKPOINT if has_checkpoint else ""}
         SELECT EXISTS (SELECT FROM wallet),
                (SELECT created_at FROM generation), (SELECT balance_after FROM generation)
         """,  # noqa: S608  # table and column names of our own models

@@ -7,9 +7,11 @@ import time
 import gevent
 from django.db import Error, connections
 from django.db.utils import InterfaceError, OperationalError
+from django.utils import timezone
 
 from gateway.db import release
 
+from . import spool
 from .ledger import settle
 from .models import Generation
 from .outcomes import Settlement
@@ -21,22 +23,48 @@ FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.5
 
 
-def settle_shielded(generation: Generation) -> Settlement:
-    """Settles in a greenlet that neither a drain nor a client's leaving can kill, and waits for it.
+def settle_shielded(
+    generation: Generation, *, quota_region: int | None = None, has_checkpoint: bool = False
+) -> Settlement:
+    """Settles (`ledger.settle`) in a greenlet that neither a drain nor a client's leaving can kill, and waits for it.
 
-    Raises the database's error when retrying for 5 seconds has not helped.
+    With the database away for longer than retries bridge, or the fate of a commit unknown, the outcome goes to the
+    spool and the settlement has no balance. Raises SpoolFailed when that fails too.
     """
-    greenlet = gevent.spawn(_settle_with_retries, generation)
+    greenlet = gevent.spawn(_settle_or_spool, generation, quota_region, has_checkpoint)
     settlement: Settlement = greenlet.get()
     return settlement
 
 
-def _settle_with_retries(generation: Generation) -> Settlement:
+def replay_spool() -> int:
+    """Settles what waits in the spool, and returns how much."""
+
+    def settle_again(generation: Generation, quota_region: int | None) -> None:
+        try:
+            settle(generation, quota_region=quota_region, has_checkpoint=True)
+        finally:
+            release("settlement")
+
+    return spool.replay(settle_again)
+
+
+def _settle_or_spool(generation: Generation, quota_region: int | None, has_checkpoint: bool) -> Settlement:
+    try:
+        return _settle_with_retries(generation, quota_region, has_checkpoint)
+    except Exception:
+        if connections["settlement"].in_atomic_block:
+            raise  # a caller's own transaction: it decides
+        logger.exception("settling %s failed", generation.public_id)
+        spool.put(generation, quota_region)
+        return Settlement(generation.cost, None, timezone.now())
+
+
+def _settle_with_retries(generation: Generation, quota_region: int | None, has_checkpoint: bool) -> Settlement:
     give_up_at = time.monotonic() + RETRY_SECONDS
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:
-            return settle(generation)
+            return settle(generation, quota_region=quota_region, has_checkpoint=has_checkpoint)
         except (OperationalError, InterfaceError) as error:
             # Deadlocks, serialization failures, a locked SQLite file, a lost connection: settling again is safe.
             if time.monotonic() + pause > give_up_at or connections["settlement"].in_atomic_block:

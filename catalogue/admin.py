@@ -4,12 +4,24 @@ Where a credential is sent (addresses, headers, names of variables) can be chang
 it here could have the gateway send its keys elsewhere.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import urlencode
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
-from . import models
+from accounts.models import User
+from gateway.admin import RecordAdmin
+from gateway.money import plain
+
+from . import health, models, price_history, quota
+from .admin_actions import OfferActions, RouteActions
+from .tallies import PriceChange
 
 if TYPE_CHECKING:
     _Admin = admin.ModelAdmin[Any]
@@ -23,6 +35,8 @@ _PRICES = (
     ("cache_read_per_1m_tokens", "cache_write_per_1m_tokens", "cache_write_1h_per_1m_tokens"),
     ("batch_prompt_per_1m_tokens", "batch_completion_per_1m_tokens"),
 )
+
+CHANGES_SHOWN = 20
 
 
 class _Seeded:
@@ -41,10 +55,11 @@ class _Seeded:
 class ProviderAdmin(_Seeded, _Admin):
     """Providers: facts about the company and a status override."""
 
-    list_display = ("slug", "name", "country", "eu_native", "us_legal_reach", "dialect", "status_override")
+    list_display = ("slug", "name", "country", "eu_native", "us_legal_reach", "dialect", "published_status")
     list_filter = ("eu_native", "us_legal_reach", "dialect", "status_override", "country")
     search_fields = ("slug", "name")
     readonly_fields: ClassVar = [
+        "published_status",
         "slug",
         "dialect",
         "base_url",
@@ -54,6 +69,17 @@ class ProviderAdmin(_Seeded, _Admin):
         "extra_headers",
         "extra_env",
     ]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """With what the workers have seen of each provider."""
+        return health.with_observed(super().get_queryset(request), timezone.now())
+
+    @admin.display(description="published status")
+    def published_status(self, provider: Any) -> str:
+        """What `/providers` says, and why."""
+        seen = health.Observed(provider.attempts or 0, provider.failures or 0)
+        status, reason = health.status_of(provider.status_override, seen)
+        return f"{status.label} ({reason})"
 
 
 class RegionInline(_Seeded, _Inline):
@@ -71,7 +97,7 @@ class RegionInline(_Seeded, _Inline):
 
 
 @admin.register(models.Model)
-class ModelAdmin(_Seeded, _Admin):
+class ModelAdmin(_Seeded, OfferActions, _Admin):
     """Offers: their state, limits and routes."""
 
     list_display = ("__str__", "name", "modality", "state", "retires_on")
@@ -81,9 +107,15 @@ class ModelAdmin(_Seeded, _Admin):
     readonly_fields: ClassVar = ["provider", "canonical_id"]
     inlines: ClassVar = [RegionInline]
 
+    def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
+        """Keeps the history of the routes' prices."""
+        routes = [row.instance.pk for row in formset.forms if row.instance.pk]
+        with price_history.edited_by(cast(User, request.user), routes):
+            super().save_formset(request, form, formset, change)
+
 
 @admin.register(models.Region)
-class RegionAdmin(_Seeded, _Admin):
+class RegionAdmin(_Seeded, RouteActions, _Admin):
     """Routes: their state, prices and quota."""
 
     list_display = (
@@ -93,18 +125,90 @@ class RegionAdmin(_Seeded, _Admin):
         "currency",
         "prompt_per_1m_tokens",
         "completion_per_1m_tokens",
-        "daily_token_quota",
+        "used_today",
     )
     list_filter = ("state", "currency", "locode", "model__provider")
     list_select_related = ("model__provider",)
     search_fields = ("locode", "model__canonical_id", "model__provider__slug")
-    readonly_fields: ClassVar = ["model", "locode", "is_default", "base_url", "upstream_region"]
+    readonly_fields: ClassVar = [
+        "model",
+        "locode",
+        "is_default",
+        "base_url",
+        "upstream_region",
+        "used_today",
+        "prices_so_far",
+    ]
     fields = (
         ("model", "locode", "is_default", "state"),
         ("upstream_model", "base_url", "upstream_region"),
         *_PRICES,
-        ("grid_carbon_intensity_gco2_per_kwh", "daily_token_quota"),
+        ("grid_carbon_intensity_gco2_per_kwh", "daily_token_quota", "used_today"),
+        "prices_so_far",
     )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """With the tokens that each route has used today."""
+        return quota.with_used(super().get_queryset(request), quota.day_of(timezone.now()))
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Keeps the history of the route's prices."""
+        with price_history.edited_by(cast(User, request.user), [obj.pk]):
+            super().save_model(request, obj, form, change)
+
+    @admin.display(description="quota used today")
+    def used_today(self, region: Any) -> str:
+        """Today's tokens and the quota; without a quota nothing is counted."""
+        if not region.daily_token_quota:
+            return "no quota"
+        used, most = region.tokens_used or 0, region.daily_token_quota
+        return f"{used:,} of {most:,}{' (held until midnight UTC)' if used >= most else ''}"
+
+    @admin.display(description="price history")
+    def prices_so_far(self, region: models.Region) -> SafeString:
+        """The newest changes, and where the others are."""
+        route = str(region)
+        lines = (
+            (f"{change.changed_at:%Y-%m-%d %H:%M}", change.field, _before(change), _after(change), _who(change))
+            for change in price_history.of_route(route, CHANGES_SHOWN)
+        )
+        listed = format_html_join("", "<li>{} {}: {} to {}, {}</li>", lines)
+        everything = f"{reverse('admin:catalogue_pricechange_changelist')}?{urlencode({'q': route})}"
+        return format_html('<ul>{}</ul><a href="{}">The whole history</a>', listed, everything)
+
+
+@admin.register(PriceChange)
+class PriceChangeAdmin(RecordAdmin):
+    """The history of all prices."""
+
+    list_display = ("changed_at", "route", "field", "before", "after", "who")
+    list_filter = ("via",)
+    search_fields = ("route",)
+    search_help_text = "A part of the route's id."
+
+    @admin.display(description="from")
+    def before(self, change: PriceChange) -> str:
+        return _before(change)
+
+    @admin.display(description="to")
+    def after(self, change: PriceChange) -> str:
+        return _after(change)
+
+    @admin.display(description="by")
+    def who(self, change: PriceChange) -> str:
+        return _who(change)
+
+
+def _before(change: PriceChange) -> str:
+    return "none" if change.old is None else f"{plain(change.old)} {change.currency_old}"
+
+
+def _after(change: PriceChange) -> str:
+    return "none" if change.new is None else f"{plain(change.new)} {change.currency_new}"
+
+
+def _who(change: PriceChange) -> str:
+    return change.changed_by_name or f"by {change.get_via_display()}"
 
 
 @admin.register(models.Place)

@@ -9,8 +9,9 @@ class CatalogueConfig(AppConfig):
     name = "catalogue"
 
     def ready(self) -> None:
-        from . import changes, snapshot  # models exist from here on
+        from . import changes, health, snapshot  # models exist from here on
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
-        worker_hooks.beat.append(snapshot.refresh)
+        worker_hooks.beat += [snapshot.refresh, health.flush]
+        worker_hooks.stop.append(health.flush)

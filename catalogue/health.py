@@ -1,11 +1,133 @@
-"""Provider health (being written)."""
+"""What the workers see of each provider, and the status that follows from it (contract decision 14).
 
-from datetime import datetime
+Outcomes are noted in memory and added to shared rows, one a provider and minute, on each worker's beat.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.utils import timezone
+
+from .models import Provider, Status
+from .tallies import ProviderMinute
+
+WINDOW = timedelta(minutes=5)
+FEWEST_ATTEMPTS = 5
+DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
+# The upstream refused the request for what it says, and is well.
+REFUSALS = frozenset({400, 404, 413, 422})
+KEPT = timedelta(hours=1)
+SWEEP_SECONDS = 600.0
+
+_TABLE = ProviderMinute._meta.db_table
+_ADD = f"""
+    INSERT INTO {_TABLE} (minute, provider, attempts, failures) VALUES %s
+    ON CONFLICT (minute, provider) DO UPDATE
+    SET attempts = {_TABLE}.attempts + excluded.attempts, failures = {_TABLE}.failures + excluded.failures
+"""  # noqa: S608  # the table of our own model
 
 
-def observed(now: datetime) -> dict[str, object]:
-    return {}
+@dataclass(slots=True)
+class Observed:
+    """Dispatched calls, and how many of them failed."""
+
+    attempts: int = 0
+    failures: int = 0
 
 
-def status_of(override: str, seen: object) -> tuple[str, str]:
-    return override or "healthy", ""
+class _Noted:
+    """What this worker has not written yet, by minute and provider. No lock: greenlets switch only where they wait."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[tuple[datetime, str], Observed] = {}
+        self.swept_at = time.monotonic()
+
+
+_noted = _Noted()
+
+
+def is_failure(status: int | None) -> bool:
+    """Whether an upstream's answer counts against it; None is no answer: no connection, a deadline, a broken answer."""
+    return status is None or (status not in REFUSALS and not 200 <= status < 300)
+
+
+def note(slug: str, *, failed: bool) -> None:
+    """Counts one dispatched call."""
+    _add(timezone.now().replace(second=0, microsecond=0), slug, Observed(1, int(failed)))
+
+
+def flush() -> None:
+    """Adds what was noted to the shared rows, in one statement, and now and then removes old rows."""
+    noted, _noted.outcomes = _noted.outcomes, {}
+    try:
+        if noted:
+            _write(noted)
+    except BaseException:
+        oldest = timezone.now() - WINDOW
+        for (minute, slug), observed in noted.items():  # for the next beat; what is too old to matter is let go
+            if minute > oldest:
+                _add(minute, slug, observed)
+        raise
+    if time.monotonic() - _noted.swept_at > SWEEP_SECONDS:
+        _noted.swept_at = time.monotonic()
+        drop_before(timezone.now() - KEPT)
+
+
+def observed(now: datetime) -> dict[str, Observed]:
+    """What all workers have seen of each provider in the last 5 minutes."""
+    rows = recent(now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
+    return {slug: Observed(attempts, failures) for slug, attempts, failures in rows}
+
+
+def recent(now: datetime) -> QuerySet[ProviderMinute]:
+    """The rows that a status is made of: minutes that began less than 5 minutes ago."""
+    return ProviderMinute.objects.filter(minute__gt=now - WINDOW, minute__lte=now)
+
+
+def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
+    """The providers, each with its `attempts` and `failures` of the last 5 minutes; None is none."""
+    rows = recent(now).filter(provider=OuterRef("slug")).values("provider")
+    return providers.annotate(
+        attempts=Subquery(rows.annotate(all=Sum("attempts")).values("all")),
+        failures=Subquery(rows.annotate(all=Sum("failures")).values("all")),
+    )
+
+
+def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
+    """A provider's published status, and the reason in words for staff."""
+    if override:
+        return Status(override), "set by staff or by the catalogue's file"
+    if observed is None or observed.attempts < FEWEST_ATTEMPTS:
+        attempts = 0 if observed is None else observed.attempts
+        return Status.HEALTHY, f"{attempts} attempts in 5 minutes: too few to judge by"
+    share = observed.failures / observed.attempts
+    status = Status.DOWN if share >= DOWN_FROM else Status.DEGRADED if share >= DEGRADED_FROM else Status.HEALTHY
+    return status, f"{observed.failures} of {observed.attempts} attempts failed in 5 minutes"
+
+
+def drop_before(moment: datetime) -> int:
+    """Removes the rows of earlier minutes. Returns how many there were."""
+    return ProviderMinute.objects.filter(minute__lt=moment).delete()[0]
+
+
+def _add(minute: datetime, slug: str, more: Observed) -> None:
+    known = _noted.outcomes.setdefault((minute, slug), Observed())
+    known.attempts += more.attempts
+    known.failures += more.failures
+
+
+def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
+    """One upsert. In the order of the keys, so that workers that write the same rows cannot deadlock."""
+    rows = ", ".join(["(%s, %s, %s, %s)"] * len(noted))
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD % rows, list(_parameters(noted)))
+
+
+def _parameters(noted: Mapping[tuple[datetime, str], Observed]) -> Iterator[Any]:
+    for (minute, slug), observed in sorted(noted.items(), key=lambda item: item[0]):
+        yield from (connection.ops.adapt_datetimefield_value(minute), slug, observed.attempts, observed.failures)

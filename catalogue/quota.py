@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 
 from django.db import connections, transaction
-from django.db.models import Sum
+from django.db.models import OuterRef, QuerySet, Subquery, Sum
 
 from gateway.errors import ProviderQuotaExhausted
 
-from .models import Region, RouteDay
+from .models import Region
 from .routes import Route
+from .tallies import RouteDay
 
 # A single settlement counts for no more than this, so that no sum of honest or broken counts leaves a bigint.
 MOST_AT_ONCE = 10**15
@@ -47,6 +48,12 @@ def used(region_ids: Iterable[int], day: date) -> dict[int, int]:
         return {}
     counters = RouteDay.objects.filter(day=day, region__in=wanted).values("region_id").annotate(used=Sum("tokens"))
     return dict(counters.values_list("region_id", "used"))
+
+
+def with_used(regions: QuerySet[Region], day: date) -> QuerySet[Region]:
+    """The regions, each with its `tokens_used` of that day; None is none."""
+    counters = RouteDay.objects.filter(day=day, region=OuterRef("pk")).values("region").annotate(used=Sum("tokens"))
+    return regions.annotate(tokens_used=Subquery(counters.values("used")))
 
 
 def held(routes: Iterable[Route | Region], day: date) -> frozenset[int]:
@@ -89,10 +96,8 @@ def spend(region: Region, day: date) -> int:
 
 def reset(region: Region, day: date) -> int:
     """Starts a route's day anew. Returns how many tokens were counted until now."""
-    with transaction.atomic():
-        counters = RouteDay.objects.select_for_update().filter(day=day, region=region.pk)
-        tokens = sum(counter.tokens for counter in counters)
-        RouteDay.objects.filter(day=day, region=region.pk).delete()
+    tokens = used([region.pk], day).get(region.pk, 0)
+    RouteDay.objects.filter(day=day, region=region.pk).delete()
     return tokens
 
 

@@ -34,7 +34,7 @@ def run_each(hooks: list[Hook]) -> list[Hook]:
         try:
             hook()
         except Exception:  # the boundary of a background task: the next beat tries again
-            logger.exception("worker hook %s.%s failed", hook.__module__, hook.__qualname__)
+            logger.exception("worker hook %s failed", hook)
             failed.append(hook)
         finally:
             release_all()

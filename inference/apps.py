@@ -9,6 +9,8 @@ class InferenceConfig(AppConfig):
     name = "inference"
 
     def ready(self) -> None:
-        from .dialects import http  # imports models, which exist from here on
+        from . import checkpointing  # these import models, which exist from here on
+        from .dialects import http
 
+        worker_hooks.beat.append(checkpointing.beat)
         worker_hooks.drain.append(http.stop_all)

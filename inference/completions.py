@@ -5,6 +5,7 @@ from typing import Any
 
 from django.conf import settings
 
+from catalogue import health
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
 from gateway.errors import ServiceUnavailable
@@ -63,11 +64,13 @@ def _complete(admission: Admission, side: Side, client: Client) -> Answer:
         else:
             answer, outcome = _whole(admission, side, dispatched)
     except UpstreamFault as error:
+        dispatched.note(failed=health.is_failure(error.status))
         raise refusal(error, admission.route) from error
     except WorkerStopped as error:
         raise ServiceUnavailable("This replica is stopping. Nothing was billed: retry.") from error
     finally:
         dispatched.close()
+    dispatched.note(failed=False)
     with step("settling the charge"):
         report = settle(admission, outcome)
     if outcome.ending == Ending.COST_UNRESOLVABLE:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from catalogue import health
 from gateway.steps import step
 
 from .call import Call
@@ -21,7 +22,12 @@ class Dispatched:
     upstream: UpstreamCall
     watch: ClientWatch
     client: Client
+    provider: str
     adjusted: tuple[str, ...] = ()  # parameters that the dialect had to change, for the response to disclose
+
+    def note(self, *, failed: bool) -> None:
+        """Counts the attempt for the provider's status (decision 14), once it is known how it went."""
+        health.note(self.provider, failed=failed)
 
     def close(self) -> None:
         """Ends both. Idempotent."""
@@ -40,13 +46,15 @@ def dispatch(admission: Admission, call: Call, client: Client) -> Dispatched:
         request = dialect.request(call, route)
     upstream = UpstreamCall(request, Deadlines())
     watch = ClientWatch(client, is_quiet=lambda: upstream.is_waiting, on_gone=lambda: upstream.abort(ClientLeft()))
-    dispatched = Dispatched(upstream, watch, client, request.adjusted)
+    dispatched = Dispatched(upstream, watch, client, route.upstream.slug, request.adjusted)
     try:
         upstream.open()
         if not 200 <= upstream.status < 300:
             words = dialect.error_message(upstream.read_all()) if upstream.status >= 400 else ""
+            dispatched.note(failed=health.is_failure(upstream.status))
             raise refusal_of_status(upstream.status, words, route)
     except UpstreamFault as error:
+        dispatched.note(failed=True)
         dispatched.close()
         raise refusal(error, route) from error
     except BaseException:

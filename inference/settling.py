@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+from billing.frozen import freeze
+from billing.models import Generation
 from billing.settlement import settle_shielded
 from catalogue.pricing import Usage
 
@@ -13,14 +15,27 @@ from .wire import metadata_of, usage_of
 Report = dict[str, Any]
 
 
-def settle(admission: Admission, outcome: Outcome) -> Report:
+def frozen(admission: Admission, outcome: Outcome) -> str:
+    """What would be settled now, as a checkpoint keeps it."""
+    return freeze(_generation(admission, outcome), _quota_region(admission)).decode()
+
+
+def settle(admission: Admission, outcome: Outcome, *, has_checkpoint: bool = False) -> Report:
     """Settles, with an estimate where no usage arrived or none that holds; `usage` and `gateway_metadata` of it."""
+    generation = _generation(admission, outcome)
+    settlement = settle_shielded(generation, quota_region=_quota_region(admission), has_checkpoint=has_checkpoint)
+    return {"usage": usage_of(generation, settlement), "gateway_metadata": metadata_of(generation)}
+
+
+def _generation(admission: Admission, outcome: Outcome) -> Generation:
     reported = None if outcome.ending == Ending.COST_UNRESOLVABLE else outcome.usage
     usage = reported or _estimate(admission, outcome)
-    generation = record(admission, outcome, usage, usage_estimated=reported is None)
-    route = admission.route
-    settlement = settle_shielded(generation, quota_region=route.region_id if route.daily_token_quota else None)
-    return {"usage": usage_of(generation, settlement), "gateway_metadata": metadata_of(generation)}
+    return record(admission, outcome, usage, usage_estimated=reported is None)
+
+
+def _quota_region(admission: Admission) -> int | None:
+    """The region whose daily quota counts the tokens, where the route has one."""
+    return admission.route.region_id if admission.route.daily_token_quota else None
 
 
 def _estimate(admission: Admission, outcome: Outcome) -> Usage:

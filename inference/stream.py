@@ -6,12 +6,13 @@ from typing import Any, Self
 import gevent
 
 from billing.models import Generation
+from catalogue import health
 from catalogue.pricing import ContradictoryUsage
 from gateway.errors import ApiError, CostUnresolvable, ProviderError, ServiceUnavailable
 from gateway.exception_handler import envelope
 from gateway.steps import step
 
-from . import sse
+from . import checkpointing, sse
 from .chunks import Normalised
 from .deadlines import DeadlineExpired
 from .dialects.base import UpstreamFault
@@ -20,8 +21,10 @@ from .dispatch import Dispatched
 from .failures import refusal
 from .reader import StreamReader
 from .records import Admission, Ending
-from .settling import Report, settle
+from .settling import Report, frozen, settle
 from .watch import ClientLeft
+
+UPSTREAM_FAILED = frozenset({Ending.STALLED, Ending.UPSTREAM_BROKE})
 
 
 class Metered:
@@ -38,6 +41,9 @@ class Metered:
         self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
         self._ending: Generation.Ending | None = None
         self._settled = False
+        self.generation_pk = admission.id
+        self.opened_at = admission.started
+        self.has_checkpoint = False
 
     def primed(self) -> Self:
         """Waits for the first output or finish. Raises the ApiError of whatever came instead, or ClientLeft."""
@@ -51,6 +57,7 @@ class Metered:
             raise refusal(error, self._admission.route) from error
         except UpstreamFault as error:
             if self._reader.first_output_at is None:
+                self._dispatched.note(failed=health.is_failure(error.status))
                 self._abandon()
                 raise refusal(error, self._admission.route) from error
             self._ending = _ending_of(error)  # it broke right behind its first output, in the same read
@@ -58,6 +65,7 @@ class Metered:
             self._abandon()
             raise
         self._queue()
+        checkpointing.register(self)
         return self
 
     @property
@@ -102,6 +110,14 @@ class Metered:
             return
         with step("settling the charge"):
             self._settle(self._ending or Ending.CLIENT_LEFT, text_bytes=self._delivered)
+
+    def frozen(self) -> str:
+        """What would be settled if the worker died now (`checkpointing`)."""
+        return frozen(self._admission, self._reader.outcome(Ending.WORKER_STOPPED, text_bytes=self._delivered))
+
+    def stop(self) -> None:
+        """Ends the stream as worker-stopped (`checkpointing`)."""
+        self._dispatched.upstream.abort(WorkerStopped())
 
     def _read(self) -> None:
         try:
@@ -162,15 +178,19 @@ class Metered:
     def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:
         """Settles once, stops the upstream, and returns what the last chunk reports."""
         self._settled = True
+        checkpointing.forget(self)
         self._dispatched.watch.stop()
+        self._dispatched.note(failed=ending in UPSTREAM_FAILED)
+        outcome = self._reader.outcome(ending, text_bytes=text_bytes)
         try:
-            return settle(self._admission, self._reader.outcome(ending, text_bytes=text_bytes))
+            return settle(self._admission, outcome, has_checkpoint=self.has_checkpoint)
         finally:
             self._dispatched.close()
 
     def _abandon(self) -> None:
         """Ends a stream of which nothing was delivered: no bill, no record."""
         self._settled = True
+        checkpointing.forget(self)
         self._dispatched.close()
 
 

@@ -4,27 +4,13 @@ from typing import Any
 
 from billing.models import Generation
 from billing.outcomes import Settlement
+from billing.usage import usage_object
 from catalogue.carbon import METHODOLOGY
-from gateway.money import to_json
 
 
 def usage_of(record: Generation, settlement: Settlement) -> dict[str, Any]:
-    """The Usage object of a settled generation: tokens, cost, the balance it left, and the details clients read."""
-    usage: dict[str, Any] = {
-        "prompt_tokens": record.prompt_tokens,
-        "completion_tokens": record.completion_tokens,
-        "total_tokens": record.prompt_tokens + record.completion_tokens,
-    }
-    if record.cost is not None:
-        usage["cost"] = to_json(record.cost)
-    if settlement.balance is not None:
-        usage["remaining_balance"] = to_json(settlement.balance)
-    usage["currency"] = record.currency
-    if record.cache_read_tokens is not None:
-        usage["prompt_tokens_details"] = {"cached_tokens": record.cache_read_tokens}
-    if record.reasoning_tokens is not None:
-        usage["completion_tokens_details"] = {"reasoning_tokens": record.reasoning_tokens}
-    return usage
+    """The Usage object of a settled generation, as its record will show it too."""
+    return usage_object(record, settlement.balance)
 
 
 def metadata_of(record: Generation) -> dict[str, Any]:

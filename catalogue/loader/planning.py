@@ -54,6 +54,15 @@ class TablePlan(Generic[Row]):
         self.changes.append(f"remove {self.name} {label}")
 
 
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A route that is created or changed, as it was and as it will be."""
+
+    route: str
+    before: Region | None
+    after: Region
+
+
 @dataclass(slots=True)
 class Plan:
     """All tables, parents before children, as planned on one version of the catalogue."""
@@ -64,6 +73,7 @@ class Plan:
     regions: TablePlan[Region]
     facts: list[TablePlan[Any]]
     former_defaults: list[int] = field(default_factory=list)
+    rewritten: list[Rewritten] = field(default_factory=list)
     held: list[HeldPrice] = field(default_factory=list)
 
     @property
@@ -147,7 +157,9 @@ class _Offers:
                     self.plan.held += held
                 if row.is_default and not columns["is_default"]:
                     self.plan.former_defaults.append(row.pk)
-            self.plan.regions.take(route, row, {"model": model, "locode": region.locode}, columns)
+            wanted = self.plan.regions.take(route, row, {"model": model, "locode": region.locode}, columns)
+            if wanted is not row:
+                self.plan.rewritten.append(Rewritten(route, row, wanted))
         listed = {region.locode for region in entry.regions}
         self._remove_regions(entry.id, (row for row in rows.values() if row.locode not in listed))
 

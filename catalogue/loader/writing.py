@@ -1,10 +1,13 @@
 """Carrying out a plan, in one transaction that is short because everything was worked out before it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.db import OperationalError, transaction
+from django.utils import timezone
 
-from catalogue import changes, models
+from catalogue import changes, models, price_history
+from catalogue.tallies import PriceChange
 
 from .planning import Plan, TablePlan
 
@@ -18,6 +21,7 @@ class Overtaken(Exception):
 
 def write(plan: Plan) -> None:
     """Writes what the plan says and moves the version once. Raises Overtaken where the plan has gone stale."""
+    price_changes = list(_price_changes(plan))
     with transaction.atomic(), changes.quietly():
         if not changes.bump_from(plan.version):
             raise Overtaken
@@ -27,6 +31,7 @@ def write(plan: Plan) -> None:
             models.Region.objects.filter(pk__in=part).update(is_default=False)
         for table in (*plan.facts, plan.providers, plan.models, plan.regions):
             _upsert(table)
+        price_history.record_seeding(price_changes)
 
 
 def may_succeed_later(error: OperationalError) -> bool:
@@ -51,6 +56,12 @@ def _upsert(table: TablePlan[Any]) -> None:
         unique_fields=table.unique,
         update_fields=[name for name in names if name not in (*table.unique, "id")],
     )
+
+
+def _price_changes(plan: Plan) -> Iterator[PriceChange]:
+    at = timezone.now()
+    for rewritten in plan.rewritten:
+        yield from price_history.between(rewritten.route, rewritten.before, rewritten.after, at)
 
 
 def _slices(keys: list[Any]) -> list[list[Any]]:

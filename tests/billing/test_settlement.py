@@ -6,15 +6,18 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from decimal import Decimal
+from pathlib import Path
 
 import psycopg
 import pytest
-from django.db import IntegrityError, OperationalError, connection, connections
+from django.db import connection, connections
+from pytest_django import Settings
 
 from accounts.models import Account
 from billing.models import Generation, Wallet
 from billing.outcomes import Settlement
-from billing.settlement import RETRY_SECONDS, settle_shielded
+from billing.settlement import RETRY_SECONDS, replay_spool, settle_shielded
+from billing.spool import SpoolFailed
 from tests.factories import mismatches, new_account, served
 from tests.patience import eventually
 
@@ -61,6 +64,15 @@ def foreign_connection() -> psycopg.Connection:
 @pytest.fixture
 def acme() -> Account:
     return new_account("Acme", credit="1")
+
+
+@pytest.fixture
+def empty_spool(settings: Settings, tmp_path: Path) -> Path:
+    """A spool of this test's own."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    settings.GATEWAY_SPOOL_DIR = folder
+    return folder
 
 
 @pytest.fixture
@@ -141,18 +153,28 @@ def _take_the_wallet_and_change_your_mind(other: psycopg.Connection, account: Ac
     other.rollback()
 
 
-def test_what_stays_impossible_is_raised_in_the_end(acme: Account, lock_timeout: None) -> None:
+def test_what_stays_impossible_waits_in_the_spool(acme: Account, lock_timeout: None, empty_spool: Path) -> None:
     generation, begin = served(acme), time.monotonic()
     with another_writer(acme, RETRY_SECONDS + LOCK_SECONDS):
-        with pytest.raises(OperationalError):
-            settle_shielded(generation)
+        settlement = settle_shielded(generation)
         assert RETRY_SECONDS - LOCK_SECONDS < time.monotonic() - begin < RETRY_SECONDS + LOCK_SECONDS
+    assert (settlement.cost, settlement.balance) == (generation.cost, None)
     assert not Generation.objects.exists()
-    assert mismatches(acme) == []
+    assert replay_spool() == 1
+    assert_settled_once(acme, settle_shielded(generation))
+    assert list(empty_spool.iterdir()) == []
 
 
-def test_a_mistake_is_not_tried_again(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(IntegrityError):
+def test_a_mistake_is_not_tried_again_but_kept(acme: Account, empty_spool: Path) -> None:
+    begin = time.monotonic()
+    assert settle_shielded(served(acme, completion_tokens=-1)).balance is None
+    assert time.monotonic() - begin < RETRY_SECONDS
+    assert not Generation.objects.exists()
+    assert len(list(empty_spool.iterdir())) == 1
+
+
+def test_with_neither_database_nor_disk_it_is_raised(acme: Account, empty_spool: Path) -> None:
+    empty_spool.rmdir()
+    empty_spool.write_text("a file in the place of the folder")
+    with pytest.raises(SpoolFailed):
         settle_shielded(served(acme, completion_tokens=-1))
-    assert caplog.text == ""
-    assert not Generation.objects.exists()

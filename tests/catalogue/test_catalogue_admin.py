@@ -1,19 +1,28 @@
 """What staff can and cannot do to the catalogue."""
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.sites import site
+from django.contrib.auth.models import Permission
 from django.forms.models import BaseInlineFormSet
 from django.test import Client, RequestFactory
 from django.urls import reverse
+from django.utils import timezone
 
-from catalogue import changes, models, snapshot
+from accounts.models import User
+from catalogue import changes, health, models, quota, snapshot
 from catalogue.admin import RegionInline
+from catalogue.tallies import PriceChange
 from tests.seeding import Entry, Seed
 
+Row = models.Provider | models.Model | models.Region
 ANY_REQUEST = RequestFactory().get("/")
 
 
@@ -38,18 +47,130 @@ def test_offers_come_and_go_by_seeding(table: type[models.Provider]) -> None:
 def test_staff_switch_a_model_off_and_workers_learn_of_it(seed: Seed, llama: Entry, admin_client: Client) -> None:
     seed(llama)
     model, region, before = models.Model.objects.get(), models.Region.objects.get(), changes.version()
-    page = admin_client.get(reverse("admin:catalogue_model_change", args=[model.pk]))
-    form = page.context["adminform"].form.initial | {
-        f"{name}": value
-        for formset in page.context["inline_admin_formsets"]
-        for name, value in _inputs(formset.formset)
-    }
-    edited = {name: value for name, value in form.items() if value is not None} | {"state": "disabled"}
-    answer = admin_client.post(reverse("admin:catalogue_model_change", args=[model.pk]), edited)
-    assert answer.status_code == 302, answer.context["errors"]
+    edit(admin_client, model, state="disabled")
     assert models.Model.objects.get().state == "disabled"
     assert models.Region.objects.get() == region
     assert changes.version() > before
+
+
+def test_prices_that_staff_edit_have_a_history(seed: Seed, llama: Entry, admin_client: Client) -> None:
+    seed(llama)
+    region, before = models.Region.objects.get(), changes.version()
+    edit(admin_client, region, prompt_per_1m_tokens="0.65", currency="USD")
+    page = edit(admin_client, region.model, **{"regions-0-prompt_per_1m_tokens": ""})
+    newest, middle, *_ = PriceChange.objects.filter(field="prompt_per_1m_tokens").order_by("-id")
+    assert (middle.old, middle.currency_old, middle.new, middle.currency_new) == (
+        Decimal("0.6"),
+        "EUR",
+        Decimal("0.65"),
+        "USD",
+    )
+    assert (newest.old, newest.currency_old, newest.new, newest.currency_new) == (Decimal("0.65"), "USD", None, "")
+    assert newest.changed_by_name == middle.changed_by_name == page.wsgi_request.user.get_username()
+    assert changes.version() > before
+    listing = reverse("admin:catalogue_pricechange_changelist")
+    for page in (
+        admin_client.get(reverse("admin:catalogue_region_change", args=[region.pk])),
+        admin_client.get(listing, {"q": "acme/meta/llama/global"}),
+    ):
+        assert "0.65 USD" in page.text
+        assert newest.changed_by_name in page.text
+    assert "0.65 USD" not in admin_client.get(listing, {"q": "another"}).text
+
+
+def test_the_price_history_is_only_looked_at(seed: Seed, llama: Entry, admin_client: Client) -> None:
+    seed(llama)
+    change = PriceChange.objects.first()
+    assert change is not None
+    url = reverse("admin:catalogue_pricechange_change", args=[change.pk])
+    assert admin_client.get(url).status_code == 200
+    assert admin_client.post(url, {"new": "1"}).status_code == 403
+    assert admin_client.get(reverse("admin:catalogue_pricechange_add")).status_code == 403
+
+
+def test_a_model_is_made_unavailable_with_a_reason(seed: Seed, llama: Entry, admin_client: Client) -> None:
+    seed(llama)
+    model, before = models.Model.objects.get(), changes.version()
+    page = act(admin_client, model, "make_unavailable", reason="Moving house.")
+    model.refresh_from_db()
+    assert (model.state, model.unavailable_reason) == ("unavailable", "Moving house.")
+    assert changes.version() > before
+    assert said(model) == ["Unavailable for now: Moving house."]
+    assert "Unavailable for now: Moving house. (acme/meta/llama)" in page.text
+    act(admin_client, model, "serve")
+    model.refresh_from_db()
+    assert (model.state, model.unavailable_reason) == ("served", "")
+
+
+@pytest.mark.parametrize("table", [models.Model, models.Region])
+def test_disabling_takes_a_reason_and_keeps_it(
+    seed: Seed, llama: Entry, admin_client: Client, table: type[models.Model] | type[models.Region]
+) -> None:
+    seed(llama)
+    row, before = table._default_manager.get(), changes.version()
+    assert "give a reason" in act(admin_client, row, "disable").text
+    assert (table._default_manager.get().state, changes.version(), said(row)) == ("served", before, [])
+    act(admin_client, row, "disable", reason="It lies.")
+    assert table._default_manager.get().state == "disabled"
+    assert said(row) == ["Disabled: It lies."]
+    act(admin_client, row, "serve")
+    assert table._default_manager.get().state == "served"
+    assert changes.version() == before + 2
+
+
+def test_staff_hold_a_route_and_bring_it_back(
+    seed: Seed, llama: Entry, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llama["models"][0]["regions"] = [{"locode": "global", "daily_token_quota": 5000}]
+    seed(llama)
+    region, today = models.Region.objects.get(), date(2026, 11, 20)
+    monkeypatch.setattr(timezone, "now", lambda: datetime(2026, 11, 20, 23, 59, tzinfo=UTC))
+    quota.count(region.pk, 1200, today)
+    assert "1,200 of 5,000" in admin_client.get(listing(region)).text
+    page = act(admin_client, region, "hold_today", reason="Too slow.")
+    assert "the remaining 3,800 tokens of 2026-11-20 are spent" in page.text
+    assert "5,000 of 5,000 (held until midnight UTC)" in page.text
+    assert quota.held([region], today) == {region.pk}
+    page = act(admin_client, region, "reset_today")
+    assert "0 of 5,000" in page.text
+    assert quota.held([region], today) == frozenset()
+    assert said(region) == [
+        "Held until midnight UTC: the remaining 3,800 tokens of 2026-11-20 are spent. Too slow.",
+        "Quota reset: 5,000 tokens of 2026-11-20 are forgotten.",
+    ]
+
+
+def test_a_route_without_a_quota_cannot_be_held(seed: Seed, llama: Entry, admin_client: Client) -> None:
+    seed(llama)
+    region = models.Region.objects.get()
+    page = act(admin_client, region, "hold_today")
+    assert "Not held, for it has no daily quota to spend: disable it instead. (acme/meta/llama/global)" in page.text
+    assert said(region) == []
+    assert "no quota" in admin_client.get(reverse("admin:catalogue_region_change", args=[region.pk])).text
+
+
+def test_who_may_only_look_is_offered_no_action(seed: Seed, llama: Entry, client: Client) -> None:
+    seed(llama)
+    viewer = User.objects.create_user("viewer@example.com", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_region"))
+    client.force_login(viewer)
+    act(client, models.Region.objects.get(), "disable", reason="I can.")
+    assert models.Region.objects.get().state == "served"
+
+
+def test_providers_show_their_published_status_and_why(
+    seed: Seed, llama: Entry, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed(llama)
+    provider = models.Provider.objects.get()
+    monkeypatch.setattr(health, "_noted", health._Noted())
+    assert "healthy (0 attempts in 5 minutes: too few to judge by)" in admin_client.get(listing(provider)).text
+    for failed in [True, False, False, False, False]:
+        health.note("acme", failed=failed)
+    health.flush()
+    assert "degraded (1 of 5 attempts failed in 5 minutes)" in admin_client.get(listing(provider)).text
+    edit(admin_client, provider, status_override="down")
+    assert "down (set by staff or by the catalogue&#x27;s file)" in admin_client.get(listing(provider)).text
 
 
 @pytest.mark.parametrize("table", ["provider", "model", "region", "place", "gridintensity", "exchangerate"])
@@ -59,6 +180,35 @@ def test_every_list_and_form_opens(seed: Seed, llama: Entry, admin_client: Clien
     row = apps.get_model("catalogue", table)._default_manager.get()
     assert admin_client.get(reverse(f"admin:catalogue_{table}_changelist"), {"q": "a"}).status_code == 200
     assert admin_client.get(reverse(f"admin:catalogue_{table}_change", args=[row.pk])).status_code == 200
+
+
+def listing(row: Row) -> str:
+    return reverse(f"admin:catalogue_{row._meta.model_name}_changelist")
+
+
+def edit(client: Client, row: Row, **fields: str) -> Any:
+    """Posts the row's page as a browser would, with these inputs changed."""
+    url = reverse(f"admin:catalogue_{row._meta.model_name}_change", args=[row.pk])
+    page = client.get(url)
+    inputs = page.context["adminform"].form.initial | {
+        name: value for formset in page.context["inline_admin_formsets"] for name, value in _inputs(formset.formset)
+    }
+    sent = {name: value for name, value in inputs.items() if value is not None} | fields
+    answer = client.post(url, {name: json.dumps(value) if value == {} else value for name, value in sent.items()})
+    assert answer.status_code == 302, answer.context["errors"]
+    return answer
+
+
+def act(client: Client, row: Row, action: str, reason: str = "") -> Any:
+    """Runs an action on one row, and returns the list that follows."""
+    form = {"action": action, "_selected_action": [str(row.pk)], "reason": reason}
+    return client.post(listing(row), form, follow=True)
+
+
+def said(row: Row) -> list[str]:
+    """The history that the admin shows of a row, oldest first."""
+    entries = LogEntry.objects.filter(object_id=str(row.pk), content_type__model=row._meta.model_name)
+    return [entry.get_change_message() for entry in entries.order_by("pk")]
 
 
 def _inputs(formset: "BaseInlineFormSet[Any, Any, Any]") -> Iterator[tuple[str, Any]]:

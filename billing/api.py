@@ -1,0 +1,54 @@
+"""`GET /v1/generations`, `/v1/generation/{id}` and `/v1/metrics/{id}`: what was served, from its records."""
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.authentication import Caller
+from gateway.control_view import ControlView
+
+from . import generations
+from .models import Generation
+from .representations import metrics_of, record_of, stats_of
+from .serializers import GenerationsQuery
+
+
+class Generations(ControlView):
+    """The calling key's records."""
+
+    def get(self, request: Request) -> Response:
+        """`{object: list, data: [GenerationRecord], next_cursor?}`, newest first."""
+        # As a plain dict: DRF takes an empty field of a form for an absent one, and `since=` is a mistake.
+        query = GenerationsQuery(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        asked = query.validated_data
+        listing = generations.Listing(_caller(request).key_id, asked.get("since"), asked.get("until"))
+        page = generations.page(listing, limit=asked["limit"], after=asked.get("after"))
+        body = {"object": "list", "data": [record_of(record) for record in page.records]}
+        if page.next_cursor is not None:
+            body["next_cursor"] = page.next_cursor
+        return Response(body)
+
+
+class Statistics(ControlView):
+    """One record of the account, in full."""
+
+    def get(self, request: Request, generation_id: str) -> Response:
+        """GenerationStats."""
+        return Response(stats_of(_wanted(request, generation_id)))
+
+
+class Metrics(ControlView):
+    """The tokens and the footprint of one record of the account."""
+
+    def get(self, request: Request, generation_id: str) -> Response:
+        """GenerationMetricsResponse."""
+        return Response(metrics_of(_wanted(request, generation_id)))
+
+
+def _wanted(request: Request, generation_id: str) -> Generation:
+    return generations.of_account(_caller(request).account_id, generation_id)
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller = request.user  # type: ignore[assignment]  # what BearerAuthentication makes of a key
+    return caller

@@ -1,0 +1,47 @@
+"""A generation on its way to being settled, as bytes: what the spool and the checkpoints keep.
+
+Everything that the bill depends on is in the record itself, so that settling later, elsewhere, gives the same bill.
+"""
+
+from typing import Any
+
+import orjson
+
+from .models import Generation
+
+_FIELDS = tuple(Generation._meta.concrete_fields)
+_DECIDED_BY_SETTLING = frozenset({"created_at", "balance_after"})
+
+
+class BadFrozenGeneration(ValueError):
+    """Bytes that are no frozen generation of this version of the product."""
+
+
+def freeze(generation: Generation, quota_region: int | None) -> bytes:
+    """JSON of the record's fields, decimals as text, and of the region whose daily quota it counts against."""
+    fields = {
+        field.attname: _plain(getattr(generation, field.attname))
+        for field in _FIELDS
+        if field.attname not in _DECIDED_BY_SETTLING
+    }
+    return orjson.dumps({"generation": fields, "quota_region": quota_region}, default=str)
+
+
+def thaw(frozen: bytes) -> tuple[Generation, int | None]:
+    """The unsaved record, and the region of its quota. Raises BadFrozenGeneration."""
+    try:
+        content = orjson.loads(frozen)
+        stored: dict[str, Any] = content["generation"]
+        values = {
+            field.attname: field.to_python(stored[field.attname])
+            for field in _FIELDS
+            if field.attname not in _DECIDED_BY_SETTLING
+        }
+        return Generation(**values), content["quota_region"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadFrozenGeneration(f"not a frozen generation: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """JSON's own types stay; the rest (UUIDs, decimals, times) becomes text."""
+    return value if value is None or isinstance(value, bool | int | list | dict) else str(value)

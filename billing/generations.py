@@ -1,0 +1,82 @@
+"""Reads of generation records: a key's, page by page, and any one of an account's."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.core import signing
+from django.db.models import F, QuerySet
+from django.db.models.fields.tuple_lookups import Tuple, TupleLessThan
+
+from gateway.errors import InvalidRequest, NotFound
+from gateway.ids import parse_generation_id
+
+from .models import Generation
+
+Position = tuple[datetime, UUID]  # of a record in a listing: created_at, and the id where two were created at once
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Whose records, and of what time: the first and the last moment that count. A cursor continues this alone."""
+
+    key_id: UUID
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def salt(self) -> str:
+        """Sets the cursors of each listing apart: signed with this, one of another listing does not verify."""
+        bounds = (moment.isoformat() if moment else "" for moment in (self.since, self.until))
+        return "/".join(("billing.generations", self.key_id.hex, *bounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Records, newest first. `next_cursor` is None on the last page."""
+
+    records: list[Generation]
+    next_cursor: str | None
+
+
+def page(listing: Listing, *, limit: int, after: str | None = None) -> Page:
+    """One SELECT that reads `limit` + 1 rows of an index. Raises InvalidRequest for another listing's cursor."""
+    position = None if after is None else _position(listing, after)
+    found = list(newest_first(listing, position)[: limit + 1])
+    more = len(found) > limit
+    return Page(found[:limit], _cursor(listing, found[limit - 1]) if more else None)
+
+
+def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
+    """The listing behind a position, in the order of the index `generation_by_key`, from which it is read backwards.
+
+    The position is compared as a row, so that both databases start there instead of filtering their way to it.
+    """
+    records = Generation.objects.filter(key_id=listing.key_id).order_by("-created_at", "-id")
+    if listing.since is not None:
+        records = records.filter(created_at__gte=listing.since)
+    if after is not None:
+        return records.filter(TupleLessThan(Tuple(F("created_at"), F("id")), after))
+    # A position already lies within `until`. A second upper bound would only keep SQLite from using the first.
+    return records if listing.until is None else records.filter(created_at__lte=listing.until)
+
+
+def of_account(account_id: UUID, public_id: str) -> Generation:
+    """Any record of the account. Raises NotFound for everything else: foreign, unknown and malformed look alike."""
+    identifier = parse_generation_id(public_id)
+    found = None if identifier is None else Generation.objects.filter(pk=identifier, account_id=account_id).first()
+    if found is None:
+        raise NotFound("This account has no generation of that id.")
+    return found
+
+
+def _cursor(listing: Listing, last: Generation) -> str:
+    return signing.dumps([last.created_at.isoformat(), last.pk.hex], salt=listing.salt)
+
+
+def _position(listing: Listing, cursor: str) -> Position:
+    try:
+        created_at, identifier = signing.loads(cursor, salt=listing.salt)
+    except signing.BadSignature:
+        raise InvalidRequest("Not a cursor of this listing, with this key and these bounds.", param="after") from None
+    return datetime.fromisoformat(created_at), UUID(hex=identifier)

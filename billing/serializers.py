@@ -1,0 +1,51 @@
+"""The query of `GET /v1/generations`: nothing is clamped and nothing guessed."""
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from rest_framework import serializers
+
+from gateway.rfc3339 import InvalidMoment, parse
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1000
+MAX_CURSOR_CHARACTERS = 500  # ours have about 120
+
+if TYPE_CHECKING:
+    _MomentField = serializers.Field[datetime, str, str, Any]
+    _LimitField = serializers.Field[int, str, int, Any]
+else:
+    _MomentField = _LimitField = serializers.Field  # takes no type parameters when the program runs
+
+
+class MomentField(_MomentField):
+    """An RFC 3339 date-time with an offset, as a moment in UTC."""
+
+    def __init__(self, *, round_up: bool = False, **options: Any) -> None:
+        self._round_up = round_up
+        super().__init__(**options)
+
+    def to_internal_value(self, data: str) -> datetime:
+        try:
+            return parse(data, round_up=self._round_up)
+        except InvalidMoment as error:
+            raise serializers.ValidationError(str(error)) from None
+
+
+class LimitField(_LimitField):
+    """A page's size in plain digits. DRF's own integers would also be ` 5 `, `1_0`, `5.0` and other scripts' digits."""
+
+    def to_internal_value(self, data: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,4}", data) or not 1 <= int(data) <= MAX_LIMIT:
+            raise serializers.ValidationError(f"A whole number from 1 to {MAX_LIMIT}.")
+        return int(data)
+
+
+class GenerationsQuery(serializers.Serializer[Any]):
+    """`since` and `until` are inclusive; `after` is the `next_cursor` of the page before."""
+
+    since = MomentField(required=False, round_up=True)
+    until = MomentField(required=False)
+    limit = LimitField(default=DEFAULT_LIMIT)
+    after = serializers.CharField(required=False, trim_whitespace=False, max_length=MAX_CURSOR_CHARACTERS)

@@ -1,0 +1,118 @@
+"""What staff do to several offers or routes at once. Each leaves a line in the history of every row it touches."""
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from . import changes, quota
+from .models import Model, Region, State
+
+if TYPE_CHECKING:
+    _Admin = admin.ModelAdmin[Any]
+else:
+    _Admin = object  # mixed into Django's own
+
+
+class ReasonForm(ActionForm):
+    """The choice of an action, with room for a reason beside it."""
+
+    reason = forms.CharField(required=False, max_length=500)
+
+
+class _Switching(_Admin):
+    """Actions that change the state of rows, which every worker follows within two seconds."""
+
+    action_form = ReasonForm
+
+    def switch(self, request: HttpRequest, rows: QuerySet[Any], said: str, **columns: object) -> None:
+        """Writes the columns, tells the workers, and notes on each row what was done."""
+        reason = _reason(request)
+        said = f"{said}: {reason}" if reason else f"{said}."
+        with transaction.atomic():
+            changes.bump()  # first: its row is what writers of the catalogue queue for
+            touched = list(rows)
+            self.model._default_manager.filter(pk__in=[row.pk for row in touched]).update(**columns)
+            for row in touched:
+                self.log_change(request, row, said)
+        self.message_user(request, f"{said} ({', '.join(map(str, touched))})", messages.SUCCESS)
+
+    def has_reason(self, request: HttpRequest) -> bool:
+        """Whether the action came with its reason; says so where it did not."""
+        if not _reason(request):
+            self.message_user(request, "Nothing was changed: give a reason beside the action.", messages.ERROR)
+        return bool(_reason(request))
+
+
+class OfferActions(_Switching):
+    """For models: unavailable for now, disabled, served."""
+
+    actions = ("make_unavailable", "disable", "serve")
+
+    @admin.action(description="Make unavailable for now, with the reason (shown to clients)", permissions=["change"])
+    def make_unavailable(self, request: HttpRequest, rows: QuerySet[Model]) -> None:
+        if self.has_reason(request):
+            self.switch(
+                request, rows, "Unavailable for now", state=State.UNAVAILABLE, unavailable_reason=_reason(request)
+            )
+
+    @admin.action(description="Disable, with the reason (kept in the history)", permissions=["change"])
+    def disable(self, request: HttpRequest, rows: QuerySet[Model]) -> None:
+        if self.has_reason(request):
+            self.switch(request, rows, "Disabled", state=State.DISABLED)
+
+    @admin.action(description="Serve", permissions=["change"])
+    def serve(self, request: HttpRequest, rows: QuerySet[Model]) -> None:
+        self.switch(request, rows, "Served", state=State.SERVED, unavailable_reason="")
+
+
+class RouteActions(_Switching):
+    """For regions: disabled, served; and the quota of today."""
+
+    actions = ("disable", "serve", "hold_today", "reset_today")
+
+    @admin.action(description="Disable, with the reason (kept in the history)", permissions=["change"])
+    def disable(self, request: HttpRequest, rows: QuerySet[Region]) -> None:
+        if self.has_reason(request):
+            self.switch(request, rows, "Disabled", state=Region.State.DISABLED)
+
+    @admin.action(description="Serve", permissions=["change"])
+    def serve(self, request: HttpRequest, rows: QuerySet[Region]) -> None:
+        self.switch(request, rows, "Served", state=Region.State.SERVED)
+
+    @admin.action(description="Hold until midnight UTC: spend today's quota", permissions=["change"])
+    def hold_today(self, request: HttpRequest, rows: QuerySet[Region]) -> None:
+        today = quota.day_of(timezone.now())
+        for region in rows:
+            try:
+                with transaction.atomic():
+                    spent = quota.spend(region, today)
+                    said = f"Held until midnight UTC: the remaining {spent:,} tokens of {today} are spent."
+                    self.log_change(request, region, _with_reason(request, said))
+            except quota.NoQuota:
+                said = f"Not held, for it has no daily quota to spend: disable it instead. ({region})"
+                self.message_user(request, said, messages.WARNING)
+            else:
+                self.message_user(request, f"{said} ({region})", messages.SUCCESS)
+
+    @admin.action(description="Reset today's quota", permissions=["change"])
+    def reset_today(self, request: HttpRequest, rows: QuerySet[Region]) -> None:
+        today = quota.day_of(timezone.now())
+        for region in rows:
+            with transaction.atomic():
+                said = f"Quota reset: {quota.reset(region, today):,} tokens of {today} are forgotten."
+                self.log_change(request, region, _with_reason(request, said))
+            self.message_user(request, f"{said} ({region})", messages.SUCCESS)
+
+
+def _reason(request: HttpRequest) -> str:
+    return request.POST.get("reason", "").strip()
+
+
+def _with_reason(request: HttpRequest, said: str) -> str:
+    return f"{said} {_reason(request)}".rstrip()

@@ -1,0 +1,72 @@
+"""The history of prices: who changed which price of which route, when, from what to what.
+
+A price is a figure in a currency: the same figure in another currency is another price. History begins with the
+prices that a route comes with.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from django.utils import timezone
+
+from accounts.models import User
+
+from . import changes
+from .models import Region
+from .tallies import PriceChange
+
+PRICES = tuple(field.name for field in Region._meta.fields if field.name.endswith("_per_1m_tokens"))
+ROWS_PER_STATEMENT = 500
+
+
+def between(route: str, before: Region | None, after: Region, at: datetime) -> Iterator[PriceChange]:
+    """The changes, unsaved and without who made them, from one state of a route to the next; None is no route yet."""
+    for name in PRICES:
+        old, new = None if before is None else getattr(before, name), getattr(after, name)
+        currency_old = "" if before is None or old is None else before.currency
+        currency_new = "" if new is None else after.currency
+        if (old, currency_old) != (new, currency_new):
+            yield PriceChange(
+                route=route,
+                region=after,
+                field=name,
+                currency_old=currency_old,
+                old=old,
+                currency_new=currency_new,
+                new=new,
+                changed_at=at,
+            )
+
+
+def record_seeding(found: Iterable[PriceChange]) -> None:
+    """Writes what a seeding changed, in its transaction."""
+    _write(found, PriceChange.Via.SEED)
+
+
+@contextmanager
+def edited_by(user: User, region_pks: Collection[int]) -> Iterator[None]:
+    """Records what the block changes of these routes' prices, in the caller's transaction.
+
+    Moves the catalogue's version first: other writers wait for its row, so what is read here is what is changed.
+    """
+    changes.bump()
+    before = Region.objects.in_bulk(region_pks)
+    yield
+    now = timezone.now()
+    for pk, after in Region.objects.select_related("model__provider").in_bulk(region_pks).items():
+        _write(between(str(after), before.get(pk), after, now), PriceChange.Via.ADMIN, user)
+
+
+def of_route(route: str, newest: int) -> list[PriceChange]:
+    """The newest changes of a route, also of an earlier route of the same id."""
+    return list(PriceChange.objects.filter(route=route).order_by("-id")[:newest])
+
+
+def _write(found: Iterable[PriceChange], via: PriceChange.Via, user: User | None = None) -> None:
+    rows = list(found)
+    for row in rows:
+        row.via = via
+        if user is not None:
+            row.changed_by, row.changed_by_name = user, user.get_username()
+    PriceChange.objects.bulk_create(rows, batch_size=ROWS_PER_STATEMENT)

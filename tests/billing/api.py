@@ -1,0 +1,82 @@
+"""The API as a key sees it from inside the process, and records by the thousand."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.http import HttpResponse
+from django.test import Client
+
+from accounts.models import Account, ApiKey
+from billing.models import Generation
+from gateway.ids import uuid7
+from tests.factories import new_account, new_key, served
+
+Json = dict[str, Any]
+START = datetime(2026, 10, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Whoever holds a key, and asks the API with it."""
+
+    account: Account
+    key: ApiKey
+    token: str
+
+    @classmethod
+    def of(cls, account: Account | None = None, name: str = "test") -> "Holder":
+        account = account or new_account()
+        return cls(account, *new_key(account, name))
+
+    def get(self, path: str, **query: object) -> HttpResponse:
+        response = Client().get(path, query, headers={"Authorization": f"Bearer {self.token}"})
+        assert isinstance(response, HttpResponse)
+        return response
+
+    def read(self, path: str, **query: object) -> Json:
+        response = self.get(path, **query)
+        assert response.status_code == 200, response.content
+        body: Json = response.json()  # type: ignore[attr-defined]  # the test client adds it
+        return body
+
+    def refusal(self, path: str, **query: object) -> tuple[int, str, str, str | None]:
+        response = self.get(path, **query)
+        error = response.json()["error"]  # type: ignore[attr-defined]
+        return response.status_code, error["type"], error["code"], error["param"]
+
+    def pages(self, **query: object) -> list[list[Json]]:
+        """Every page of the listing, until there is no cursor."""
+        page = self.read("/v1/generations", **query)
+        pages = [page["data"]]
+        while "next_cursor" in page:
+            page = self.read("/v1/generations", **query, after=page["next_cursor"])
+            pages.append(page["data"])
+        return pages
+
+
+def store(key: ApiKey, moments: Iterable[datetime], **columns: Any) -> list[Generation]:
+    """Records of these moments, past the ledger: for tests of reading alone."""
+    like = served(key.account, key=key, balance_after=Decimal(1), **columns)
+    records = []
+    for moment in moments:
+        record = copy.copy(like)
+        record.id, record.created_at = uuid7(), moment
+        records.append(record)
+    return Generation.objects.bulk_create(records, batch_size=200)
+
+
+def seconds(count: int, since: datetime = START) -> list[datetime]:
+    """So many moments, a second apart."""
+    return [since + timedelta(seconds=number) for number in range(count)]
+
+
+def ids(records: Iterable[Generation]) -> list[str]:
+    return [record.public_id for record in records]
+
+
+def listed(records: Iterable[Json]) -> list[str]:
+    return [record["generation_id"] for record in records]

@@ -1,0 +1,123 @@
+"""The first page and the deepest cost the same: an index is entered where the page begins, and `limit` + 1 rows are read."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import QuerySet
+
+from billing.generations import Listing, Position, newest_first, page
+from billing.models import Generation
+from tests.billing.api import Holder, seconds, store
+
+pytestmark = pytest.mark.django_db
+on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's plans")
+on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's plans")
+
+ROWS, LIMIT = 3000, 10
+INDEX = "generation_by_key"
+
+
+@pytest.fixture
+def listing(db: None) -> Listing:
+    """Every tenth second holds ten records, so that a position is more than a time; another key has as many."""
+    mine, other = Holder.of(), Holder.of()
+    moments = [moment.replace(second=moment.second // 10 * 10) for moment in seconds(ROWS)]
+    store(mine.key, moments)
+    store(other.key, moments)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE billing_generation")
+    return Listing(mine.key.pk)
+
+
+@pytest.fixture(params=["all", "since", "until", "both"])
+def bounded(request: pytest.FixtureRequest, listing: Listing) -> Listing:
+    """The listing under bounds that hold nearly all of it."""
+    moments = (
+        Generation.objects.filter(key_id=listing.key_id).order_by("created_at").values_list("created_at", flat=True)
+    )
+    since = moments[5] if request.param in ("since", "both") else None
+    until = moments[ROWS - 5] if request.param in ("until", "both") else None
+    return replace(listing, since=since, until=until)
+
+
+def positions(listing: Listing) -> list[Position | None]:
+    """Of the first page, of one in the middle, and of one near the end."""
+    keys = newest_first(listing, None).values_list("created_at", "id")
+    return [None, keys[ROWS // 2], keys[ROWS - 100]]
+
+
+def select(listing: Listing, position: Position | None) -> QuerySet[Generation]:
+    return newest_first(listing, position)[: LIMIT + 1]
+
+
+@on_postgresql
+def test_postgresql_reads_the_index_alone(bounded: Listing) -> None:
+    costs = []
+    for position in positions(bounded):
+        (plan,) = json.loads(select(bounded, position).explain(format="json", analyze=True, buffers=True))
+        node = plan["Plan"]
+        scan = node["Plans"][0]
+        assert (node["Node Type"], scan["Node Type"], len(node["Plans"])) == ("Limit", "Index Scan", 1)
+        assert (scan["Index Name"], scan["Scan Direction"]) == (INDEX, "Backward")
+        assert scan["Actual Rows"] == LIMIT + 1
+        assert "Filter" not in scan
+        costs.append(scan["Shared Hit Blocks"] + scan["Shared Read Blocks"])
+    assert max(costs) - min(costs) <= 3
+
+
+@on_postgresql
+def test_postgresql_plans_the_same_before_it_knows_the_values(listing: Listing) -> None:
+    """A prepared statement may be planned once for all its values."""
+    position = positions(listing)[1]
+    assert position is not None
+    sql = (
+        "PREPARE page (uuid, timestamptz, timestamptz, uuid) AS SELECT * FROM billing_generation WHERE key_id = $1 "
+        "AND created_at >= $2 AND (created_at, id) < ($3, $4) ORDER BY created_at DESC, id DESC LIMIT 11"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        cursor.execute(sql)
+        values = f"'{listing.key_id}', '2000-01-01Z', '{position[0].isoformat()}', '{position[1]}'"
+        cursor.execute(f"EXPLAIN EXECUTE page ({values})")
+        plan = " ".join(line for (line,) in cursor.fetchall())
+        cursor.execute("DEALLOCATE page")
+    assert f"Index Scan Backward using {INDEX}" in plan
+    assert "Sort" not in plan
+
+
+@on_sqlite
+def test_sqlite_searches_the_index_and_sorts_nothing(bounded: Listing) -> None:
+    for position in positions(bounded):
+        plan = select(bounded, position).explain()
+        assert f"USING INDEX {INDEX} (key_id=?" in plan
+        assert "TEMP B-TREE" not in plan
+        assert "SCAN" not in plan
+
+
+@on_sqlite
+def test_sqlite_works_as_much_for_the_last_page_as_for_the_first(bounded: Listing) -> None:
+    steps = [sum(1 for _ in _steps(bounded, position)) for position in positions(bounded)]
+    assert max(steps) < min(steps) * 1.1 + 5
+
+
+def _steps(listing: Listing, position: Position | None) -> Iterator[None]:
+    """One for every ten instructions of SQLite's virtual machine."""
+    connection.ensure_connection()
+    database: Any = connection.connection
+    counted: list[None] = []
+    database.set_progress_handler(lambda: counted.append(None), 10)
+    try:
+        assert len(select(listing, position)) == LIMIT + 1
+    finally:
+        database.set_progress_handler(None, 0)
+    return iter(counted)
+
+
+def test_a_page_is_one_select(listing: Listing, django_assert_num_queries: Any) -> None:
+    first = page(listing, limit=LIMIT)
+    with django_assert_num_queries(1):
+        page(listing, limit=LIMIT, after=first.next_cursor)

@@ -1,0 +1,174 @@
+"""What a settlement counts against a route's daily quota: once, in its own transaction, exactly."""
+
+from datetime import UTC, date, datetime
+
+import gevent
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from billing import ledger, settle_statement
+from billing.models import Generation
+from billing.outcomes import QuotaUse
+from billing.settlement import settle_shielded
+from catalogue import quota
+from catalogue.pricing import Usage
+from catalogue.tallies import SHARDS, RouteDay
+from tests.billing.test_ledger import in_threads
+from tests.factories import SMALL, mismatches, new_account, new_key, served
+
+ROUTE, OTHER_ROUTE = 7001, 7002  # no such regions: a settlement does not ask
+DAY = date(2026, 11, 20)
+in_one_transaction = pytest.mark.django_db
+with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
+only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="the statement is PostgreSQL's")
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    at(monkeypatch, datetime(2026, 11, 20, 12, tzinfo=UTC))
+
+
+def at(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: moment)
+
+
+def used(route: int = ROUTE, day: date = DAY) -> int:
+    return quota.used([route], day).get(route, 0)
+
+
+@in_one_transaction
+def test_prompt_and_completion_count_on_the_route() -> None:
+    acme = new_account()
+    ledger.settle(served(acme), quota_region=ROUTE, using="default")
+    ledger.settle(
+        served(acme, Usage(uncached_prompt=1, cache_read=2, completion=3)), quota_region=ROUTE, using="default"
+    )
+    assert used() == SMALL.prompt + SMALL.completion + 6 == 1206
+    assert used(OTHER_ROUTE) == 0
+    assert mismatches() == []
+
+
+@in_one_transaction
+def test_a_route_without_a_quota_counts_nothing() -> None:
+    ledger.settle(served(new_account()), using="default")
+    assert not RouteDay.objects.exists()
+
+
+@in_one_transaction
+def test_settling_twice_counts_once() -> None:
+    acme = new_account()
+    generation = served(acme)
+    first = ledger.settle(generation, quota_region=ROUTE, using="default")
+    assert ledger.settle(served(acme, id=generation.pk), quota_region=ROUTE, using="default") == first
+    assert used() == 1200
+
+
+@in_one_transaction
+def test_what_could_not_be_priced_counts_too() -> None:
+    ledger.settle(served(new_account(), priced=False), quota_region=ROUTE, using="default")
+    assert used() == 1200
+
+
+@in_one_transaction
+def test_the_day_is_the_utc_date_of_the_settlement(monkeypatch: pytest.MonkeyPatch) -> None:
+    acme = new_account()
+    at(monkeypatch, datetime(2026, 11, 20, 23, 59, 59, 999_999, tzinfo=UTC))
+    ledger.settle(served(acme), quota_region=ROUTE, using="default")
+    at(monkeypatch, datetime(2026, 11, 21, tzinfo=UTC))
+    ledger.settle(served(acme), quota_region=ROUTE, using="default")
+    assert (used(), used(day=date(2026, 11, 21))) == (1200, 1200)
+
+
+@in_one_transaction
+def test_a_settlement_that_fails_counts_nothing() -> None:
+    acme = new_account()
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ledger.settle(served(acme, completion_tokens=-1), quota_region=ROUTE, using="default")
+    assert not RouteDay.objects.exists()
+
+
+@in_one_transaction
+def test_absurd_counts_leave_room_for_more() -> None:
+    acme = new_account(credit="0.01")
+    for _ in range(2 * SHARDS):
+        ledger.settle(served(acme, prompt_tokens=2**62, priced=False), quota_region=ROUTE, using="default")
+    assert used() == 2 * SHARDS * quota.MOST_AT_ONCE
+
+
+@in_one_transaction
+def test_settlements_spread_over_the_shards() -> None:
+    acme = new_account()
+    key, _ = new_key(acme)
+    for _ in range(60):
+        ledger.settle(served(acme, key=key), quota_region=ROUTE, using="default")
+    shards = set(RouteDay.objects.values_list("shard", flat=True))
+    assert len(shards) > 1
+    assert shards <= set(range(SHARDS))
+    assert used() == 60 * 1200
+
+
+@with_real_transactions
+def test_many_accounts_at_once_are_counted_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "SHARDS", 2)  # so that they do meet on one row
+    accounts = [new_account(credit="1") for _ in range(4)]
+    keys = [new_key(account)[0] for account in accounts]
+
+    def serve_some(number: int) -> None:
+        for _ in range(10):
+            patiently(served(accounts[number], key=keys[number]))
+
+    in_threads(4, serve_some)
+    assert used() == 40 * 1200
+    assert mismatches() == []
+
+
+@with_real_transactions
+def test_greenlets_that_settle_one_generation_count_it_once() -> None:
+    acme = new_account(credit="1")
+    generation = served(acme)
+    greenlets = [gevent.spawn(settle_shielded, served(acme, id=generation.pk), quota_region=ROUTE) for _ in range(4)]
+    gevent.joinall(greenlets, raise_error=True)
+    assert len({greenlet.value for greenlet in greenlets}) == 1
+    assert used() == 1200
+
+
+@only_postgresql
+@in_one_transaction
+def test_the_statement_counts_what_the_models_count() -> None:
+    for route, settle in ((ROUTE, settle_statement.execute), (OTHER_ROUTE, ledger._settle_in_transaction)):
+        acme = new_account()
+        for tokens in (5, 6):
+            use = QuotaUse(region_id=route, day=DAY, shard=3, tokens=tokens)
+            assert settle(served(acme), "default", use) is not None
+    rows = RouteDay.objects.order_by("region_id").values_list("region_id", "day", "shard", "tokens")
+    assert list(rows) == [(ROUTE, DAY, 3, 11), (OTHER_ROUTE, DAY, 3, 11)]
+    assert mismatches() == []
+
+
+@only_postgresql
+@in_one_transaction
+def test_the_statement_is_the_same_for_all_routes_without_a_quota() -> None:
+    with_quota, without = (settle_statement._statement("default", counts, False)[0] for counts in (True, False))
+    assert "catalogue_routeday" in with_quota
+    assert "quota" not in without
+
+
+@only_postgresql
+@in_one_transaction
+def test_counting_costs_no_round_trip(django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    generation = served(new_account())
+    with django_assert_num_queries(1):
+        ledger.settle(generation, quota_region=ROUTE, using="default")
+    assert used() == 1200
+
+
+def patiently(generation: Generation) -> object:
+    """Settles; a writer of SQLite's who has waited a second for the others' lock tries again, as the product does."""
+    while True:
+        try:
+            return ledger.settle(generation, quota_region=ROUTE)
+        except DatabaseError as error:
+            if "locked" not in str(error):
+                raise

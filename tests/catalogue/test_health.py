@@ -1,0 +1,209 @@
+"""Provider status: what workers note, what they share, and what follows from it. The clock is moved by hand."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import DatabaseError, connection
+from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from catalogue import health
+from catalogue.health import Observed
+from catalogue.models import Provider
+from catalogue.tallies import ProviderMinute
+from gateway.hooks import worker_hooks
+from tests.billing.test_ledger import in_threads
+from tests.seeding import Entry, Seed
+
+NOON = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
+pytestmark = pytest.mark.django_db
+
+
+class Clock:
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+        self.set(NOON)
+
+    def set(self, moment: datetime) -> None:
+        self.patch.setattr(timezone, "now", lambda: moment)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """At noon, and with nothing noted by other tests."""
+    monkeypatch.setattr(health, "_noted", health._Noted())
+    return Clock(monkeypatch)
+
+
+def note(slug: str, *, failures: int = 0, successes: int = 0) -> None:
+    for failed in [True] * failures + [False] * successes:
+        health.note(slug, failed=failed)
+
+
+def rows() -> list[tuple[str, datetime, int, int]]:
+    listed = ProviderMinute.objects.order_by("provider", "minute")
+    return list(listed.values_list("provider", "minute", "attempts", "failures"))
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422, 200, 201])
+def test_a_refusal_of_the_request_is_no_failure(status: int) -> None:
+    assert not health.is_failure(status)
+
+
+@pytest.mark.parametrize("status", [None, 301, 401, 403, 408, 409, 425, 429, 500, 502, 503, 529])
+def test_everything_else_is_one(status: int | None) -> None:
+    assert health.is_failure(status)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "failures", "status"),
+    [
+        (0, 0, "healthy"),
+        (4, 4, "healthy"),
+        (5, 5, "down"),
+        (6, 3, "down"),
+        (1000, 499, "degraded"),
+        (5, 1, "degraded"),
+        (10, 1, "degraded"),
+        (30, 3, "degraded"),
+        (1000, 99, "healthy"),
+        (5, 0, "healthy"),
+    ],
+)
+def test_status_follows_from_the_share_of_failures(attempts: int, failures: int, status: str) -> None:
+    found, reason = health.status_of("", Observed(attempts, failures))
+    assert found == status
+    assert str(attempts) in reason
+
+
+def test_what_was_never_called_is_healthy() -> None:
+    assert health.status_of("", None)[0] == "healthy"
+
+
+@pytest.mark.parametrize("override", ["healthy", "degraded", "down"])
+def test_the_override_comes_first(override: str) -> None:
+    status, reason = health.status_of(override, Observed(100, 50))
+    assert (status, reason) == (override, "set by staff or by the catalogue's file")
+
+
+def test_notes_are_shared_on_the_beat_in_one_statement(
+    clock: Clock, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    note("acme", failures=1, successes=2)
+    note("zenith", successes=1)
+    assert rows() == []
+    with django_assert_num_queries(1):
+        health.flush()
+    minute = NOON.replace(second=0)
+    assert rows() == [("acme", minute, 3, 1), ("zenith", minute, 1, 0)]
+
+
+def test_other_workers_counts_are_added_to(clock: Clock) -> None:
+    for _ in range(2):
+        note("acme", failures=1, successes=1)
+        health.flush()
+    clock.set(NOON + timedelta(minutes=1))
+    note("acme", successes=1)
+    health.flush()
+    minute = NOON.replace(second=0)
+    assert rows() == [("acme", minute, 4, 2), ("acme", minute + timedelta(minutes=1), 1, 0)]
+
+
+def test_an_idle_worker_writes_nothing(clock: Clock, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    with django_assert_num_queries(0):
+        health.flush()
+
+
+def test_workers_flush_on_their_beat_and_at_their_end() -> None:
+    assert health.flush in worker_hooks.beat
+    assert health.flush in worker_hooks.stop
+
+
+def test_what_could_not_be_written_waits_for_the_next_beat(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        note("acme", successes=1)  # noted by a request while the database did not answer
+        raise DatabaseError("away")
+
+    note("acme", failures=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(CursorWrapper, "execute", fail)
+        with pytest.raises(DatabaseError):
+            health.flush()
+    health.flush()
+    assert [row[2:] for row in rows()] == [(3, 2)]
+
+
+def test_what_is_too_old_to_matter_is_let_go(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise DatabaseError("away")
+
+    note("acme", failures=2)
+    clock.set(NOON + timedelta(minutes=6))
+    monkeypatch.setattr(CursorWrapper, "execute", fail)
+    with pytest.raises(DatabaseError):
+        health.flush()
+    assert health._noted.outcomes == {}
+
+
+def test_five_minutes_are_looked_back(clock: Clock, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    for minute in range(7):
+        clock.set(NOON + timedelta(minutes=minute))
+        note("acme", failures=1, successes=minute)
+    note("zenith", successes=1)
+    health.flush()
+    with django_assert_num_queries(1):
+        seen = health.observed(NOON + timedelta(minutes=6))
+    assert seen == {"acme": Observed(attempts=3 + 4 + 5 + 6 + 7, failures=5), "zenith": Observed(1, 0)}
+    assert health.observed(NOON + timedelta(minutes=12)) == {}
+
+
+def test_an_outage_passes_within_five_minutes(clock: Clock) -> None:
+    note("acme", failures=5)
+    health.flush()
+    during, after = NOON + timedelta(minutes=4), NOON + timedelta(minutes=5)
+    assert health.status_of("", health.observed(during)["acme"])[0] == "down"
+    assert health.status_of("", health.observed(after).get("acme"))[0] == "healthy"
+
+
+def test_staff_see_what_is_published(seed: Seed, llama: Entry, clock: Clock) -> None:
+    seed(llama)
+    note("acme", failures=2, successes=8)
+    note("somebody-else", failures=9)
+    health.flush()
+    acme = health.with_observed(Provider.objects.all(), NOON).get()
+    assert (acme.attempts, acme.failures) == (10, 2)  # type: ignore[attr-defined]  # annotated
+
+
+def test_old_rows_are_dropped(clock: Clock) -> None:
+    for minute in (0, 1):
+        clock.set(NOON + timedelta(minutes=minute))
+        note("acme", successes=1)
+    health.flush()
+    assert health.drop_before(NOON) == 1
+    assert len(rows()) == 1
+
+
+def test_the_beat_drops_old_rows_now_and_then(clock: Clock, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    note("acme", successes=1)
+    health.flush()
+    clock.set(NOON + timedelta(hours=2))
+    health.flush()
+    assert len(rows()) == 1
+    health._noted.swept_at -= health.SWEEP_SECONDS + 1
+    health.flush()
+    assert rows() == []
+    with django_assert_num_queries(0):
+        health.flush()
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer")
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_write_at_once_are_counted_exactly() -> None:
+    def work(_: int) -> None:
+        for _ in range(20):
+            minute = NOON.replace(second=0)
+            health._write({(minute, slug): Observed(2, 1) for slug in ("b", "a", "c")})
+
+    in_threads(4, work)
+    assert [row[2:] for row in rows()] == [(160, 80)] * 3

@@ -1,0 +1,30 @@
+"""A route's daily token quota, from the first request that counts to the refusal and the way back."""
+
+from tests.chat import HELLO
+from tests.conftest import OpenAccount, StartGateway
+
+PINNED = {"model": "sim/test/quota", "messages": HELLO}
+
+
+def test_the_request_that_crosses_the_quota_is_served_and_the_next_is_not(
+    start_gateway: StartGateway, open_account: OpenAccount
+) -> None:
+    gateway = start_gateway(WEB_CONCURRENCY="2")
+    customer, other = open_account(gateway), open_account(gateway)
+    spent = 0
+    while spent < 50:
+        answer = customer.http.post("/v1/chat/completions", json=PINNED)
+        assert answer.status_code == 200, answer.text
+        spent += answer.json()["usage"]["total_tokens"]
+    refused = other.http.post("/v1/chat/completions", json=PINNED)
+    assert refused.status_code == 503
+    error = refused.json()["error"]
+    assert (error["type"], error["code"], error["param"]) == (
+        "provider_unavailable",
+        "provider_quota_exhausted",
+        "model",
+    )
+    assert "FRPAR" in error["message"]
+    assert 1 <= int(refused.headers["Retry-After"]) <= 86_400
+    assert refused.headers["x-should-retry"] == "false"
+    assert "sim/test/quota" not in {model["id"] for model in other.http.get("/v1/models").json()["data"]}
