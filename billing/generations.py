@@ -5,8 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.core import signing
-from django.db.models import F, QuerySet
-from django.db.models.fields.tuple_lookups import Tuple, TupleLessThan
+from django.db.models import QuerySet
 
 from gateway.errors import InvalidRequest, NotFound
 from gateway.ids import parse_generation_id
@@ -50,14 +49,15 @@ def page(listing: Listing, *, limit: int, after: str | None = None) -> Page:
 def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
     """The listing behind a position, in the order of the index `generation_by_key`, from which it is read backwards.
 
-    The position is compared as a row, so that both databases start there instead of filtering their way to it.
+    Reading begins at the position's time: all that is skipped are records of that very microsecond. (Both databases can
+    compare (created_at, id) as a row, but Django spells that out for SQLite in a way that reads from the start.)
     """
     records = Generation.objects.filter(key_id=listing.key_id).order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
-    if after is not None:
-        return records.filter(TupleLessThan(Tuple(F("created_at"), F("id")), after))
-    # A position already lies within `until`. A second upper bound would only keep SQLite from using the first.
+    if after is not None:  # it lies within `until`
+        created_at, identifier = after
+        return records.filter(created_at__lte=created_at).exclude(created_at=created_at, id__gte=identifier)
     return records if listing.until is None else records.filter(created_at__lte=listing.until)
 
 

@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from uuid import UUID
 
-from django.db.models import F
-from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
-
 from accounts.models import Account
 from gateway.db import release
 from gateway.rfc3339 import to_text
@@ -131,14 +128,12 @@ def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
     """In the order of the index `generation_by_account`, each with its key and its ledger entry."""
     records = Generation.objects.filter(account_id=account_id, created_at__lte=period.until)
     records = records.order_by("created_at", "id").select_related("key", "ledger_entry")
-    block = list(records.filter(created_at__gte=period.since)[:BLOCK_ROWS])
-    while block:
+    rest = records.filter(created_at__gte=period.since)
+    while block := list(rest[:BLOCK_ROWS]):
         release("default")
         yield from block
-        if len(block) < BLOCK_ROWS:
-            return
-        position = (block[-1].created_at, block[-1].pk)
-        block = list(records.filter(TupleGreaterThan(Tuple(F("created_at"), F("id")), position))[:BLOCK_ROWS])
+        last = block[-1]
+        rest = records.filter(created_at__gte=last.created_at).exclude(created_at=last.created_at, id__lte=last.pk)
 
 
 def _add_credits(booked: Booked, account_id: UUID, period: Period, newest_seq: int) -> LedgerEntry | None:

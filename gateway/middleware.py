@@ -32,6 +32,8 @@ class RequestIdMiddleware:
         response["X-Request-Id"] = identifier
         if not response.streaming and not response.has_header("Content-Length"):
             response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses
+        if request.method == "HEAD" and not response.streaming:
+            response.content = b""  # type: ignore[attr-defined]  # its length has been told
         return response
 
 

@@ -12,14 +12,13 @@ from billing.models import Generation
 from catalogue.pricing import Usage
 from tests import bills
 from tests.billing.api import START, Holder, ids, listed, seconds, store
-from tests.chat import answer, stream
+from tests.chat import answer, ask, stream
 from tests.conftest import OpenAccount
 from tests.envelope import refusal
 from tests.factories import served
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 
-in_process = pytest.mark.django_db
 PATH = "/v1/generations"
 BAD_REQUEST = (400, "invalid_request_error", "invalid_request_error")
 
@@ -37,7 +36,7 @@ def text(moment: datetime) -> str:
 
 
 def test_a_request_is_listed_with_the_usage_that_its_answer_had(account: Customer) -> None:
-    answered = answer(account, "echo/DEFRA")
+    answered = answer(account, "sim/test/echo/DEFRA")
     (record,) = account.http.get(PATH).json()["data"]
     metadata = answered["gateway_metadata"]
     created_at, duration = record.pop("created_at"), record.pop("duration_ms")
@@ -67,10 +66,7 @@ def test_a_stream_that_ended_early_is_listed_as_interrupted_and_estimated(accoun
 
 
 def test_a_request_that_was_never_priced_is_listed_without_a_cost(account: Customer) -> None:
-    assert account.http.post("/v1/chat/completions", json={"model": "sim/test/bad-usage", "messages": []}) is not None
-    account.http.post(
-        "/v1/chat/completions", json={"model": "sim/test/bad-usage", "messages": [{"role": "user", "content": "hi"}]}
-    )
+    assert ask(account, "bad-usage").status_code == 503
     (record,) = account.http.get(PATH).json()["data"]
     assert "cost" not in record
     assert set(record["usage"]) == {"prompt_tokens", "completion_tokens", "total_tokens", "currency"}
@@ -149,7 +145,6 @@ def test_a_page_holds_a_hundred_unless_told_otherwise(holder: Holder) -> None:
     assert len(holder.read(PATH, limit=1000)["data"]) == 1000
 
 
-@in_process
 def test_a_page_may_have_another_size_than_the_one_before(holder: Holder) -> None:
     records = ids(store(holder.key, seconds(10)))[::-1]
     first = holder.read(PATH, limit=2)
@@ -158,7 +153,21 @@ def test_a_page_may_have_another_size_than_the_one_before(holder: Holder) -> Non
 
 
 @pytest.mark.parametrize(
-    "limit", ["0", "1001", "-1", "", " ", "5.0", "1e2", "1_0", " 5", "ten", "٥", "99999999999999999999"]
+    "limit",
+    [
+        "0",
+        "1001",
+        "-1",
+        "",
+        " ",
+        "5.0",
+        "1e2",
+        "1_0",
+        " 5",
+        "ten",
+        "\N{ARABIC-INDIC DIGIT FIVE}",
+        "99999999999999999999",
+    ],
 )
 def test_a_limit_outside_is_refused_and_never_clamped(holder: Holder, limit: str) -> None:
     assert holder.refusal(PATH, limit=limit) == (*BAD_REQUEST, "limit")
@@ -223,7 +232,7 @@ def test_bounds_that_hold_nothing_are_an_empty_page(holder: Holder) -> None:
         "12026-10-01T12:00:00Z",
         "1759320000",
         "2026-10-01T12:00:00Z\n",
-        "٢026-10-01T12:00:00Z",
+        "\N{ARABIC-INDIC DIGIT TWO}026-10-01T12:00:00Z",
     ],
 )
 def test_a_bound_that_is_no_moment_is_refused(holder: Holder, name: str, moment: str) -> None:
