@@ -77,6 +77,12 @@ def caller_of(token: str) -> Caller:
     return Caller(row["id"], row["account_id"], row["currency"])
 
 
+def caller_behind(request: Request) -> Caller:
+    """Who asks, in a control-plane view."""
+    caller: Caller = request.user  # type: ignore[assignment]  # what BearerAuthentication makes of a key
+    return caller
+
+
 def _as_bytes(value: bytes | memoryview | None) -> bytes | None:
     return None if value is None else bytes(value)
 

@@ -22,9 +22,9 @@ FORMULA_STARTS += ("\N{FULLWIDTH COMMERCIAL AT}",)
 
 
 def csv_blocks(lines: Iterable[Line]) -> Iterator[str]:
-    """A header and a row for each line (RFC 4180, but lines end in a line feed alone); unknown is an empty cell."""
+    """A header and a row for each line (RFC 4180); what is unknown is an empty cell."""
     block = io.StringIO()
-    writer = csv.writer(block, lineterminator="\n")
+    writer = csv.writer(block)
     writer.writerow(COLUMNS)
     for line in lines:
         writer.writerow([_cell(line.get(column)) for column in COLUMNS])

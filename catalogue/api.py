@@ -3,7 +3,7 @@
 from datetime import date
 
 from django.conf import settings
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseNotModified
 from django.utils import timezone
 from django.utils.http import parse_etags
 from rest_framework.request import Request
@@ -25,12 +25,16 @@ class Models(ControlView):
     def get(self, request: Request) -> HttpResponse:
         """`{object: list, data: [ModelInfo]}`, prepared once per catalogue version and filter, with an ETag."""
         catalogue = snapshot.current()
-        query = CatalogueQuery(data=request.query_params)
+        query = CatalogueQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         listing = prepared.models(catalogue, View(*_now(catalogue), **query.validated_data))
-        headers = {"ETag": listing.etag, "Cache-Control": "private, no-cache"}
-        if listing.etag in parse_etags(request.headers.get("If-None-Match", "")):
-            return HttpResponse(status=304, headers=headers)
+        headers = {
+            "ETag": listing.etag,
+            "Cache-Control": "private, no-cache",
+            "Content-Length": str(len(listing.body)),  # of a 304 too: it tells the length of what is not sent again
+        }
+        if _has_already(request, listing.etag):
+            return HttpResponseNotModified(headers=headers)
         return HttpResponse(listing.body, content_type="application/json", headers=headers)
 
 
@@ -56,7 +60,7 @@ class Providers(ControlView):
     def get(self, request: Request) -> Response:
         """`{object: list, data: [ProviderInfo]}`."""
         catalogue = snapshot.current()
-        query = ProvidersQuery(data=request.query_params)
+        query = ProvidersQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         view = View(*_now(catalogue), **query.validated_data)
         observed = health.observed(timezone.now())
@@ -65,6 +69,12 @@ class Providers(ControlView):
             return health.status_of(override, observed.get(slug))[0]
 
         return Response({"object": "list", "data": providers(catalogue, view, status_of)})
+
+
+def _has_already(request: Request, etag: str) -> bool:
+    """Whether If-None-Match names what would be sent. Its comparison is the weak one: proxies that compress weaken."""
+    known = parse_etags(request.headers.get("If-None-Match", ""))
+    return "*" in known or etag in (one.removeprefix("W/") for one in known)
 
 
 def _found(

@@ -32,7 +32,8 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
     eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
     if not eligible or not all(view.passes(route) for route in eligible):
         return None
-    offers = [offer for offer in offers if any(route in eligible for route in offer.routes.values())]
+    taking_part = {route.region_id for route in eligible}
+    offers = [o for o in offers if any(route.region_id in taking_part for route in o.routes.values())]
     modality = _common([offer.modality for offer in offers])
     if view.modality is not None and modality != view.modality:
         return None

@@ -1,6 +1,7 @@
 """The model listing as bytes, built once for a snapshot, a day, the spent quotas and a filter."""
 
 import hashlib
+import threading
 from dataclasses import dataclass
 
 import orjson
@@ -24,17 +25,30 @@ class Listing:
 
 
 _listings: dict[tuple[int, View], Listing] = {}
+_building = threading.Lock()  # whoever comes while a listing is being built waits for that one
 
 
 def models(snapshot: Snapshot, view: View) -> Listing:
     """`{object: list, data: [ModelInfo]}`: explicit models first, then the `auto/…` entries."""
     key = (snapshot.serial, view)
     found = _listings.get(key)
-    if found is None:
-        found = _listings[key] = _build(snapshot, view)
-        while len(_listings) > MOST_LISTINGS:
-            _listings.pop(next(iter(_listings)))
+    if found is not None:
+        return found
+    with _building:
+        found = _listings.get(key)
+        if found is None:
+            found = _build(snapshot, view)
+            _forget_before(snapshot.serial)
+            _listings[key] = found
     return found
+
+
+def _forget_before(serial: int) -> None:
+    """Makes room for one more. What an older snapshot listed is not asked for again."""
+    for key in [key for key in _listings if key[0] < serial]:
+        del _listings[key]
+    while len(_listings) >= MOST_LISTINGS:
+        _listings.pop(next(iter(_listings)))
 
 
 def _build(snapshot: Snapshot, view: View) -> Listing:

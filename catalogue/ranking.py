@@ -77,7 +77,8 @@ def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequen
     served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
     switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
     left = [route for route in switched_on if route.region_id not in allowed.held]
-    _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now."))
+    resting = f"Every route of {str(wanted)!r} is unavailable for now{_reasons(fitting)}"
+    _some(left, ModelUnavailable(resting))
     configured = [route for route in left if route.upstream.configured]
     nobody = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
     priced = [route for route in _some(configured, nobody) if cost_in_eur(snapshot.units_per_eur, route) is not None]
@@ -114,6 +115,12 @@ def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal |
         return None
     rates = rates_between(route.price.currency, "EUR", units_per_eur)
     return None if rates is None else (route.price.prompt + route.price.completion) * rates.eur
+
+
+def _reasons(offers: Sequence[Offer]) -> str:
+    """What staff say of those that are switched off for now, at the end of a sentence."""
+    said = [o.unavailable_reason for o in offers if o.state == "unavailable" and o.unavailable_reason]
+    return f": {' '.join(dict.fromkeys(said))}" if said else "."
 
 
 def _intensity(route: Route) -> int | None:

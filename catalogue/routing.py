@@ -17,8 +17,8 @@ from .pricing import Price, Rates, rates_between
 from .routes import Offer, Route, Snapshot
 
 
-def pin(snapshot: Snapshot, wanted: ExplicitId, today: date) -> Route:
-    """The route that an explicit id names.
+def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
+    """The route that an explicit id names. `even_unavailable` passes what is soft-disabled for now.
 
     Raises NotFound (not offered; `global` asked of a regional model), ModelNotFound (disabled), ModelUnavailable
     (soft-disabled), ProviderUnavailable (region not served).
@@ -28,7 +28,7 @@ def pin(snapshot: Snapshot, wanted: ExplicitId, today: date) -> Route:
         raise NotFound(f"Model {wanted.canonical_id!r} is not offered by provider {wanted.provider!r}.", param="model")
     if offer.is_disabled(today):
         raise ModelNotFound(f"Model {offer.id!r} is disabled.")
-    if offer.state == "unavailable":
+    if offer.state == "unavailable" and not even_unavailable:
         reason = f": {offer.unavailable_reason}" if offer.unavailable_reason else "."
         raise ModelUnavailable(f"Model {offer.id!r} is unavailable{reason}")
     return _in_region(offer, wanted.locode or offer.default_locode)

@@ -7,6 +7,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from .errors import MethodNotAllowed
+from .jsonbody import parse_object, read_body
 
 
 class ControlView(APIView):
@@ -15,6 +16,10 @@ class ControlView(APIView):
     def options(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
         """What is allowed, and no body."""
         return Response(status=204)
+
+    def json_body(self, request: Request) -> dict[str, Any]:
+        """The body as an object, whatever its Content-Type and framing. Raises InvalidRequest, RequestTooLarge."""
+        return parse_object(read_body(request._request))  # DRF's name for Django's request
 
     def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
         """405 with the verbs that work."""

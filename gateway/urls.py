@@ -13,6 +13,7 @@ handler500 = "gateway.exception_handler.handler500"
 api: list[URLPattern | URLResolver] = [
     path("", include("inference.urls")),
     path("", include("catalogue.urls")),
+    path("", include("aliases.urls")),
     path("", include("billing.urls")),
 ]
 

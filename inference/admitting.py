@@ -26,7 +26,9 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
         if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
             raise InvalidRequest("Automatic routing is not available for embeddings: name a provider.", param="model")
         purpose = Purpose(FITTING[call.endpoint], NAMES[call.endpoint])
-        resolution = resolve(call.model, purpose=purpose, snapshot=catalogue, now=timezone.now())
+        resolution = resolve(
+            call.model, account_id=payer.account_id, purpose=purpose, snapshot=catalogue, now=timezone.now()
+        )
         route = resolution.route
         side = _side(call, route)
         routing.require_configured(route)

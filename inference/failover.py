@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from django.conf import settings
 
-from gateway.errors import AllProvidersFailed, ProviderTimeout, UpstreamFailed
+from gateway.errors import AllProvidersFailed, InvalidRequest, ProviderTimeout, UnpricedRoute, UpstreamFailed
 
 from .admitting import readmit
 from .modality import Side
@@ -26,7 +26,10 @@ def with_failover(admission: Admission, side: Side, serve: Callable[[Admission, 
             raise
         last = error
     for route in admission.resolution.others:
-        admission, side = readmit(admission, route, reason=last.fallback_reason)
+        try:
+            admission, side = readmit(admission, route, reason=last.fallback_reason)
+        except (InvalidRequest, UnpricedRoute):
+            continue  # the request is in order, the first candidate took it: this one cannot, and is passed by
         try:
             return serve(admission, side)
         except (UpstreamFailed, ProviderTimeout) as error:

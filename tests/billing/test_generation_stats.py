@@ -1,6 +1,5 @@
 """`GET /v1/generation/{id}`: one record in full, as it was frozen, for every key of its account."""
 
-import uuid
 from decimal import Decimal
 from typing import Any
 
@@ -21,16 +20,17 @@ from tests.servers.simulator import Simulator
 
 PATHS = ("/v1/generation/{}", "/v1/metrics/{}")
 NOT_FOUND = Refusal(404, "not_found", "not_found", None)
+UNKNOWN = "019a2f440c7e7d318a555d3c1b2a9f60"
 NO_RECORDS = (
-    f"gen-{uuid.uuid4().hex}",
+    f"gen-{UNKNOWN}",
     "gen-",
     "gen-123",
-    uuid.uuid4().hex,
-    str(uuid.uuid4()),
+    UNKNOWN,
+    "019a2f44-0c7e-7d31-8a55-5d3c1b2a9f60",
     "%00",
     "%0A",
     "gen-" + "g" * 32,
-    "gen-" + "0" * 5000,
+    "gen-" + "0" * 500,
 )
 
 
@@ -80,8 +80,6 @@ def test_an_automatic_choice_has_its_reason(account: Customer) -> None:
 
 
 def test_a_stream_that_ended_early_is_found_as_interrupted(account: Customer) -> None:
-    found = stats(account, stream(account, "stall-after-finish").id)
-    assert found["interrupted"] is False
     found = stats(account, stream(account, "drop").id)
     assert found["interrupted"] is True
     assert 0 <= found["latency"]["time_to_first_token_ms"] <= found["latency"]["request_duration_ms"]
@@ -89,8 +87,9 @@ def test_a_stream_that_ended_early_is_found_as_interrupted(account: Customer) ->
 
 
 def test_what_was_never_priced_has_no_cost(account: Customer) -> None:
-    reply = ask(account, "bad-usage")
-    found = stats(account, reply.headers["X-Generation-Id"])
+    assert ask(account, "bad-usage").status_code == 503
+    (record,) = account.http.get("/v1/generations").json()["data"]
+    found = stats(account, record["generation_id"])
     assert "cost" not in found
     assert "cost" not in found["usage"]
 
@@ -150,7 +149,7 @@ def test_another_key_of_the_account_finds_it_and_another_account_does_not(
     assert other.get("/v1/generations").json()["data"] == []
     foreign = open_account(gateway).http.get(address)
     assert refusal(foreign) == NOT_FOUND
-    unknown = account.http.get(path.format(f"gen-{uuid.uuid4().hex}"))
+    unknown = account.http.get(path.format(f"gen-{UNKNOWN}"))
     assert foreign.json() == unknown.json()
 
 
@@ -165,7 +164,7 @@ def test_a_deleted_keys_records_stay_the_accounts(account: Customer, path: str) 
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("identifier", NO_RECORDS, ids=lambda identifier: identifier[:12])
+@pytest.mark.parametrize("identifier", NO_RECORDS, ids=list(map(str, range(len(NO_RECORDS)))))
 def test_what_is_no_record_is_not_found(account: Customer, path: str, identifier: str) -> None:
     assert refusal(account.http.get(path.format(identifier))) == NOT_FOUND
 

@@ -1,0 +1,88 @@
+"""The seven alias endpoints (spec: Alias endpoints; contract decisions 16 and 23)."""
+
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.authentication import caller_behind
+from accounts.models import Account
+from catalogue import snapshot
+from gateway.control_view import ControlView
+from gateway.errors import InvalidAliasTarget, InvalidRequest
+
+from . import changes, stats, targets
+from .models import Alias, AliasEvent
+from .serializers import AliasEventSerializer, AliasSerializer, HistoryQuery, StatsQuery, alias_name
+
+
+class Aliases(ControlView):
+    """All of an account's aliases; every key of the account sees the same."""
+
+    def get(self, request: Request) -> Response:
+        """`{aliases, quota: {used, max}}`."""
+        account = Account.objects.get(pk=caller_behind(request).account_id)
+        found = AliasSerializer(Alias.objects.filter(account=account), many=True).data
+        return Response({"aliases": found, "quota": {"used": len(found), "max": changes.limit_of(account)}})
+
+    def post(self, request: Request) -> Response:
+        """201 with the new alias."""
+        body = self.json_body(request)
+        name = alias_name(body.get("name"))
+        target = targets.from_body(body)
+        if target is None:
+            raise InvalidAliasTarget(targets.SHAPES)
+        targets.require_routable(target, snapshot.current(), timezone.now().date())
+        alias = changes.create(caller_behind(request).account_id, name, target)
+        return Response(AliasSerializer(alias).data, status=201)
+
+
+class NamedAlias(ControlView):
+    """One alias, by its bare name."""
+
+    def get(self, request: Request, name: str) -> Response:
+        """The alias."""
+        return Response(AliasSerializer(changes.find(caller_behind(request).account_id, name.lower())).data)
+
+    def patch(self, request: Request, name: str) -> Response:
+        """Rename, repoint, or both at once."""
+        account_id, current_name = caller_behind(request).account_id, name.lower()
+        changes.find(account_id, current_name)
+        body = self.json_body(request)
+        new_name = None if body.get("name") is None else alias_name(body["name"])
+        target = targets.from_body(body)
+        if new_name is None and target is None:
+            raise InvalidRequest("Send a new `name`, a target, or both.")
+        if target is not None:
+            targets.require_routable(target, snapshot.current(), timezone.now().date())
+        alias = changes.change(account_id, current_name, name=new_name, target=target)
+        return Response(AliasSerializer(alias).data)
+
+    def delete(self, request: Request, name: str) -> Response:
+        """204; the name is free at once."""
+        changes.delete(caller_behind(request).account_id, name.lower())
+        return Response(status=204)
+
+
+class AliasStats(ControlView):
+    """What an alias was used for, whatever it was called at the time."""
+
+    def get(self, request: Request, name: str) -> Response:
+        """`{alias, days, totals, breakdown}`."""
+        alias = changes.find(caller_behind(request).account_id, name.lower())
+        query = StatsQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        days = query.validated_data["days"]
+        found = stats.of_alias(alias, days=days, today=timezone.now().date(), catalogue=snapshot.current())
+        return Response({"alias": AliasSerializer(alias).data, "days": days, **found})
+
+
+class AliasHistory(ControlView):
+    """What happened to an alias."""
+
+    def get(self, request: Request, name: str) -> Response:
+        """`{alias, events}`, newest first."""
+        alias = changes.find(caller_behind(request).account_id, name.lower())
+        query = HistoryQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        events = AliasEvent.objects.filter(alias_id=alias.pk)[: query.validated_data["limit"]]
+        return Response({"alias": AliasSerializer(alias).data, "events": AliasEventSerializer(events, many=True).data})

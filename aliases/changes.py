@@ -1,0 +1,95 @@
+"""Creating, renaming, repointing and deleting aliases; each writes its event in the same transaction.
+
+Changes of one account take its row's lock, so that the slot limit and the names hold under concurrent requests.
+"""
+
+import uuid
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.models import Account
+from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound
+
+from .models import Alias, AliasEvent
+from .targets import Target
+
+
+def find(account_id: uuid.UUID, name: str) -> Alias:
+    """The account's alias of that name. Raises AliasNotFound: another account's is as absent as none."""
+    alias = Alias.objects.filter(account_id=account_id, name=name).first()
+    if alias is None:
+        raise AliasNotFound(f"This account has no alias 'alias/{name[:64]}'.", param="name")
+    return alias
+
+
+def limit_of(account: Account) -> int:
+    """How many aliases an account may have: its own value, else the gateway's."""
+    return int(settings.GATEWAY_ALIAS_LIMIT) if account.alias_limit is None else account.alias_limit
+
+
+def create(account_id: uuid.UUID, name: str, target: Target) -> Alias:
+    """A new alias. Raises AliasExists, then AliasLimitReached."""
+    with transaction.atomic():
+        account = _locked(account_id)
+        _require_free(account_id, name)
+        limit = limit_of(account)
+        if Alias.objects.filter(account_id=account_id).count() >= limit:
+            raise AliasLimitReached(f"All {limit} alias slots of this account are in use.")
+        now = timezone.now()
+        alias = Alias(account_id=account_id, name=name, created_at=now, updated_at=now)
+        _point(alias, target)
+        alias.save(force_insert=True)
+        _note(alias, AliasEvent.Type.CREATED, now, new_name=name, new_target=alias.target)
+    return alias
+
+
+def change(account_id: uuid.UUID, current_name: str, *, name: str | None, target: Target | None) -> Alias:
+    """Renames and repoints, both or neither; no change, no event. Raises AliasNotFound, AliasExists."""
+    with transaction.atomic():
+        _locked(account_id)
+        alias = find(account_id, current_name)
+        now = timezone.now()
+        renamed = name is not None and name != alias.name
+        repointed = target is not None and str(target) != alias.target
+        if renamed and name is not None:
+            _require_free(account_id, name)
+            _note(alias, AliasEvent.Type.RENAMED, now, old_name=alias.name, new_name=name)
+            alias.name = name
+        if repointed and target is not None:
+            _note(alias, AliasEvent.Type.REPOINTED, now, old_target=alias.target, new_target=str(target))
+            _point(alias, target)
+        if renamed or repointed:
+            alias.updated_at = now
+            alias.save(force_update=True)
+    return alias
+
+
+def delete(account_id: uuid.UUID, name: str) -> None:
+    """Deletes for good; the name is free at once. Raises AliasNotFound."""
+    with transaction.atomic():
+        _locked(account_id)
+        alias = find(account_id, name)
+        _note(alias, AliasEvent.Type.DELETED, timezone.now(), old_name=alias.name, old_target=alias.target)
+        alias.delete()
+
+
+def _locked(account_id: uuid.UUID) -> Account:
+    return Account.objects.select_for_update(no_key=True).get(pk=account_id)
+
+
+def _require_free(account_id: uuid.UUID, name: str) -> None:
+    if Alias.objects.filter(account_id=account_id, name=name).exists():
+        raise AliasExists(f"This account already has an alias named {name!r}.")
+
+
+def _point(alias: Alias, target: Target) -> None:
+    alias.provider, alias.canonical_id, alias.locode = target.provider, target.canonical_id, target.locode
+
+
+def _note(alias: Alias, event_type: AliasEvent.Type, now: datetime, **values: str) -> None:
+    AliasEvent.objects.create(
+        account_id=alias.account_id, alias_id=alias.pk, event_type=event_type, created_at=now, **values
+    )

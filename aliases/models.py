@@ -1,0 +1,76 @@
+"""An account's own names for routes, and what has happened to them."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from accounts.models import Account
+from gateway.ids import uuid7
+
+
+class Alias(models.Model):
+    """A name for a pinned route. Its id stays when the name changes; a name that is created again gets a new id.
+
+    The target is kept as the words of an id, not as a reference to the catalogue: what they lead to is decided at each
+    request, and an alias whose route has gone says so instead of vanishing.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="aliases")
+    name = models.CharField(max_length=64)
+    provider = models.CharField(max_length=100)
+    canonical_id = models.CharField(max_length=255)
+    locode = models.CharField(max_length=16)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        verbose_name_plural = "aliases"
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["account", "name"], name="alias_name_per_account"),
+            models.CheckConstraint(condition=Q(name__regex=r"^[a-z0-9][a-z0-9_-]{0,63}$"), name="alias_name_is_valid"),
+        ]
+
+    def __str__(self) -> str:
+        return self.full_name
+
+    @property
+    def full_name(self) -> str:
+        """What a request puts into `model`."""
+        return f"alias/{self.name}"
+
+    @property
+    def target(self) -> str:
+        """The 4-part id that it stands for."""
+        return f"{self.provider}/{self.canonical_id}/{self.locode}"
+
+
+class AliasEvent(models.Model):
+    """One change of an alias. Outlives it, so it names the alias by id only. Targets are 4-part ids."""
+
+    class Type(models.TextChoices):
+        """What happened."""
+
+        CREATED = "created", "created"
+        RENAMED = "renamed", "renamed"
+        REPOINTED = "repointed", "repointed"
+        DELETED = "deleted", "deleted"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="alias_events")
+    alias_id = models.UUIDField()
+    event_type = models.CharField(max_length=10, choices=Type)
+    old_name = models.CharField(max_length=64, null=True)  # noqa: DJ001  # null is absent, as in the API
+    new_name = models.CharField(max_length=64, null=True)  # noqa: DJ001
+    old_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
+    new_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["-created_at", "-id"]
+        indexes: ClassVar = [models.Index(fields=["alias_id", "-created_at", "-id"], name="alias_events_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} {self.new_name or self.old_name}"

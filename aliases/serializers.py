@@ -1,0 +1,50 @@
+"""The alias API's shapes (spec: Alias, AliasEvent, the stats and history queries)."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from catalogue.model_ids import ALIAS_NAME, ALIAS_RULE
+from gateway.errors import InvalidAliasName
+
+from .models import Alias, AliasEvent
+
+
+def alias_name(value: Any) -> str:
+    """A bare name, lowercased as names are on write. Raises InvalidAliasName, `param` name."""
+    name = value.lower() if isinstance(value, str) else ""
+    if not ALIAS_NAME.fullmatch(name):
+        raise InvalidAliasName(f"An alias name has {ALIAS_RULE}.", param="name")
+    return name
+
+
+class AliasSerializer(serializers.ModelSerializer[Alias]):
+    """The Alias object; every field is always there."""
+
+    class Meta:
+        model = Alias
+        fields = ("id", "name", "full_name", "provider", "canonical_id", "locode", "target", "created_at", "updated_at")
+
+
+class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):
+    """The AliasEvent object, without what the event does not have."""
+
+    class Meta:
+        model = AliasEvent
+        fields = ("id", "event_type", "created_at", "old_name", "new_name", "old_target", "new_target")
+
+    def to_representation(self, instance: AliasEvent) -> dict[str, Any]:
+        represented = super().to_representation(instance)
+        return {name: value for name, value in represented.items() if value is not None}
+
+
+class StatsQuery(serializers.Serializer[Any]):
+    """How many UTC days, today included."""
+
+    days = serializers.IntegerField(min_value=1, max_value=365, default=30)
+
+
+class HistoryQuery(serializers.Serializer[Any]):
+    """How many events."""
+
+    limit = serializers.IntegerField(min_value=1, max_value=200, default=50)

@@ -1,0 +1,73 @@
+"""What an alias may point at: the three forms in a request, and the same fail-closed routing as a request's."""
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from catalogue import routing
+from catalogue.model_ids import GLOBAL, ExplicitId
+from catalogue.routes import Snapshot
+from gateway.errors import ApiError, InvalidAliasTarget
+
+FIELDS = ("provider", "canonical_id", "locode")
+SERVED_MODALITIES = ("chat", "completion", "embedding")
+SHAPES = (
+    "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
+    "as a nested `target` object, or as a `target` string provider/canonical_id/locode. A repoint must send all fields."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A route in words."""
+
+    provider: str
+    canonical_id: str
+    locode: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}/{self.canonical_id}/{self.locode}"
+
+
+def from_body(body: dict[str, Any]) -> Target | None:
+    """The target of a create or repoint, in any of its forms; None where the body holds none. Flat fields win.
+
+    Raises InvalidAliasTarget for other shapes.
+    """
+    nested = body.get("target")
+    flat = {name: body[name] for name in FIELDS if body.get(name) is not None}
+    if nested is None and not flat:
+        return None
+    fields = _nested(nested) | flat
+    if not all(isinstance(value, str) and value for value in fields.values()):
+        raise InvalidAliasTarget(SHAPES)
+    if "provider" not in fields or "canonical_id" not in fields:
+        raise InvalidAliasTarget(SHAPES)
+    return Target(fields["provider"], fields["canonical_id"], fields.get("locode", GLOBAL))
+
+
+def _nested(target: Any) -> dict[str, Any]:
+    if target is None:
+        return {}
+    if isinstance(target, dict):
+        return {name: target[name] for name in FIELDS if target.get(name) is not None}
+    segments = target.split("/") if isinstance(target, str) else []
+    if len(segments) not in (3, 4):
+        raise InvalidAliasTarget(SHAPES)
+    fields = {"provider": segments[0], "canonical_id": "/".join(segments[1:3])}
+    return fields | ({"locode": segments[3]} if len(segments) == 4 else {})
+
+
+def require_routable(target: Target, snapshot: Snapshot, today: date) -> None:
+    """Refuses what could not be routed to: unknown, disabled, unserved, of no use to any endpoint.
+
+    What is soft-disabled or held for now may be pointed at. Raises InvalidAliasTarget with the router's explanation.
+    """
+    wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
+    try:
+        route = routing.pin(snapshot, wanted, today, even_unavailable=True)
+        routing.require_modality(route, SERVED_MODALITIES, "any endpoint")
+        routing.require_configured(route)
+        routing.require_price(snapshot, route, "EUR")
+    except ApiError as error:
+        raise InvalidAliasTarget(error.message) from None

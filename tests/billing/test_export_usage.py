@@ -1,0 +1,325 @@
+"""`export_usage`: a line for each record, tied to its ledger entry, and totals that reconcile to the last digit."""
+
+import csv
+import io
+import json
+import tracemalloc
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models import Sum
+from pytest_django import DjangoAssertNumQueries
+
+from accounts.models import Account
+from billing import ledger, statement
+from billing.models import Generation, LedgerEntry
+from billing.periods import Period
+from billing.statement_formats import csv_blocks, jsonl_blocks
+from catalogue.pricing import Price, Usage
+from gateway.money import plain
+from gateway.rfc3339 import to_text
+from tests.billing.api import Holder, seconds, store
+from tests.chat import answer, ask, stream
+from tests.factories import new_account, new_key, served
+from tests.servers.customer import Customer
+
+ALWAYS = ("--since", "2000-01-01", "--until", "2999-12-31")
+Row = dict[str, Any]
+
+
+def export(account: Account, *options: str) -> str:
+    out = io.StringIO()
+    call_command("export_usage", str(account.pk), *(options or ALWAYS), stdout=out)
+    return out.getvalue()
+
+
+def rows(text: str) -> tuple[list[Row], Row]:
+    """The lines of records, and the last line."""
+    *records, total = csv.DictReader(io.StringIO(text, newline=""))
+    assert {record["line"] for record in records} <= {"generation"}
+    assert total["line"] == "total"
+    return records, total
+
+
+def exported(account: Account, *options: str) -> tuple[list[Row], Row]:
+    return rows(export(account, *options))
+
+
+@pytest.fixture
+def acme(db: None) -> Account:
+    return new_account("Acme", credit="10")
+
+
+def settle(account: Account, *arguments: Any, **columns: Any) -> Generation:
+    record = served(account, *arguments, **columns)
+    ledger.settle(record, using="default")
+    return Generation.objects.get(pk=record.pk)
+
+
+def period_of(first: Generation, last: Generation) -> tuple[str, ...]:
+    return "--since", to_text(first.created_at), "--until", to_text(last.created_at)
+
+
+# Through the operator's command, over what a server has served
+
+
+def test_what_a_server_served_is_exported_and_reconciles(account: Customer) -> None:
+    whole, streamed = answer(account, "echo"), stream(account, "drop")
+    ask(account, "bad-usage")
+    account.gateway.manage("grant_credit", account.name, "5", "--reference", "more").ok()
+    done = account.gateway.manage("export_usage", account.name, *ALWAYS)
+    assert (done.code, done.stderr) == (0, "")
+    records, total = rows(done.stdout)
+    assert [record["generation_id"] for record in records[:2]] == [whole["id"], streamed.id]
+    assert [record["ledger_seq"] for record in records] == ["2", "3", ""]
+    assert [record["cost"] for record in records][0::2] == ["0.0000036", ""]
+    assert [record["interrupted"] for record in records] == ["false", "true", "false"]
+    assert total["reconciled"] == "true"
+    assert (total["opening_balance"], total["credits"]) == ("0.00", "105.00")
+    assert Decimal(total["closing_balance"]) == 105 - sum(Decimal(record["cost"] or 0) for record in records)
+
+
+def test_json_lines_say_the_same(account: Customer) -> None:
+    answer(account, "echo")
+    text = account.gateway.manage("export_usage", account.name, *ALWAYS).stdout
+    lines = account.gateway.manage("export_usage", account.id, *ALWAYS, "--format", "jsonl").stdout.splitlines()
+    records, total = rows(text)
+    for row, line in zip([*records, total], map(json.loads, lines), strict=True):
+        shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in line.items()}
+        assert shown == {name: value for name, value in row.items() if value != ""}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ((), "--since"),
+        (("--since", "2026-10-01"), "--until"),
+        (("--since", "yesterday", "--until", "2026-10-01"), "since: 'yesterday' is neither a day"),
+        (("--since", "2026-10-01", "--until", "2026-10-01T12:00:00"), "until: "),
+        (("--since", "2026-02-30", "--until", "2026-10-01"), "since: "),
+        (("--since", "2026-10-02", "--until", "2026-10-01"), "ends (2026-10-01) before it begins (2026-10-02)"),
+        ((*ALWAYS, "--format", "xlsx"), "--format"),
+    ],
+)
+def test_a_mistake_is_one_line(account: Customer, options: tuple[str, ...], told: str) -> None:
+    done = account.gateway.manage("export_usage", account.name, *options)
+    assert done.code != 0
+    assert done.stdout == ""
+    assert done.stderr.startswith("CommandError: ")
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr
+
+
+def test_an_unknown_account_is_named(account: Customer) -> None:
+    done = account.gateway.manage("export_usage", "Nobody", *ALWAYS)
+    assert (done.code, done.stdout) == (1, "")
+    assert "There is no account 'Nobody'." in done.stderr
+
+
+# What a line says
+
+
+def test_a_line_ties_a_record_to_its_entry_in_exact_decimals(acme: Account) -> None:
+    price = Price("EUR", prompt=Decimal("0.0001234567"), completion=Decimal("0.1"))
+    record = settle(
+        acme,
+        Usage(uncached_prompt=1_000_000, completion=1),
+        price,
+        energy_wh=Decimal("0.0000000001"),
+        carbon_gco2e=Decimal("12.5"),
+        requested_alias="alias/fast",
+    )
+    ((row,), total) = exported(acme)
+    entry = LedgerEntry.objects.get(generation=record)
+    assert (row["generation_id"], row["ledger_seq"]) == (record.public_id, str(entry.seq))
+    assert (row["cost"], row["cost_eur"], row["currency"]) == ("0.0001235567", "0.0001235567", "EUR")
+    assert row["balance_after"] == plain(entry.balance_after) == "9.9998764433"
+    assert (row["energy_wh"], row["carbon_gco2e"]) == ("0.0000000001", "12.50")
+    assert (row["key"], row["requested_alias"], row["endpoint"]) == ("test", "alias/fast", "chat")
+    assert row["created_at"] == to_text(record.created_at)
+    assert (row["prompt_tokens"], row["completion_tokens"], row["total_tokens"]) == ("1000000", "1", "1000001")
+    assert total["cost"] == "0.0001235567"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "\N{FULLWIDTH EQUALS SIGN}"])
+def test_no_cell_is_a_formula(acme: Account, start: str) -> None:
+    record = settle(acme)
+    key = record.key
+    type(key).objects.filter(pk=key.pk).update(name=f"{start}cmd|' /C calc'!A0")
+    ((row,), _) = exported(acme)
+    assert row["key"] == f"'{start}cmd|' /C calc'!A0"
+    line = json.loads(export(acme, *ALWAYS, "--format", "jsonl").splitlines()[0])
+    assert line["key"] == f"{start}cmd|' /C calc'!A0"
+
+
+def test_a_name_with_the_formats_own_characters_stays_whole(acme: Account) -> None:
+    settle(acme, key=new_key(acme, 'a,"b";cé')[0])
+    ((row,), _) = exported(acme)
+    assert row["key"] == 'a,"b";cé'
+
+
+def test_a_negative_balance_stays_a_number(acme: Account) -> None:
+    settle(acme, Usage(uncached_prompt=20_000_000))
+    ((row,), total) = exported(acme)
+    assert (row["balance_after"], total["closing_balance"]) == ("-2.00", "-2.00")
+
+
+# What the totals say
+
+
+def test_totals_are_those_of_the_ledger_and_of_the_records(acme: Account) -> None:
+    for tokens in range(1, 30):
+        settle(
+            acme,
+            Usage(uncached_prompt=tokens, completion=7 * tokens),
+            energy_wh=Decimal(tokens) / 7 // Decimal("1e-10") * Decimal("1e-10"),
+        )
+    ledger.grant(acme.pk, Decimal("0.1234567891"), "odd")
+    ledger.correct(acme.pk, Decimal(-3), "undone")
+    records, total = exported(acme)
+    used = LedgerEntry.objects.filter(kind="usage").aggregate(used=Sum("amount"))["used"]
+    figures = Generation.objects.aggregate(eur=Sum("cost_eur"), energy=Sum("energy_wh"), prompt=Sum("prompt_tokens"))
+    assert Decimal(total["cost"]) == -used == sum(Decimal(record["cost"]) for record in records)
+    assert Decimal(total["cost_eur"]) == figures["eur"]
+    assert Decimal(total["energy_wh"]) == figures["energy"]
+    assert total["prompt_tokens"] == str(figures["prompt"])
+    assert (total["requests"], total["credits"]) == ("29", "7.1234567891")
+    assert Decimal(total["closing_balance"]) == LedgerEntry.objects.latest("seq").balance_after
+    assert total["reconciled"] == "true"
+
+
+def test_unknown_is_counted_and_not_summed_as_zero(acme: Account) -> None:
+    settle(acme, energy_wh=Decimal(2), carbon_gco2e=None)
+    settle(acme, priced=False)
+    (_, unpriced), total = exported(acme)
+    assert [unpriced[name] for name in ("cost", "cost_eur", "ledger_seq", "balance_after", "energy_wh")] == [""] * 5
+    assert (total["requests"], total["requests_unpriced"]) == ("2", "1")
+    assert (total["energy_wh"], total["requests_without_energy"]) == ("2.00", "1")
+    assert (total["carbon_gco2e"], total["requests_without_carbon"]) == ("", "2")
+    assert (total["cost"], total["reconciled"]) == ("0.00084", "true")
+
+
+def test_a_period_opens_and_closes_with_the_balances_of_the_ledger(acme: Account) -> None:
+    records = [settle(acme) for _ in range(2)]
+    ledger.grant(acme.pk, Decimal(1), "between")
+    records += [settle(acme) for _ in range(2)]
+    lines, total = exported(acme, *period_of(records[1], records[2]))
+    assert [line["generation_id"] for line in lines] == [records[1].public_id, records[2].public_id]
+    assert (total["opening_balance"], total["credits"], total["cost"]) == ("9.99916", "1.00", "0.00168")
+    assert total["closing_balance"] == "10.99748"
+    assert (total["since"], total["until"]) == (to_text(records[1].created_at), to_text(records[2].created_at))
+
+
+def test_periods_that_follow_each_other_miss_nothing(acme: Account) -> None:
+    records = [settle(acme) for _ in range(4)]
+    first, one = exported(acme, "--since", "2000-01-01", "--until", to_text(records[1].created_at))
+    rest, two = exported(acme, *period_of(records[2], records[3]))
+    assert len(first + rest) == 4
+    assert one["closing_balance"] == two["opening_balance"]
+
+
+@pytest.mark.parametrize("credited_last", [True, False])
+def test_a_quiet_period_keeps_the_balance_before_it(acme: Account, credited_last: bool) -> None:
+    settle(acme)
+    if credited_last:
+        ledger.grant(acme.pk, Decimal(1), "more")
+    lines, total = exported(acme, "--since", "2999-01-01", "--until", "2999-01-02")
+    assert lines == []
+    assert total["opening_balance"] == total["closing_balance"] == ("10.99916" if credited_last else "9.99916")
+    assert (total["requests"], total["cost"], total["energy_wh"]) == ("0", "0.00", "0.00")
+
+
+def test_a_period_before_everything_is_empty_and_zero(acme: Account) -> None:
+    settle(acme)
+    lines, total = exported(acme, "--since", "2000-01-01", "--until", "2000-01-01")
+    assert (lines, total["opening_balance"], total["closing_balance"]) == ([], "0.00", "0.00")
+
+
+def test_days_are_whole_and_utc(acme: Account) -> None:
+    period = Period.between("2026-10-30", "2026-10-31")
+    assert to_text(period.since) == "2026-10-30T00:00:00.000000Z"
+    assert to_text(period.until) == "2026-10-31T23:59:59.999999Z"
+
+
+def test_nobody_elses_records_are_exported(acme: Account) -> None:
+    settle(new_account("Zenith"))
+    lines, total = exported(acme)
+    assert (lines, total["closing_balance"]) == ([], "10.00")
+
+
+def test_books_that_do_not_add_up_are_said_not_to(acme: Account) -> None:
+    record = settle(acme)
+    Generation.objects.filter(pk=record.pk).update(cost=Decimal(1), prompt_cost=Decimal(1), completion_cost=Decimal(0))
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="do not add up"):
+        call_command("export_usage", "Acme", *ALWAYS, stdout=out)
+    assert rows(out.getvalue())[1]["reconciled"] == "false"
+
+
+# Beside live traffic, and at size
+
+
+def test_what_is_booked_meanwhile_is_left_to_the_next_statement(acme: Account) -> None:
+    settle(acme)
+    totals = statement.Totals()
+    lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), totals)
+    next(lines)
+    settle(acme)
+    ledger.grant(acme.pk, Decimal(1), "meanwhile")
+    assert [line["line"] for line in lines] == ["total"]
+    assert (totals.requests, totals.closing_balance, totals.reconciled) == (1, Decimal("9.99916"), True)
+
+
+def test_blocks_neither_repeat_nor_skip(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement, "BLOCK_ROWS", 3)
+    for _ in range(7):
+        settle(acme)
+    holder = Holder.of(acme, "bulk")
+    same_moment = seconds(1) * 2
+    store(holder.key, [*seconds(5), *same_moment])
+    lines = list(statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals()))[:-1]
+    expected = [record.public_id for record in Generation.objects.order_by("created_at", "id")]
+    assert [line["generation_id"] for line in lines] == expected
+
+
+def test_memory_does_not_grow_with_the_statement(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement, "BLOCK_ROWS", 100)
+    key = Holder.of(acme, "bulk").key
+    for blocks in (csv_blocks, jsonl_blocks):
+        Generation.objects.all().delete()
+        peaks = []
+        for count in (300, 1700):
+            store(key, seconds(count))
+            peaks.append(_peak(acme, blocks))
+        assert peaks[1] < peaks[0] * 1.5
+
+
+def _peak(account: Account, blocks: Any) -> int:
+    lines = statement.lines(account, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
+    tracemalloc.start()
+    try:
+        for block in blocks(lines):
+            assert len(block) < 70 * 1024
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_block_is_one_select_by_an_index(
+    acme: Account, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    monkeypatch.setattr(statement, "BLOCK_ROWS", 100)
+    store(Holder.of(acme, "bulk").key, seconds(250))
+    lines = statement.lines(acme, Period.between("2000-01-01", "2999-12-31"), statement.Totals())
+    # the wallet, three blocks and the empty one behind them, the credits
+    with django_assert_num_queries(6) as queries:
+        assert sum(1 for _ in lines) == 251
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {queries.captured_queries[2]['sql']}")
+            plan = " ".join(row[3] for row in cursor.fetchall())
+        assert "USING INDEX generation_by_account" in plan
+        assert "TEMP B-TREE" not in plan

@@ -1,0 +1,111 @@
+"""The dashboard's download of a statement. What is in it is tested in test_export_usage.py."""
+
+import csv
+import io
+import json
+from uuid import uuid4
+
+import pytest
+from django.http import StreamingHttpResponse
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import Account, User
+from tests.billing.records import MEMBER, open_for, serve
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+def download(client: Client, **query: str) -> tuple[StreamingHttpResponse, str]:
+    response = client.get("/statement", query)
+    assert response.status_code == 200
+    assert isinstance(response, StreamingHttpResponse)
+    return response, response.getvalue().decode()
+
+
+def test_a_member_downloads_this_month_as_csv(member: Client, account: Account) -> None:
+    record = serve(account)
+    response, text = download(member)
+    line, total = csv.DictReader(io.StringIO(text, newline=""))
+    assert (line["generation_id"], line["ledger_seq"], line["cost"]) == (record.public_id, "2", "0.00072")
+    assert (total["closing_balance"], total["reconciled"]) == ("99.99928", "true")
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    today = timezone.now()
+    name = f"acme-{today:%Y-%m}-01-{today:%Y-%m-%d}.csv"
+    assert response["Content-Disposition"] == f'attachment; filename="{name}"'
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_or_as_json_lines_of_other_days(member: Client, account: Account) -> None:
+    serve(account)
+    response, text = download(
+        member, account=str(account.pk), since="2020-01-01", until="2020-01-31T00:00:00Z", format="jsonl"
+    )
+    (total,) = map(json.loads, text.splitlines())
+    assert (total["requests"], total["until"]) == (0, "2020-01-31T00:00:00.000000Z")
+    assert response["Content-Type"] == "application/jsonl; charset=utf-8"
+
+
+def test_an_account_is_chosen_among_ones_own(member: Client, account: Account) -> None:
+    other = open_for(MEMBER, name="Beta =1+1", currency="USD")
+    response, text = download(member, account=str(other.pk), format="jsonl")
+    assert json.loads(text)["currency"] == "USD"
+    assert 'filename="beta-11-' in response["Content-Disposition"]
+
+
+def test_strangers_are_sent_to_the_login(client: Client) -> None:
+    assert client.get("/statement?format=csv")["Location"] == "/login?next=/statement%3Fformat%3Dcsv"
+
+
+@pytest.mark.parametrize("staff", [False, True])
+def test_members_of_other_accounts_find_nothing(client: Client, account: Account, staff: bool) -> None:
+    create = User.objects.create_superuser if staff else User.objects.create_user
+    client.force_login(create("somebody@example.com"))
+    assert client.get("/statement").status_code == 404
+    assert client.get("/statement", {"account": str(account.pk)}).status_code == 404
+    open_for("somebody@example.com", name="Theirs")
+    assert client.get("/statement", {"account": str(account.pk)}).status_code == 404
+
+
+@pytest.mark.parametrize("wanted", ["", "nonsense", str(uuid4()).replace("-", "x")])
+def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> None:
+    assert member.get("/statement", {"account": wanted}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ({"since": ""}, "since: ''"),
+        ({"until": "2026-13-01"}, "until: '2026-13-01'"),
+        ({"since": "<script>"}, "since: '<script>'"),
+        ({"since": "2026-10-02", "until": "2026-10-01"}, "before it begins"),
+        ({"format": "xlsx"}, "format: 'xlsx' is none of csv, jsonl"),
+    ],
+)
+def test_a_mistake_is_told_as_plain_text(member: Client, query: dict[str, str], told: str) -> None:
+    response = member.get("/statement", query)
+    assert (response.status_code, response["Content-Type"]) == (400, "text/plain; charset=utf-8")
+    assert told in response.text
+
+
+def test_it_is_only_read(member: Client) -> None:
+    assert member.post("/statement").status_code == 405
+    assert member.head("/statement").status_code == 405
+
+
+def test_the_overview_links_to_it(member: Client, account: Account) -> None:
+    page = member.get("/").text
+    assert 'action="/statement"' in page
+    assert f'name="account" value="{account.pk}"' in page
+    assert f'value="{timezone.now():%Y-%m}-01"' in page
