@@ -1,4 +1,4 @@
-"""The ledger (Wallet, LedgerEntry) and the records of what was served (Generation).
+"""The ledger (Wallet, LedgerEntry) and the records of what was served (Generation); `rollup_models` adds those up.
 
 The invariant: a wallet's balance is the sum of its ledger entries, and its seq is their number. Entries are only ever
 added (`billing.ledger`); the database itself refuses their update and deletion (migration 0002).
@@ -14,6 +14,8 @@ from catalogue.carbon import FOOTPRINT_PLACES
 from catalogue.models import ENERGY_PLACES, RATE_PLACES
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
+
+from . import rollup_models  # noqa: F401  # models of this app too
 
 
 class Wallet(models.Model):

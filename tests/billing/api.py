@@ -32,23 +32,23 @@ class Holder:
         account = account or new_account()
         return cls(account, *new_key(account, name))
 
-    def get(self, path: str, **query: object) -> HttpResponse:
+    def get(self, path: str, **query: str | int) -> HttpResponse:
         response = Client().get(path, query, headers={"Authorization": f"Bearer {self.token}"})
         assert isinstance(response, HttpResponse)
         return response
 
-    def read(self, path: str, **query: object) -> Json:
+    def read(self, path: str, **query: str | int) -> Json:
         response = self.get(path, **query)
         assert response.status_code == 200, response.content
         body: Json = response.json()  # type: ignore[attr-defined]  # the test client adds it
         return body
 
-    def refusal(self, path: str, **query: object) -> tuple[int, str, str, str | None]:
+    def refusal(self, path: str, **query: str | int) -> tuple[int, str, str, str | None]:
         response = self.get(path, **query)
         error = response.json()["error"]  # type: ignore[attr-defined]
         return response.status_code, error["type"], error["code"], error["param"]
 
-    def pages(self, **query: object) -> list[list[Json]]:
+    def pages(self, **query: str | int) -> list[list[Json]]:
         """Every page of the listing, until there is no cursor."""
         page = self.read("/v1/generations", **query)
         pages = [page["data"]]

@@ -242,7 +242,7 @@ def test_a_bound_that_is_no_moment_is_refused(holder: Holder, name: str, moment:
 # Cursors
 
 
-def cursor(holder: Holder, **query: object) -> str:
+def cursor(holder: Holder, **query: str | int) -> str:
     found: str = holder.read(PATH, limit=1, **query)["next_cursor"]
     return found
 

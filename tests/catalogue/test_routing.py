@@ -1,105 +1,21 @@
 """An explicit id is a pin: the one route it names, or a refusal (spec: requirements 1 and 2, errors)."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from catalogue import model_ids, routing
-from catalogue.carbon import EnergyFactors
 from catalogue.model_ids import ExplicitId
 from catalogue.pricing import Price, Rates
-from catalogue.routes import Offer, Route, Snapshot, Upstream
+from catalogue.routes import Offer, Route
 from gateway.errors import ApiError
+from tests.routes import PRICE, offer, snapshot, upstream
 
 TODAY = date(2026, 11, 21)
-PRICE = Price("EUR", Decimal("0.6"), Decimal("1.2"))
-
-
-def upstream(slug: str = "sim", **fields: Any) -> Upstream:
-    usual: dict[str, Any] = {
-        "slug": slug,
-        "name": slug.title(),
-        "country": "FR",
-        "eu_native": True,
-        "us_legal_reach": False,
-        "dialect": "openai",
-        "base_url": "https://sim.example/v1",
-        "auth_header": "",
-        "auth_scheme": "",
-        "extra_headers": {},
-        "stream_options": True,
-        "status_override": "",
-        "configured": True,
-        "credential": "sim-secret",
-    }
-    return Upstream(**{**usual, **fields})
-
-
-def route(at: Upstream, canonical_id: str, locode: str, **fields: Any) -> Route:
-    usual: dict[str, Any] = {
-        "region_id": 1,
-        "upstream": at,
-        "canonical_id": canonical_id,
-        "locode": locode,
-        "place": None,
-        "is_synthesized": False,
-        "is_served": True,
-        "modality": "chat",
-        "upstream_model": "echo",
-        "base_url": at.base_url,
-        "max_tokens_field": "max_tokens",
-        "max_output_tokens": None,
-        "can_stream": True,
-        "published": None,
-        "price": PRICE,
-        "energy": EnergyFactors(None, None, None),
-        "daily_token_quota": 0,
-    }
-    return Route(**{**usual, **fields})
-
-
-def offer(slug: str = "sim", canonical_id: str = "test/echo", regions: str = "FRPAR DEFRA", **fields: Any) -> Offer:
-    """Regions are named in order, the default first; one in lower case is switched off (but for `global`)."""
-    at, names = upstream(slug), regions.split()
-    routes = {
-        name if name == "global" else name.upper(): route(
-            at, canonical_id, name if name == "global" else name.upper(), is_served=name == "global" or name.isupper()
-        )
-        for name in names
-    }
-    usual: dict[str, Any] = {
-        "upstream": at,
-        "canonical_id": canonical_id,
-        "name": "Echo",
-        "modality": "chat",
-        "context_length": None,
-        "max_output_tokens": None,
-        "streaming": True,
-        "function_calling": True,
-        "state": "served",
-        "unavailable_reason": "",
-        "retires_on": None,
-        "created": 0,
-        "owned_by": "test",
-        "default_locode": next(iter(routes), "global"),
-        "routes": routes,
-    }
-    return Offer(**{**usual, **fields})
-
-
-def snapshot(*offers: Offer, **units_per_eur: str) -> Snapshot:
-    read_by_pins: dict[str, Any] = {
-        "version": 1,
-        "offers": {(found.upstream.slug, found.canonical_id): found for found in offers},
-        "units_per_eur": {currency: Decimal(units) for currency, units in units_per_eur.items()},
-    }
-    others: dict[str, Any] = {field.name: {} for field in fields(Snapshot)}
-    return Snapshot(**{**others, **read_by_pins})
 
 
 def pin(text: str, *offers: Offer, today: date = TODAY) -> Route:

@@ -1,0 +1,224 @@
+"""Rolling records up into days, account by account, behind a watermark that no late commit can get below.
+
+The rule: a record's `created_at` is decided under its wallet's lock and committed before that lock is free. So when we
+ask for the lock at the moment T, and get it, every record of the account with `created_at <= T` is committed, and later
+ones are later. This holds in both databases and needs no look at other transactions. The watermark stays TRAIL behind
+T, for the one thing that the rule trusts: the database's clock, which may be set back a little.
+
+Nothing here can make statistics wrong, only slower: what is not rolled up is read from the records.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db.models import BigIntegerField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
+from django.db.models.functions import Coalesce, Now, TruncDate
+
+from gateway.money import EXACT, LossyValueError
+
+from .models import Generation, Wallet
+from .rollup_models import NO_ALIAS, DailyUsage, UsageWatermark
+
+logger = logging.getLogger(__name__)
+
+TRAIL = timedelta(minutes=1)
+EVERY_SECONDS = 30.0
+BATCH_RECORDS = 5000  # some 20 ms of the database's time; SQLite's write lock is held that long
+RECORDS_PER_BEAT = 20_000
+ACCOUNTS_PER_ROUND = 100
+FAILURES_PER_ROUND = 3  # one account's trouble is not another's; a database that is away is everybody's
+LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds; the beat has other duties
+LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+# What both the records and the rows are grouped by, and what is added up: column, and the sum over records.
+GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint")
+SUMS: dict[str, Any] = {
+    "requests": Count("id"),
+    "prompt_tokens": Sum("prompt_tokens"),
+    "completion_tokens": Sum("completion_tokens"),
+    "interrupted": Count("id", filter=Q(interrupted=True)),
+    "estimated": Count("id", filter=Q(usage_estimated=True)),
+    "priced": Count("cost"),
+    "cost": Sum("cost"),
+    "cost_eur": Sum("cost_eur"),
+    "energy_known": Count("energy_wh"),
+    "energy_wh": Sum("energy_wh"),
+    "carbon_known": Count("carbon_gco2e"),
+    "carbon_gco2e": Sum("carbon_gco2e"),
+}
+DECIMALS = ("cost", "cost_eur", "energy_wh", "carbon_gco2e")
+SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """What is certain about an account: its records up to `moment` are committed, and its entries up to `entries`."""
+
+    account_id: UUID
+    moment: datetime
+    entries: int
+
+
+class Beat:
+    """`advance` on the worker's beat: now and then, and with every beat while there is much to do."""
+
+    def __init__(self) -> None:
+        self._due_at = 0.0
+
+    def __call__(self) -> None:
+        """Once a second. Each worker may; they share the work by the watermarks' locks."""
+        if time.monotonic() < self._due_at:
+            return
+        self._due_at = time.monotonic() + EVERY_SECONDS
+        if advance(RECORDS_PER_BEAT) >= RECORDS_PER_BEAT:
+            self._due_at = 0.0
+
+
+def advance(limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = None) -> int:
+    """Rolls up about `limit` records, longest tails first, and returns how many. Safe in any number of workers at once.
+
+    Accounts whose watermark somebody moved less than `rest` ago are left alone. An account that cannot be rolled up
+    is reported, and its records stay in the tail.
+    """
+    rolled = failures = 0
+    rest = timedelta(seconds=EVERY_SECONDS / 2) if rest is None else rest
+    for account_id in list(_behind(trail + rest)):
+        try:
+            for records in _advance_account(account_id, trail, limit - rolled):
+                rolled += records
+        except (DatabaseError, LossyValueError, OverflowError):
+            logger.exception("the usage of account %s cannot be rolled up", account_id)
+            failures += 1
+        if rolled >= limit or failures >= FAILURES_PER_ROUND:
+            break
+    return rolled
+
+
+def forget(account_id: UUID) -> None:
+    """Drops an account's rows and its watermark: all is tail again, and rolled up anew.
+
+    For records that were imported, changed or removed by hand. Not for an account whose old records are archived: the
+    rows are then all that is left of them.
+    """
+    with transaction.atomic():
+        UsageWatermark.objects.select_for_update().filter(account_id=account_id).first()
+        DailyUsage.objects.filter(account_id=account_id).delete()
+        UsageWatermark.objects.filter(account_id=account_id).delete()
+
+
+def _behind(least: timedelta) -> Iterator[UUID]:
+    """Accounts with ledger entries that are not known to be rolled up, most of them first.
+
+    A record without a cost has no entry: it waits in the tail for one that has.
+    """
+    watermark = UsageWatermark.objects.filter(account_id=OuterRef("account_id"))
+    wallets = Wallet.objects.annotate(
+        behind=F("seq") - Coalesce(Subquery(watermark.values("entries")), Value(0, BigIntegerField())),
+        rolled_until=Subquery(watermark.values("rolled_until")),
+    ).filter(Q(rolled_until=None) | Q(rolled_until__lt=Now() - least), behind__gt=0)
+    return iter(wallets.order_by("-behind").values_list("account_id", flat=True)[:ACCOUNTS_PER_ROUND])
+
+
+def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator[int]:
+    """Rolls up to `limit` records, a transaction for each batch, and yields the number in each."""
+    barrier = _barrier(account_id)
+    while barrier is not None and limit > 0:
+        records = _roll_batch(barrier, trail, min(limit, BATCH_RECORDS))
+        if records is None:
+            return
+        yield records
+        limit -= records
+
+
+def _barrier(account_id: UUID) -> Barrier | None:
+    """Waits until no settlement holds the wallet, and says which moment that makes safe. None where it takes long.
+
+    The moment is taken when the statement starts, before it waits: by the database's clock, as `created_at` is.
+    """
+    try:
+        with transaction.atomic():
+            if connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
+            locked = Wallet.objects.annotate(asked_at=Now()).select_for_update(no_key=True)
+            wallet = locked.get(pk=account_id)
+            return Barrier(account_id, wallet.asked_at, wallet.seq)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+            raise
+        return None
+
+
+def _roll_batch(barrier: Barrier, trail: timedelta, limit: int) -> int | None:
+    """Moves the watermark behind the next records, in one transaction, and returns their number; None at the end."""
+    account_id, safe = barrier.account_id, barrier.moment - trail
+    UsageWatermark.objects.bulk_create(
+        [UsageWatermark(account_id=account_id, rolled_until=BEGINNING)], ignore_conflicts=True
+    )
+    with transaction.atomic():
+        mark = UsageWatermark.objects.select_for_update(skip_locked=True).filter(pk=account_id).first()
+        if mark is None or mark.rolled_until >= safe:
+            return None  # somebody else is at it, or was
+        tail = Generation.objects.filter(account_id=account_id, created_at__gt=mark.rolled_until)
+        until = _end_of_batch(tail, safe, limit)
+        found = list(sums_by(tail.filter(created_at__lte=until), *GROUP))
+        _add(account_id, found)
+        mark.rolled_until = until
+        mark.entries += sum(row[SUM_PREFIX + "priced"] for row in found)
+        if until == safe and not tail.filter(created_at__gt=until).exists():
+            mark.entries = max(mark.entries, barrier.entries)
+        mark.save(update_fields=["rolled_until", "entries"])
+        return sum(row[SUM_PREFIX + "requests"] for row in found) if found or until < safe else None
+
+
+def _end_of_batch(tail: QuerySet[Generation], safe: datetime, limit: int) -> datetime:
+    """The time of the `limit`-th record, else what is safe: records of one moment are never parted."""
+    times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
+    return next(iter(times[limit - 1 : limit]), safe)
+
+
+def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, dict[str, Any]]:
+    """Records added up in the database: the columns of the group, and every sum by `SUM_PREFIX` and its name."""
+    if "day" in group:
+        records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
+    sums = {SUM_PREFIX + name: aggregate for name, aggregate in SUMS.items()}
+    return records.order_by().values(*group).annotate(**sums)
+
+
+def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
+    """Adds sums to the account's rows. In Python, whose integers and decimals overflow in no database's own way."""
+    days = {row["day"] for row in found}
+    stored = DailyUsage.objects.filter(account_id=account_id, day__in=days) if days else ()
+    rows = {tuple(getattr(row, name) for name in GROUP): row for row in stored}
+    changed = []
+    for sums in found:
+        group = {name: sums[name] for name in GROUP} | {"alias_id": sums["alias_id"] or NO_ALIAS}
+        row = rows.get(tuple(group.values())) or DailyUsage(account_id=account_id, **group, **_ZEROS)
+        for name in SUMS:
+            setattr(row, name, _plus(getattr(row, name), sums[SUM_PREFIX + name]))
+        changed.append(row)
+    DailyUsage.objects.bulk_create(
+        changed,
+        batch_size=1000,
+        update_conflicts=True,
+        unique_fields=["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint"],
+        update_fields=list(SUMS),
+    )
+
+
+_ZEROS: dict[str, Any] = {name: Decimal(0) if name in DECIMALS else 0 for name in SUMS}
+
+
+def _plus(total: Any, figure: Any) -> Any:
+    """Exactly. A sum over no figure is None; PostgreSQL's sum of whole numbers is a Decimal."""
+    if isinstance(total, Decimal):
+        return total if figure is None else EXACT.add(total, figure)
+    return total + int(figure)

@@ -1,0 +1,322 @@
+"""The laws of automatic routing, as properties of pure functions (contract decisions 2 and 24)."""
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliases.resolve import Purpose, resolve
+from catalogue import ranking
+from catalogue.carbon import EnergyFactors
+from catalogue.model_ids import AutoId
+from catalogue.pricing import Price
+from catalogue.ranking import Ranking
+from catalogue.routes import Offer, Route
+from gateway.errors import ApiError
+from tests.routes import PRICE, offer_of, route, snapshot, upstream
+
+TODAY = date(2026, 11, 21)
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ECHO = AutoId("test/echo")
+CHAT = ("chat", "completion")
+USD_PER_EUR = {"USD": Decimal("1.25")}
+UNKNOWN = Decimal("Infinity")  # sorts behind whatever is known
+EU_SEATS, OTHER_SEATS = ("FR", "DE"), ("NO", "CH", "US")
+
+objectives = st.sampled_from(["carbon", "cost"])
+# Few values, so that ties are frequent. 0.6 + 1.2 EUR cost what 0.75 + 1.5 USD cost.
+prices = st.sampled_from(
+    [
+        PRICE,
+        Price("USD", Decimal("0.75"), Decimal("1.5")),
+        Price("EUR", Decimal("1.2"), Decimal("0.6")),
+        Price("EUR", Decimal("0.1"), Decimal("0.1")),
+        Price("EUR", Decimal(0), Decimal(0)),
+        Price("GBP", Decimal("0.1"), Decimal("0.1")),  # without a rate
+        None,
+    ]
+)
+energies = st.sampled_from([None, 0, 44, 344]).map(lambda grams: EnergyFactors(None, None, grams))
+upstreams = st.builds(
+    upstream,
+    st.sampled_from(["acme", "beta", "core"]),
+    country=st.sampled_from([*EU_SEATS, *OTHER_SEATS]),
+    eu_native=st.sampled_from([True, True, False]),
+    us_legal_reach=st.sampled_from([False, False, True]),
+)
+locodes = st.sampled_from(["FRPAR", "DEFRA", "NOOSL", "CHGVA", "USQAS", "global"])
+routes = st.builds(route, upstreams, locode=locodes, price=prices, energy=energies)
+several = st.lists(routes, min_size=1, max_size=7, unique_by=lambda one: one.id)
+
+
+def ranked(found: Sequence[Route], objective: str = "carbon") -> Ranking:
+    return ranking.rank(found, USD_PER_EUR, objective)
+
+
+def is_sovereign(one: Route) -> bool:
+    """The contract's words: eu_native, without us_legal_reach, seated in an EU member state, in an EU/EEA region."""
+    at = one.upstream
+    entity = at.eu_native and not at.us_legal_reach and at.country in EU_SEATS
+    return entity and one.locode in {"FRPAR", "DEFRA", "NOOSL"}
+
+
+def carbon(one: Route) -> Decimal:
+    known = one.energy.intensity_gco2_per_kwh
+    return UNKNOWN if known is None else Decimal(known)
+
+
+def cost(one: Route) -> Decimal:
+    units = {"EUR": Decimal(1), **USD_PER_EUR}
+    if one.price is None or one.price.currency not in units:
+        return UNKNOWN
+    return (one.price.prompt + one.price.completion) / units[one.price.currency]
+
+
+def steps(one: Route, objective: str) -> tuple[Decimal | bool, ...]:
+    """What a route is judged by, in the order of the steps; the smaller the better."""
+    measures = (carbon(one), cost(one)) if objective == "carbon" else (cost(one), carbon(one))
+    return (not is_sovereign(one), *measures)
+
+
+def reason_of(found: Sequence[Route], objective: str) -> str:
+    """Told once more, and naively: after which step was one route left?"""
+    if len(found) == 1:
+        return "only_route"
+    names = ["lowest_carbon_intensity", "lowest_cost"]
+    if objective == "cost":
+        names.reverse()
+    best = min(steps(one, objective) for one in found)
+    for taken, name in enumerate(["eu_sovereign_preferred", *names], start=1):
+        if sum(steps(one, objective)[:taken] == best[:taken] for one in found) == 1:
+            return name
+    return "round_robin"
+
+
+@given(st.data(), objectives)
+def test_the_order_does_not_depend_on_the_order_of_the_input(data: st.DataObject, objective: str) -> None:
+    found = data.draw(several)
+    shuffled = data.draw(st.permutations(found))
+    assert ranked(shuffled, objective) == ranked(found, objective)
+
+
+@given(several, objectives)
+def test_nobody_is_lost_and_nobody_added(found: list[Route], objective: str) -> None:
+    assert Counter(one.id for one in ranked(found, objective).routes) == Counter(one.id for one in found)
+
+
+@given(several, objectives)
+def test_sovereign_routes_come_first_whatever_they_cost_or_emit(found: list[Route], objective: str) -> None:
+    sovereign = [is_sovereign(one) for one in ranked(found, objective).routes]
+    assert sovereign == sorted(sovereign, reverse=True)
+
+
+@given(several)
+def test_then_carbon_then_cost_each_with_the_unknown_last(found: list[Route]) -> None:
+    order = [(not is_sovereign(one), carbon(one), cost(one), one.id) for one in ranked(found).routes]
+    assert order == sorted(order)
+
+
+@given(several)
+def test_or_cost_then_carbon_each_with_the_unknown_last(found: list[Route]) -> None:
+    order = [(not is_sovereign(one), cost(one), carbon(one), one.id) for one in ranked(found, "cost").routes]
+    assert order == sorted(order)
+
+
+@given(several, objectives)
+def test_the_tied_are_those_equal_to_the_first_in_every_step(found: list[Route], objective: str) -> None:
+    order = ranked(found, objective)
+    best = steps(order.routes[0], objective)
+    assert [steps(one, objective) == best for one in order.routes] == [
+        position < order.tied for position in range(len(found))
+    ]
+
+
+@given(several, objectives)
+def test_the_reason_is_the_step_that_left_one_standing(found: list[Route], objective: str) -> None:
+    assert ranked(found, objective).reason == reason_of(found, objective)
+
+
+@given(several, objectives)
+def test_what_was_not_chosen_could_as_well_be_away(found: list[Route], objective: str) -> None:
+    order = ranked(found, objective)
+    assert ranked(order.routes[: order.tied], objective).routes == order.routes[: order.tied]
+
+
+@given(several, objectives, st.integers(min_value=0, max_value=10**12), st.integers(min_value=1, max_value=4))
+def test_each_of_the_tied_leads_equally_often(found: list[Route], objective: str, start: int, rounds: int) -> None:
+    order = ranked(found, objective)
+    turns = range(start, start + order.tied * rounds)
+    leaders = Counter(order.rotated(turn)[0].id for turn in turns)
+    assert leaders == {one.id: rounds for one in order.routes[: order.tied]}
+
+
+@given(several, objectives, st.integers(min_value=0, max_value=10**12))
+def test_rotation_stays_among_the_tied(found: list[Route], objective: str, turn: int) -> None:
+    order = ranked(found, objective)
+    rotated = order.rotated(turn)
+    assert sorted(one.id for one in rotated[: order.tied]) == [one.id for one in order.routes[: order.tied]]
+    assert rotated[order.tied :] == order.routes[order.tied :]
+
+
+@pytest.mark.parametrize(
+    ("country", "locode", "fields", "sovereign"),
+    [
+        ("FR", "FRPAR", {}, True),
+        ("FR", "NOOSL", {}, True),
+        ("FR", "CHGVA", {}, False),
+        ("FR", "USQAS", {}, False),
+        ("FR", "global", {}, False),
+        ("NO", "NOOSL", {}, False),
+        ("CH", "DEFRA", {}, False),
+        ("US", "FRPAR", {"eu_native": False, "us_legal_reach": True}, False),
+        ("FR", "FRPAR", {"eu_native": False}, False),
+        ("FR", "FRPAR", {"us_legal_reach": True}, False),
+    ],
+)
+def test_what_counts_as_sovereign(country: str, locode: str, fields: dict[str, Any], sovereign: bool) -> None:
+    clean = EnergyFactors(None, None, 0)
+    rival = route(upstream("aaa", country="US"), locode="USQAS", energy=clean)
+    judged = route(upstream("zzz", country=country, **fields), locode=locode)
+    assert (ranked([rival, judged]).routes[0] is judged) == sovereign
+
+
+# --- Who may take part
+
+
+@dataclass(frozen=True)
+class Defect:
+    """What keeps a route from taking part, and how a request is refused where it keeps out all that got so far."""
+
+    refusal: tuple[int, str, str, str | None]
+    offer: dict[str, Any]
+    route: dict[str, Any]
+    upstream: dict[str, Any]
+
+
+def defect(refusal: tuple[int, str, str, str | None], **fields: Any) -> Defect:
+    return Defect(refusal, *({**fields.get(name, {})} for name in ("offer", "route", "upstream")))
+
+
+DISABLED = (404, "internal_server_error", "model_not_found", "model")
+WRONG = (400, "invalid_request_error", "invalid_request_error", "model")
+UNAVAILABLE = (503, "provider_unavailable", "model_unavailable", "model")
+NOT_CONFIGURED = (503, "provider_unavailable", "provider_not_configured", None)
+UNPRICED = (503, "provider_error", "provider_error", None)
+NOT_FOUND = (404, "not_found", "not_found", "model")
+# In the order in which they are looked at: whoever has several defects is kept out by the first.
+DEFECTS = {
+    "disabled": defect(DISABLED, offer={"state": "disabled"}),
+    "retired": defect(DISABLED, offer={"retires_on": TODAY - timedelta(days=1)}),
+    "embeds": defect(WRONG, offer={"modality": "embedding"}),
+    "unknown modality": defect(WRONG, offer={"modality": None}),
+    "resting": defect(UNAVAILABLE, offer={"state": "unavailable"}),
+    "switched off": defect(UNAVAILABLE, route={"is_served": False}),
+    "held": defect(UNAVAILABLE, route={"daily_token_quota": 5}),
+    "not configured": defect(NOT_CONFIGURED, upstream={"configured": False}),
+    "without a price": defect(UNPRICED, route={"price": None}),
+    "without a rate": defect(UNPRICED, route={"price": replace(PRICE, currency="GBP")}),
+}
+REFUSALS = [NOT_FOUND, DISABLED, WRONG, UNAVAILABLE, NOT_CONFIGURED, UNPRICED]
+
+
+def offered(names: Sequence[frozenset[str]]) -> list[Offer]:
+    """An offer for each set of defects, each with one route."""
+    made = []
+    for number, defects in enumerate(names):
+        having = [found for name, found in DEFECTS.items() if name in defects]
+        fields: dict[str, dict[str, Any]] = {"offer": {}, "route": {}, "upstream": {}}
+        for found in reversed(having):  # so that the first has the last word where two set the same field
+            fields["offer"] |= found.offer
+            fields["route"] |= found.route
+            fields["upstream"] |= found.upstream
+        at = upstream(f"provider{number}", **fields["upstream"])
+        made.append(offer_of(at, "test/echo", route(at, **fields["route"]), **fields["offer"]))
+    return made
+
+
+def eligible(*offers: Offer, wanted: AutoId = ECHO) -> list[str]:
+    catalogue = snapshot(*offers, USD="1.25")
+    held = {one.region_id for one in catalogue.with_quota}
+    allowed = ranking.Eligibility(TODAY, CHAT, "chat completions", held)
+    return [one.upstream.slug for one in ranking.eligible(catalogue, wanted, allowed)]
+
+
+def refused(*offers: Offer, wanted: AutoId = ECHO) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        eligible(*offers, wanted=wanted)
+    return caught.value
+
+
+def told(error: ApiError) -> tuple[int, str, str | None, str | None]:
+    return error.status, error.type, error.code, error.param
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_where_all_have_the_same_defect_it_is_the_answer(name: str, count: int) -> None:
+    error = refused(*offered([frozenset({name})] * count))
+    assert told(error) == DEFECTS[name].refusal
+    assert "auto/test/echo" in error.message
+    assert error.retry is False
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_one_sound_route_is_enough(name: str) -> None:
+    assert eligible(*offered([frozenset({name}), frozenset(), frozenset({name})])) == ["provider1"]
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    assert told(refused()) == NOT_FOUND
+    assert told(refused(*offered([frozenset()]), wanted=AutoId("test/other"))) == NOT_FOUND
+
+
+@given(st.lists(st.frozensets(st.sampled_from(list(DEFECTS)), max_size=3), max_size=4))
+def test_of_mixed_defects_the_one_that_kept_out_the_last_is_the_answer(names: list[frozenset[str]]) -> None:
+    firsts = [next((DEFECTS[name].refusal for name in DEFECTS if name in one), None) for one in names]
+    offers = offered(names)
+    if None in firsts:
+        assert eligible(*offers) == [f"provider{number}" for number, first in enumerate(firsts) if first is None]
+    else:
+        furthest = max((REFUSALS.index(first) for first in firsts if first is not None), default=0)
+        assert told(refused(*offers)) == REFUSALS[furthest]
+
+
+def test_the_reasons_of_those_that_rest_are_told() -> None:
+    at = [upstream(slug) for slug in ("acme", "beta", "core")]
+    said = ["Moving house.", "", "Moving house."]
+    resting = [
+        offer_of(one, "test/echo", route(one), state="unavailable", unavailable_reason=reason)
+        for one, reason in zip(at, said, strict=True)
+    ]
+    assert refused(*resting).message == "Every route of 'auto/test/echo' is unavailable for now: Moving house."
+    assert refused(resting[1]).message == "Every route of 'auto/test/echo' is unavailable for now."
+
+
+# --- A pin is never served elsewhere
+
+
+@given(several, st.data())
+def test_an_explicit_id_has_no_others_and_no_reason(found: list[Route], data: st.DataObject) -> None:
+    """Whatever else is offered of the same model, better in every respect or not."""
+    by_slug: dict[str, list[Route]] = {}
+    for one in found:
+        by_slug.setdefault(one.upstream.slug, []).append(one)
+    offers = [offer_of(same[0].upstream, "test/echo", *same) for same in by_slug.values()]
+    wanted = data.draw(st.sampled_from(found))
+    resolution = resolve(
+        wanted.id,
+        account_id=uuid.uuid4(),
+        purpose=Purpose(CHAT, "chat completions"),
+        snapshot=snapshot(*offers, USD="1.25"),
+        now=NOON,
+    )
+    assert resolution.route.id == wanted.id
+    assert (resolution.routing_mode, resolution.routing_reason, resolution.others) == ("explicit", None, ())
+    assert resolution.requested_auto is None
