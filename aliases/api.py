@@ -31,7 +31,7 @@ class Aliases(ControlView):
         target = targets.from_body(body)
         if target is None:
             raise InvalidAliasTarget(targets.SHAPES)
-        targets.require_routable(target, snapshot.current(), timezone.now().date())
+        _require_routable(request, target)
         alias = changes.create(caller_behind(request).account_id, name, target)
         return Response(AliasSerializer(alias).data, status=201)
 
@@ -41,26 +41,31 @@ class NamedAlias(ControlView):
 
     def get(self, request: Request, name: str) -> Response:
         """The alias."""
-        return Response(AliasSerializer(changes.find(caller_behind(request).account_id, name.lower())).data)
+        return Response(AliasSerializer(changes.find(caller_behind(request).account_id, name)).data)
 
     def patch(self, request: Request, name: str) -> Response:
         """Rename, repoint, or both at once."""
-        account_id, current_name = caller_behind(request).account_id, name.lower()
-        changes.find(account_id, current_name)
+        account_id = caller_behind(request).account_id
+        changes.find(account_id, name)
         body = self.json_body(request)
         new_name = None if body.get("name") is None else alias_name(body["name"])
         target = targets.from_body(body)
         if new_name is None and target is None:
             raise InvalidRequest("Send a new `name`, a target, or both.")
         if target is not None:
-            targets.require_routable(target, snapshot.current(), timezone.now().date())
-        alias = changes.change(account_id, current_name, name=new_name, target=target)
+            _require_routable(request, target)
+        alias = changes.change(account_id, name, name=new_name, target=target)
         return Response(AliasSerializer(alias).data)
 
     def delete(self, request: Request, name: str) -> Response:
         """204; the name is free at once."""
-        changes.delete(caller_behind(request).account_id, name.lower())
+        changes.delete(caller_behind(request).account_id, name)
         return Response(status=204)
+
+
+def _require_routable(request: Request, target: targets.Target) -> None:
+    """For the caller's account, now."""
+    targets.require_routable(target, snapshot.current(), timezone.now().date(), caller_behind(request).currency)
 
 
 class AliasStats(ControlView):
@@ -68,8 +73,8 @@ class AliasStats(ControlView):
 
     def get(self, request: Request, name: str) -> Response:
         """`{alias, days, totals, breakdown}`."""
-        alias = changes.find(caller_behind(request).account_id, name.lower())
-        query = StatsQuery(data=request.query_params)
+        alias = changes.find(caller_behind(request).account_id, name)
+        query = StatsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         days = query.validated_data["days"]
         found = stats.of_alias(alias, days=days, today=timezone.now().date(), catalogue=snapshot.current())
@@ -81,8 +86,8 @@ class AliasHistory(ControlView):
 
     def get(self, request: Request, name: str) -> Response:
         """`{alias, events}`, newest first."""
-        alias = changes.find(caller_behind(request).account_id, name.lower())
-        query = HistoryQuery(data=request.query_params)
+        alias = changes.find(caller_behind(request).account_id, name)
+        query = HistoryQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         events = AliasEvent.objects.filter(alias_id=alias.pk)[: query.validated_data["limit"]]
         return Response({"alias": AliasSerializer(alias).data, "events": AliasEventSerializer(events, many=True).data})

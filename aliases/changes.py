@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import Account
+from catalogue.model_ids import ALIAS_NAME
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound
 
 from .models import Alias, AliasEvent
@@ -18,10 +19,12 @@ from .targets import Target
 
 
 def find(account_id: uuid.UUID, name: str) -> Alias:
-    """The account's alias of that name. Raises AliasNotFound: another account's is as absent as none."""
-    alias = Alias.objects.filter(account_id=account_id, name=name).first()
+    """The account's alias of that name, in any case. Raises AliasNotFound: another account's is as absent as none."""
+    wanted = name.lower() if name.isascii() else ""
+    # What can be no name is not asked for: PostgreSQL takes no NUL.
+    alias = Alias.objects.filter(account_id=account_id, name=wanted).first() if ALIAS_NAME.fullmatch(wanted) else None
     if alias is None:
-        raise AliasNotFound(f"This account has no alias 'alias/{name[:64]}'.", param="name")
+        raise AliasNotFound(f"This account has no alias {f'alias/{name[:64]}'!r}.")
     return alias
 
 
@@ -46,11 +49,20 @@ def create(account_id: uuid.UUID, name: str, target: Target) -> Alias:
     return alias
 
 
-def change(account_id: uuid.UUID, current_name: str, *, name: str | None, target: Target | None) -> Alias:
-    """Renames and repoints, both or neither; no change, no event. Raises AliasNotFound, AliasExists."""
+def change(
+    account_id: uuid.UUID,
+    current_name: str,
+    *,
+    name: str | None = None,
+    target: Target | None = None,
+    only: uuid.UUID | None = None,
+) -> Alias:
+    """Renames and repoints, both or neither; no change, no event. Raises AliasNotFound, AliasExists.
+
+    `only` is the alias that the name must still mean.
+    """
     with transaction.atomic():
-        _locked(account_id)
-        alias = find(account_id, current_name)
+        alias = _locked_alias(account_id, current_name, only)
         now = timezone.now()
         renamed = name is not None and name != alias.name
         repointed = target is not None and str(target) != alias.target
@@ -67,17 +79,24 @@ def change(account_id: uuid.UUID, current_name: str, *, name: str | None, target
     return alias
 
 
-def delete(account_id: uuid.UUID, name: str) -> None:
-    """Deletes for good; the name is free at once. Raises AliasNotFound."""
+def delete(account_id: uuid.UUID, name: str, *, only: uuid.UUID | None = None) -> None:
+    """Deletes for good; the name is free at once. `only` as in `change`. Raises AliasNotFound."""
     with transaction.atomic():
-        _locked(account_id)
-        alias = find(account_id, name)
+        alias = _locked_alias(account_id, name, only)
         _note(alias, AliasEvent.Type.DELETED, timezone.now(), old_name=alias.name, old_target=alias.target)
         alias.delete()
 
 
 def _locked(account_id: uuid.UUID) -> Account:
     return Account.objects.select_for_update(no_key=True).get(pk=account_id)
+
+
+def _locked_alias(account_id: uuid.UUID, name: str, only: uuid.UUID | None) -> Alias:
+    _locked(account_id)
+    alias = find(account_id, name)
+    if only is not None and alias.pk != only:  # the name has moved on to another one
+        raise AliasNotFound
+    return alias
 
 
 def _require_free(account_id: uuid.UUID, name: str) -> None:

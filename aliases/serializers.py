@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from billing.serializers import LimitField
 from catalogue.model_ids import ALIAS_NAME, ALIAS_RULE
 from gateway.errors import InvalidAliasName
 
@@ -12,7 +13,8 @@ from .models import Alias, AliasEvent
 
 def alias_name(value: Any) -> str:
     """A bare name, lowercased as names are on write. Raises InvalidAliasName, `param` name."""
-    name = value.lower() if isinstance(value, str) else ""
+    # Beyond ASCII, letters such as the Kelvin sign become a plain `k` in lower case.
+    name = value.lower() if isinstance(value, str) and value.isascii() else ""
     if not ALIAS_NAME.fullmatch(name):
         raise InvalidAliasName(f"An alias name has {ALIAS_RULE}.", param="name")
     return name
@@ -41,10 +43,10 @@ class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):
 class StatsQuery(serializers.Serializer[Any]):
     """How many UTC days, today included."""
 
-    days = serializers.IntegerField(min_value=1, max_value=365, default=30)
+    days = LimitField(maximum=365, default=30)
 
 
 class HistoryQuery(serializers.Serializer[Any]):
     """How many events."""
 
-    limit = serializers.IntegerField(min_value=1, max_value=200, default=50)
+    limit = LimitField(maximum=200, default=50)

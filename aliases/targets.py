@@ -11,6 +11,7 @@ from gateway.errors import ApiError, InvalidAliasTarget
 
 FIELDS = ("provider", "canonical_id", "locode")
 SERVED_MODALITIES = ("chat", "completion", "embedding")
+LONGEST = 400  # characters; no id of a catalogue comes near
 SHAPES = (
     "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
     "as a nested `target` object, or as a `target` string provider/canonical_id/locode. A repoint must send all fields."
@@ -38,8 +39,16 @@ def from_body(body: dict[str, Any]) -> Target | None:
     flat = {name: body[name] for name in FIELDS if body.get(name) is not None}
     if nested is None and not flat:
         return None
-    fields = _nested(nested) | flat
-    if not all(isinstance(value, str) and value for value in fields.values()):
+    return _target(_nested(nested) | flat)
+
+
+def from_id(text: str) -> Target:
+    """The target of an id with 3 or 4 segments. Raises InvalidAliasTarget for other texts."""
+    return _target(_nested(text))
+
+
+def _target(fields: dict[str, Any]) -> Target:
+    if not all(isinstance(value, str) and 0 < len(value) <= LONGEST for value in fields.values()):
         raise InvalidAliasTarget(SHAPES)
     if "provider" not in fields or "canonical_id" not in fields:
         raise InvalidAliasTarget(SHAPES)
@@ -58,16 +67,24 @@ def _nested(target: Any) -> dict[str, Any]:
     return fields | ({"locode": segments[3]} if len(segments) == 4 else {})
 
 
-def require_routable(target: Target, snapshot: Snapshot, today: date) -> None:
-    """Refuses what could not be routed to: unknown, disabled, unserved, of no use to any endpoint.
+def require_routable(target: Target, snapshot: Snapshot, today: date, currency: str) -> None:
+    """Refuses what could not be routed to: unknown, disabled, unserved, of no use to any endpoint, not priced in the
+    account's currency.
 
     What is soft-disabled or held for now may be pointed at. Raises InvalidAliasTarget with the router's explanation.
     """
-    wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
     try:
-        route = routing.pin(snapshot, wanted, today, even_unavailable=True)
-        routing.require_modality(route, SERVED_MODALITIES, "any endpoint")
-        routing.require_configured(route)
-        routing.require_price(snapshot, route, "EUR")
+        require_served(target, snapshot, today, currency, even_unavailable=True)
     except ApiError as error:
         raise InvalidAliasTarget(error.message) from None
+
+
+def require_served(
+    target: Target, snapshot: Snapshot, today: date, currency: str, *, even_unavailable: bool = False
+) -> None:
+    """Raises what a request of that target would be refused with, whatever its endpoint; quotas aside."""
+    wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
+    route = routing.pin(snapshot, wanted, today, even_unavailable=even_unavailable)
+    routing.require_modality(route, SERVED_MODALITIES, "any endpoint")
+    routing.require_configured(route)
+    routing.require_price(snapshot, route, currency)

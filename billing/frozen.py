@@ -6,6 +6,8 @@ Everything that the bill depends on is in the record itself, so that settling la
 from typing import Any
 
 import orjson
+from django.core.exceptions import ValidationError
+from django.db.models import Field
 
 from .models import Generation
 
@@ -14,7 +16,7 @@ _DECIDED_BY_SETTLING = frozenset({"created_at", "balance_after"})
 
 
 class BadFrozenGeneration(ValueError):
-    """Bytes that are no frozen generation of this version of the product."""
+    """Bytes that are no frozen generation, or one that lacks what this version of the product must know."""
 
 
 def freeze(generation: Generation, quota_region: int | None) -> bytes:
@@ -32,14 +34,17 @@ def thaw(frozen: bytes) -> tuple[Generation, int | None]:
     try:
         content = orjson.loads(frozen)
         stored: dict[str, Any] = content["generation"]
-        values = {
-            field.attname: field.to_python(stored[field.attname])
-            for field in _FIELDS
-            if field.attname not in _DECIDED_BY_SETTLING
-        }
+        values = {field.attname: _read(field, stored) for field in _FIELDS if field.attname not in _DECIDED_BY_SETTLING}
         return Generation(**values), content["quota_region"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadFrozenGeneration(f"not a frozen generation: {error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, ValidationError) as error:
+        raise BadFrozenGeneration(f"not a frozen generation: {error!r}") from error
+
+
+def _read(field: "Field[Any, Any]", stored: dict[str, Any]) -> Any:
+    """What was frozen before an upgrade lacks the columns that it brought; those may be null or have a default."""
+    if field.attname not in stored and not field.primary_key and (field.null or field.has_default()):
+        return field.get_default()
+    return field.to_python(stored[field.attname])
 
 
 def _plain(value: Any) -> Any:

@@ -1,13 +1,12 @@
 """What the overview page reads: an account's balance, keys, newest requests and last 30 days."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import QuerySet
 from django.db.models.functions import Lower
 
 from accounts.models import Account, ApiKey, User
@@ -17,9 +16,10 @@ from catalogue.snapshot import current
 from gateway.errors import ServiceUnavailable
 
 from .models import Generation, Wallet
+from .usage_statistics import Days, Scope, Totals, totals
 
 NEWEST_REQUESTS = 20
-WINDOW_DAYS = 30
+WINDOW_DAYS = 30  # UTC's, today's included
 LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
 PLACEHOLDER_MODEL = "provider/creator/model"
 
@@ -41,26 +41,6 @@ class KeyLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
-    """Totals of the window. A sum covers the requests that know the figure; their number stands beside it."""
-
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: Decimal | None
-    cost_known: int
-    energy_wh: Decimal | None
-    energy_known: int
-    carbon_gco2e: Decimal | None
-    carbon_known: int
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion tokens."""
-        return self.prompt_tokens + self.completion_tokens
-
-
-@dataclass(frozen=True, slots=True)
 class Overview:
     """Everything on the page."""
 
@@ -68,7 +48,7 @@ class Overview:
     balance: Decimal
     keys: list[KeyLine]
     requests: list[Generation]
-    sums: Sums
+    sums: Totals
 
     @property
     def days_left(self) -> int | None:
@@ -99,13 +79,13 @@ def accounts_of(user: User) -> QuerySet[Account]:
 
 
 def read(account: Account, now: datetime) -> Overview:
-    """Four SELECTs, each by an index."""
+    """Five SELECTs, each by an index."""
     return Overview(
         account=account,
         balance=Wallet.objects.get(pk=account.pk).balance,
         keys=_keys(account.pk, now),
         requests=list(_records(account.pk).order_by("-created_at", "-id")[:NEWEST_REQUESTS]),
-        sums=_sums(account.pk, now - timedelta(days=WINDOW_DAYS)),
+        sums=totals(Scope(account.pk), Days.until(now, WINDOW_DAYS)),
     )
 
 
@@ -132,20 +112,3 @@ def _keys(account_id: UUID, now: datetime) -> list[KeyLine]:
     """Newest first; a deleted key is not listed."""
     live = ApiKey.objects.filter(account_id=account_id, deleted_at=None)
     return [KeyLine(key, key.expires_at is not None and key.expires_at <= now) for key in live]
-
-
-def _sums(account_id: UUID, since: datetime) -> Sums:
-    recent = _records(account_id).filter(created_at__gte=since)
-    found: dict[str, Any] = recent.aggregate(
-        requests=Count("id"),
-        # The counts come first: behind a sum of the same name they would count that.
-        cost_known=Count("cost"),
-        energy_known=Count("energy_wh"),
-        carbon_known=Count("carbon_gco2e"),
-        prompt_tokens=Sum("prompt_tokens", default=0),
-        completion_tokens=Sum("completion_tokens", default=0),
-        cost=Sum("cost"),
-        energy_wh=Sum("energy_wh"),
-        carbon_gco2e=Sum("carbon_gco2e"),
-    )
-    return Sums(**found)

@@ -17,10 +17,12 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import gevent
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import BigIntegerField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce, Now, TruncDate
 
+from gateway.hooks import run_each
 from gateway.money import EXACT, LossyValueError
 
 from .models import Generation, Wallet
@@ -32,9 +34,10 @@ TRAIL = timedelta(minutes=1)
 EVERY_SECONDS = 30.0
 BATCH_RECORDS = 5000  # some 20 ms of the database's time; SQLite's write lock is held that long
 RECORDS_PER_BEAT = 20_000
+RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100
 FAILURES_PER_ROUND = 3  # one account's trouble is not another's; a database that is away is everybody's
-LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds; the beat has other duties
+LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,7 +57,7 @@ SUMS: dict[str, Any] = {
     "carbon_known": Count("carbon_gco2e"),
     "carbon_gco2e": Sum("carbon_gco2e"),
 }
-DECIMALS = ("cost", "cost_eur", "energy_wh", "carbon_gco2e")
+KNOWN_BY = {"cost": "priced", "cost_eur": "priced", "energy_wh": "energy_known", "carbon_gco2e": "carbon_known"}
 SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
 
 
@@ -68,15 +71,23 @@ class Barrier:
 
 
 class Beat:
-    """`advance` on the worker's beat: now and then, and with every beat while there is much to do."""
+    """`advance` on the worker's beat: now and then, and with every beat while there is much to do.
+
+    Each worker does; they share the work by the watermarks' locks. In a greenlet of its own: the beat has other duties.
+    """
 
     def __init__(self) -> None:
         self._due_at = 0.0
+        self._working: gevent.Greenlet[..., Any] | None = None
 
     def __call__(self) -> None:
-        """Once a second. Each worker may; they share the work by the watermarks' locks."""
-        if time.monotonic() < self._due_at:
-            return
+        """Once a second."""
+        is_idle = self._working is None or self._working.ready()
+        if is_idle and time.monotonic() >= self._due_at:
+            self._working = gevent.spawn(run_each, [self.work])
+
+    def work(self) -> None:
+        """Rolls up, and says when to look again."""
         self._due_at = time.monotonic() + EVERY_SECONDS
         if advance(RECORDS_PER_BEAT) >= RECORDS_PER_BEAT:
             self._due_at = 0.0
@@ -94,7 +105,10 @@ def advance(limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = No
         try:
             for records in _advance_account(account_id, trail, limit - rolled):
                 rolled += records
-        except (DatabaseError, LossyValueError, OverflowError):
+        except OperationalError as error:  # a locked SQLite file, a statement that took too long
+            logger.warning("the usage of account %s is not rolled up now: %s", account_id, error)
+            failures += 1
+        except (DatabaseError, LossyValueError, OverflowError):  # sums that a column cannot hold
             logger.exception("the usage of account %s cannot be rolled up", account_id)
             failures += 1
         if rolled >= limit or failures >= FAILURES_PER_ROUND:
@@ -130,11 +144,17 @@ def _behind(least: timedelta) -> Iterator[UUID]:
 def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator[int]:
     """Rolls up to `limit` records, a transaction for each batch, and yields the number in each."""
     barrier = _barrier(account_id)
-    while barrier is not None and limit > 0:
-        records = _roll_batch(barrier, trail, min(limit, BATCH_RECORDS))
-        if records is None:
-            return
+    if barrier is None:
+        return
+    UsageWatermark.objects.bulk_create(
+        [UsageWatermark(account_id=account_id, rolled_until=BEGINNING)], ignore_conflicts=True
+    )
+    while limit > 0:
+        wanted = min(limit, BATCH_RECORDS)
+        records = _roll_batch(barrier, trail, wanted)
         yield records
+        if records < wanted:
+            return
         limit -= records
 
 
@@ -157,32 +177,32 @@ def _barrier(account_id: UUID) -> Barrier | None:
         return None
 
 
-def _roll_batch(barrier: Barrier, trail: timedelta, limit: int) -> int | None:
-    """Moves the watermark behind the next records, in one transaction, and returns their number; None at the end."""
-    account_id, safe = barrier.account_id, barrier.moment - trail
-    UsageWatermark.objects.bulk_create(
-        [UsageWatermark(account_id=account_id, rolled_until=BEGINNING)], ignore_conflicts=True
-    )
+def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
+    """Moves the watermark behind the next records, in one transaction, and returns their number.
+
+    That is less than `wanted` where there are no more, or where somebody else is at it.
+    """
+    safe = barrier.moment - trail
     with transaction.atomic():
-        mark = UsageWatermark.objects.select_for_update(skip_locked=True).filter(pk=account_id).first()
+        mark = UsageWatermark.objects.select_for_update(skip_locked=True).filter(pk=barrier.account_id).first()
         if mark is None or mark.rolled_until >= safe:
-            return None  # somebody else is at it, or was
-        tail = Generation.objects.filter(account_id=account_id, created_at__gt=mark.rolled_until)
-        until = _end_of_batch(tail, safe, limit)
+            return 0
+        tail = Generation.objects.filter(account_id=barrier.account_id, created_at__gt=mark.rolled_until)
+        until = _end_of_batch(tail, safe, wanted)
         found = list(sums_by(tail.filter(created_at__lte=until), *GROUP))
-        _add(account_id, found)
+        _add(barrier.account_id, found)
+        is_all = until == safe and not tail.filter(created_at__gt=safe).exists()
+        priced = sum(row[SUM_PREFIX + "priced"] for row in found)
+        mark.entries = barrier.entries if is_all else min(mark.entries + priced, barrier.entries - 1)
         mark.rolled_until = until
-        mark.entries += sum(row[SUM_PREFIX + "priced"] for row in found)
-        if until == safe and not tail.filter(created_at__gt=until).exists():
-            mark.entries = max(mark.entries, barrier.entries)
         mark.save(update_fields=["rolled_until", "entries"])
-        return sum(row[SUM_PREFIX + "requests"] for row in found) if found or until < safe else None
+        return sum(row[SUM_PREFIX + "requests"] for row in found)
 
 
-def _end_of_batch(tail: QuerySet[Generation], safe: datetime, limit: int) -> datetime:
-    """The time of the `limit`-th record, else what is safe: records of one moment are never parted."""
+def _end_of_batch(tail: QuerySet[Generation], safe: datetime, wanted: int) -> datetime:
+    """The time of the last record that is wanted, else what is safe: records of one moment are never parted."""
     times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
-    return next(iter(times[limit - 1 : limit]), safe)
+    return next(iter(times[wanted - 1 : wanted]), safe)
 
 
 def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, dict[str, Any]]:
@@ -190,7 +210,8 @@ def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, 
     if "day" in group:
         records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
     sums = {SUM_PREFIX + name: aggregate for name, aggregate in SUMS.items()}
-    return records.order_by().values(*group).annotate(**sums)
+    added_up: QuerySet[Generation, dict[str, Any]] = records.order_by().values(*group).annotate(**sums)
+    return added_up
 
 
 def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
@@ -214,7 +235,7 @@ def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
     )
 
 
-_ZEROS: dict[str, Any] = {name: Decimal(0) if name in DECIMALS else 0 for name in SUMS}
+_ZEROS: dict[str, Any] = {name: Decimal(0) if name in KNOWN_BY else 0 for name in SUMS}
 
 
 def _plus(total: Any, figure: Any) -> Any:

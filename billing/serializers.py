@@ -34,11 +34,15 @@ class MomentField(_MomentField):
 
 
 class LimitField(_LimitField):
-    """A page's size in plain digits. DRF's own integers would also be ` 5 `, `1_0`, `5.0` and other scripts' digits."""
+    """A count from 1 in plain digits. DRF's own integers would also be ` 5 `, `1_0`, `5.0` and other scripts' digits."""
+
+    def __init__(self, *, maximum: int = MAX_LIMIT, **options: Any) -> None:
+        self._maximum = maximum
+        super().__init__(**options)
 
     def to_internal_value(self, data: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,4}", data) or not 1 <= int(data) <= MAX_LIMIT:
-            raise serializers.ValidationError(f"A whole number from 1 to {MAX_LIMIT}.")
+        if not re.fullmatch(r"[0-9]{1,4}", data) or not 1 <= int(data) <= self._maximum:
+            raise serializers.ValidationError(f"A whole number from 1 to {self._maximum}.")
         return int(data)
 
 

@@ -4,25 +4,31 @@ A file is claimed by renaming it, so that several workers and `maintain` may rep
 a file whose generation was settled after all does no harm. What cannot be replayed is set aside and reported.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import Error
 
 from . import frozen
+from .faults import in_one_line, is_the_databases
 from .models import Generation
 
 logger = logging.getLogger(__name__)
 
 SUFFIX = ".outcome"
+PARTIAL = ".partial"
 CLAIMED = ".claimed"
 POISON = ".poison"
 LONGEST_CLAIM_SECONDS = 300.0
+# One wallet that somebody keeps locked must not hold up the others; a database that is away fails for all of them.
+MOST_FAULTS = 3
 Settle = Callable[[Generation, int | None], object]
 
 
@@ -35,9 +41,9 @@ def put(generation: Generation, quota_region: int | None) -> None:
     content = frozen.freeze(generation, quota_region)
     folder = Path(settings.GATEWAY_SPOOL_DIR)
     path = folder / f"{generation.pk.hex}{SUFFIX}"
-    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial = path.with_suffix(f".{os.getpid()}{PARTIAL}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make(folder)
         with partial.open("wb") as file:
             file.write(_checksum(content) + b"\n" + content)
             file.flush()
@@ -50,10 +56,11 @@ def put(generation: Generation, quota_region: int | None) -> None:
 
 
 def replay(settle: Settle) -> int:
-    """Settles what waits, and returns how much of it. Stops at the first sign that the database is away."""
-    folder = Path(settings.GATEWAY_SPOOL_DIR)
-    settled = 0
-    for path in sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else ():
+    """Settles what waits, and returns how much of it. Stops when the database seems to be away."""
+    settled = faults = 0
+    waiting = _files(SUFFIX)
+    random.shuffle(waiting)  # what is held up today does not stand in front every time
+    for path in waiting:
         claim = path.with_suffix(f".{os.getpid()}{CLAIMED}")
         try:
             path.rename(claim)
@@ -61,53 +68,70 @@ def replay(settle: Settle) -> int:
             continue  # somebody else has it
         try:
             settled += _replay_one(claim, path, settle)
-        except (OperationalError, InterfaceError):
-            claim.rename(path)
-            break
+        except (Error, OSError) as error:
+            with contextlib.suppress(FileNotFoundError):
+                claim.rename(path)
+            faults += 1
+            logger.warning("%s stays in the spool: %s", path.name, in_one_line(error))
+            if faults == MOST_FAULTS:
+                break
     return settled
 
 
 def reclaim() -> None:
-    """Gives back what a process claimed and died with, and what has been claimed for longer than a replay takes."""
+    """Gives back what a process claimed and died with, and what has been claimed for longer than a replay takes.
+
+    Not to be called while this process replays: whatever carries its own number was left by an earlier one.
+    """
+    for claim in _files(CLAIMED):
+        with contextlib.suppress(FileNotFoundError):  # it has been settled meanwhile
+            if _is_abandoned(claim):
+                claim.rename(claim.with_name(f"{claim.name.partition('.')[0]}{SUFFIX}"))
+    for partial in _files(PARTIAL):  # its answer was never given: nobody writes a file for that long
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - partial.stat().st_ctime > LONGEST_CLAIM_SECONDS:
+                partial.unlink()
+
+
+def poisoned() -> list[Path]:
+    """What has been set aside for a person to look at."""
+    return _files(POISON)
+
+
+def _files(suffix: str) -> list[Path]:
     folder = Path(settings.GATEWAY_SPOOL_DIR)
-    for claim in folder.glob(f"*{CLAIMED}") if folder.is_dir() else ():
-        generation, pid = claim.name.split(".")[:2]
-        try:
-            abandoned = not _is_alive(int(pid)) or time.time() - claim.stat().st_ctime > LONGEST_CLAIM_SECONDS
-            if abandoned:
-                claim.rename(folder / f"{generation}{SUFFIX}")
-        except FileNotFoundError:
-            continue  # it has been settled meanwhile
+    return sorted(folder.glob(f"*{suffix}")) if folder.is_dir() else []
+
+
+def _is_abandoned(claim: Path) -> bool:
+    claimant = claim.name.split(".")[1]
+    if not claimant.isdecimal() or int(claimant) == os.getpid():
+        return True
+    return not _is_alive(int(claimant)) or time.time() - claim.stat().st_ctime > LONGEST_CLAIM_SECONDS
 
 
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
     return True
 
 
-def poisoned() -> list[Path]:
-    """What has been set aside for a person to look at."""
-    folder = Path(settings.GATEWAY_SPOOL_DIR)
-    return sorted(folder.glob(f"*{POISON}")) if folder.is_dir() else []
-
-
 def _replay_one(claim: Path, path: Path, settle: Settle) -> bool:
-    """Whether it was settled; else it is set aside. Raises what says that the database is away."""
+    """Whether it was settled; else it is set aside. Raises what is not the record's fault."""
     try:
         generation, quota_region = frozen.thaw(_verified(claim.read_bytes()))
         settle(generation, quota_region)
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception:
-        logger.exception("the spooled outcome %s cannot be settled and is set aside", path.name)
+    except Exception as error:
+        if is_the_databases(error) or isinstance(error, OSError):
+            raise
+        logger.error("the spooled outcome %s cannot be settled and is set aside: %r", path.name, error)  # noqa: TRY400
         claim.rename(path.with_suffix(POISON))
         return False
-    claim.unlink()
+    claim.unlink(missing_ok=True)
     _sync_folder(path.parent)
     return True
 
@@ -121,6 +145,13 @@ def _verified(stored: bytes) -> bytes:
     if checksum != _checksum(content):
         raise frozen.BadFrozenGeneration("the checksum does not fit")
     return content
+
+
+def _make(folder: Path) -> None:
+    """A new folder is in its parent, and stays there, before anything is put into it."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

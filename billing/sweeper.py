@@ -8,61 +8,102 @@ and the stream itself, cannot both bill.
 import logging
 import uuid
 from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
 
 from django.db import connections, transaction
-from django.utils import timezone
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 
 from . import frozen
 from .ledger import settle
-from .models import Checkpoint
+from .models import Checkpoint, Generation, Wallet
+from .settlement import retrying
 
 logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 120
-_TABLE = Checkpoint._meta.db_table
 _USING = "settlement"
 _CLAIM = f"""
-    DELETE FROM {_TABLE} WHERE id = (
-        SELECT id FROM {_TABLE}
-        WHERE beat_at < clock_timestamp() - make_interval(secs => %s) AND id <> ALL(%s::uuid[])
-        ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
-    ) RETURNING id, frozen
+    DELETE FROM {Checkpoint._meta.db_table}
+    WHERE id = %s AND beat_at < clock_timestamp() - make_interval(secs => %s) RETURNING frozen
 """  # noqa: S608  # the table of our own model
+_reported: set[uuid.UUID] = set()
 
 
-def sweep(stale_seconds: float = STALE_SECONDS) -> int:
-    """Settles every stale checkpoint as interrupted, and returns how many. One that cannot be is reported and stays."""
-    settled, hopeless = 0, list[uuid.UUID]()
-    while True:
-        claimed: uuid.UUID | None = None
+class Swept(NamedTuple):
+    """How many stale checkpoints were settled, and how many could not be and stay."""
+
+    settled: int
+    hopeless: int
+
+
+def is_anything_stale(stale_seconds: float = STALE_SECONDS) -> bool:
+    """Whether a sweep would find something. Raises where the database is away."""
+    return _stale(stale_seconds).exists()
+
+
+def sweep(stale_seconds: float = STALE_SECONDS) -> Swept:
+    """Settles every stale checkpoint as interrupted. One that cannot be is reported and stays."""
+    settled = hopeless = 0
+    found = _next_stale(stale_seconds, after=uuid.UUID(int=0))
+    while found is not None:
         try:
-            with transaction.atomic(using=_USING):
-                row = _claim(stale_seconds, hopeless)
-                if row is None:
-                    return settled
-                claimed, content = row
-                generation, quota_region = frozen.thaw(content.encode())
-                settle(generation, quota_region=quota_region, using=_USING)
-        except (frozen.BadFrozenGeneration, ValueError, LookupError):
-            logger.exception("the checkpoint %s cannot be settled", claimed)
-            if claimed is not None:
-                hopeless.append(claimed)
-        else:
-            settled += 1
-            logger.warning("settled %s, whose worker is gone", generation.public_id)
+            settled += retrying(partial(_settle_orphan, found, stale_seconds), f"the checkpoint {found}")
+        except Exception as error:  # noqa: BLE001  # whatever is the matter with one must not hold up the others
+            hopeless += 1
+            _report(found, error)
+        found = _next_stale(stale_seconds, after=found)
+    return Swept(settled, hopeless)
 
 
-def _claim(stale_seconds: float, hopeless: list[uuid.UUID]) -> tuple[uuid.UUID, str] | None:
-    """Takes one stale row away; the surrounding transaction decides whether it is gone."""
+def _stale(stale_seconds: float) -> "QuerySet[Checkpoint]":
+    return Checkpoint.objects.using(_USING).filter(beat_at__lt=Now() - timedelta(seconds=stale_seconds))
+
+
+def _next_stale(stale_seconds: float, *, after: uuid.UUID) -> uuid.UUID | None:
+    return _stale(stale_seconds).filter(pk__gt=after).order_by("pk").values_list("pk", flat=True).first()
+
+
+def _settle_orphan(id_: uuid.UUID, stale_seconds: float) -> bool:
+    """Whether it was settled; not where its stream has settled or renewed it meanwhile.
+
+    The wallet first, as every settlement does, then the checkpoint: the other way round they would wait in a ring.
+    """
+    with transaction.atomic(using=_USING):
+        seen = Checkpoint.objects.using(_USING).filter(pk=id_).values_list("frozen", flat=True).first()
+        if seen is None:
+            return False
+        account_id = frozen.thaw(seen.encode())[0].account_id
+        Wallet.objects.using(_USING).select_for_update().get(pk=account_id)
+        claimed = _claim(id_, stale_seconds)
+        if claimed is None:
+            return False
+        generation, quota_region = frozen.thaw(claimed.encode())
+        if generation.pk != id_:
+            raise frozen.BadFrozenGeneration(f"the checkpoint is that of {generation.pk}")
+        if Generation.objects.using(_USING).filter(pk=id_).exists():
+            return False  # written while the stream was settling: only the row was left to remove
+        settle(generation, quota_region=quota_region, using=_USING)
+    logger.warning("settled %s, whose worker is gone", generation.public_id)
+    return True
+
+
+def _claim(id_: uuid.UUID, stale_seconds: float) -> str | None:
+    """Takes a row away if it is still stale; the surrounding transaction decides whether it is gone."""
     if connections[_USING].vendor == "postgresql":
         with connections[_USING].cursor() as cursor:
-            cursor.execute(_CLAIM, [stale_seconds, hopeless])
-            row: tuple[uuid.UUID, str] | None = cursor.fetchone()
-            return row
-    before = timezone.now() - timedelta(seconds=stale_seconds)
-    stale = Checkpoint.objects.using(_USING).filter(beat_at__lt=before).exclude(pk__in=hopeless).order_by("pk").first()
-    if stale is None:
-        return None
-    found = stale.pk, stale.frozen
-    stale.delete(using=_USING)
-    return found
+            cursor.execute(_CLAIM, [id_, stale_seconds])
+            row: tuple[str] | None = cursor.fetchone()
+            return None if row is None else row[0]
+    content = _stale(stale_seconds).filter(pk=id_).values_list("frozen", flat=True).first()
+    if content is not None:
+        Checkpoint.objects.using(_USING).filter(pk=id_).delete()
+    return content
+
+
+def _report(id_: uuid.UUID, error: Exception) -> None:
+    """Once in a process: a sweep comes back to it again and again."""
+    if id_ not in _reported:
+        _reported.add(id_)
+        logger.error("the checkpoint %s cannot be settled: %r", id_, error)

@@ -36,7 +36,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     accounts = list(accounts_of(cast(User, request.user)))
     if not accounts:
         return render(request, "billing/no_account.html")
-    account = _chosen(accounts, request.GET.get("account"))
+    account = chosen_account(accounts, request.GET.get("account"))
     now = timezone.now()
     context = {
         "page": read(account, now),
@@ -54,7 +54,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def statement(request: HttpRequest) -> HttpResponseBase:
     """A period's statement as a download, streamed: `account`, `since`, `until` and `format`, each with a default."""
     accounts = list(accounts_of(cast(User, request.user)))
-    account = _chosen(accounts, request.GET.get("account"))
+    account = chosen_account(accounts, request.GET.get("account"))
     month = _this_month(timezone.now())
     chosen = request.GET.get("format", "csv")
     if chosen not in FORMATS:
@@ -87,7 +87,7 @@ def _refused(message: str) -> HttpResponse:
     return HttpResponseBadRequest(f"{message}\n", content_type="text/plain; charset=utf-8")
 
 
-def _chosen(accounts: list[Account], wanted: str | None) -> Account:
+def chosen_account(accounts: list[Account], wanted: str | None) -> Account:
     """The account asked for. One of somebody else's is 404, like one that does not exist."""
     if wanted is None and accounts:
         return accounts[0]

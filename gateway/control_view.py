@@ -6,6 +6,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from .db import release
 from .errors import MethodNotAllowed
 from .jsonbody import parse_object, read_body
 
@@ -18,7 +19,11 @@ class ControlView(APIView):
         return Response(status=204)
 
     def json_body(self, request: Request) -> dict[str, Any]:
-        """The body as an object, whatever its Content-Type and framing. Raises InvalidRequest, RequestTooLarge."""
+        """The body as an object, whatever its Content-Type and framing. Raises InvalidRequest, RequestTooLarge.
+
+        The connection that authentication used goes back first: a client may send its body slowly.
+        """
+        release("default")
         return parse_object(read_body(request._request))  # DRF's name for Django's request
 
     def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]

@@ -23,4 +23,5 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("", include("accounts.page_urls")),
     path("", include("billing.page_urls")),
+    path("", include("aliases.page_urls")),
 ]

@@ -84,8 +84,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             self._hooks.run_each(self._hooks.worker_hooks.beat)
         for greenlet in list(self._waiting):
             greenlet.kill(block=False)
-        gevent.sleep(max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS))
-        self._hooks.run_each(self._hooks.worker_hooks.drain)
+        # Not in the loop below, which may hang in a database. It beats on, since open streams need it to live.
+        patience = max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS)
+        drain = gevent.spawn_later(patience, self._hooks.run_each, self._hooks.worker_hooks.drain)
+        while not drain.ready():
+            gevent.sleep(BEAT_SECONDS)
+            self._hooks.run_each(self._hooks.worker_hooks.beat)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """gunicorn's, and after it the rest of a body that a refusal left unread: skipped if short, else lingered."""

@@ -12,5 +12,6 @@ class InferenceConfig(AppConfig):
         from . import checkpointing  # these import models, which exist from here on
         from .dialects import http
 
+        worker_hooks.start.append(checkpointing.start)
         worker_hooks.beat.append(checkpointing.beat)
         worker_hooks.drain.append(http.stop_all)

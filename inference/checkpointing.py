@@ -1,15 +1,19 @@
 """The worker's side of checkpoints: which streams are open, and how far they are, written with the beat.
 
 A stream pays nothing for the first seconds of its life. From then on its row is renewed every few seconds; a stream
-that finds its row gone has been settled by a sweeper, and one whose row could not be renewed for 30 s cannot rely on
+that finds its row gone has been settled by a sweeper, and one whose row could not be written for 30 s cannot rely on
 it: both end as worker-stopped.
 """
 
 import logging
 import time
 import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
+import gevent
 from django.db import Error
 
 from billing import checkpoints
@@ -19,6 +23,8 @@ logger = logging.getLogger(__name__)
 FIRST_AFTER_SECONDS = 5.0
 RENEW_EVERY_SECONDS = 5.0
 LOST_AFTER_SECONDS = 30.0
+GUARD_SECONDS = 1.0
+AT_ONCE = 100  # streams in one statement; between them the worker serves requests
 
 
 class Checkpointed(Protocol):
@@ -28,6 +34,10 @@ class Checkpointed(Protocol):
     opened_at: float
     has_checkpoint: bool
 
+    @property
+    def has_delivered(self) -> bool:
+        """Whether anything of it has been written: until then its end costs nothing."""
+
     def frozen(self) -> str:
         """What would be settled if the worker died now."""
 
@@ -35,68 +45,106 @@ class Checkpointed(Protocol):
         """Ends the stream as worker-stopped."""
 
 
-_open: dict[uuid.UUID, Checkpointed] = {}
-_renewed_at: dict[uuid.UUID, float] = {}
+@dataclass(slots=True)
+class _Open:
+    """An open stream, and when all was well with its checkpoint: written, or not needed yet."""
+
+    stream: Checkpointed
+    well_at: float = field(default_factory=time.monotonic)
+    has_row: bool = False
+
+    def is_due(self, now: float) -> bool:
+        if self.has_row:
+            return now - self.well_at >= RENEW_EVERY_SECONDS
+        return self.stream.has_delivered and now - self.stream.opened_at >= FIRST_AFTER_SECONDS
+
+
+_open: dict[uuid.UUID, _Open] = {}
 
 
 def register(stream: Checkpointed) -> None:
-    """A stream that has delivered something."""
-    _open[stream.generation_pk] = stream
+    """A stream that has its first output."""
+    _open[stream.generation_pk] = _Open(stream)
 
 
 def forget(stream: Checkpointed) -> None:
     """A stream that is being settled, or of which nothing was delivered. Idempotent."""
     _open.pop(stream.generation_pk, None)
-    _renewed_at.pop(stream.generation_pk, None)
+
+
+def start() -> None:
+    """At the worker's boot: begins to look after streams that lost their checkpoint.
+
+    In a greenlet of its own, since the beat may be what hangs: in a database that neither answers nor refuses.
+    """
+    gevent.spawn(_guard)
 
 
 def beat() -> None:
     """Writes and renews what is due; runs once a second."""
     now = time.monotonic()
-    due = [stream for stream in _open.values() if _is_due(stream, now)]
-    if not due:
-        return
-    fresh = [stream for stream in due if stream.generation_pk not in _renewed_at]
-    known = [stream for stream in due if stream.generation_pk in _renewed_at]
-    try:
-        _insert(fresh)
-        _renew(known)
-    except Error:
-        logger.exception("checkpoints of %s streams could not be written", len(due))
-        for stream in due:
-            if now - _renewed_at.get(stream.generation_pk, stream.opened_at) > LOST_AFTER_SECONDS:
-                stream.stop()
+    due = [known for known in _open.values() if known.is_due(now)]
+    _in_batches(_insert, [known for known in due if not known.has_row])
+    _in_batches(_renew, [known for known in due if known.has_row])
 
 
-def _is_due(stream: Checkpointed, now: float) -> bool:
-    renewed_at = _renewed_at.get(stream.generation_pk)
-    if renewed_at is None:
-        return now - stream.opened_at >= FIRST_AFTER_SECONDS
-    return now - renewed_at >= RENEW_EVERY_SECONDS
-
-
-def _insert(streams: list[Checkpointed]) -> None:
-    if not streams:
-        return
-    for stream in streams:
-        stream.has_checkpoint = True  # before the row exists: settling must look for it from now on
-    checkpoints.insert({stream.generation_pk: stream.frozen() for stream in streams})
-    _note_renewal(streams)
-
-
-def _renew(streams: list[Checkpointed]) -> None:
-    if not streams:
-        return
-    alive = checkpoints.renew({stream.generation_pk: stream.frozen() for stream in streams})
-    for stream in streams:
-        if stream.generation_pk not in alive and stream.generation_pk in _open:
-            logger.error("the checkpoint of an open stream is gone: it has been settled, and ends")
-            stream.stop()
-    _note_renewal([stream for stream in streams if stream.generation_pk in alive])
-
-
-def _note_renewal(streams: list[Checkpointed]) -> None:
+def end_lost() -> None:
+    """Ends every stream whose checkpoint could not be written for too long. Needs no database."""
     now = time.monotonic()
-    for stream in streams:
-        if stream.generation_pk in _open:
-            _renewed_at[stream.generation_pk] = now
+    for known in list(_open.values()):
+        is_needed = known.has_row or known.is_due(now)
+        if is_needed and now - max(known.well_at, known.stream.opened_at + FIRST_AFTER_SECONDS) > LOST_AFTER_SECONDS:
+            logger.error("a stream whose checkpoint could not be written for %s s ends", LOST_AFTER_SECONDS)
+            known.stream.stop()
+            forget(known.stream)
+
+
+def _guard() -> None:
+    while True:
+        gevent.sleep(GUARD_SECONDS)
+        end_lost()
+
+
+def _in_batches(write: Callable[[Sequence[_Open]], None], streams: Collection[_Open]) -> None:
+    remaining = iter(streams)
+    while batch := [known for known in islice(remaining, AT_ONCE) if known.stream.generation_pk in _open]:
+        try:
+            write(batch)
+        except Error:
+            logger.exception("checkpoints of %s streams could not be written", len(batch))
+
+
+def _insert(batch: Sequence[_Open]) -> None:
+    for known in batch:
+        known.stream.has_checkpoint = True  # before the row exists: settling must look for it from now on
+    now, frozen = time.monotonic(), dict(_frozen(batch))
+    checkpoints.insert(frozen)
+    _note(batch, frozen, now)
+
+
+def _renew(batch: Sequence[_Open]) -> None:
+    now, frozen = time.monotonic(), dict(_frozen(batch))
+    alive = checkpoints.renew(frozen)
+    for known in batch:
+        pk = known.stream.generation_pk
+        if pk in frozen and pk not in alive and pk in _open:
+            logger.error("the checkpoint of an open stream is gone: it has been settled, and ends")
+            known.stream.stop()
+            forget(known.stream)
+    _note(batch, alive, now)
+
+
+def _frozen(batch: Sequence[_Open]) -> Iterator[tuple[uuid.UUID, str]]:
+    """What each would be settled as. One that cannot say keeps the others from nothing, and is lost in the end."""
+    for known in batch:
+        try:
+            yield known.stream.generation_pk, known.stream.frozen()
+        except Exception:
+            logger.exception("a stream cannot be frozen")
+
+
+def _note(batch: Sequence[_Open], written: Collection[uuid.UUID] | Mapping[uuid.UUID, str], now: float) -> None:
+    """The time is that before the writing: the row may be older than its writer's return."""
+    for known in batch:
+        if known.stream.generation_pk in written:
+            known.well_at, known.has_row = now, True

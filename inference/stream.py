@@ -111,12 +111,18 @@ class Metered:
         with step("settling the charge"):
             self._settle(self._ending or Ending.CLIENT_LEFT, text_bytes=self._delivered)
 
+    @property
+    def has_delivered(self) -> bool:
+        """Whether anything has been written (`checkpointing`)."""
+        return self._wrote
+
     def frozen(self) -> str:
         """What would be settled if the worker died now (`checkpointing`)."""
         return frozen(self._admission, self._reader.outcome(Ending.WORKER_STOPPED, text_bytes=self._delivered))
 
     def stop(self) -> None:
-        """Ends the stream as worker-stopped (`checkpointing`)."""
+        """Ends the stream as worker-stopped (`checkpointing`), whatever the upstream has sent already."""
+        self._ending = self._ending or Ending.WORKER_STOPPED
         self._dispatched.upstream.abort(WorkerStopped())
 
     def _read(self) -> None:

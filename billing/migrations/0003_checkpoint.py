@@ -4,18 +4,17 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('billing', '0002_ledger_is_append_only'),
+        ("billing", "0002_ledger_is_append_only"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Checkpoint',
+            name="Checkpoint",
             fields=[
-                ('id', models.UUIDField(editable=False, primary_key=True, serialize=False)),
-                ('frozen', models.TextField()),
-                ('beat_at', models.DateTimeField(db_index=True)),
+                ("id", models.UUIDField(editable=False, primary_key=True, serialize=False)),
+                ("frozen", models.TextField()),
+                ("beat_at", models.DateTimeField(db_index=True)),
             ],
         ),
     ]

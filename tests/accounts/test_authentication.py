@@ -59,7 +59,7 @@ def test_a_missing_authorization_header_is_named(
         f"Bearer sk-gw-{BODY_43[:-1]}.",
         "Bearer sk-gw-" + "é" * 43,
         f"Bearer sk-gw-{BODY_43}, Bearer sk-gw-{BODY_43}",
-        "Bearer " + secrets.token_hex(4000),
+        "Bearer " + "ab" * 4000,
     ],
     ids=lambda header: header[:60],
 )

@@ -209,7 +209,7 @@ def test_the_number_of_queries_does_not_grow_with_what_is_listed(
     for number in range(5):
         serve(account)
         keys.issue(account, name=f"key {number}")
-    with django_assert_num_queries(7):  # session, user, accounts; wallet, keys, requests, sums
+    with django_assert_num_queries(8):  # session, user, accounts; wallet, keys, requests, watermark, sums
         page.text()
 
 

@@ -1,19 +1,26 @@
 """Outcomes that wait on the disk: kept whole, settled once, set aside where they cannot be."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
+import orjson
 import pytest
+from django.db import connection, connections
 from pytest_django import Settings
 
 from accounts.models import Account
 from billing import frozen, spool
 from billing.models import Generation, LedgerEntry, Wallet
 from billing.settlement import replay_spool
+from gateway.ids import uuid7
 from tests.factories import mismatches, new_account, served
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
+
+NOBODY = 2**22 + 1  # above the largest process id that Linux gives
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +81,15 @@ def test_a_file_cut_short_is_poison(acme: Account, folder: Path) -> None:
     assert len(spool.poisoned()) == 1
 
 
+def claimed_by(pid: int, folder: Path) -> Path:
+    """The only outcome, as a process with this number claims it."""
+    (path,) = folder.iterdir()
+    return path.rename(path.with_suffix(f".{pid}{spool.CLAIMED}"))
+
+
 def test_what_somebody_else_has_claimed_is_left_alone(acme: Account, folder: Path) -> None:
     spool.put(served(acme), None)
-    (path,) = folder.iterdir()
-    path.rename(path.with_suffix(f".{os.getpid()}{spool.CLAIMED}"))
+    claimed_by(os.getppid(), folder)
     assert replay_spool() == 0
     spool.reclaim()
     assert replay_spool() == 0  # its claimant lives
@@ -85,8 +97,90 @@ def test_what_somebody_else_has_claimed_is_left_alone(acme: Account, folder: Pat
 
 def test_what_a_dead_process_claimed_goes_back(acme: Account, folder: Path) -> None:
     spool.put(served(acme), None)
-    (path,) = folder.iterdir()
-    nobody = 2**22 + 1  # above the largest process id that Linux gives
-    path.rename(path.with_suffix(f".{nobody}{spool.CLAIMED}"))
+    claimed_by(NOBODY, folder)
     spool.reclaim()
     assert replay_spool() == 1
+
+
+def test_what_an_earlier_process_of_our_own_number_claimed_goes_back(acme: Account, folder: Path) -> None:
+    """In containers every gateway has the same number."""
+    spool.put(served(acme), None)
+    claimed_by(os.getpid(), folder)
+    spool.reclaim()
+    assert replay_spool() == 1
+
+
+def test_a_claim_that_names_nobody_goes_back(acme: Account, folder: Path) -> None:
+    spool.put(served(acme), None)
+    (path,) = folder.iterdir()
+    path.rename(path.with_suffix(f".worker{spool.CLAIMED}"))
+    spool.reclaim()
+    assert replay_spool() == 1
+
+
+def test_what_was_frozen_before_an_upgrade_is_settled_after_it(acme: Account, folder: Path) -> None:
+    """A new column may be null or have a default."""
+    generation = served(acme)
+    content = orjson.loads(frozen.freeze(generation, None))
+    del content["generation"]["fallback_reason"], content["generation"]["providers_attempted"]
+    thawed, _ = frozen.thaw(orjson.dumps(content | {"unheard_of": 1}))
+    assert (thawed.fallback_reason, thawed.providers_attempted, thawed.cost) == (None, [], generation.cost)
+
+
+@pytest.mark.parametrize("field", ["id", "account_id", "cost", "prompt_tokens"])
+def test_nonsense_in_a_field_is_no_frozen_generation(acme: Account, field: str) -> None:
+    content = orjson.loads(frozen.freeze(served(acme), None))
+    content["generation"][field] = {"not": "this"}
+    with pytest.raises(frozen.BadFrozenGeneration):
+        frozen.thaw(orjson.dumps(content))
+
+
+def test_a_record_without_its_account_is_set_aside(acme: Account, folder: Path) -> None:
+    orphan = served(acme)
+    orphan.account_id = uuid7()
+    spool.put(orphan, None)
+    spool.put(served(acme), None)
+    assert replay_spool() == 1
+    assert [path.stem for path in spool.poisoned()] == [orphan.pk.hex]
+
+
+@contextmanager
+def read_only() -> Iterator[None]:
+    """The settlement's connections may not write: a standby that has not been promoted yet."""
+    options = connections["settlement"].settings_dict["OPTIONS"]
+    before = dict(options)
+    if connection.vendor == "postgresql":
+        options["options"] = f"{options['options']} -c default_transaction_read_only=on"
+    else:
+        options["init_command"] = f"{options['init_command']} PRAGMA query_only=ON;"
+    _reconnect()
+    yield
+    options.clear()
+    options.update(before)
+    _reconnect()
+
+
+def _reconnect() -> None:
+    connections["settlement"].close()
+    if connection.vendor == "postgresql":
+        connections["settlement"].close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
+
+
+def test_a_database_that_refuses_everybody_is_waited_for(acme: Account, folder: Path) -> None:
+    """It is no fault of the records, none of which is set aside."""
+    for _ in range(2 * spool.MOST_FAULTS):
+        spool.put(served(acme), None)
+    with read_only():
+        assert replay_spool() == 0
+    assert spool.poisoned() == []
+    assert replay_spool() == 2 * spool.MOST_FAULTS
+    assert mismatches(acme) == []
+
+
+def test_what_nobody_finished_writing_is_removed_in_the_end(folder: Path) -> None:
+    folder.mkdir()
+    partial = folder / f"{'0' * 32}.{os.getpid()}{spool.PARTIAL}"
+    partial.touch()
+    spool.reclaim()
+    assert replay_spool() == 0
+    assert partial.exists()

@@ -6,7 +6,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -58,8 +59,9 @@ class PostgresDatabases:
 class PrivatePostgres(PostgresDatabases):
     """A server of our own on a free loopback port, with its data in a temporary folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         super().__init__(free_port())
+        self._settings = SETTINGS | settings
         self._process: ServerProcess | None = None
         self._folder: Path | None = None
 
@@ -68,7 +70,7 @@ class PrivatePostgres(PostgresDatabases):
         binaries, user = postgres_binaries(), _unprivileged_user()
         if self._folder is None:
             self._folder = _initialised_folder(binaries, user)
-        options = [argument for name, value in SETTINGS.items() for argument in ("-c", f"{name}={value}")]
+        options = [argument for name, value in self._settings.items() for argument in ("-c", f"{name}={value}")]
         self._process = ServerProcess(
             [binaries / "postgres", "-D", self._folder / "data", "-p", str(self.port), *options],
             log=self._folder / "postgres.log",
@@ -88,6 +90,21 @@ class PrivatePostgres(PostgresDatabases):
         """Stops the server and starts it again, on the same port and data."""
         self.stop(number)
         self.start()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Every process of it stands still: connections are accepted by the kernel, and nothing is answered."""
+        if self._process is None:
+            raise ServerError("PostgreSQL is not running")
+        pid = self._process.pid
+        processes = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
 
     def close(self) -> None:
         """Ends the server at once and removes its data."""

@@ -1,16 +1,22 @@
 """The periodic work: purge expired secrets, settle what was orphaned, drop old counters."""
 
-import time
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import Error
 from django.utils import timezone
 
 from accounts import keys
 from billing.maintenance import maintain_once
 from catalogue import health, quota
 from gateway.db import release_all
-from gateway.management.base import OperatorCommand
+from gateway.management.base import OperatorCommand, explain
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Command(OperatorCommand):
@@ -22,29 +28,54 @@ class Command(OperatorCommand):
         how_often.add_argument("--every", type=_seconds, metavar="SECONDS", help="again and again, this far apart")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        while True:
+        if options["every"] is None:
             self._maintain()
-            if options["every"] is None:
-                return
-            release_all()
-            time.sleep(options["every"])
+        else:
+            self._maintain_every(options["every"])
+
+    def _maintain_every(self, seconds: float) -> None:
+        """Until it is told to stop, which ends the wait, not the work. A database that is away is waited for."""
+        with _told_to_stop() as stopped:
+            while not stopped.is_set():
+                try:
+                    self._maintain()
+                except Error as error:
+                    self.stderr.write(explain(error))
+                release_all()
+                stopped.wait(seconds)
 
     def _maintain(self) -> None:
         now = timezone.now()
         purged = keys.purge_expired(now)
-        settled = maintain_once()
+        done = maintain_once()
         dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.WINDOW)
         self.stdout.write(
-            f"purged {purged} secrets, settled {settled['spooled']} spooled and {settled['orphaned']} orphaned "
-            f"generations, dropped {dropped} counters"
+            f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
+            f"dropped {dropped} counters"
         )
-        if settled["poisoned"]:
-            self.stderr.write(f"{settled['poisoned']} spooled outcomes cannot be settled: see the spool folder")
+        self.stdout.flush()
+        if done.poisoned or done.hopeless:
+            self.stderr.write(
+                f"{done.poisoned} spooled outcomes and {done.hopeless} checkpoints cannot be settled: "
+                "see docs/operations.md"
+            )
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; what they did before comes back afterwards."""
+    told = threading.Event()
+    before = {number: signal.signal(number, lambda *_: told.set()) for number in STOPPING}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _seconds(text: str) -> float:
     value = float(text)
-    if not 0 < value < float("inf"):
+    if not 0 < value < threading.TIMEOUT_MAX:
         raise ValueError
     return value
 

@@ -1,0 +1,86 @@
+"""The forms of the aliases page. They refuse what the API refuses, in the same words."""
+
+from collections.abc import Callable
+from datetime import date
+from typing import Any, TypeVar
+
+from django import forms
+
+from accounts.models import Account
+from catalogue.model_ids import ALIAS_RULE
+from catalogue.routes import Snapshot
+from gateway.errors import ApiError
+
+from . import picker, targets
+from .models import Alias
+from .serializers import alias_name
+from .targets import Target
+
+T = TypeVar("T")
+NAME_RULE = f"{ALIAS_RULE[0].upper()}{ALIAS_RULE[1:]}."
+
+
+class NameField(forms.CharField):
+    """A bare name, in any case."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label="Name",
+            help_text=NAME_RULE,
+            widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+        )
+
+    def clean(self, value: Any) -> str:
+        return _told(lambda: alias_name(super(NameField, self).clean(value)))
+
+
+class TargetField(forms.CharField):
+    """A route, picked from those that can serve now; judged like a target of the API."""
+
+    def __init__(self, account: Account, snapshot: Snapshot, today: date, *, current: str = "") -> None:
+        groups: list[Any] = list(picker.groups(snapshot, today, account.currency))
+        known = {choice for _, choices in groups for choice, _ in choices}
+        empty = [("", "Choose a route")] if not current else []
+        gone = [(current, f"{current} (not available now)")] if current and current not in known else []
+        super().__init__(label="Target", initial=current, widget=forms.Select(choices=[*empty, *gone, *groups]))
+        self._judge = lambda target: targets.require_routable(target, snapshot, today, account.currency)
+
+    def clean(self, value: Any) -> Target:  # type: ignore[override]  # the word becomes what it names
+        target = _told(lambda: targets.from_id(super(TargetField, self).clean(value)))
+        _told(lambda: self._judge(target))
+        return target
+
+
+class CreateForm(forms.Form):
+    """A name and its target."""
+
+    name = NameField()
+
+    def __init__(self, data: Any, account: Account, snapshot: Snapshot, today: date) -> None:
+        super().__init__(data, auto_id="create-%s")
+        self.fields["target"] = TargetField(account, snapshot, today)
+
+
+class RenameForm(forms.Form):
+    """A new name."""
+
+    name = NameField()
+
+    def __init__(self, data: Any, alias: Alias) -> None:
+        super().__init__(data, auto_id="rename-%s", initial={"name": alias.name})
+
+
+class RepointForm(forms.Form):
+    """A new target."""
+
+    def __init__(self, data: Any, alias: Alias, snapshot: Snapshot, today: date) -> None:
+        super().__init__(data, auto_id="repoint-%s")
+        self.fields["target"] = TargetField(alias.account, snapshot, today, current=alias.target)
+
+
+def _told(act: Callable[[], T]) -> T:
+    """What it returns; what it refuses becomes a form's complaint."""
+    try:
+        return act()
+    except ApiError as error:
+        raise forms.ValidationError(error.message) from None

@@ -1,0 +1,179 @@
+"""Usage by UTC days: of an account, a key or an alias, in total or by groups; equal to the records to the last digit.
+
+Days that are rolled up (`billing.rollups`) cost a row for each group; only the records behind the account's watermark
+are read one by one. Both halves and the watermark between them are read by one statement, and so at one moment.
+"""
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Self
+from uuid import UUID
+
+from django.db.models import DateTimeField, QuerySet, Subquery, Sum, Value
+from django.db.models.functions import Coalesce
+
+from gateway.money import EXACT
+
+from .models import Generation
+from .rollup_models import NO_ALIAS, DailyUsage, UsageWatermark
+from .rollups import BEGINNING, KNOWN_BY, SUM_PREFIX, SUMS, sums_by
+
+ONE_DAY = timedelta(days=1)
+
+
+class By(StrEnum):
+    """What usage can be grouped by."""
+
+    DAY = "day"
+    KEY = "key_id"
+    ALIAS = "alias_id"
+    PROVIDER = "provider"
+    MODEL = "model"
+    REGION = "region"
+    ENDPOINT = "endpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose usage. The account always: it has the watermark, and nobody sees another's by a key or alias of theirs."""
+
+    account_id: UUID
+    key_id: UUID | None = None
+    alias_id: UUID | None = None
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """The columns that choose it, in the records as in the rows."""
+        chosen = {"account_id": self.account_id, "key_id": self.key_id, "alias_id": self.alias_id}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """UTC days, the first and the last included."""
+
+    first: date
+    last: date
+
+    @classmethod
+    def until(cls, now: datetime, count: int) -> Self:
+        """So many days, today's included."""
+        today = now.astimezone(UTC).date()
+        return cls(today - timedelta(days=count - 1), today)
+
+    @property
+    def since(self) -> datetime:
+        """The first moment of the first day."""
+        return datetime.combine(self.first, time.min, UTC)
+
+    @property
+    def before(self) -> datetime:
+        """The first moment behind the last day."""
+        return datetime.combine(self.last, time.min, UTC) + ONE_DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Usage added up. A sum covers the requests that know its figure, whose number stands beside it.
+
+    It is None where no request knows the figure: absent is not zero. `cost` is in the account's currency.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    interrupted: int = 0
+    estimated: int = 0
+    priced: int = 0
+    cost: Decimal | None = None
+    cost_eur: Decimal | None = None
+    energy_known: int = 0
+    energy_wh: Decimal | None = None
+    carbon_known: int = 0
+    carbon_gco2e: Decimal | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(*(_plus(mine, theirs) for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The totals of one group. What was not grouped by is None; so is the alias of requests that used none."""
+
+    totals: Totals
+    day: date | None = None
+    key_id: UUID | None = None
+    alias_id: UUID | None = None
+    provider: str | None = None
+    model: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+
+
+def totals(scope: Scope, days: Days) -> Totals:
+    """Everything in one sum. Two SELECTs, each by an index."""
+    return sum((row.totals for row in breakdown(scope, days)), Totals())
+
+
+def breakdown(scope: Scope, days: Days, *by: By) -> list[Row]:
+    """A row for each group that has a request, in the order of the groups. Two SELECTs, each by an index."""
+    merged: dict[tuple[Any, ...], Totals] = {}
+    for group, part in _parts(scope, days, by):
+        merged[group] = merged.get(group, Totals()) + part
+    rows = [Row(part, **dict(zip(by, group, strict=True))) for group, part in merged.items()]
+    return sorted(rows, key=lambda row: [str(getattr(row, name) or "") for name in by])
+
+
+def _parts(scope: Scope, days: Days, by: tuple[By, ...]) -> Iterator[tuple[tuple[Any, ...], Totals]]:
+    """Each group's sums, of the rows and of the tail."""
+    for found in select(scope, days, by):
+        if By.ALIAS in by and found[By.ALIAS] == NO_ALIAS:
+            found[By.ALIAS] = None
+        yield tuple(found[name] for name in by), _read(found)
+
+
+def select(scope: Scope, days: Days, by: tuple[By, ...] = ()) -> QuerySet[Any, dict[str, Any]]:
+    """The one statement, and the watermark looked up before it: so the planner knows how short the tail is.
+
+    Should the watermark move in between, the statement still goes by the one it sees itself.
+    """
+    watermark = UsageWatermark.objects.filter(account_id=scope.account_id)
+    seen = watermark.values_list("rolled_until", flat=True).first() or BEGINNING
+    rolled_until = Coalesce(Subquery(watermark.values("rolled_until")), Value(BEGINNING, DateTimeField()))
+    tail = Generation.objects.filter(
+        **scope.conditions,
+        created_at__gte=max(seen, days.since),
+        created_at__gt=rolled_until,
+        created_at__lt=days.before,
+    )
+    rows = DailyUsage.objects.filter(**scope.conditions, day__range=(days.first, days.last))
+    group = ("account_id", *by)  # the account is one: without `by`, it makes one group of all
+    sums = {SUM_PREFIX + name: Sum(name) for name in SUMS}
+    rolled_up: QuerySet[Any, dict[str, Any]] = rows.order_by().values(*group).annotate(**sums)
+    return rolled_up.union(sums_by(tail, *group), all=True)
+
+
+def _read(found: dict[str, Any]) -> Totals:
+    """Sums as they come from either database, whose whole numbers may be Decimals."""
+    figures = {name: found[SUM_PREFIX + name] for name in SUMS}
+    for name, figure in figures.items():
+        known = KNOWN_BY.get(name)
+        if known is None:
+            figures[name] = int(figure)
+        elif not figures[known]:
+            figures[name] = None
+    return Totals(**figures)
+
+
+def _plus(mine: Any, theirs: Any) -> Any:
+    if mine is None or theirs is None:
+        return theirs if mine is None else mine
+    return EXACT.add(mine, theirs) if isinstance(mine, Decimal) else mine + theirs

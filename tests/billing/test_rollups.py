@@ -1,0 +1,297 @@
+"""Records are rolled up once each, whoever else is at work, and none that commits late is passed by."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections, transaction
+from django.utils import timezone
+
+from accounts.models import Account
+from billing import ledger, rollups
+from billing.maintenance import maintain_once
+from billing.models import Generation, Wallet
+from billing.rollup_models import DailyUsage, UsageWatermark
+from billing.usage_statistics import Days, Scope, totals
+from tests.billing.test_ledger import in_threads
+from tests.billing.timeline import (
+    AT_ONCE,
+    MONTH,
+    START,
+    added_up,
+    advance_all,
+    advance_until,
+    rolled_up,
+    rows,
+    settled_at,
+    watermark,
+)
+from tests.factories import new_account, new_key, served
+
+with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
+on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
+on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL has many writers at a time")
+pytestmark = pytest.mark.django_db
+
+MINUTE = timedelta(minutes=1)
+PATIENCE = 30.0  # seconds until a wait for another thread is given up
+
+
+@pytest.fixture
+def acme() -> Account:
+    return new_account("Acme")
+
+
+def serve_some(account: Account, count: int = 5) -> list[Generation]:
+    """A record each minute."""
+    return [settled_at(START + number * MINUTE, served(account)) for number in range(count)]
+
+
+def equals_the_records(account: Account, days: Days = MONTH) -> bool:
+    records = list(Generation.objects.filter(account=account))
+    return totals(Scope(account.pk), days) == added_up(records)[()]
+
+
+def test_what_is_older_than_the_trail_is_rolled_up(acme: Account) -> None:
+    settled_at(timezone.now() - rollups.TRAIL - MINUTE, served(acme))
+    ledger.settle(served(acme), using="default")
+    assert rollups.advance(100) == 1
+    assert rolled_up() == 1
+    assert timezone.now() - watermark(acme.pk) > rollups.TRAIL
+
+
+def test_a_second_time_changes_nothing(acme: Account) -> None:
+    serve_some(acme)
+    assert advance_all() == 5
+    before = rows()
+    assert advance_all() == 0
+    assert rows() == before
+
+
+def test_a_row_is_added_to_in_the_course_of_its_day(acme: Account) -> None:
+    serve_some(acme, 2)
+    for so_far in (1, 2):
+        advance_until(START + (so_far - 1) * MINUTE)
+        (row,) = rows()
+        assert (row["requests"], row["cost"]) == (so_far, so_far * Decimal("0.00084"))
+
+
+def test_batches_follow_one_another_in_time(acme: Account) -> None:
+    records = serve_some(acme, 5)
+    for seen in (2, 4):
+        assert rollups.advance(2, rest=AT_ONCE) == 2
+        assert watermark(acme.pk) == records[seen - 1].created_at
+        assert equals_the_records(acme)
+    assert rollups.advance(2, rest=AT_ONCE) == 1
+    assert watermark(acme.pk) > records[-1].created_at
+    assert equals_the_records(acme)
+
+
+def test_records_of_one_moment_are_never_parted(acme: Account) -> None:
+    for _ in range(4):
+        settled_at(START, served(acme))
+    assert rollups.advance(1, rest=AT_ONCE) == 4
+    assert equals_the_records(acme)
+
+
+def test_what_did_not_commit_is_done_again(acme: Account) -> None:
+    """A worker that dies leaves whole batches, each with its watermark, or nothing of them."""
+    serve_some(acme, 5)
+    rollups.advance(2, rest=AT_ONCE)
+    before = rows(), watermark(acme.pk)
+    with transaction.atomic():
+        assert rollups.advance(2, rest=AT_ONCE) == 2
+        transaction.set_rollback(True)
+    assert (rows(), watermark(acme.pk)) == before
+    assert equals_the_records(acme)
+    assert advance_all() == 3
+    assert equals_the_records(acme)
+
+
+def test_longest_tails_come_first(acme: Account) -> None:
+    busy = new_account()
+    serve_some(acme, 1)
+    serve_some(busy, 3)
+    assert rollups.advance(3, rest=AT_ONCE) == 3
+    assert list(DailyUsage.objects.values_list("account_id", flat=True)) == [busy.pk]
+
+
+def test_an_account_is_left_alone_for_a_while(acme: Account) -> None:
+    serve_some(acme, 1)
+    assert rollups.advance(10) == 1
+    ledger.settle(served(acme), using="default")
+    before = watermark(acme.pk)
+    rollups.advance(10)
+    assert watermark(acme.pk) == before
+
+
+def test_with_nothing_to_do_it_is_one_select(acme: Account, django_assert_num_queries: Any) -> None:
+    serve_some(acme)
+    advance_all()
+    with django_assert_num_queries(1):
+        assert advance_all() == 0
+
+
+def test_a_record_without_a_cost_waits_for_one_that_has(acme: Account) -> None:
+    serve_some(acme, 1)
+    advance_all()
+    settled_at(timezone.now(), served(acme, priced=False))
+    assert advance_all() == 0
+    today = Days.until(timezone.now(), 40)
+    assert equals_the_records(acme, today)
+    settled_at(timezone.now(), served(acme))
+    assert advance_all() == 2
+    assert equals_the_records(acme, today)
+
+
+def test_a_sum_that_no_column_holds_stays_in_the_tail_and_holds_up_nobody(acme: Account) -> None:
+    if connection.vendor == "postgresql":  # SQLite cannot add these up in a statement, and refuses to
+        for _ in range(2):
+            settled_at(START, served(acme, energy_wh=Decimal(900_000_000)))
+    else:
+        for _ in range(2):
+            settled_at(START, served(acme, prompt_tokens=2**62))
+    other = new_account()
+    serve_some(other, 1)
+    assert advance_all() == 1
+    assert list(DailyUsage.objects.values_list("account_id", flat=True)) == [other.pk]
+    if connection.vendor == "postgresql":
+        assert equals_the_records(acme)
+
+
+def test_a_forgotten_account_is_rolled_up_anew(acme: Account) -> None:
+    first, *_ = serve_some(acme)
+    advance_all()
+    Generation.objects.filter(pk=first.pk).update(energy_wh=Decimal(3))
+    assert not equals_the_records(acme)
+    rollups.forget(acme.pk)
+    assert equals_the_records(acme)
+    assert advance_all() == 5
+    assert equals_the_records(acme)
+
+
+@with_real_transactions
+def test_maintain_rolls_up(acme: Account) -> None:
+    serve_some(acme)
+    maintain_once()
+    assert rolled_up() == 5
+
+
+def test_the_beat_comes_back_at_once_only_while_there_is_more(acme: Account, django_assert_num_queries: Any) -> None:
+    serve_some(acme)
+    beat = rollups.Beat()
+    beat.work()
+    assert rolled_up() == 5
+    with django_assert_num_queries(0):
+        beat()
+
+
+@contextmanager
+def unfinished_settlement(generation: Generation) -> Iterator[None]:
+    """A settlement that has decided its time and is not committed before the block ends."""
+    is_decided, may_commit = threading.Event(), threading.Event()
+
+    def settle() -> None:
+        try:
+            with transaction.atomic():
+                ledger.settle(generation, using="default")
+                is_decided.set()
+                may_commit.wait(PATIENCE)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=settle)
+    thread.start()
+    try:
+        assert is_decided.wait(PATIENCE)
+        yield
+    finally:
+        may_commit.set()
+        thread.join(PATIENCE)
+
+
+TODAY = Days.until(timezone.now() + timedelta(days=1), 3)
+
+
+@on_postgresql
+@with_real_transactions
+def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
+    """Even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
+    other = new_account()
+    late = served(acme)
+    with unfinished_settlement(late):
+        ledger.settle(served(other), using="default")
+        assert advance_all() == 1
+        assert not UsageWatermark.objects.filter(pk=acme.pk).exists()
+        decided_before = timezone.now()
+    assert Generation.objects.get(pk=late.pk).created_at < decided_before
+    assert advance_all() == 1
+    assert watermark(acme.pk) >= Generation.objects.get(pk=late.pk).created_at
+    assert equals_the_records(acme, TODAY)
+
+
+@on_sqlite
+@with_real_transactions
+def test_sqlite_lets_nobody_in_beside_an_unfinished_settlement(acme: Account) -> None:
+    ledger.settle(served(acme), using="default")
+    with unfinished_settlement(served(acme)):
+        assert advance_all() == 0  # refused by the lock, and tried again with the next beat
+        assert not UsageWatermark.objects.filter(pk=acme.pk).exists()
+    assert advance_all() == 2
+    assert equals_the_records(acme, TODAY)
+
+
+@on_postgresql
+@with_real_transactions
+def test_whoever_finds_an_account_taken_leaves_it(acme: Account) -> None:
+    serve_some(acme)
+    advance_until(START)
+    with transaction.atomic():
+        UsageWatermark.objects.select_for_update().get(pk=acme.pk)
+        assert in_threads(1, lambda _: advance_all()) == [0]
+    assert advance_all() == 4
+
+
+@with_real_transactions
+def test_workers_and_readers_at_once(acme: Account) -> None:
+    """Four roll up a few records at a time, beside settlements; what is read meanwhile never misses or repeats one."""
+    new_key(acme)  # before the threads look for it
+    serve_some(acme, 40)
+    settled, rolled = [40], []
+    settling = threading.Event()
+    settling.set()
+
+    def patiently(work: Any) -> Any:
+        while True:
+            try:
+                return work()
+            except OperationalError:  # SQLite's lock
+                if connection.vendor != "sqlite":
+                    raise
+
+    def work(number: int) -> None:
+        if number == 0:
+            for _ in range(25):
+                patiently(lambda: ledger.settle(served(acme), using="default"))
+                settled[0] += 1
+            settling.clear()
+        elif number == 1:
+            while settling.is_set():
+                least = settled[0]
+                found = patiently(lambda: totals(Scope(acme.pk), Days(MONTH.first, TODAY.last)).requests)
+                assert least <= found <= settled[0] + 1
+        else:
+            while settling.is_set():
+                rolled.append(rollups.advance(3, trail=AT_ONCE, rest=AT_ONCE))
+
+    in_threads(5, work)
+    while patiently(advance_all):
+        pass
+    assert rolled_up() == 65
+    assert sum(rolled) <= 65
+    assert equals_the_records(acme, Days(MONTH.first, TODAY.last))
+    assert Wallet.objects.get(pk=acme.pk).seq == UsageWatermark.objects.get(pk=acme.pk).entries == 66

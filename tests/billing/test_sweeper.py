@@ -1,0 +1,350 @@
+"""Settling what a dead worker left: once, never more than its checkpoint says, and one bad row holds up no other."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import gevent
+import pytest
+from django.db import connection, connections
+from django.utils import timezone
+from pytest_django import Settings
+
+from accounts.models import Account
+from billing import checkpoints, frozen, ledger, maintenance, spool, sweeper
+from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
+from billing.settlement import retrying
+from billing.sweeper import Swept, sweep
+from catalogue.pricing import Usage
+from catalogue.tallies import RouteDay
+from gateway.ids import uuid7
+from tests.billing.test_settlement import foreign_connection
+from tests.factories import SMALL, mismatches, new_account, new_key, served
+from tests.patience import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
+only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite locks the whole file")
+MORE = Usage(uncached_prompt=1000, completion=2000)
+
+
+@pytest.fixture
+def acme() -> Account:
+    return new_account("Acme", credit="1")
+
+
+@pytest.fixture(autouse=True)
+def spool_folder(settings: Settings, tmp_path: Path) -> Path:
+    settings.GATEWAY_SPOOL_DIR = tmp_path / "spool"
+    return tmp_path / "spool"
+
+
+def stopped(account: Account, usage: Usage = SMALL, **columns: object) -> Generation:
+    """What a stream would be settled as, if its worker died now."""
+    return served(account, usage, ending=Generation.Ending.WORKER_STOPPED, interrupted=True, **columns)
+
+
+def leave(generation: Generation, *, age: float = sweeper.STALE_SECONDS + 1, quota_region: int | None = None) -> None:
+    """A checkpoint that was renewed for the last time so many seconds ago."""
+    checkpoints.insert({generation.pk: frozen.freeze(generation, quota_region).decode()})
+    age_by(age, generation.pk)
+
+
+def age_by(seconds: float, *ids: uuid.UUID) -> None:
+    Checkpoint.objects.filter(pk__in=ids).update(beat_at=timezone.now() - timedelta(seconds=seconds))
+
+
+def spent(account: Account) -> Decimal:
+    return 1 - Wallet.objects.get(pk=account.pk).balance
+
+
+def test_a_stale_checkpoint_is_settled_as_interrupted(acme: Account) -> None:
+    generation = stopped(acme)
+    leave(generation)
+    assert sweep() == Swept(1, 0)
+    record = Generation.objects.get()
+    assert (record.pk, record.ending, record.interrupted) == (generation.pk, "worker_stopped", True)
+    assert (record.cost, spent(acme)) == (generation.cost, generation.cost)
+    assert not Checkpoint.objects.exists()
+    assert mismatches() == []
+
+
+def test_sweeping_again_finds_nothing(acme: Account) -> None:
+    leave(stopped(acme))
+    sweep()
+    assert sweep() == Swept(0, 0)
+    assert LedgerEntry.objects.filter(kind="usage").count() == 1
+
+
+def test_what_is_still_renewed_is_left_alone(acme: Account) -> None:
+    leave(stopped(acme), age=sweeper.STALE_SECONDS - 5)
+    assert not sweeper.is_anything_stale()
+    assert sweep() == Swept(0, 0)
+    assert Checkpoint.objects.count() == 1
+    assert not Generation.objects.exists()
+
+
+def test_its_tokens_count_against_the_daily_quota(acme: Account) -> None:
+    leave(stopped(acme), quota_region=7001)
+    sweep()
+    assert RouteDay.objects.get().tokens == SMALL.prompt + SMALL.completion
+
+
+def test_what_its_stream_has_settled_is_not_billed_again(acme: Account) -> None:
+    """A first checkpoint may be written while the stream is settling, and come after it."""
+    generation = stopped(acme)
+    ledger.settle(served(acme, MORE, id=generation.pk))
+    leave(generation)
+    assert sweep() == Swept(0, 0)
+    assert spent(acme) == served(acme, MORE).cost
+    assert not Checkpoint.objects.exists()
+    assert mismatches() == []
+
+
+def test_a_stream_that_settles_after_the_sweeper_is_billed_what_the_checkpoint_said(acme: Account) -> None:
+    generation = stopped(acme)
+    leave(generation)
+    sweep()
+    assert ledger.settle(served(acme, MORE, id=generation.pk), has_checkpoint=True).cost == generation.cost
+    assert spent(acme) == generation.cost
+    assert mismatches() == []
+
+
+def broken(account: Account) -> dict[str, str]:
+    """Checkpoints that nobody can settle, by what is the matter with them."""
+    without_account, negative = stopped(account), stopped(account, completion_tokens=-1)
+    without_account.account_id = uuid7()
+    without_key = stopped(account)
+    without_key.key_id = uuid7()
+    return {
+        "empty": "",
+        "no JSON": "{",
+        "no object": "[]",
+        "no generation": "{}",
+        "not an id": '{"generation": {"id": "x"}, "quota_region": null}',
+        "no such account": frozen.freeze(without_account, None).decode(),
+        "no such key": frozen.freeze(without_key, None).decode(),
+        "a negative count": frozen.freeze(negative, None).decode(),
+        "another one's": frozen.freeze(stopped(account), None).decode(),
+    }
+
+
+def test_what_cannot_be_settled_stays_and_holds_up_nobody(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
+    kinds = broken(acme)
+    ids = [uuid7() for _ in kinds]
+    for id_, content in zip(ids, kinds.values(), strict=True):
+        own = content.replace(str(frozen_id(content)), str(id_)) if frozen_id(content) else content
+        checkpoints.insert({id_: content if content == kinds["another one's"] else own})
+    last = stopped(acme)
+    leave(last)
+    age_by(1000, *ids)
+    assert sweep() == Swept(1, len(kinds))
+    assert set(Checkpoint.objects.values_list("pk", flat=True)) == set(ids)
+    assert Generation.objects.get().pk == last.pk
+    assert spent(acme) == last.cost
+    assert caplog.text.count("cannot be settled") == len(kinds)
+    sweep()
+    assert caplog.text.count("cannot be settled") == len(kinds)
+
+
+def frozen_id(content: str) -> uuid.UUID | None:
+    try:
+        return frozen.thaw(content.encode())[0].pk
+    except frozen.BadFrozenGeneration:
+        return None
+
+
+def at_once(*jobs: Callable[[], object]) -> list[object]:
+    """Runs these in threads that begin together; what they return, or raise, in order."""
+    barrier = threading.Barrier(len(jobs))
+    results: list[object] = [None] * len(jobs)
+
+    def run(number: int, job: Callable[[], object]) -> None:
+        barrier.wait()
+        try:
+            results[number] = job()
+        except Exception as error:  # noqa: BLE001  # the test asserts on it
+            results[number] = error
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(number, job)) for number, job in enumerate(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_two_sweepers_settle_each_checkpoint_once(acme: Account) -> None:
+    key, _ = new_key(acme)
+    for _ in range(15):
+        leave(stopped(acme, key=key))
+    swept = at_once(sweep, sweep, sweep)
+    assert all(isinstance(one, Swept) for one in swept), swept
+    assert sum(one.settled for one in swept if isinstance(one, Swept)) == 15
+    assert all(one.hopeless == 0 for one in swept if isinstance(one, Swept))
+    assert LedgerEntry.objects.filter(kind="usage").count() == 15
+    assert mismatches() == []
+
+
+def test_a_sweeper_and_a_live_stream_may_race(acme: Account) -> None:
+    """A worker that was frozen settles at the moment in which its stream is swept: one of them bills."""
+    key, _ = new_key(acme)
+    for _ in range(10):
+        generation = stopped(acme, key=key)
+        leave(generation)
+        at_end = served(acme, MORE, id=generation.pk, key=key)
+        results = at_once(sweep, lambda own=at_end: patiently(own))  # type: ignore[misc]  # mypy knows no lambda defaults
+        assert not [result for result in results if isinstance(result, Exception)]
+        record = Generation.objects.get(pk=generation.pk)
+        assert record.cost in (generation.cost, at_end.cost)
+        assert LedgerEntry.objects.filter(generation=record).count() == 1
+        assert not Checkpoint.objects.exists()
+    assert mismatches() == []
+
+
+def patiently(generation: Generation) -> object:
+    """As a worker does, whose greenlets are not those of other threads here."""
+    return retrying(lambda: ledger.settle(generation, has_checkpoint=True), "the stream")
+
+
+@contextmanager
+def wallet_held(account: Account) -> Iterator[None]:
+    """Somebody has locked this account's wallet."""
+    with foreign_connection() as other:
+        other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [account.pk])
+        yield
+        other.rollback()
+
+
+@only_postgresql
+def test_a_row_that_is_renewed_while_its_sweeper_waits_is_left_alone(acme: Account) -> None:
+    generation = stopped(acme)
+    leave(generation)
+    result: list[object] = []
+    with wallet_held(acme), foreign_connection() as observer:
+        observer.autocommit = True
+        sweeping = threading.Thread(target=lambda: result.extend(at_once(sweep)))
+        sweeping.start()
+        waiting = "SELECT FROM pg_locks WHERE NOT granted"
+        assert eventually(lambda: observer.execute(waiting).rowcount > 0)
+        assert checkpoints.renew({generation.pk: frozen.freeze(generation, None).decode()}) == {generation.pk}
+    sweeping.join()
+    assert result == [Swept(0, 0)]
+    assert Checkpoint.objects.count() == 1
+    assert not Generation.objects.exists()
+
+
+@only_postgresql
+def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
+    acme: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both are made to wait for the wallet. Did the sweeper hold the checkpoint meanwhile, one of them would lose."""
+    generation = stopped(acme)
+    leave(generation)
+    results: list[object] = []
+    own = served(acme, MORE, id=generation.pk)
+    with wallet_held(acme), foreign_connection() as observer:
+        observer.autocommit = True
+        racing = threading.Thread(
+            target=lambda: results.extend(at_once(lambda: ledger.settle(own, has_checkpoint=True), sweep))
+        )
+        racing.start()
+        assert eventually(lambda: observer.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount > 1)
+    racing.join()
+    assert not [result for result in results if isinstance(result, Exception)], results
+    assert "deadlock" not in caplog.text
+    assert mismatches() == []
+
+
+@only_postgresql
+def test_a_wallet_that_stays_locked_holds_up_nobody_else(acme: Account) -> None:
+    options = connections["settlement"].settings_dict["OPTIONS"]
+    other = new_account("Other", credit="1")
+    leave(stopped(acme))
+    leave(stopped(other))
+    before = options["options"]
+    options["options"] = f"{before} -c lock_timeout=200"
+    connections["settlement"].close()
+    connections["settlement"].close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
+    try:
+        with wallet_held(acme):
+            assert sweep() == Swept(1, 1)
+    finally:
+        options["options"] = before
+        connections["settlement"].close()
+        connections["settlement"].close_pool()  # type: ignore[attr-defined]
+    assert sweep() == Swept(1, 0)
+    assert mismatches() == []
+
+
+# the worker's beat
+
+
+@pytest.fixture
+def beat() -> maintenance.Beat:
+    """One that started so long ago that it may sweep, and looked so long ago that it will."""
+    started = maintenance.Beat()
+    started.start()
+    started._quiet_since -= sweeper.STALE_SECONDS + 1
+    started._looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
+    return started
+
+
+def test_a_beat_sweeps_and_replays(acme: Account, beat: maintenance.Beat) -> None:
+    leave(stopped(acme))
+    spool.put(served(acme), None)
+    beat.work()
+    assert Generation.objects.count() == 2
+
+
+def test_a_beat_waits_after_its_start(acme: Account, beat: maintenance.Beat) -> None:
+    leave(stopped(acme))
+    beat._quiet_since = time.monotonic() - sweeper.STALE_SECONDS + 5
+    beat.work()
+    assert not Generation.objects.exists()
+
+
+def test_a_beat_waits_after_the_database_was_away(acme: Account, beat: maintenance.Beat) -> None:
+    leave(stopped(acme))
+    name = Checkpoint._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {name} RENAME TO away")
+        with pytest.raises(Exception, match=name):
+            beat.work()
+        cursor.execute(f"ALTER TABLE away RENAME TO {name}")
+    beat._looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
+    beat.work()
+    assert not Generation.objects.exists()
+
+
+def test_a_beat_waits_after_its_worker_was_frozen(acme: Account, beat: maintenance.Beat) -> None:
+    """All of the machine may have been: then every stream's row looks stale, this worker's own among them."""
+    leave(stopped(acme))
+    beat._beat_at -= maintenance.FROZEN_SECONDS + 1
+    beat()
+    gevent.joinall([beat._working])
+    assert not Generation.objects.exists()
+
+
+def test_a_beat_does_not_wait_for_its_own_work(acme: Account, beat: maintenance.Beat) -> None:
+    leave(stopped(acme))
+    beat()
+    assert not Generation.objects.exists()
+    gevent.joinall([beat._working])
+    assert Generation.objects.count() == 1
+
+
+def test_the_spool_knows_more_than_the_checkpoint_and_goes_first(acme: Account) -> None:
+    generation = stopped(acme)
+    leave(generation)
+    spool.put(served(acme, MORE, id=generation.pk), None)
+    assert maintenance.maintain_once() == maintenance.Maintained(spooled=1, orphaned=0, poisoned=0, hopeless=0)
+    assert Generation.objects.get().ending == "finished"
+    assert spent(acme) == served(acme, MORE).cost
+    assert not Checkpoint.objects.exists()

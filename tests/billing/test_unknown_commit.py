@@ -1,0 +1,87 @@
+"""Connections that are lost while a settlement is on its way: whether it was committed or not, it is billed once."""
+
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+from django.db import connection, connections
+
+from accounts.models import Account
+from billing.models import LedgerEntry, Wallet
+from billing.outcomes import Settlement
+from billing.settlement import settle_shielded
+from tests.billing.test_settlement import foreign_connection
+from tests.factories import mismatches, new_account, served
+from tests.patience import eventually
+from tests.servers.lossy_proxy import LossyProxy
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "settlement"]),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is no server"),
+]
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+@pytest.fixture
+def acme() -> Account:
+    return new_account("Acme", credit="1")
+
+
+@pytest.fixture
+def lossy() -> Iterator[LossyProxy]:
+    """The settlement's connections go through it."""
+    database = connections["settlement"].settings_dict
+    before = {name: database[name] for name in ("HOST", "PORT")}
+    with LossyProxy(int(database["PORT"])) as proxy:
+        database |= {"HOST": "127.0.0.1", "PORT": str(proxy.port)}
+        _reconnect()
+        yield proxy
+    database |= before
+    _reconnect()
+
+
+def _reconnect() -> None:
+    connections["settlement"].close()
+    connections["settlement"].close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
+
+
+def assert_settled_once(account: Account, settlement: Settlement) -> None:
+    assert settlement.balance == Wallet.objects.get(pk=account.pk).balance == Decimal("0.99916")
+    assert LedgerEntry.objects.filter(kind="usage").count() == 1
+    assert mismatches(account) == []
+
+
+def test_a_commit_whose_answer_is_lost_is_not_repeated(
+    acme: Account, lossy: LossyProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    lossy.lose_answer_to(b"INSERT INTO billing_generation")
+    settlement = settle_shielded(served(acme))
+    assert lossy.lost == 1
+    assert "again after" in caplog.text
+    assert_settled_once(acme, settlement)
+
+
+def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
+    acme: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    generation, killed = served(acme), threading.Event()
+
+    def kill_who_waits() -> None:
+        with foreign_connection() as observer:
+            observer.autocommit = True
+            assert eventually(lambda: observer.execute(WAITING).rowcount > 0)
+            for (pid,) in observer.execute(WAITING).fetchall():
+                observer.execute("SELECT pg_terminate_backend(%s)", [pid])
+            killed.set()
+        other.rollback()
+
+    with foreign_connection() as other:
+        other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [acme.pk])
+        thread = threading.Thread(target=kill_who_waits)
+        thread.start()
+        settlement = settle_shielded(generation)
+        thread.join()
+    assert killed.is_set()
+    assert "terminating connection" in caplog.text
+    assert_settled_once(acme, settlement)

@@ -1,0 +1,94 @@
+"""Settled records on days of one's choice, and rollups that believe it is then; and what the records themselves say."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from billing import ledger, rollups
+from billing.models import Generation
+from billing.rollup_models import DailyUsage, UsageWatermark
+from billing.usage_statistics import By, Days, Totals
+from gateway.money import EXACT
+
+AT_ONCE = timedelta(0)
+# Midnight is near, so that a few hours make several days.
+START = (timezone.now() - timedelta(days=30)).replace(hour=22, minute=0, second=0, microsecond=0)
+MONTH = Days(START.date(), START.date() + timedelta(days=31))
+
+
+def settled_at(moment: datetime, record: Generation) -> Generation:
+    """Settles the record as if it had been then."""
+    ledger.settle(record, using="default")
+    Generation.objects.filter(pk=record.pk).update(created_at=moment)
+    return Generation.objects.get(pk=record.pk)
+
+
+def advance_until(moment: datetime, limit: int = 1_000_000) -> int:
+    """Rolls up what was settled by then."""
+    return rollups.advance(limit, trail=timezone.now() - moment, rest=AT_ONCE)
+
+
+def advance_all() -> int:
+    """Rolls up everything that is committed."""
+    return rollups.advance(1_000_000, trail=AT_ONCE, rest=AT_ONCE)
+
+
+def rows() -> list[dict[str, Any]]:
+    """Every row of the rollups, without its id."""
+    return [
+        {name: value for name, value in row.items() if name != "id"}
+        for row in DailyUsage.objects.order_by(*(f.name for f in DailyUsage._meta.fields if f.name != "id")).values()
+    ]
+
+
+def rolled_up() -> int:
+    """How many records the rows hold."""
+    return sum(DailyUsage.objects.values_list("requests", flat=True))
+
+
+def watermark(account_id: UUID) -> datetime:
+    return UsageWatermark.objects.get(pk=account_id).rolled_until
+
+
+def added_up(records: Iterable[Generation], by: Iterable[By] = ()) -> dict[tuple[Any, ...], Totals]:
+    """The records added up one by one, by nothing that the product uses for it."""
+    groups: dict[tuple[Any, ...], list[Generation]] = defaultdict(list)
+    for record in records:
+        day = record.created_at.astimezone(UTC).date()
+        groups[tuple(day if name is By.DAY else getattr(record, name) for name in by)].append(record)
+    return {group: _totals(of_group) for group, of_group in groups.items()}
+
+
+def _totals(records: list[Generation]) -> Totals:
+    def known(name: str) -> list[Decimal]:
+        return [value for record in records if (value := getattr(record, name)) is not None]
+
+    def count(is_counted: Callable[[Generation], bool]) -> int:
+        return sum(map(is_counted, records))
+
+    return Totals(
+        requests=len(records),
+        prompt_tokens=sum(record.prompt_tokens for record in records),
+        completion_tokens=sum(record.completion_tokens for record in records),
+        interrupted=count(lambda record: record.interrupted),
+        estimated=count(lambda record: record.usage_estimated),
+        priced=len(known("cost")),
+        cost=_sum(known("cost")),
+        cost_eur=_sum(known("cost_eur")),
+        energy_known=len(known("energy_wh")),
+        energy_wh=_sum(known("energy_wh")),
+        carbon_known=len(known("carbon_gco2e")),
+        carbon_gco2e=_sum(known("carbon_gco2e")),
+    )
+
+
+def _sum(figures: list[Decimal]) -> Decimal | None:
+    total = Decimal(0)
+    for figure in figures:
+        total = EXACT.add(total, figure)
+    return total if figures else None

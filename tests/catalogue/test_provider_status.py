@@ -1,0 +1,197 @@
+"""Provider status from the outside: what upstreams do becomes what `/v1/providers` says (contract decision 14).
+
+Each test has a provider of its own. A worker adds up what it saw each second, so each status is waited for.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests import bills
+from tests.catalogue import Entry, catalogue_for, model, provider, region
+from tests.chat import Stream, answer, ask, question
+from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.patience import eventually
+from tests.servers.customer import Customer
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+ATTEMPTS = 5  # the fewest to judge by
+BEHAVIOURS = {
+    "fails": "status:500",
+    "limits": "status:429",
+    "forbids": "status:401",
+    "breaks": "drop:2",
+    "stalls": "stall:0",
+    "says-400": "status:400",
+    "says-404": "status:404",
+    "says-413": "status:413",
+    "says-422": "status:422",
+    "echo": "echo",
+}
+PROVIDERS = (
+    "failing",
+    "limiting",
+    "forbidding",
+    "breaking",
+    "stalling",
+    "wavering",
+    "refusing",
+    "chosen",
+    "barrier",
+    "barely",
+)
+
+
+def catalogue(simulator_url: str) -> Entry:
+    file = catalogue_for(simulator_url)
+    overridden = {"pinned-up": "healthy", "pinned-down": "down", "pinned-degraded": "degraded"}
+    file["providers"] = [
+        *(provider(slug, simulator_url) for slug in PROVIDERS),
+        *(provider(slug, simulator_url, status=status) for slug, status in overridden.items()),
+        provider("refuser", "http://127.0.0.1:9/v1"),
+        provider("spare", simulator_url),
+    ]
+    everyone = [*PROVIDERS, *overridden, "refuser"]
+    file["models"] = [
+        model(slug, provider=who, upstream_model=name, regions=[region("FRPAR")])
+        for who in everyone
+        for slug, name in BEHAVIOURS.items()
+    ]
+    cheap = {"currency": "EUR", "prompt_per_1m_tokens": 0.1, "completion_per_1m_tokens": 0.1}
+    file["models"] += [
+        model("choice", provider="chosen", pricing=cheap, regions=[region("FRPAR")]),
+        model("choice", provider="spare", regions=[region("FRPAR")]),
+    ]
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    folder = tmp_path_factory.mktemp("status")
+    env = PROVIDER_KEYS | {"GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
+    started = GatewayServer(migrated_databases, folder, catalogue=catalogue(simulator.url), env=env)
+    with contextlib.closing(started):
+        yield started.start()
+
+
+@pytest.fixture
+def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(server)
+
+
+def statuses(customer: Customer) -> dict[str, str]:
+    """Every provider's status as published now."""
+    listed: dict[str, Any] = customer.http.get("/v1/providers").json()
+    return {found["name"]: found["status"] for found in listed["data"]}
+
+
+def becomes(customer: Customer, who: str, status: str) -> bool:
+    return eventually(lambda: statuses(customer)[who] == status)
+
+
+def ask_often(customer: Customer, model_id: str, times: int = ATTEMPTS, *, streams: bool = False) -> None:
+    with ThreadPoolExecutor(ATTEMPTS) as pool:
+        for reply in [pool.submit(ask, customer, model_id, stream=streams) for _ in range(times)]:
+            reply.result()
+
+
+def everything_noted(customer: Customer) -> None:
+    """Waits until the worker has added up all that it saw before: it writes in one statement for all providers."""
+    before = noted(customer, "barrier")
+    ask(customer, "barrier/test/echo")
+    assert eventually(lambda: noted(customer, "barrier") == (before[0] + 1, before[1]))
+
+
+def noted(customer: Customer, who: str) -> tuple[int, int]:
+    """The attempts and failures of a provider that are in the table."""
+    statement = "SELECT SUM(attempts), SUM(failures) FROM catalogue_providerminute WHERE provider = %s"
+    ((attempts, failures),) = customer.gateway.query(statement, [who])
+    return int(attempts or 0), int(failures or 0)
+
+
+@pytest.mark.parametrize(
+    ("who", "slug", "streams"),
+    [
+        ("failing", "fails", False),
+        ("limiting", "limits", True),
+        ("forbidding", "forbids", False),
+        ("refuser", "echo", True),
+        ("stalling", "stalls", True),
+    ],
+)
+def test_a_provider_that_only_fails_is_down(customer: Customer, who: str, slug: str, streams: bool) -> None:
+    assert statuses(customer)[who] == "healthy"
+    ask_often(customer, f"{who}/test/{slug}", streams=streams)
+    assert becomes(customer, who, "down")
+    assert noted(customer, who) == (ATTEMPTS, ATTEMPTS)
+    assert bills.untouched(customer)
+
+
+def test_a_stream_that_breaks_in_its_middle_counts_against_its_provider(customer: Customer) -> None:
+    for _ in range(ATTEMPTS):
+        assert not Stream.of(ask(customer, "breaking/test/breaks", stream=True)).done
+    assert becomes(customer, "breaking", "down")
+    assert noted(customer, "breaking") == (ATTEMPTS, ATTEMPTS)
+
+
+def test_one_failure_in_ten_is_degraded_and_half_of_them_is_down(customer: Customer) -> None:
+    ask_often(customer, "wavering/test/echo", 9)
+    ask_often(customer, "wavering/test/fails", 1)
+    assert becomes(customer, "wavering", "degraded")
+    ask_often(customer, "wavering/test/fails", 8)
+    assert becomes(customer, "wavering", "down")
+    assert noted(customer, "wavering") == (18, 9)
+
+
+def test_four_attempts_are_too_few_to_judge_by(customer: Customer) -> None:
+    ask_often(customer, "barely/test/fails", ATTEMPTS - 1)
+    everything_noted(customer)
+    assert noted(customer, "barely") == (ATTEMPTS - 1, ATTEMPTS - 1)
+    assert statuses(customer)["barely"] == "healthy"
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_a_refusal_of_the_request_counts_as_no_failure(customer: Customer, streams: bool) -> None:
+    attempts, failures = noted(customer, "refusing")
+    for slug in ("says-400", "says-404", "says-413", "says-422"):
+        ask_often(customer, f"refusing/test/{slug}", 2, streams=streams)
+    everything_noted(customer)
+    assert noted(customer, "refusing") == (attempts + 8, failures)
+    assert failures == 0
+    assert statuses(customer)["refusing"] == "healthy"
+
+
+def test_our_own_refusals_are_no_attempts(customer: Customer) -> None:
+    before = noted(customer, "refusing")
+    for model_id in ("refusing/test/nowhere", "refusing/test/echo/USQAS"):
+        assert ask(customer, model_id).status_code in (404, 503)
+    assert ask(customer, "refusing/test/echo", temperature=9).status_code == 400
+    everything_noted(customer)
+    assert noted(customer, "refusing") == before
+
+
+@pytest.mark.parametrize("who", ["pinned-up", "pinned-down", "pinned-degraded"])
+def test_staff_have_the_last_word(customer: Customer, who: str) -> None:
+    word = {"pinned-up": "healthy", "pinned-down": "down", "pinned-degraded": "degraded"}[who]
+    assert statuses(customer)[who] == word
+    ask_often(customer, f"{who}/test/{'fails' if word == 'healthy' else 'echo'}")
+    everything_noted(customer)
+    assert noted(customer, who)[0] == ATTEMPTS
+    assert statuses(customer)[who] == word
+
+
+def test_a_provider_that_is_down_is_served_from_all_the_same(customer: Customer) -> None:
+    ask_often(customer, "chosen/test/fails")
+    assert becomes(customer, "chosen", "down")
+    assert answer(customer, "auto/test/choice")["model"] == "chosen/test/choice/FRPAR"
+    assert answer(customer, "chosen/test/choice")["model"] == "chosen/test/choice/FRPAR"
+    listed = customer.http.get("/v1/models/auto/test/choice").json()
+    assert listed["auto_routing"]["candidates"] == ["chosen/test/choice/FRPAR", "spare/test/choice/FRPAR"]
+    assert customer.http.post("/v1/chat/completions", json=question("chosen/test/echo")).status_code == 200

@@ -1,0 +1,95 @@
+"""Clients that write down what reaches them, however it ends."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from inference.estimator import tokens_in
+from tests.chat import PATH, question
+from tests.servers.customer import Customer
+
+Json = dict[str, Any]
+BROKEN = (requests.RequestException, OSError)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a client has of one stream."""
+
+    id: str
+    frames: list[Json]
+    done: bool
+
+    @property
+    def text(self) -> str:
+        deltas = [choice["delta"] for frame in self.frames for choice in frame.get("choices", [])]
+        return "".join(delta.get("content") or "" for delta in deltas)
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of the errors it was told."""
+        return [frame["error"]["code"] for frame in self.frames if "error" in frame]
+
+    @property
+    def usage(self) -> Json | None:
+        return next((frame["usage"] for frame in self.frames if frame.get("usage")), None)
+
+    @property
+    def most_tokens(self) -> int:
+        """What an estimate may bill for it."""
+        return tokens_in(len(self.text.encode()))
+
+
+class Listeners:
+    """Streams that are listened to at once."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool = pool
+
+    def open(self, customer: Customer, *slugs: str) -> list["Future[Heard]"]:
+        """Begins streams of these models; returns when each has its first bytes."""
+        begun = [begin(customer, slug) for slug in slugs]
+        return [self._pool.submit(listen, reply, blocks, first) for reply, blocks, first in begun]
+
+
+@contextmanager
+def listeners(most: int = 16) -> Iterator[Listeners]:
+    with ThreadPoolExecutor(max_workers=most) as pool:
+        yield Listeners(pool)
+
+
+def begin(customer: Customer, slug: str) -> tuple[requests.Response, Iterator[bytes], bytes]:
+    """A stream with its first bytes."""
+    reply = requests.post(
+        customer.gateway.origin + PATH,
+        json=question(slug, stream=True),
+        headers={"Authorization": f"Bearer {customer.key}"},
+        stream=True,
+        timeout=60,
+    )
+    assert reply.status_code == 200, reply.text
+    blocks = reply.iter_content(chunk_size=None)
+    return reply, blocks, next(blocks)
+
+
+def listen(reply: requests.Response, blocks: Iterator[bytes], received: bytes) -> Heard:
+    """Listens to the end, good or bad."""
+    try:
+        with reply:
+            for block in blocks:
+                received += block
+    except BROKEN:
+        pass
+    return heard(reply.headers["X-Generation-Id"], received)
+
+
+def heard(id_: str, received: bytes) -> Heard:
+    """What whole events say; half an event says nothing."""
+    events = [event.removeprefix("data: ") for event in received.decode(errors="ignore").split("\n\n")[:-1]]
+    frames = [json.loads(event) for event in events if event.startswith("{")]
+    return Heard(id_, frames, done="[DONE]" in events)

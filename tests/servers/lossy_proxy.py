@@ -1,0 +1,68 @@
+"""A connection to PostgreSQL that is lost at the worst moment: the server has committed, its answer never arrives."""
+
+import contextlib
+import socket
+import threading
+from typing import Self
+
+READY_FOR_QUERY = b"Z\x00\x00\x00\x05"
+BLOCK_BYTES = 64 * 1024
+
+
+class LossyProxy:
+    """Passes bytes on to a loopback port. `lose_answer_to` chooses one request whose answer is not passed back."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._wanted: bytes | None = None
+        self.lost = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def lose_answer_to(self, words: bytes) -> None:
+        """The next request that contains these words is carried out, and its connection is lost."""
+        self._wanted = words
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        server = socket.create_connection(("127.0.0.1", self._target_port))
+        doomed = threading.Event()
+        threading.Thread(target=self._pass_back, args=(server, client, doomed), daemon=True).start()
+        with contextlib.suppress(OSError):
+            while block := client.recv(BLOCK_BYTES):
+                if self._wanted is not None and self._wanted in block:
+                    self._wanted = None
+                    doomed.set()
+                server.sendall(block)
+        _end(server)
+
+    def _pass_back(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while block := server.recv(BLOCK_BYTES):
+                if not doomed.is_set():
+                    client.sendall(block)
+                elif READY_FOR_QUERY in block:  # it is done, and has been committed
+                    self.lost += 1
+                    break
+        _end(server)
+        _end(client)
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
