@@ -34,6 +34,10 @@ test: venv-dev var/secret_key ## Run every test on SQLite, then on PostgreSQL (A
 	done; \
 	if [ -n "$$failed" ]; then echo "Tests failed on:$$failed" >&2; exit 1; fi
 
+.PHONY: campaign
+campaign: venv-dev var/secret_key ## Minutes of load on PostgreSQL while workers and the database are killed; then compare
+	$(VENV) -m pytest -m campaign --database postgres -s $(ARGS)
+
 .PHONY: check
 check: venv-dev var/secret_key ## Formatter, linter, types, import layers, missing migrations, deployment settings
 	$(VENV) -m ruff format --check .

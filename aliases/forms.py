@@ -43,11 +43,11 @@ class TargetField(forms.CharField):
         empty = [("", "Choose a route")] if not current else []
         gone = [(current, f"{current} (not available now)")] if current and current not in known else []
         super().__init__(label="Target", initial=current, widget=forms.Select(choices=[*empty, *gone, *groups]))
-        self._judge = lambda target: targets.require_routable(target, snapshot, today, account.currency)
+        self._account, self._snapshot, self._today = account, snapshot, today
 
-    def clean(self, value: Any) -> Target:  # type: ignore[override]  # the word becomes what it names
+    def clean(self, value: Any) -> Target:
         target = _told(lambda: targets.from_id(super(TargetField, self).clean(value)))
-        _told(lambda: self._judge(target))
+        _told(lambda: targets.require_routable(target, self._snapshot, self._today, self._account.currency))
         return target
 
 

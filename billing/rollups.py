@@ -36,7 +36,7 @@ BATCH_RECORDS = 5000  # some 20 ms of the database's time; SQLite's write lock i
 RECORDS_PER_BEAT = 20_000
 RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100
-FAILURES_PER_ROUND = 3  # one account's trouble is not another's; a database that is away is everybody's
+FAILURES_PER_ROUND = 3  # a lock is one account's trouble; what is wrong with the database is everybody's
 LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,9 +108,8 @@ def advance(limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = No
         except OperationalError as error:  # a locked SQLite file, a statement that took too long
             logger.warning("the usage of account %s is not rolled up now: %s", account_id, error)
             failures += 1
-        except (DatabaseError, LossyValueError, OverflowError):  # sums that a column cannot hold
+        except (DatabaseError, LossyValueError, OverflowError):  # sums that a column cannot hold: this account's alone
             logger.exception("the usage of account %s cannot be rolled up", account_id)
-            failures += 1
         if rolled >= limit or failures >= FAILURES_PER_ROUND:
             break
     return rolled
@@ -122,6 +121,7 @@ def forget(account_id: UUID) -> None:
     For records that were imported, changed or removed by hand. Not for an account whose old records are archived: the
     rows are then all that is left of them.
     """
+    _ensure_watermark(account_id)  # something to lock
     with transaction.atomic():
         UsageWatermark.objects.select_for_update().filter(account_id=account_id).first()
         DailyUsage.objects.filter(account_id=account_id).delete()
@@ -146,9 +146,7 @@ def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator
     barrier = _barrier(account_id)
     if barrier is None:
         return
-    UsageWatermark.objects.bulk_create(
-        [UsageWatermark(account_id=account_id, rolled_until=BEGINNING)], ignore_conflicts=True
-    )
+    _ensure_watermark(account_id)
     while limit > 0:
         wanted = min(limit, BATCH_RECORDS)
         records = _roll_batch(barrier, trail, wanted)
@@ -175,6 +173,11 @@ def _barrier(account_id: UUID) -> Barrier | None:
         if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
             raise
         return None
+
+
+def _ensure_watermark(account_id: UUID) -> None:
+    watermark = UsageWatermark(account_id=account_id, rolled_until=BEGINNING)
+    UsageWatermark.objects.bulk_create([watermark], ignore_conflicts=True)
 
 
 def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:

@@ -34,7 +34,7 @@ class MomentField(_MomentField):
 
 
 class LimitField(_LimitField):
-    """A count from 1 in plain digits. DRF's own integers would also be ` 5 `, `1_0`, `5.0` and other scripts' digits."""
+    """A count from 1, in plain digits. DRF's own would also be ` 5 `, `1_0`, `5.0` and other scripts' digits."""
 
     def __init__(self, *, maximum: int = MAX_LIMIT, **options: Any) -> None:
         self._maximum = maximum

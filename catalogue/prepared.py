@@ -12,8 +12,8 @@ from .listing import View, listed, model_info
 from .routes import Snapshot
 from .snapshot_building import in_slices
 
-# Three jurisdictions and five modalities, each or none; beyond that the oldest goes.
-MOST_LISTINGS = 64
+# Three jurisdictions and five modalities, each or none; beyond that the oldest goes. A large catalogue is 5 MB each time.
+MOST_LISTINGS = 24
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def _in_region(offer: Offer, locode: str) -> Route:
     if route is None and locode == GLOBAL:
         raise NotFound(
             f"Model {offer.id!r} is served only in specific regions ({_served_regions(offer)}), not as 'global'. "
-            f"Name one of them, or leave the region out for its default, {offer.default_locode}.",
+            f"Name one of them; the model's default is {offer.default_locode}.",
             param="model",
         )
     if route is None or not route.is_served:

@@ -1,4 +1,8 @@
-"""Giving database connections back: under gevent they belong to a greenlet, and nothing else returns them."""
+"""Database connections under gevent: they belong to a greenlet, nothing else returns them, and pools keep dead ones.
+
+A pool does not ask a connection whether it still lives before it hands it out: that would be a round trip more for
+every request. Whoever finds a dead one has the idle ones looked through.
+"""
 
 from django.db import connections
 
@@ -15,3 +19,11 @@ def release_all() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()
+
+
+def discard_dead() -> None:
+    """Looks through the idle connections of every pool, after one turned out to be dead: a restart kills them all."""
+    for connection in connections.all(initialized_only=True):
+        pool = getattr(connection, "pool", None)
+        if pool is not None:
+            pool.check()

@@ -34,10 +34,10 @@ def post_worker_init(worker: object) -> None:
 
 
 def worker_exit(_server: object, _worker: object) -> None:
-    """Closes the connection pools, whose threads would otherwise keep the process."""
+    """Closes the connection pools, whose threads would otherwise keep the process: also those of other greenlets."""
     from django.db import connections
 
-    for connection in connections.all(initialized_only=True):
+    for connection in connections.all():
         connection.close()
         if hasattr(connection, "close_pool"):
             connection.close_pool()

@@ -8,7 +8,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .db import release_all
+from django.db import InterfaceError, OperationalError
+
+from .db import discard_dead, release_all
 
 logger = logging.getLogger(__name__)
 Hook = Callable[[], None]
@@ -33,9 +35,12 @@ def run_each(hooks: list[Hook]) -> list[Hook]:
     for hook in hooks:
         try:
             hook()
-        except Exception:  # the boundary of a background task: the next beat tries again
+        except Exception as error:  # the boundary of a background task: the next beat tries again
             logger.exception("worker hook %s failed", hook)
             failed.append(hook)
+            if isinstance(error, OperationalError | InterfaceError):
+                release_all()
+                discard_dead()
         finally:
             release_all()
     return failed

@@ -175,7 +175,7 @@ def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
         "prepare_threshold": 0,
         "options": f"-c statement_timeout={statement_timeout_ms}",
     }
-    return database | {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": True, "OPTIONS": database.get("OPTIONS", {}) | options}
+    return database | {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False, "OPTIONS": database.get("OPTIONS", {}) | options}
 
 
 # Settlement has connections of its own, so that requests waiting for one cannot keep it from ending them.

@@ -19,6 +19,7 @@ BEAT_SECONDS = 1.0
 SETTLING_SECONDS = 2.0
 # A refusal that left a body unread: as much of it is read as a client is likely to have sent already.
 LINGER_SECONDS = 5.0
+LINGER_BODIES = 4  # in units of the largest body that is taken
 BLOCK_BYTES = 64 * 1024
 
 
@@ -92,7 +93,10 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             self._hooks.run_each(self._hooks.worker_hooks.beat)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """gunicorn's, and after it the rest of a body that a refusal left unread: skipped if short, else lingered."""
+        """gunicorn's, and after it the rest of a body that a refusal left unread: skipped if short, else lingered.
+
+        A connection whose answer ended during a drain ends with it: waiting for a next request would hold it up.
+        """
         try:
             served = super().handle_request(listener_name, req, sock, addr)
         except StopIteration:
@@ -101,6 +105,8 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             raise
         if _unread_bytes(req) not in range(BLOCK_BYTES):
             _linger(sock)
+            raise StopIteration
+        if not self.alive:
             raise StopIteration
         return served
 
@@ -128,7 +134,7 @@ def _unread_bytes(req: Any) -> int:
 
 def _linger(sock: Any) -> None:
     """Says that nothing more comes and reads on for a while: closing at once would reset the answer away."""
-    left = settings.GATEWAY_MAX_BODY_BYTES
+    left = LINGER_BODIES * settings.GATEWAY_MAX_BODY_BYTES
     with gevent.Timeout(LINGER_SECONDS, False):
         try:
             sock.shutdown(socket.SHUT_WR)

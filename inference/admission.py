@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db import connection
+from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
 from accounts import last_use, tokens
 from accounts.authentication import StoredKey, bearer_token, judge
-from gateway.db import release
+from gateway.db import discard_dead, release
 from gateway.errors import ApiKeyNotRegistered
 from gateway.money import MONEY_PLACES
 
@@ -40,7 +40,11 @@ def authenticate(authorization: str | None) -> Payer:
     Raises the four refusals of `accounts.authentication`.
     """
     token = bearer_token(authorization)
-    row = _select(tokens.fingerprint(token))
+    try:
+        row = _select(tokens.fingerprint(token))
+    except (OperationalError, InterfaceError):  # a connection that died in the pool: once more, on a live one
+        discard_dead()
+        row = _select(tokens.fingerprint(token))
     now = timezone.now()
     judge(token, None if row is None else _stored_key(row), now)
     if row is None:

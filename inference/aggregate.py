@@ -9,7 +9,10 @@ from typing import Any
 
 from .call import Endpoint
 from .chunks import without
+from .text_chunks import REASONING_FIELDS
 
+# What a text choice says, piece by piece: its text, and a chat model's reasoning beside it.
+SPOKEN = ("text", *REASONING_FIELDS)
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
 
@@ -35,14 +38,15 @@ class Aggregate:
 
     def _add_choice(self, choice: Mapping[str, Any]) -> None:
         known = self._choices.setdefault(choice["index"], {"index": choice["index"]})
-        known |= without(choice, {"index", "delta", "text", "logprobs", "finish_reason"})
+        known |= without(choice, {"index", "delta", "logprobs", "finish_reason", *SPOKEN})
         known["finish_reason"] = choice["finish_reason"] or known.get("finish_reason")
         if "logprobs" in choice:
             known["logprobs"] = _joined_logprobs(known.get("logprobs"), choice["logprobs"])
         if self._is_chat:
             known["message"] = merged(known.get("message", {}), without(choice["delta"], {"role"}))
-        else:
-            known["text"] = known.get("text", "") + choice["text"]
+        for name in SPOKEN:
+            if isinstance(choice.get(name), str):
+                known[name] = known.get(name, "") + choice[name]
 
     def _finished(self, choice: dict[str, Any]) -> dict[str, Any]:
         if not self._is_chat:

@@ -8,8 +8,10 @@ import orjson
 from gateway.ids import uuid7
 
 from .chat_chunks import TEXT_FIELDS
-from .chunks import finish_reason
+from .chunks import dicts, finish_reason, object_of
 from .dialects.base import MalformedReply
+
+TEXT_OBJECT = "text_completion"
 
 
 def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
@@ -21,17 +23,16 @@ def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str)
 
 def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
     """The spec's `text_completion` object, as `chat_answer`."""
-    own = {"id": id, "object": "text_completion", "created": created, "model": model}
+    own = {"id": id, "object": TEXT_OBJECT, "created": created, "model": model}
     choices = [_text_choice(choice, position) for position, choice in enumerate(_choices_of(answer))]
     return {**answer, **own, "choices": choices}
 
 
 def output_bytes(answer: Mapping[str, Any]) -> int:
     """UTF-8 bytes of the answer's text and tool arguments, for the estimator."""
-    return sum(
-        _message_bytes(choice["message"]) if "message" in choice else len(choice["text"].encode())
-        for choice in answer["choices"]
-    )
+    if answer["object"] == TEXT_OBJECT:
+        return sum(len(choice["text"].encode()) for choice in answer["choices"])
+    return sum(_message_bytes(choice["message"]) for choice in answer["choices"])
 
 
 def _choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -53,12 +54,12 @@ def _text_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
 
 def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
     index = choice.get("index")
-    message = dict(choice.get("message") or {})
+    message = object_of(choice.get("message"))
     message["role"] = "assistant"
     message.setdefault("content", None)
-    tool_calls = message.pop("tool_calls", None)
+    tool_calls = dicts(message.pop("tool_calls", None))
     if tool_calls:
-        message["tool_calls"] = [_tool_call(tool_call) for tool_call in tool_calls if isinstance(tool_call, dict)]
+        message["tool_calls"] = [_tool_call(tool_call) for tool_call in tool_calls]
     return {
         **choice,
         "index": index if type(index) is int else position,
@@ -68,15 +69,15 @@ def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
 
 
 def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
-    function = dict(tool_call.get("function") or {})
-    arguments = function.get("arguments")
+    function = object_of(tool_call.get("function"))
+    name, arguments = function.get("name"), function.get("arguments")
     if not isinstance(arguments, str):
         arguments = orjson.dumps(arguments or {}).decode()
     return {
         **{name: value for name, value in tool_call.items() if name != "index"},
         "id": tool_call.get("id") or f"call_{uuid7().hex}",
         "type": "function",
-        "function": {**function, "name": function.get("name") or "", "arguments": arguments or "{}"},
+        "function": {**function, "name": name if isinstance(name, str) else "", "arguments": arguments or "{}"},
     }
 
 

@@ -7,7 +7,7 @@ import orjson
 
 from gateway.ids import uuid7
 
-from .chunks import Choice, Chunks, Tool, dicts, without
+from .chunks import Choice, Chunks, Tool, dicts, object_of, without
 
 TOOL_FIELDS = frozenset({"index", "id", "type", "function"})
 # Text that counts as output in a delta, beside tool calls. Reasoning comes under either name.
@@ -20,7 +20,7 @@ class ChatChunks(Chunks):
     object_name = "chat.completion.chunk"
 
     def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
-        delta = dict(choice.get("delta") or {})
+        delta = object_of(choice.get("delta"))
         delta.pop("role", None)
         text_bytes = 0
         for name in TEXT_FIELDS:
@@ -48,12 +48,12 @@ class ChatChunks(Chunks):
 
 
 def _tool_call(fragment: Mapping[str, Any], known: Choice) -> dict[str, Any]:
-    key = fragment.get("index")
-    if key is None:  # some upstreams number nothing: a new id starts a new call
-        key = fragment.get("id") or known.last_tool
+    key, identity = fragment.get("index"), _text_of(fragment.get("id"))
+    if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
+        key = identity or known.last_tool
     known.last_tool = key
-    function = fragment.get("function") or {}
-    arguments = _text_of(function.get("arguments"))
+    function = object_of(fragment.get("function"))
+    arguments = _arguments_of(function.get("arguments"))
     extras = without(fragment, TOOL_FIELDS)
     tool = known.tools.get(key)
     if tool is not None:
@@ -63,17 +63,19 @@ def _tool_call(fragment: Mapping[str, Any], known: Choice) -> dict[str, Any]:
     return {
         **extras,
         "index": tool.ordinal,
-        "id": fragment.get("id") or f"call_{uuid7().hex}",
+        "id": identity or f"call_{uuid7().hex}",
         "type": "function",
-        "function": {"name": function.get("name") or "", "arguments": arguments},
+        "function": {"name": _text_of(function.get("name")), "arguments": arguments},
     }
 
 
-def _text_of(arguments: Any) -> str:
+def _arguments_of(arguments: Any) -> str:
     """Arguments as the fragment of JSON text that they are; some upstreams send the object itself."""
-    if isinstance(arguments, dict):
-        return orjson.dumps(arguments).decode()
-    return arguments if isinstance(arguments, str) else ""
+    return orjson.dumps(arguments).decode() if isinstance(arguments, dict) else _text_of(arguments)
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _missing_arguments(known: Choice) -> list[dict[str, Any]]:

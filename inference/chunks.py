@@ -131,6 +131,11 @@ def without(source: Mapping[str, Any], owned: Iterable[str]) -> dict[str, Any]:
     return {name: value for name, value in source.items() if name not in owned}
 
 
+def object_of(value: Any) -> dict[str, Any]:
+    """What should be an object, to change; an empty one where an upstream has something else in its place."""
+    return dict(value) if isinstance(value, dict) else {}
+
+
 def dicts(value: Any) -> list[Mapping[str, Any]]:
     """The objects in what should be an array of them."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -1,7 +1,6 @@
 """Embedding answers: numbers or base64, as the client asked, whatever the upstream sent (wire-notes 1.5)."""
 
 import base64
-import binascii
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +34,7 @@ def _converted(embedding: Any, *, as_base64: bool) -> Any:
             return embedding if as_base64 else _floats(embedding)
         if isinstance(embedding, list):
             return _base64(embedding) if as_base64 else embedding
-    except (struct.error, binascii.Error, TypeError):
+    except (struct.error, ValueError, TypeError, OverflowError):  # no base64, no numbers, or too large for 32 bits
         raise MalformedReply("answered with an embedding that cannot be read") from None
     raise MalformedReply("answered without an embedding")
 

@@ -10,11 +10,13 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
+from gateway.errors import ServiceUnavailable
 from gateway.exception_handler import from_exception, method_not_allowed, options, render
 from gateway.jsonbody import parse_object, read_body
 from gateway.steps import step
 
 from .admission import Payer, authenticate
+from .dialects.http import WorkerStopped
 from .watch import ClientLeft
 
 Handler = Callable[[HttpRequest, Payer, dict[str, Any]], HttpResponseBase]
@@ -38,6 +40,8 @@ def inference_endpoint(handler: Handler) -> Callable[[HttpRequest], HttpResponse
             return handler(request, payer, parse_object(read_body(request)))
         except ClientLeft:
             return HttpResponse(status=CLIENT_CLOSED_REQUEST)
+        except WorkerStopped:
+            return render(ServiceUnavailable("This replica is stopping. Nothing was billed: retry."))
         except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
             return render(from_exception(error))
 

@@ -30,7 +30,9 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route) -> ApiError
     if isinstance(fault, DeadlineExpired):
         return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
-    return UpstreamFailed(f"{provider} {quoted(fault.message, route)}.", fallback_reason=reason)
+    said = quoted(fault.message, route).rstrip(".")
+    retry = fault.status is None or _is_worth_a_retry(fault.status)
+    return UpstreamFailed(f"{provider} {said}.", retry=retry, fallback_reason=reason)
 
 
 def refusal_of_status(status: int, words: str, route: Route) -> ApiError:
@@ -41,9 +43,14 @@ def refusal_of_status(status: int, words: str, route: Route) -> ApiError:
     said = "" if status in WITHOUT_WORDS or not words else f": {quoted(words, route)}"
     return UpstreamFailed(
         f"{provider} answered with HTTP {status}{said}",
-        retry=status >= 500 or status in WORTH_A_RETRY,
+        retry=_is_worth_a_retry(status),
         fallback_reason=_fallback_reason(status),
     )
+
+
+def _is_worth_a_retry(status: int) -> bool:
+    """Whether the same request may fare better later."""
+    return status >= 500 or status in WORTH_A_RETRY
 
 
 def _fallback_reason(status: int | None) -> str:

@@ -12,7 +12,7 @@ from catalogue.routes import Route
 from gateway.errors import InvalidRequest
 
 from .call import Call, Endpoint
-from .chunks import dicts
+from .chunks import dicts, object_of
 from .dialects.base import Event, StreamDecoder
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -120,7 +120,7 @@ def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_text(choice: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A chat choice as a text choice: a refusal is what the model said; reasoning stays beside the text."""
-    said = choice.get(name) or {}
+    said = object_of(choice.get(name))
     kept = {field: said[field] for field in ("reasoning_content", "reasoning") if said.get(field)}
     return {**_other(choice), "text": said.get("content") or said.get("refusal") or "", **kept}
 

@@ -36,6 +36,8 @@ class SseParser:
     def finish(self) -> list[bytes]:
         """The data of an event that the end of the body completes, for upstreams that omit the last blank line."""
         rest = b"".join(self._partial)
+        if not self._started:
+            rest = rest.removeprefix(_BOM)
         self._partial = []
         return list(self._events([*rest.splitlines(), b""]))
 

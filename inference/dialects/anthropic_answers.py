@@ -12,7 +12,7 @@ import orjson
 from catalogue.pricing import Usage
 
 from .base import MalformedReply, UpstreamFault
-from .common import count, error_words, optional_count
+from .common import count, error_words, optional_count, reported
 
 Json = dict[str, Any]
 
@@ -91,7 +91,7 @@ def raise_fault(answer: Mapping[str, Any]) -> None:
     kind = _object(answer.get("error")).get("type")
     status = ERROR_STATUS.get(kind) if isinstance(kind, str) else None
     words = "" if status in WITHOUT_WORDS else error_words(answer)
-    raise UpstreamFault(words or "answered with an error", status=status)
+    raise UpstreamFault(reported(words), status=status)
 
 
 def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None]:

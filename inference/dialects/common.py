@@ -74,7 +74,12 @@ def parse_object(data: bytes) -> dict[str, Any]:
 def raise_error_object(answer: dict[str, Any]) -> None:
     """An error where an answer belongs is an error, whatever the status said. Raises UpstreamFault."""
     if answer.get("error"):
-        raise UpstreamFault(error_words(answer) or "answered with an error")
+        raise UpstreamFault(reported(error_words(answer)))
+
+
+def reported(words: str) -> str:
+    """What an upstream did that put an error in an answer's place."""
+    return f"reported an error: {words}" if words else "answered with an error"
 
 
 def error_text(body: bytes) -> str:

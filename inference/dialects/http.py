@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
+import gevent
 import requests
 import urllib3
 from django.conf import settings
@@ -135,9 +136,12 @@ class UpstreamCall:
 
     @contextmanager
     def _in_our_words(self) -> Iterator[None]:
+        """Waits no longer than the budgets allow, however bytes drip: a socket's own timeout starts anew with each."""
+        left = self.deadlines.remaining()
         self.is_waiting = True
         try:
-            yield
+            with gevent.Timeout(left, TimeoutError()):
+                yield
         except (requests.Timeout, urllib3.exceptions.TimeoutError, TimeoutError) as error:
             self._raise_abort(error)
             self.deadlines.expire()

@@ -149,12 +149,11 @@ def test_a_record_without_a_cost_waits_for_one_that_has(acme: Account) -> None:
 
 
 def test_a_sum_that_no_column_holds_stays_in_the_tail_and_holds_up_nobody(acme: Account) -> None:
-    if connection.vendor == "postgresql":  # SQLite cannot add these up in a statement, and refuses to
-        for _ in range(2):
-            settled_at(START, served(acme, energy_wh=Decimal(900_000_000)))
-    else:
-        for _ in range(2):
-            settled_at(START, served(acme, prompt_tokens=2**62))
+    too_much: dict[str, Any] = {"energy_wh": Decimal(900_000_000)}
+    if connection.vendor == "sqlite":  # which cannot add that up in a statement, and refuses to
+        too_much = {"prompt_tokens": 2**62}
+    for _ in range(2):
+        settled_at(START, served(acme, **too_much))
     other = new_account()
     serve_some(other, 1)
     assert advance_all() == 1

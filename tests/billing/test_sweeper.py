@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
@@ -43,7 +44,7 @@ def spool_folder(settings: Settings, tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-def stopped(account: Account, usage: Usage = SMALL, **columns: object) -> Generation:
+def stopped(account: Account, usage: Usage = SMALL, **columns: Any) -> Generation:
     """What a stream would be settled as, if its worker died now."""
     return served(account, usage, ending=Generation.Ending.WORKER_STOPPED, interrupted=True, **columns)
 

@@ -98,7 +98,7 @@ def expected(way: Way, mode: str, slug: str) -> Expected:
             return REFUSED
 
 
-AT_ONCE = ("drop-at-once", "malformed-at-once", "error-frame-at-once", "empty", "html", "redirect", "status-529")
+AT_ONCE = ("drop-at-once", "malformed-at-once", "error-frame-at-once")
 QUICK = (
     *("echo", "late-usage", "usage-every-chunk", "close-delimited", "no-done", "no-usage", "bad-usage"),
     *("drop", "malformed", "error-frame", "truncated", *AT_ONCE),
@@ -185,9 +185,7 @@ def test_a_budget_that_runs_out_is_a_status_before_the_first_output_and_a_stall_
         assert "Retry-After" not in reply.headers
 
 
-def check(
-    customer: Customer, simulator: Simulator, way: Way, mode: str, slug: str, row: Expected
-) -> requests.Response:
+def check(customer: Customer, simulator: Simulator, way: Way, mode: str, slug: str, row: Expected) -> requests.Response:
     """Asks, and compares the answer, the record, the ledger and the upstream with the row."""
     upstream = ALL_BEHAVIOURS[slug]
     before = simulator.stats(upstream)

@@ -22,6 +22,8 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
+# What the log says of a failure of ours.
+FAILURES = ("unexpected exception", "failed while", "Error handling request")
 STOPPING = (503, "internal_server_error", "service_unavailable", "model")
 STREAMS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
 
@@ -89,7 +91,7 @@ def test_open_streams_settle_as_interrupted_and_say_so(
     assert ended == {("worker_stopped", True, 3)}
     assert len(bills.records(customer)) == len(bills.debits(customer)) == len(STREAMS)
     assert simulator.stats("stall:2")["open"] == 0
-    assert "Traceback" not in server.log
+    assert not [line for line in FAILURES if line in server.log]
 
 
 @pytest.mark.parametrize("slug", ["silent", "silent-after-role"])
@@ -108,13 +110,15 @@ def test_requests_without_output_are_refused_and_cost_nothing(
     assert [refusal(each.result()) for each in asked] == [STOPPING] * len(asked)
     assert stopping.exit_status == 0
     assert bills.untouched(customer)
-    assert "Traceback" not in server.log
+    assert not [line for line in FAILURES if line in server.log]
 
 
 def test_what_can_still_finish_finishes(
     server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
-    asked = [pool.submit(post, customer, WAYS["chat-openai"], "late-usage", stream=streams) for streams in (True, False)]
+    asked = [
+        pool.submit(post, customer, WAYS["chat-openai"], "late-usage", stream=streams) for streams in (True, False)
+    ]
     assert eventually(lambda: simulator.stats("late-usage:0.3")["open"] == 2)
     stopping = Stopping.begin(server, pool)
     assert [each.result().status_code for each in asked] == [200, 200]

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from typing import Self
 
 READY_FOR_QUERY = b"Z\x00\x00\x00\x05"
@@ -18,14 +19,22 @@ class LossyProxy:
         self.port = self._listener.getsockname()[1]
         self._wanted: bytes | None = None
         self.lost = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = [self._listener]
+        self._start(self._accept)
 
     def lose_answer_to(self, words: bytes) -> None:
         """The next request that contains these words is carried out, and its connection is lost."""
         self._wanted = words
 
     def close(self) -> None:
-        self._listener.close()
+        """Ends every connection."""
+        for connection in self._sockets:
+            _end(connection)
+        for thread in self._threads:
+            thread.join()
+        for connection in self._sockets:
+            connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -33,16 +42,22 @@ class LossyProxy:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _start(self, target: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                server = socket.create_connection(("127.0.0.1", self._target_port))
+                self._sockets += [client, server]
+                doomed = threading.Event()
+                self._start(self._pass_on, client, server, doomed)
+                self._start(self._pass_back, server, client, doomed)
 
-    def _serve(self, client: socket.socket) -> None:
-        server = socket.create_connection(("127.0.0.1", self._target_port))
-        doomed = threading.Event()
-        threading.Thread(target=self._pass_back, args=(server, client, doomed), daemon=True).start()
+    def _pass_on(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while block := client.recv(BLOCK_BYTES):
                 if self._wanted is not None and self._wanted in block:

@@ -297,7 +297,7 @@ def test_an_error_event_has_the_status_of_its_type(kind: str, status: int | None
     [event] = events({"type": "error", "error": {"type": kind, "message": "Sorry."}})
     with pytest.raises(UpstreamFault) as caught:
         play(DIALECT, [event])
-    assert (caught.value.message, caught.value.status) == ("Sorry.", status)
+    assert (caught.value.message, caught.value.status) == ("reported an error: Sorry.", status)
 
 
 def test_words_that_may_hold_a_key_are_not_quoted() -> None:

@@ -1,0 +1,134 @@
+"""Large bodies: the bound is kept before, or while, a byte is read, and what is within it costs little memory."""
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.chat import PATH
+from tests.conftest import OpenAccount, StartGateway
+from tests.envelope import message, refusal
+from tests.rawhttp import connect, read_response
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+
+MIB = 1024 * 1024
+LIMIT = 32 * MIB
+TOO_LARGE = (413, "invalid_request_error", "request_too_large", None)
+INVALID = (400, "invalid_request_error", "invalid_request_error", "messages")
+PATHS = [PATH, "/v1/completions", "/v1/embeddings", "/api/v1/chat/completions"]
+
+
+def head(customer: Customer, framing: str, path: str = PATH) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {customer.key}", framing, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def chunks(size: int, count: int) -> Iterator[bytes]:
+    """The chunked framing of so many pieces, and its end."""
+    for _ in range(count):
+        yield b"%x\r\n%s\r\n" % (size, b" " * size)
+    yield b"0\r\n\r\n"
+
+
+def answer_to(gateway: GatewayServer, parts: Iterator[bytes] | list[bytes]) -> requests.Response:
+    """Sends everything, reads the answer, and makes sure that the connection ends, in order."""
+    with connect(gateway) as raw, raw.makefile("rb") as answers:
+        for part in parts:
+            raw.sendall(part)
+        reply = read_response(answers)
+        raw.shutdown(socket.SHUT_WR)
+        assert answers.read() == b""
+    return reply
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_declared_body_above_32_mib_is_refused_before_a_byte_of_it(
+    gateway: GatewayServer, account: Customer, path: str
+) -> None:
+    with connect(gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(head(account, f"Content-Length: {LIMIT + 1}", path))
+        reply = read_response(answers)
+    assert refusal(reply) == TOO_LARGE
+    assert str(LIMIT) in message(reply)
+    assert reply.headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_client_that_asks_whether_to_go_on_is_told_at_once_that_it_is_too_much(
+    gateway: GatewayServer, account: Customer, path: str
+) -> None:
+    with connect(gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(head(account, f"Content-Length: {LIMIT + 1}\r\nExpect: 100-continue", path))
+        assert answers.readline().split()[1] == b"413"
+        assert b"100 Continue" not in answers.read()
+
+
+def test_a_refused_upload_gets_its_answer_and_not_a_reset(gateway: GatewayServer, account: Customer) -> None:
+    """The client sends all of it before it looks."""
+    declared = [head(account, f"Content-Length: {40 * MIB}"), *[b" " * MIB] * 40]
+    assert refusal(answer_to(gateway, declared)) == TOO_LARGE
+
+
+def test_a_chunked_body_is_counted(gateway: GatewayServer, account: Customer) -> None:
+    chunked = [head(account, "Transfer-Encoding: chunked"), *chunks(MIB, 40)]
+    reply = answer_to(gateway, chunked)
+    assert refusal(reply) == TOO_LARGE
+    assert str(LIMIT) in message(reply)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_chunked_body_needs_no_length(account: Customer, path: str) -> None:
+    """A hundred small pieces; the client library sends no Content-Length with an iterator."""
+    slug = "embedding" if "embeddings" in path else "echo"
+    asked = {
+        "model": f"sim/test/{slug}",
+        "input": "hi",
+        "prompt": "hi",
+        "messages": [{"role": "user", "content": "hi"}],
+    }
+    content = json.dumps(asked).encode()
+    pieces = (content[at : at + 3] for at in range(0, len(content), 3))
+    assert account.http.post(path, data=pieces).status_code == 200
+
+
+def messages_body(count: int, size: int, **fields: object) -> bytes:
+    """A chat of so many messages, each of so many bytes."""
+    messages = [{"role": "user", "content": f"{number} ".ljust(size - 40, "x")} for number in range(count)]
+    return json.dumps({"model": "sim/test/echo", "messages": messages, "max_tokens": 2, **fields}).encode()
+
+
+@pytest.mark.parametrize("framing", ["declared", "chunked"])
+def test_a_31_mb_request_of_small_messages_takes_less_than_five_times_its_size(
+    start_gateway: StartGateway, open_account: OpenAccount, framing: str
+) -> None:
+    server = start_gateway()
+    customer = open_account(server)
+    assert customer.http.post(PATH, data=messages_body(1, 1000)).status_code == 200
+    content = messages_body(31_000, 1000)
+    assert 30 * MIB > len(content) > 29 * MIB
+    before = peak_bytes(server)
+    pieces = (content[at : at + MIB] for at in range(0, len(content), MIB))
+    reply = customer.http.post(PATH, data=content if framing == "declared" else pieces)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["choices"][0]["message"]["content"].startswith("30999 x")
+    assert peak_bytes(server) - before < 5 * len(content)
+
+
+def peak_bytes(server: GatewayServer) -> int:
+    """The most memory that the worker has had, as Linux knows it."""
+    (worker,) = server.worker_pids()
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def test_the_number_of_messages_is_capped(account: Customer) -> None:
+    """Parsed, so many tiny messages would take many times their size."""
+    reply = account.http.post(PATH, data=messages_body(50_001, 45))
+    assert refusal(reply) == INVALID
+    assert "50000" in message(reply)

@@ -1,0 +1,98 @@
+"""An upstream that answers with bytes of a test's own choosing: what no HTTP server would say of itself."""
+
+import contextlib
+import json
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+# What it sends for each model's name; an answer in several pieces is dripped.
+Script = bytes | tuple[bytes, ...]
+DRIP_SECONDS = 0.1
+
+
+class OddUpstream:
+    """Listens on a port of its own, reads a request, sends the script of its model and closes.
+
+    One with a `greeting` sends that, whatever the other side says, and closes.
+    """
+
+    def __init__(
+        self, scripts: Mapping[str, Script], context: ssl.SSLContext | None = None, greeting: bytes = b""
+    ) -> None:
+        self._scripts, self._context, self._greeting = scripts, context, greeting
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.paths: list[str] = []
+        self.cut_off: list[str] = []  # models whose answers were not taken to their end
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        """Listens no more."""
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                raw, _ = self._listener.accept()
+                threading.Thread(target=self._answer, args=(raw,), daemon=True).start()
+
+    def _answer(self, raw: socket.socket) -> None:
+        with contextlib.suppress(OSError), raw:
+            if self._greeting:
+                raw.sendall(self._greeting)
+                raw.recv(1024)
+                return
+            talk = raw if self._context is None else self._context.wrap_socket(raw, server_side=True)
+            model, pieces = self._asked(talk)
+            try:
+                for number, piece in enumerate(pieces):
+                    if number:
+                        time.sleep(DRIP_SECONDS)  # a drip is what this upstream is about
+                    talk.sendall(piece)
+            except OSError:
+                self.cut_off.append(model)
+
+    def _asked(self, talk: socket.socket) -> tuple[str, Iterable[bytes]]:
+        with talk.makefile("rb") as reader:
+            self.paths.append(reader.readline().split()[1].decode())
+            headers = dict(line.decode().lower().split(":", 1) for line in iter(reader.readline, b"\r\n"))
+            body: dict[str, Any] = json.loads(reader.read(int(headers["content-length"])))
+        script = self._scripts[body["model"]]
+        return body["model"], (script,) if isinstance(script, bytes) else script
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    """A TLS server's context with a certificate that nobody vouches for."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=127.0.0.1"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+@contextlib.contextmanager
+def listening(
+    scripts: Mapping[str, Script], context: ssl.SSLContext | None = None, greeting: bytes = b""
+) -> Iterator[OddUpstream]:
+    with contextlib.closing(OddUpstream(scripts, context, greeting)) as upstream:
+        yield upstream
+
+
+def http(status: str, body: bytes, *headers: str) -> bytes:
+    """A response that is complete and closes."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,154 @@
+"""Long whole answers are streamed from the upstream and put together: none shows it, and they may take their time."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests import bills
+from tests.chat import PATH
+from tests.conftest import OpenAccount, StartGateway
+from tests.envelope import refusal
+from tests.inference import shapes
+from tests.inference.shapes import CHAT, TEXT, WAYS, Way, post
+from tests.servers.customer import Customer
+from tests.servers.simulator import Simulator
+
+Json = dict[str, Any]
+
+BOTH: Json = {
+    "messages": [{"role": "user", "content": "both please"}],
+    "tools": [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")],
+}
+# What the simulator adds to a message and to a delta has different names, and its streamed offsets are within a piece.
+ONE_SIDED = {"sim_message", "sim_delta", "text_offset"}
+TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)
+
+
+def said(customer: Customer, path: str, model: str, cap: int, **fields: object) -> Json:
+    """An answer without what differs between two requests. Null means absent."""
+    asked = shapes.WAYS["chat-openai" if path == CHAT else "text-openai"].request("", **fields)
+    reply = customer.http.post(path, json={**asked, "model": model, "max_tokens": cap})
+    assert reply.status_code == 200, reply.text
+    answer: Json = reply.json()
+    del answer["id"], answer["created"], answer["usage"]["remaining_balance"]
+    return comparable(answer)
+
+
+def comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {name: comparable(item) for name, item in value.items() if name not in ONE_SIDED}
+        return {name: item for name, item in kept.items() if item is not None}
+    return [comparable(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "fields"),
+    [
+        (CHAT, "sim/test/echo", {}),
+        (CHAT, "sim/test/echo", {"n": 3}),
+        (CHAT, "sim/test/echo", {"stop": "there"}),
+        (CHAT, "sim/test/rich", {}),
+        (CHAT, "sim/test/rich", {"n": 2}),
+        (CHAT, "sim/test/rich-refusal", {}),
+        (CHAT, "sim/test/reasoning-tools", BOTH),
+        (CHAT, "sim/test/tools", {**BOTH, "n": 2}),
+        (CHAT, "sim/test/empty-arguments", BOTH),
+        (CHAT, "sim/test/cached", {}),
+        (CHAT, "sim/text/rich", {}),
+        (CHAT, "simanthropic/claude/reasoning-tools", BOTH),
+        (CHAT, "simanthropic/claude/reasoning-extra", {}),
+        (CHAT, "simanthropic/claude/cache-everything", {}),
+        (CHAT, "simanthropic/claude/finish-refusal", {}),
+        (TEXT, "sim/text/echo", {"n": 3}),
+        (TEXT, "sim/text/rich", {"n": 2}),
+        (TEXT, "sim/test/reasoning-extra", {}),
+        (TEXT, "simanthropic/claude/reasoning", {}),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else str(value),
+)
+def test_an_answer_that_was_put_together_is_the_whole_one(
+    account: Customer, path: str, model: str, fields: Json
+) -> None:
+    whole = said(account, path, model, 100, **fields)
+    assert said(account, path, model, 1000, **fields) == whole
+    assert len(set(bills.debits(account))) == 1
+
+
+def test_unknown_fields_of_deltas_are_put_together(account: Customer) -> None:
+    asked = {**WAYS["chat-openai"].request("extra-fields"), "max_tokens": 1000}
+    (choice,) = account.http.post(PATH, json=asked).json()["choices"]
+    assert choice["message"]["sim_delta"] is True
+
+
+# --- When it happens
+
+
+def streamed_upstream(customer: Customer, way: Way, slug: str = "describe", **fields: object) -> bool:
+    """Whether the upstream was asked to stream a whole answer."""
+    reply = post(customer, way, slug, **fields)
+    body: Json = json.loads(way.whole_text(reply.json()))["body"]
+    assert body.get("stream") in (None, True)
+    return "stream" in body
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "streamed"),
+    [
+        ("chat-openai", {"max_tokens": 512}, False),
+        ("chat-openai", {"max_tokens": 513}, True),
+        ("chat-openai", {"max_completion_tokens": 512}, False),
+        ("chat-openai", {"max_tokens": 1, "max_completion_tokens": 513}, True),
+        ("chat-openai", {"max_tokens": 256, "n": 2}, False),
+        ("chat-openai", {"max_tokens": 257, "n": 2}, True),
+        ("chat-openai", {}, True),  # the model may say 8192
+        ("chat-anthropic", {"max_tokens": 512}, False),
+        ("chat-anthropic", {}, True),
+        ("text-openai", {}, False),  # 16 unless the client says otherwise
+        ("text-openai", {"max_tokens": 513}, True),
+        ("text-on-chat", {}, False),
+        ("text-anthropic", {"max_tokens": 513}, True),
+    ],
+)
+def test_what_may_be_longer_than_512_tokens_is_streamed(
+    account: Customer, name: str, fields: Json, streamed: bool
+) -> None:
+    assert streamed_upstream(account, WAYS[name], **fields) is streamed
+
+
+def test_a_model_whose_limit_is_unknown_may_be_long(account: Customer) -> None:
+    assert streamed_upstream(account, WAYS["chat-anthropic"], "uncapped")
+
+
+def test_an_upstream_that_cannot_stream_answers_whole(account: Customer) -> None:
+    answer = post(account, WAYS["chat-openai"], "cannot-stream").json()
+    assert len(answer["choices"][0]["message"]["content"].split()) == 1000
+    assert answer["usage"]["completion_tokens"] == 1000
+
+
+def test_an_upstream_that_does_not_report_usage_in_streams_is_estimated(account: Customer) -> None:
+    answer = post(account, WAYS["chat-openai"], "no-usage", max_tokens=1000).json()
+    assert answer["usage"]["completion_tokens"] == 3
+    assert bills.records(account)[0].usage_estimated
+
+
+def test_the_threshold_is_the_operators(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+) -> None:
+    server = start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_AGGREGATE_OVER_TOKENS="20")
+    customer = open_account(server)
+    for cap, streamed in ((20, False), (21, True)):
+        assert streamed_upstream(customer, WAYS["chat-openai"], max_tokens=cap) is streamed
+
+
+def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+) -> None:
+    """It takes two seconds to say. What is too short to be streamed has to come within the budget."""
+    server = start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_FIRST_BYTE_TIMEOUT="0.5")
+    customer = open_account(server)
+    for name in ("chat-openai", "chat-anthropic", "text-openai"):
+        reply = post(customer, WAYS[name], "slow-whole", max_tokens=1000)
+        assert reply.status_code == 200, reply.text
+        assert len(WAYS[name].whole_text(reply.json()).split()) == 20
+    assert refusal(post(customer, WAYS["chat-openai"], "slow-whole", max_tokens=100)) == TIMED_OUT

@@ -1,0 +1,396 @@
+"""Text completions: fields, ranges, defaults, whole and streamed, on models of both kinds (spec: /v1/completions)."""
+
+import json
+import re
+import time
+from decimal import Decimal
+from typing import Any
+
+import openai
+import pytest
+
+from tests import bills
+from tests.chat import HELLO, PATH, Stream
+from tests.envelope import message, refusal
+from tests.inference.shapes import TEXT, WAYS
+from tests.servers.customer import Customer
+
+Json = dict[str, Any]
+
+GENERATION_ID = re.compile(r"gen-[0-9a-f]{32}")
+ON_TEXT, ON_CHAT, ON_CLAUDE = "sim/text/echo", "sim/test/echo", "simanthropic/claude/echo"
+INVALID = (400, "invalid_request_error", "invalid_request_error")
+USAGE: Json = {
+    "prompt_tokens": 2,
+    "completion_tokens": 2,
+    "total_tokens": 4,
+    "cost": 0.0000036,
+    "remaining_balance": 99.9999964,
+    "currency": "EUR",
+}
+
+every_model = pytest.mark.parametrize("model", [ON_TEXT, ON_CHAT, ON_CLAUDE])
+whole_or_streamed = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+
+
+def ask(customer: Customer, **fields: object) -> Any:
+    return customer.http.post(TEXT, json={"model": ON_TEXT, "prompt": "hello there", **fields})
+
+
+def answer(customer: Customer, **fields: object) -> Json:
+    reply = ask(customer, **fields)
+    assert reply.status_code == 200, reply.text
+    said: Json = reply.json()
+    return said
+
+
+def received(customer: Customer, model: str = "sim/text/describe", **fields: object) -> Json:
+    """What reached the upstream."""
+    described: Json = json.loads(answer(customer, model=model, **fields)["choices"][0]["text"])
+    return described
+
+
+# --- Answers
+
+
+@every_model
+def test_a_whole_answer_has_every_field_of_the_spec(account: Customer, model: str) -> None:
+    asked_at = int(time.time())
+    said = answer(account, model=model)
+    assert GENERATION_ID.fullmatch(said["id"])
+    assert (said["object"], said["model"]) == ("text_completion", f"{model}/FRPAR")
+    assert asked_at <= said["created"] <= time.time()
+    (choice,) = said["choices"]
+    assert {name: choice[name] for name in ("index", "text", "finish_reason")} == {
+        "index": 0, "text": "hello there", "finish_reason": "stop"
+    }  # fmt: skip
+    assert not {"message", "delta"} & set(choice)
+    assert {name: said["usage"][name] for name in USAGE} == USAGE
+    assert {"provider", "routing_mode", "fallback_occurred"} <= set(said["gateway_metadata"])
+    assert bills.record_of(account.gateway, said["id"]).cost == Decimal("0.0000036")
+
+
+@every_model
+def test_a_stream_has_every_field_of_the_spec(account: Customer, model: str) -> None:
+    said = Stream.of(ask(account, model=model, stream=True))
+    assert (said.done, said.errors) == (True, [])
+    assert {(chunk["id"], chunk["object"], chunk["model"]) for chunk in said.chunks} == {
+        (said.id, "text_completion", f"{model}/FRPAR")
+    }
+    choices = [choice for chunk in said.chunks for choice in chunk["choices"]]
+    assert [(choice["index"], choice["text"], choice["finish_reason"]) for choice in choices] == [
+        (0, "hello", None), (0, " there", None), (0, "", "stop")
+    ]  # fmt: skip
+    assert ["gateway_metadata" in chunk for chunk in said.chunks] == [False, False, True]
+    assert {name: said.chunks[-1]["usage"][name] for name in USAGE} == USAGE
+
+
+@every_model
+def test_usage_that_is_asked_for_is_a_chunk_of_its_own(account: Customer, model: str) -> None:
+    said = Stream.of(ask(account, model=model, stream=True, stream_options={"include_usage": True}))
+    assert said.chunks[-1]["choices"] == []
+    assert [chunk.get("usage") is not None for chunk in said.chunks].count(True) == 1
+
+
+@every_model
+def test_the_official_client_completes(account: Customer, model: str) -> None:
+    said = account.openai().completions.create(model=model, prompt="hello there")
+    assert (said.choices[0].text, said.choices[0].finish_reason) == ("hello there", "stop")
+    assert said.usage is not None
+    assert said.usage.total_tokens == 4
+
+
+@every_model
+@pytest.mark.parametrize("options", [openai.NOT_GIVEN, {"include_usage": True}], ids=["plain", "asks for usage"])
+def test_the_official_client_streams(account: Customer, model: str, options: Any) -> None:
+    chunks = list(
+        account.openai().completions.create(model=model, prompt="hello there", stream=True, stream_options=options)
+    )
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == "hello there"
+    assert [chunk.usage.total_tokens for chunk in chunks if chunk.usage] == [4]
+
+
+@pytest.mark.parametrize("model", [ON_TEXT, ON_CHAT])
+@whole_or_streamed
+def test_several_choices_are_answered(account: Customer, model: str, streams: bool) -> None:
+    reply = ask(account, model=model, n=3, stream=streams)
+    if streams:
+        said = Stream.of(reply)
+        texts = ["", "", ""]
+        for choice in (choice for chunk in said.chunks for choice in chunk["choices"]):
+            texts[choice["index"]] += choice["text"]
+        usage = said.chunks[-1]["usage"]
+    else:
+        texts = [choice["text"] for choice in reply.json()["choices"]]
+        usage = reply.json()["usage"]
+    assert texts == ["hello there"] * 3
+    assert usage["completion_tokens"] == 6
+
+
+@every_model
+@whole_or_streamed
+def test_the_cap_ends_with_length(account: Customer, model: str, streams: bool) -> None:
+    reply = ask(account, model=model, max_tokens=1, stream=streams)
+    choice = Stream.of(reply).chunks[-1]["choices"][0] if streams else reply.json()["choices"][0]
+    assert choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize("finish", ["finish-length", "finish-refusal"])
+def test_finish_reasons_are_the_specs(account: Customer, finish: str) -> None:
+    said = answer(account, model=f"simanthropic/claude/{finish}")
+    expected = {"finish-length": "length", "finish-refusal": "content_filter"}[finish]
+    assert said["choices"][0]["finish_reason"] == expected
+
+
+@pytest.mark.parametrize("model", ["sim/text/logprobs", "sim/text/extra-fields"])
+@pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
+def test_fields_that_the_spec_does_not_name_are_passed_back(account: Customer, model: str, cap: int) -> None:
+    said = answer(account, model=model, max_tokens=cap)
+    if model.endswith("logprobs"):
+        assert said["choices"][0]["logprobs"]["tokens"] == ["hello", " there"]
+        assert said["choices"][0]["logprobs"]["token_logprobs"] == [-0.25, -0.25]
+    else:
+        assert (said["sim_answer"], said["choices"][0]["sim_choice"]) == ({"kept": True}, "kept")
+
+
+@pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
+def test_reasoning_of_a_chat_model_is_beside_the_text(account: Customer, cap: int) -> None:
+    said = answer(account, model="sim/test/reasoning", max_tokens=cap)
+    assert said["choices"][0]["text"] == "hello there"
+    assert said["choices"][0]["reasoning_content"] == "First I read the question."
+
+
+@pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
+def test_a_refusal_of_a_chat_model_is_its_text(account: Customer, cap: int) -> None:
+    assert answer(account, model="sim/test/refusal", max_tokens=cap)["choices"][0]["text"] == "I cannot help with that."
+
+
+# --- What the upstream gets
+
+
+def test_the_default_of_sixteen_tokens_is_the_only_one_that_is_sent(account: Customer) -> None:
+    request = received(account)
+    assert (request["method"], request["path"]) == ("POST", "/v1/completions")
+    assert request["body"] == {"model": "describe", "prompt": "hello there", "max_tokens": 16}
+
+
+def test_a_streamed_request_adds_its_own_fields_alone(account: Customer) -> None:
+    said = Stream.of(ask(account, model="sim/text/describe", stream=True))
+    assert json.loads(WAYS["text-openai"].streamed_text(said))["body"] == {
+        "model": "describe",
+        "prompt": "hello there",
+        "max_tokens": 16,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_every_field_of_the_spec_reaches_the_upstream_as_it_came(account: Customer) -> None:
+    fields: Json = {
+        "max_tokens": 7,
+        "temperature": 0,
+        "top_p": 0.5,
+        "n": 1,
+        "stop": ["zebra"],
+        "presence_penalty": -2,
+        "frequency_penalty": 2,
+        "user": "opaque",
+        "echo": False,
+        "seed": 7,
+        "suffix": "of the text",
+        "logit_bias": {"50256": -100},
+    }
+    assert received(account, **fields)["body"] == {"model": "describe", "prompt": "hello there", **fields}
+
+
+def test_a_chat_model_gets_the_prompt_as_one_user_message(account: Customer) -> None:
+    body = received(account, model="sim/test/describe", user="opaque")["body"]
+    assert body == {"model": "describe", "messages": HELLO, "max_tokens": 16, "user": "opaque"}
+
+
+def test_an_anthropic_model_gets_the_prompt_as_one_user_message(account: Customer) -> None:
+    request = received(account, model="simanthropic/claude/describe", stop="zebra")
+    assert request["path"] == "/v1/messages"
+    assert request["body"] == {"model": "describe", "messages": HELLO, "max_tokens": 16, "stop_sequences": ["zebra"]}
+
+
+def test_a_list_of_one_prompt_is_that_prompt(account: Customer) -> None:
+    assert received(account, prompt=["hello there"])["body"]["prompt"] == "hello there"
+    assert answer(account, model=ON_CHAT, prompt=["hello there"])["choices"][0]["text"] == "hello there"
+
+
+# --- Chat on a model that completes text
+
+
+def chat(customer: Customer, **fields: object) -> Any:
+    return customer.http.post(PATH, json={"model": ON_TEXT, "messages": HELLO, "max_tokens": 16, **fields})
+
+
+def test_a_completion_model_gets_the_conversation_with_labels(account: Customer) -> None:
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Say "}, {"type": "text", "text": "hello."}]},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Again."},
+    ]
+    reply = chat(account, model="sim/text/describe", messages=turns, parallel_tool_calls=True, user="opaque")
+    request = json.loads(reply.json()["choices"][0]["message"]["content"])
+    assert request["path"] == "/v1/completions"
+    assert request["body"] == {
+        "model": "describe",
+        "max_tokens": 16,
+        "user": "opaque",
+        "prompt": (
+            "System: Be brief.\n\nSystem: Be kind.\n\nUser: Say hello.\n\n"
+            "Assistant: Hello.\n\nUser: Again.\n\nAssistant:"
+        ),
+    }
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_tokens": 1000}], ids=["whole", "aggregated"])
+def test_a_completion_model_answers_in_chat_shape(account: Customer, fields: Json) -> None:
+    said = chat(account, **fields).json()
+    assert said["object"] == "chat.completion"
+    assert said["choices"][0]["message"]["role"] == "assistant"
+    assert said["choices"][0]["message"]["content"] == "User: hello there\n\nAssistant:"
+    assert "text" not in said["choices"][0]
+    assert said["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_completion_model_streams_in_chat_shape(account: Customer) -> None:
+    said = Stream.of(chat(account, stream=True))
+    assert (said.text, said.done) == ("User: hello there\n\nAssistant:", True)
+    assert {chunk["object"] for chunk in said.chunks} == {"chat.completion.chunk"}
+    assert [choice["delta"].get("role") for chunk in said.chunks for choice in chunk["choices"]][:2] == [
+        "assistant", None
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
+def test_chat_on_a_completion_model_passes_the_official_client(account: Customer, cap: int) -> None:
+    client = account.openai()
+    with client.chat.completions.stream(
+        model=ON_TEXT, messages=[{"role": "user", "content": "hi"}], max_tokens=cap
+    ) as events:
+        final = events.get_final_completion()
+    assert final.choices[0].message.content == "User: hi\n\nAssistant:"
+
+
+TOOL = {"type": "function", "function": {"name": "weather"}}
+CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [TOOL]}, "tools"),
+        ({"tool_choice": "none"}, "tool_choice"),
+        ({"messages": [*HELLO, {"role": "assistant", "tool_calls": [CALL]}]}, "messages[1]"),
+        ({"messages": [*HELLO, {"role": "tool", "tool_call_id": "1", "content": "x"}]}, "messages[1]"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
+            "messages[0].content[0]",
+        ),
+    ],
+)
+@whole_or_streamed
+def test_a_completion_model_refuses_what_has_no_form_in_text(
+    account: Customer, fields: Json, param: str, streams: bool
+) -> None:
+    assert refusal(chat(account, stream=streams, **fields)) == (*INVALID, param)
+    assert bills.untouched(account)
+
+
+# --- Faults
+
+
+def each(name: str, *values: Any) -> list[tuple[Json, str]]:
+    """A field with each of these values, and its name."""
+    return [({name: value}, name) for value in values]
+
+
+FAULTS: list[tuple[Json, str]] = [
+    ({"model": None}, "model"),
+    ({"model": 7}, "model"),
+    ({"model": "sim/echo"}, "model"),
+    ({"prompt": None}, "prompt"),
+    *each("prompt", 7, {}, [], ["a", "b"], [1, 2], [["a"]], [None], True),
+    *each("max_tokens", 0, -1, 1.5, "16", True),
+    *each("temperature", -0.1, 2.1, "1", True),
+    *each("top_p", -0.1, 1.1, "1"),
+    *each("n", 0, -1, 1.5, "1"),
+    *each("stream", "true", 1),
+    *each("stop", 7, [7], {}),
+    *(({name: value}, name) for name in ("presence_penalty", "frequency_penalty") for value in (-2.1, 2.1, "0")),
+    *each("user", 7, {}),
+    ({"stream_options": 7}, "stream_options"),
+    *(({name: value}, name) for name, value in (("provider", "x"), ("service_tier", "priority"), ("store", True))),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), FAULTS, ids=str)
+def test_a_fault_is_answered_with_400_and_the_field(account: Customer, fields: Json, param: str) -> None:
+    assert refusal(ask(account, **fields)) == (*INVALID, param)
+
+
+ALLOWED: list[Json] = [
+    {"prompt": ""},
+    *({"temperature": value} for value in (0, 1.5, 2)),
+    *({"top_p": value} for value in (0, 0.5, 1)),
+    *({name: value} for name in ("presence_penalty", "frequency_penalty") for value in (-2, 0, 2)),
+    {"n": 2},
+    {"max_tokens": 1},
+    {"stop": "zebra"},
+    {"stop": ["zebra", "yak"]},
+    dict.fromkeys(
+        (
+            *("max_tokens", "temperature", "top_p", "n", "stream", "stop", "user", "stream_options"),
+            *("presence_penalty", "frequency_penalty"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("fields", ALLOWED, ids=str)
+def test_what_the_spec_allows_is_served(account: Customer, fields: Json) -> None:
+    answer(account, **fields)
+
+
+@pytest.mark.parametrize("name", ["model", "prompt"])
+def test_a_missing_field_is_named(account: Customer, name: str) -> None:
+    body = {"model": ON_TEXT, "prompt": "hi"}
+    del body[name]
+    assert refusal(account.http.post(TEXT, json=body)) == (*INVALID, name)
+
+
+def test_an_anthropic_model_gives_one_choice(account: Customer) -> None:
+    assert refusal(ask(account, model=ON_CLAUDE, n=2)) == (*INVALID, "n")
+
+
+# --- Modalities that do not fit
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        *((path, f"sim/{slug}") for path in (PATH, TEXT) for slug in ("embed/echo", "test/unknown-modality")),
+        *((path, f"sim/test/{slug}") for path in (PATH, TEXT) for slug in ("realtime", "responses", "embedding")),
+        *((path, "auto/embed/echo") for path in (PATH, TEXT)),
+    ],
+)
+@whole_or_streamed
+def test_a_model_of_another_modality_is_refused_by_name(
+    account: Customer, path: str, model: str, streams: bool
+) -> None:
+    body = {"model": model, "messages": HELLO, "prompt": "hi", "stream": streams}
+    reply = account.http.post(path, json=body)
+    assert refusal(reply) == (*INVALID, "model")
+    assert ("chat" if path == PATH else "text") in message(reply)
+    assert bills.untouched(account)
+
+
+@pytest.mark.parametrize("path", [PATH, TEXT])
+def test_a_model_that_cannot_stream_says_so(account: Customer, path: str) -> None:
+    body = {"model": "sim/test/cannot-stream", "messages": HELLO, "prompt": "hi", "stream": True}
+    assert refusal(account.http.post(path, json=body)) == (*INVALID, "stream")

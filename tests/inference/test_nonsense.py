@@ -1,0 +1,140 @@
+"""An upstream may say anything: what comes of it is an answer or a fault in order, never an exception of ours.
+
+One part of a recorded answer is replaced by any JSON, then goes the whole way to what a client would get.
+"""
+
+import base64
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from catalogue.pricing import ContradictoryUsage
+from inference.aggregate import Aggregate
+from inference.answers import chat_answer, output_bytes, text_answer
+from inference.call import Endpoint
+from inference.chat_chunks import ChatChunks
+from inference.chunks import Chunks
+from inference.dialects import DIALECTS
+from inference.dialects.base import UpstreamFault
+from inference.embeddings import embedding_answer
+from inference.modality import upstream_side
+from inference.sse import SseParser
+from inference.text_chunks import TextChunks
+from tests.inference.dialects import recorded_anthropic, recorded_openai
+from tests.inference.dialects.routes import call, route
+
+RECORDINGS: dict[str, tuple[str, bytes]] = {
+    f"{dialect}-{name.lower()}": (dialect, recording)
+    for dialect, module in (("openai", recorded_openai), ("anthropic", recorded_anthropic))
+    for name, recording in vars(module).items()
+    if isinstance(recording, bytes) and not name.startswith("STATUS")
+}
+STREAMS = [name for name in RECORDINGS if name.endswith("stream")]
+WHOLE = [name for name in RECORDINGS if name.endswith("whole")]
+SHAPES: dict[Endpoint, type[Chunks]] = {Endpoint.CHAT: ChatChunks, Endpoint.COMPLETION: TextChunks}
+FAULTS = (UpstreamFault, ContradictoryUsage)
+NAMES = ["index", "id", "type", "name", "arguments", "function", "text", "delta", "message", "content", "input"]
+
+# The endpoint that was asked, and what the model does. Recordings are of chat: elsewhere they are nonsense as such.
+every_shape = pytest.mark.parametrize(
+    ("endpoint", "modality"), [(endpoint, modality) for endpoint in SHAPES for modality in ("chat", "completion")]
+)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to each part of a JSON value, itself included."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, item in inside for found in paths(item, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
+    """The value with one part replaced."""
+    if not path:
+        return by
+    copy = value.copy()
+    copy[path[0]] = replaced(value[path[0]], path[1:], by)
+    return copy
+
+
+def spoilt(text: bytes, data: st.DataObject) -> bytes:
+    parsed = json.loads(text)
+    return orjson.dumps(replaced(parsed, data.draw(st.sampled_from(paths(parsed))), data.draw(JSON)))
+
+
+def asked(endpoint: Endpoint, modality: str) -> Any:
+    """A request of this shape to such a model, as the upstream gets it, and the way back."""
+    return upstream_side(call(endpoint=endpoint, prompt="hello there"), route(modality=modality))
+
+
+@every_shape
+@pytest.mark.parametrize("name", STREAMS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_stream_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: str, data: st.DataObject) -> None:
+    dialect, recording = RECORDINGS[name]
+    parser, side = SseParser(), asked(endpoint, modality)
+    events = [*parser.feed(recording), *parser.finish()]
+    position = data.draw(st.sampled_from([at for at, event in enumerate(events) if event.startswith(b"{")]))
+    events[position] = spoilt(events[position], data)
+    decoder = side.decoder(DIALECTS[dialect].decoder(side.call))
+    chunks = SHAPES[endpoint](id="gen-1", created=1, model="m", choices=1)
+    whole = Aggregate(endpoint)
+    try:
+        for event in map(decoder.decode, events):
+            said = None if event.chunk is None else chunks.normalise(event.chunk)
+            if said is not None:
+                orjson.dumps(said.chunk)
+                whole.add(said.chunk)
+        finish(endpoint, whole.answer())
+    except FAULTS:
+        return
+
+
+@every_shape
+@pytest.mark.parametrize("name", WHOLE)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_whole_answer_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: str, data: st.DataObject) -> None:
+    dialect, recording = RECORDINGS[name]
+    side = asked(endpoint, modality)
+    try:
+        finish(endpoint, side.answer(DIALECTS[dialect].reply(spoilt(recording, data), side.call).body))
+    except FAULTS:
+        return
+
+
+def finish(endpoint: Endpoint, answer: dict[str, Any]) -> None:
+    """The last steps to a client."""
+    shaped = (chat_answer if endpoint == Endpoint.CHAT else text_answer)(answer, id="gen-1", created=1, model="m")
+    assert output_bytes(shaped) >= 0
+    orjson.dumps(shaped)
+
+
+EMBEDDINGS: list[Any] = [[0.5, 2], [1e300], base64.b64encode(bytes(8)).decode(), "AAAA", "é", [], ""]
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS, ids=str)
+@pytest.mark.parametrize("as_base64", [False, True])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_embeddings_with_nonsense_in_them(embedding: Any, as_base64: bool, data: st.DataObject) -> None:
+    item = {"object": "embedding", "index": 0, "embedding": embedding}
+    body = orjson.dumps({"object": "list", "data": [item], "usage": {"prompt_tokens": 2, "total_tokens": 2}})
+    try:
+        reply = DIALECTS["openai"].reply(spoilt(body, data), call(endpoint=Endpoint.EMBEDDING))
+        orjson.dumps(embedding_answer(reply.body, model="m", as_base64=as_base64))
+    except FAULTS:
+        return

@@ -1,0 +1,91 @@
+"""The official JavaScript client: streaming, tools and embeddings (tests/node/check.mjs asks, this file judges)."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inference.simulator.embeddings import vector
+from tests.inference.test_embeddings import floats
+from tests.servers.customer import Customer
+from tests.servers.process import ROOT
+
+Json = dict[str, Any]
+
+PACKAGE = ROOT / "tests" / "node"
+CACHE = ROOT / "var" / "node"
+BROKE_OFF: Json = {"name": "APIError", "status": None, "code": "provider_error", "param": None}
+
+pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm")
+
+
+@pytest.fixture
+def installed() -> Path:
+    """The locked package, installed once for each lock file. Another worker may be at it: whoever is first wins."""
+    lock = (PACKAGE / "package-lock.json").read_bytes()
+    folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=CACHE))
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(PACKAGE / name, fresh)
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=fresh, check=True, timeout=120)
+        with contextlib.suppress(OSError):
+            fresh.rename(folder)
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+@pytest.fixture
+def read(installed: Path, account: Customer, tmp_path: Path) -> Json:
+    """What the client read from the gateway."""
+    script = shutil.copy(PACKAGE / "check.mjs", tmp_path)
+    (tmp_path / "node_modules").symlink_to(installed / "node_modules")
+    command = ["node", str(script), account.gateway.base_url, account.key]
+    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    answers: Json = json.loads(done.stdout)
+    return answers
+
+
+def test_the_official_javascript_client_reads_every_answer(read: Json) -> None:
+    for dialect, provider in (("openai", "sim"), ("anthropic", "simanthropic")):
+        check_chat(read[dialect], provider)
+        assert read["failures"][dialect]["midStream"] == BROKE_OFF
+        refused = read["failures"][dialect]["refused"]
+        assert (refused["status"], refused["code"]) == (503, "provider_error")
+    for name in ("embeddings", "convertedEmbeddings"):
+        check_embeddings(read[name])
+    assert read["failures"]["shape"] == {
+        "name": "BadRequestError", "status": 400, "code": "invalid_request_error", "param": "messages"
+    }  # fmt: skip
+
+
+def check_chat(said: Json, provider: str) -> None:
+    whole = said["whole"]
+    assert (whole["text"], whole["total"], whole["provider"]) == ("hello there", 4, provider)
+    assert whole["generation"] == whole["id"]
+    assert whole["requestId"].startswith("req-")
+    for name in ("streamed", "askedForUsage", "pings"):
+        assert said[name] == {"text": "hello there", "usages": [4], "finish": ["stop"]}
+    assert said["helper"] == {"text": "hello there", "finish": "stop"}
+    assert said["text"] == {"text": "hello there", "streamed": "hello there"}
+    for name in ("tools", "streamedTools"):
+        assert said[name] == {
+            "finish": "tool_calls",
+            "calls": [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]],
+            "text": "The tool says: weather. clock.",
+        }
+
+
+def check_embeddings(said: Json) -> None:
+    assert said["byDefault"] == [floats(vector(text, 8)) for text in ("hello there", "hi")]
+    assert said["floats"] == floats(vector("hello there", 8))
+    assert said["tokens"] == 3

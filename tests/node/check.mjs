@@ -1,0 +1,110 @@
+// The official JavaScript client against a gateway: prints what it read as one JSON object, for pytest to judge.
+// Usage: node check.mjs BASE_URL API_KEY
+import OpenAI from "openai";
+
+const [baseURL, apiKey] = process.argv.slice(2);
+const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
+const hello = [{ role: "user", content: "hello there" }];
+const tools = ["weather", "clock"].map((name) => ({
+  type: "function",
+  function: { name, parameters: { type: "object", properties: {} } },
+}));
+
+async function whole(model) {
+  const { data, response } = await client.chat.completions.create({ model, messages: hello }).withResponse();
+  return {
+    text: data.choices[0].message.content,
+    total: data.usage.total_tokens,
+    provider: data.gateway_metadata.provider,
+    requestId: data._request_id,
+    generation: response.headers.get("x-generation-id"),
+    id: data.id,
+  };
+}
+
+async function streamed(model, options) {
+  const chunks = [];
+  for await (const chunk of await client.chat.completions.create({ model, messages: hello, stream: true, ...options })) {
+    chunks.push(chunk);
+  }
+  const usage = chunks.filter((chunk) => chunk.usage);
+  return {
+    text: chunks.flatMap((chunk) => chunk.choices.map((choice) => choice.delta.content ?? "")).join(""),
+    usages: usage.map((chunk) => chunk.usage.total_tokens),
+    finish: chunks.flatMap((chunk) => chunk.choices.map((choice) => choice.finish_reason)).filter(Boolean),
+  };
+}
+
+async function helper(model) {
+  const final = await client.chat.completions.stream({ model, messages: hello }).finalChatCompletion();
+  return { text: final.choices[0].message.content, finish: final.choices[0].finish_reason };
+}
+
+async function text(model) {
+  const said = await client.completions.create({ model, prompt: "hello there" });
+  let streamedText = "";
+  for await (const chunk of await client.completions.create({ model, prompt: "hello there", stream: true })) {
+    streamedText += chunk.choices.map((choice) => choice.text).join("");
+  }
+  return { text: said.choices[0].text, streamed: streamedText };
+}
+
+async function toolLoop(model, ask) {
+  const messages = [{ role: "user", content: "both please" }];
+  const asked = (await ask({ model, messages, tools })).choices[0];
+  messages.push(asked.message);
+  for (const call of asked.message.tool_calls) {
+    messages.push({ role: "tool", tool_call_id: call.id, content: `${call.function.name}.` });
+  }
+  const final = (await ask({ model, messages, tools })).choices[0];
+  return {
+    finish: asked.finish_reason,
+    calls: asked.message.tool_calls.map((call) => [call.function.name, JSON.parse(call.function.arguments)]),
+    text: final.message.content,
+  };
+}
+
+async function embeddings(model) {
+  // It asks for base64 by itself, and unpacks it; with floats it would silently return empty vectors.
+  const byDefault = await client.embeddings.create({ model, input: ["hello there", "hi"] });
+  const floats = await client.embeddings.create({ model, input: "hello there", encoding_format: "float" });
+  return {
+    byDefault: byDefault.data.map((item) => item.embedding),
+    floats: floats.data[0].embedding,
+    tokens: byDefault.usage.prompt_tokens,
+  };
+}
+
+async function failure(run) {
+  try {
+    await run();
+  } catch (error) {
+    return { name: error.constructor.name, status: error.status ?? null, code: error.code, param: error.param ?? null };
+  }
+  return null;
+}
+
+const whether = { whole: (request) => client.chat.completions.create(request) };
+whether.streamed = (request) => client.chat.completions.stream(request).finalChatCompletion();
+
+const read = { failures: {} };
+for (const [name, models] of Object.entries({ openai: "sim/test", anthropic: "simanthropic/claude" })) {
+  read[name] = {
+    whole: await whole(`${models}/echo`),
+    streamed: await streamed(`${models}/echo`),
+    askedForUsage: await streamed(`${models}/echo`, { stream_options: { include_usage: true } }),
+    pings: await streamed(`${models}/pings`),
+    helper: await helper(`${models}/echo`),
+    text: await text(`${models}/echo`),
+    tools: await toolLoop(`${models}/tools`, whether.whole),
+    streamedTools: await toolLoop(`${models}/tools`, whether.streamed),
+  };
+  read.failures[name] = {
+    midStream: await failure(() => streamed(`${models}/error-frame`)),
+    refused: await failure(() => whole(`${models}/status-400`)),
+  };
+}
+read.embeddings = await embeddings("sim/embed/echo");
+read.convertedEmbeddings = await embeddings("sim/embed/ignores-format");
+read.failures.shape = await failure(() => client.chat.completions.create({ model: "sim/test/echo", messages: [] }));
+console.log(JSON.stringify(read));

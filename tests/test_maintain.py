@@ -1,0 +1,144 @@
+"""`maintain` (contract section 1): the periodic work, once or again and again, and what it says."""
+
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests import bills
+from tests.chat import ask
+from tests.conftest import OpenAccount, StartGateway
+from tests.patience import eventually
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.process import ROOT, free_port
+
+NOTHING = "purged 0 secrets, settled 0 spooled and 0 orphaned generations, dropped 0 counters"
+
+
+@pytest.fixture
+def server(start_gateway: StartGateway) -> GatewayServer:
+    """Each test's own: what `maintain` counts is all of its database."""
+    return start_gateway()
+
+
+@pytest.fixture
+def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
+    opened = open_account(server)
+    ask(opened, "quota")
+    server.stop()
+    server.query("DELETE FROM catalogue_providerminute")
+    server.query("DELETE FROM catalogue_routeday")
+    return opened
+
+
+def once(server: GatewayServer) -> str:
+    return server.manage("maintain", "--once").ok()
+
+
+def test_it_purges_the_secrets_of_expired_keys_and_drops_old_counters(
+    server: GatewayServer, customer: Customer
+) -> None:
+    assert once(server) == NOTHING
+    region, day = server.query("SELECT id, DATE('2026-01-01') FROM catalogue_region LIMIT 1")[0]
+    server.query("UPDATE accounts_apikey SET expires_at = '2026-01-01 00:00:00'")
+    server.query("INSERT INTO catalogue_routeday (region_id, day, shard, tokens) VALUES (%s, %s, 0, 5)", [region, day])
+    server.query(
+        "INSERT INTO catalogue_providerminute (minute, provider, attempts, failures) VALUES ('2026-01-01', 'sim', 1, 0)"
+    )
+    assert once(server) == NOTHING.replace("purged 0", "purged 1").replace("dropped 0", "dropped 2")
+    assert server.query("SELECT verifier FROM accounts_apikey") == [(None,)]
+    assert server.query("SELECT count(*) FROM accounts_apikey WHERE fingerprint IS NOT NULL") == [(1,)]
+    assert once(server) == NOTHING
+    assert server.manage("maintain").ok() == NOTHING
+
+
+def test_counters_of_today_stay(server: GatewayServer, open_account: OpenAccount) -> None:
+    ask(open_account(server), "quota")
+    server.stop()
+    before = server.query("SELECT tokens FROM catalogue_routeday")
+    assert before != []
+    assert once(server) == NOTHING
+    assert server.query("SELECT tokens FROM catalogue_routeday") == before
+
+
+def leave_a_checkpoint(server: GatewayServer, frozen: str, beat_at: str = "2026-01-01 00:00:00") -> None:
+    server.query("INSERT INTO billing_checkpoint VALUES (%s, %s, %s)", [uuid.uuid4().hex, frozen, beat_at])
+
+
+def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServer, customer: Customer) -> None:
+    leave_a_checkpoint(server, "nonsense")
+    server.spool.mkdir(exist_ok=True)
+    (server.spool / f"{'0' * 32}.outcome").write_bytes(b"nonsense")
+    told = server.manage_subprocess("maintain", "--once")
+    assert (told.stdout.strip(), told.code) == (NOTHING, 0)
+    assert "Traceback" not in told.stderr
+    spooled, orphaned, summary = told.stderr.splitlines()
+    assert f"{'0' * 32}.outcome cannot be settled and is set aside" in spooled
+    assert "the checkpoint" in orphaned
+    assert summary == "1 spooled outcomes and 1 checkpoints cannot be settled: see docs/operations.md"
+    assert bills.debits(customer) != []
+    server.query("DELETE FROM billing_checkpoint")
+
+
+@pytest.mark.parametrize("arguments", [("--every", "0"), ("--every", "soon"), ("--every", "nan"), ("--once", "x")])
+def test_a_mistake_is_one_line(server: GatewayServer, arguments: tuple[str, ...]) -> None:
+    told = server.manage("maintain", *arguments)
+    assert (told.code, told.stdout) == (2, "")
+    assert told.stderr.startswith("CommandError: ")
+    assert told.stderr.count("\n") == 1
+
+
+def test_a_database_that_is_away_is_one_line(server: GatewayServer) -> None:
+    url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
+    told = server.manage_subprocess("maintain", DATABASE_URL=url)
+    assert (told.code, told.stdout) == (1, "")
+    assert told.stderr.startswith("CommandError: The database refused: ")
+    assert told.stderr.count("\n") == 1
+    assert "hunter2" not in told.stderr
+
+
+@contextmanager
+def every(server: GatewayServer, seconds: str, log: Path, **env: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """`maintain --every` as it runs beside a gateway."""
+    command = [sys.executable, "manage.py", "maintain", "--every", seconds]
+    with log.open("wb") as output:
+        started = subprocess.Popen(command, cwd=ROOT, env={**server.env, **env}, stdout=output, stderr=output)
+        with started:
+            try:
+                yield started
+            finally:
+                started.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_goes_on_until_it_is_told_to_stop(server: GatewayServer, tmp_path: Path, number: signal.Signals) -> None:
+    log = tmp_path / "maintain.log"
+    with every(server, "0.1", log) as running:
+        assert eventually(lambda: log.read_text().count("purged") > 2, within=30)
+        running.send_signal(number)
+        assert running.wait(10) == 0
+    assert "Traceback" not in log.read_text()
+
+
+def test_told_to_stop_it_does_not_wait_for_its_next_round(server: GatewayServer, tmp_path: Path) -> None:
+    log = tmp_path / "maintain.log"
+    with every(server, "3600", log) as running:
+        assert eventually(lambda: "purged" in log.read_text(), within=30)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(10) == 0
+
+
+def test_a_database_that_is_away_is_waited_for(server: GatewayServer, tmp_path: Path) -> None:
+    log = tmp_path / "maintain.log"
+    url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
+    with every(server, "0.1", log, DATABASE_URL=url) as running:
+        assert eventually(lambda: log.read_text().count("The database refused") > 1, within=30)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(10) == 0
+    assert "Traceback" not in log.read_text()
