@@ -12,7 +12,7 @@ from .listing import View, listed, model_info
 from .routes import Snapshot
 from .snapshot_building import in_slices
 
-# Three jurisdictions and five modalities, each or none; beyond that the oldest goes. A large catalogue is 5 MB each time.
+# Three jurisdictions and five modalities, each or none; beyond that the oldest goes. A large one has 5 MB.
 MOST_LISTINGS = 24
 
 

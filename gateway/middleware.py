@@ -11,6 +11,7 @@ from .ids import request_id
 from .jsonbody import too_large
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
+WITHOUT_LENGTH = frozenset({204, 304})  # RFC 9110: no content, or that of another response
 API_PREFIXES = ("/v1/", "/api/v1/")
 
 
@@ -30,7 +31,8 @@ class RequestIdMiddleware:
         request.META["GATEWAY_REQUEST_ID"] = identifier
         response = self.get_response(request)
         response["X-Request-Id"] = identifier
-        if not response.streaming and not response.has_header("Content-Length"):
+        has_length = response.has_header("Content-Length") or response.status_code in WITHOUT_LENGTH
+        if not response.streaming and not has_length:
             response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses
         if request.method == "HEAD" and not response.streaming:
             response.content = b""  # type: ignore[attr-defined]  # its length has been told

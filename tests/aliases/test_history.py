@@ -8,7 +8,7 @@ import pytest
 from tests.aliases.caller import ALIASES, CHUNKS, ECHO, Caller
 
 HISTORY = f"{ALIASES}/fast/history"
-OUT_OF_BOUNDS = ["0", "-1", "201", "1000", "1.0", "1e1", "", " 5", "+5", "five", "1_0", "٣", "9" * 400, "null", "0x10"]
+NO_COUNTS = ["0", "-1", "1000", "1.0", "1e1", "", " 5", "+5", "five", "1_0", "٣", "9" * 400, "null", "0x10"]
 
 
 def moved(caller: Caller, times: int) -> None:
@@ -54,7 +54,7 @@ def test_a_limit_keeps_the_newest(caller: Caller, limit: str, events: int) -> No
     assert caller.read(f"{HISTORY}?limit={limit}")["events"] == everything[:events]
 
 
-@pytest.mark.parametrize("limit", OUT_OF_BOUNDS)
+@pytest.mark.parametrize("limit", [*NO_COUNTS, "201"])
 def test_a_limit_out_of_bounds_is_refused_and_not_clamped(caller: Caller, limit: str) -> None:
     caller.create("fast")
     reply = caller.get(f"{HISTORY}?limit={limit}")

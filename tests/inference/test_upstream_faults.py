@@ -167,7 +167,7 @@ def keeps_to_itself(reply: Any, odd: OddUpstream, simulator: Simulator) -> bool:
     """Whether nothing of what is behind the gateway is in the answer."""
     shown = reply.text + str(reply.headers)
     ports = [f":{port}" for port in (odd.port, simulator.origin.rpartition(":")[2])]
-    addresses = ("127.0.0.1", *ports, "10.20.30.40", "192.168.7.8", "fe80")
+    addresses = ("127.0.0.1", *ports, "10.20.30.40", "192.168.7.8", "fe80::")
     secrets = (CREDENTIAL, LIVE_KEY, "sk-sim", "...abcd", "X-Secret")
     return not [private for private in (*addresses, *secrets) if private in shown]
 

@@ -1,0 +1,292 @@
+"""The dashboard's pages on aliases: what members can do, and that nobody else finds anything."""
+
+import re
+from html import unescape
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import Account, User
+from aliases import changes
+from aliases.models import Alias, AliasEvent
+from aliases.targets import Target
+from catalogue import quota
+from catalogue.models import Region
+from tests.aliases.caller import CHUNKS, ECHO
+from tests.billing.records import MEMBER, open_for, serve
+
+ECHO_TARGET = Target("sim", "test/echo", "FRPAR")
+
+
+@pytest.fixture
+def account(served: None) -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+@pytest.fixture
+def alias(account: Account) -> Alias:
+    return changes.create(account.pk, "fast", ECHO_TARGET)
+
+
+def address(alias: Alias) -> str:
+    return f"/aliases/{alias.pk}"
+
+
+def words(client: Client, path: str, status: int = 200) -> str:
+    """The page as a reader sees it."""
+    response = client.get(path)
+    assert response.status_code == status
+    return plain(response.text)
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
+
+
+def choices(text: str) -> list[str]:
+    """What the picker offers."""
+    return re.findall(r'<option value="([^"]+)"', text)
+
+
+def test_strangers_are_sent_to_the_login(client: Client, alias: Alias) -> None:
+    for path in ("/aliases", address(alias), f"{address(alias)}/delete"):
+        for send in (client.get, client.post):
+            assert send(path)["Location"] == f"/login?next={path}"
+    assert Alias.objects.exists()
+
+
+@pytest.mark.parametrize("staff", [False, True])
+@pytest.mark.parametrize("has_own", [False, True])
+def test_people_of_other_accounts_find_nothing_by_any_verb(
+    client: Client, alias: Alias, staff: bool, has_own: bool
+) -> None:
+    create = User.objects.create_superuser if staff else User.objects.create_user
+    client.force_login(create("somebody@example.com"))
+    if has_own:
+        open_for("somebody@example.com", name="Theirs")
+    account = str(alias.account_id)
+    assert client.post("/aliases", {"account": account, "name": "mine", "target": ECHO}).status_code == 404
+    if has_own:
+        assert client.get("/aliases", {"account": account}).status_code == 404
+        assert client.head("/aliases", {"account": account}).status_code == 404
+    for path in (address(alias), f"{address(alias)}/delete"):
+        assert client.get(path).status_code == 404
+        assert client.head(path).status_code == 404
+    for fields in ({"action": "rename", "name": "mine"}, {"action": "repoint", "target": CHUNKS}, {}):
+        assert client.post(address(alias), fields).status_code == 404
+    assert client.post(f"{address(alias)}/delete").status_code == 404
+    alias.refresh_from_db()
+    assert (alias.name, alias.target, Alias.objects.count(), AliasEvent.objects.count()) == ("fast", ECHO, 1, 1)
+
+
+@pytest.mark.parametrize("verb", ["put", "patch", "delete"])
+def test_other_verbs_do_nothing(member: Client, alias: Alias, verb: str) -> None:
+    for path in ("/aliases", address(alias), f"{address(alias)}/delete"):
+        assert getattr(member, verb)(path).status_code == 405
+    assert Alias.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["/aliases?account=nonsense", "/aliases?account=", "/aliases?account={id}"])
+def test_an_account_that_is_none_is_not_found(member: Client, path: str) -> None:
+    absent = "0199f000-0000-7000-8000-000000000000"
+    assert member.get(path.replace("{id}", absent)).status_code == 404
+    assert member.get(f"/aliases/{absent}").status_code == 404
+
+
+def test_a_person_without_an_account_is_welcomed(client: Client, served: None) -> None:
+    client.force_login(User.objects.create_user("new@example.com"))
+    assert "not a member of any account yet" in words(client, "/aliases")
+
+
+def test_forms_need_their_token(account: Account, alias: Alias) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.get(email=MEMBER))
+    for path in ("/aliases", address(alias), f"{address(alias)}/delete"):
+        assert client.post(path, {"account": str(account.pk), "name": "x", "target": ECHO}).status_code == 403
+    assert Alias.objects.count() == 1
+
+
+def test_the_list_shows_target_use_and_cost_of_thirty_days(member: Client, account: Account, alias: Alias) -> None:
+    serve(account, alias_id=alias.pk)
+    serve(account, alias_id=alias.pk)
+    serve(account)
+    text = words(member, "/aliases")
+    assert "1 of 5 in use" in text
+    assert re.search(rf"alias/fast {ECHO} 2 2,400 0\.00144", text)
+
+
+def test_the_list_marks_what_is_not_served(member: Client, alias: Alias) -> None:
+    Alias.objects.update(canonical_id="test/resting")
+    text = member.get("/aliases").text
+    assert "not served" in text
+    assert "Being moved to new hardware." in text
+    assert "Requests are refused at the moment." in words(member, address(alias))
+
+
+def test_an_account_without_aliases_is_told_what_one_is(member: Client) -> None:
+    assert "No aliases yet." in words(member, "/aliases")
+
+
+def test_the_picker_offers_what_is_routable_now(member: Client, account: Account) -> None:
+    region = Region.objects.get(model__canonical_id="test/quota")
+    quota.spend(region, quota.day_of(timezone.now()))
+    offered = choices(member.get("/aliases").text)
+    assert {ECHO, CHUNKS, "sim/test/worldwide/global", "sim/test/embedding/FRPAR", "simus/test/echo/USQAS"} <= {
+        *offered
+    }
+    absent = ("resting", "gone", "retired", "unpriced", "realtime", "responses", "unknown-modality", "pounds", "quota")
+    assert not {f"sim/test/{slug}/FRPAR" for slug in absent} & {*offered}
+    assert "sim/test/half-closed/DEFRA" not in offered
+    assert not [choice for choice in offered if choice.startswith("nokey/")]
+    assert 'optgroup label="Sim"' in member.get("/aliases").text
+
+
+def test_everything_the_picker_offers_can_be_created(member: Client, account: Account) -> None:
+    Account.objects.update(alias_limit=1000)
+    offered = choices(member.get("/aliases").text)
+    for number, target in enumerate(offered):
+        fields = {"account": str(account.pk), "name": f"n{number}", "target": target}
+        assert member.post("/aliases", fields).status_code == 302
+    assert {alias.target for alias in Alias.objects.all()} == {*offered}
+
+
+def test_a_form_creates(member: Client, account: Account) -> None:
+    fields = {"account": str(account.pk), "name": "Fast", "target": ECHO}
+    response = member.post("/aliases", fields, follow=True)
+    assert response.redirect_chain == [(f"/aliases?account={account.pk}", 302)]
+    assert "alias/fast is ready to be used." in plain(response.text)
+    assert (Alias.objects.get().name, AliasEvent.objects.get().event_type) == ("fast", "created")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "-", "target": ECHO}, "An alias name has 1-64 characters"),
+        ({"name": "", "target": ECHO}, "This field is required."),
+        ({"name": "new", "target": ""}, "This field is required."),
+        ({"name": "new"}, "This field is required."),
+        ({"name": "new", "target": "nonsense"}, "A target needs provider and canonical_id"),
+        ({"name": "new", "target": "sim/test/gone/FRPAR"}, "is disabled"),
+        ({"name": "new", "target": "sim/test/echo"}, "served only in specific regions"),
+        ({"name": "fast", "target": ECHO}, "This account already has an alias named 'fast'."),
+        ({"name": "<b>\x00", "target": ECHO}, "Null characters are not allowed."),
+    ],
+)
+def test_a_form_at_fault_is_shown_again_with_the_reason(
+    member: Client, alias: Alias, fields: dict[str, str], told: str
+) -> None:
+    response = member.post("/aliases", {"account": str(alias.account_id), **fields})
+    assert response.status_code == 422
+    assert told in plain(response.text)
+    assert 'aria-invalid="true"' in response.text
+    assert "<b>" not in response.text
+    assert Alias.objects.count() == 1
+
+
+def test_a_form_says_that_the_slots_are_full(member: Client, account: Account) -> None:
+    Account.objects.update(alias_limit=0)
+    response = member.post("/aliases", {"account": str(account.pk), "name": "fast", "target": ECHO})
+    assert response.status_code == 422
+    assert "All 0 alias slots of this account are in use." in plain(response.text)
+
+
+def test_a_form_renames(member: Client, alias: Alias) -> None:
+    response = member.post(address(alias), {"action": "rename", "name": "quick"}, follow=True)
+    assert response.redirect_chain == [(address(alias), 302)]
+    assert "alias/fast is now called alias/quick." in plain(response.text)
+    assert "renamed fast quick" in plain(response.text)
+
+
+def test_a_form_repoints(member: Client, alias: Alias) -> None:
+    response = member.post(address(alias), {"action": "repoint", "target": CHUNKS}, follow=True)
+    assert f"alias/fast leads to {CHUNKS} from the next request on." in plain(response.text)
+    assert f"repointed {ECHO} {CHUNKS}" in plain(response.text)
+    assert Alias.objects.get().target == CHUNKS
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"action": "rename", "name": "other"}, "already has an alias named 'other'"),
+        ({"action": "rename", "name": "a b"}, "An alias name has"),
+        ({"action": "repoint", "target": "sim/test/gone/FRPAR"}, "is disabled"),
+        ({"action": "repoint", "target": ""}, "This field is required."),
+    ],
+)
+def test_a_change_at_fault_is_shown_again_with_the_reason(
+    member: Client, alias: Alias, fields: dict[str, str], told: str
+) -> None:
+    changes.create(alias.account_id, "other", ECHO_TARGET)
+    response = member.post(address(alias), fields)
+    assert response.status_code == 422
+    assert told in plain(response.text)
+    alias.refresh_from_db()
+    assert (alias.name, alias.target) == ("fast", ECHO)
+
+
+def test_a_form_without_an_action_changes_nothing(member: Client, alias: Alias) -> None:
+    assert member.post(address(alias), {"name": "quick", "target": CHUNKS}).status_code == 200
+    assert Alias.objects.get().name == "fast"
+
+
+def test_the_picker_keeps_a_target_that_is_not_available_now(member: Client, alias: Alias) -> None:
+    Alias.objects.update(canonical_id="test/resting")
+    text = member.get(address(alias)).text
+    assert re.search(r'<option value="sim/test/resting/FRPAR" selected>[^<]+not available now', text)
+    sent = member.post(address(alias), {"action": "repoint", "target": "sim/test/resting/FRPAR"})
+    assert sent.status_code == 302
+    assert AliasEvent.objects.count() == 1
+
+
+def test_deleting_asks_first(member: Client, alias: Alias) -> None:
+    assert "Delete alias/fast?" in words(member, f"{address(alias)}/delete")
+    assert Alias.objects.exists()
+    response = member.post(f"{address(alias)}/delete", follow=True)
+    assert response.redirect_chain == [(f"/aliases?account={alias.account_id}", 302)]
+    assert "alias/fast is deleted. Its name is free." in plain(response.text)
+    assert not Alias.objects.exists()
+    assert member.post(f"{address(alias)}/delete").status_code == 404
+
+
+def test_a_page_that_is_out_of_date_deletes_no_other_alias(member: Client, alias: Alias) -> None:
+    changes.delete(alias.account_id, "fast")
+    changes.create(alias.account_id, "fast", ECHO_TARGET)
+    assert member.post(f"{address(alias)}/delete").status_code == 404
+    assert member.post(address(alias), {"action": "rename", "name": "quick"}).status_code == 404
+    assert Alias.objects.get().name == "fast"
+
+
+def test_an_alias_shows_its_statistics(member: Client, account: Account, alias: Alias) -> None:
+    assert "Not used in these days." in words(member, address(alias))
+    serve(account, alias_id=alias.pk, model="test/echo")
+    serve(account, alias_id=alias.pk, model="test/echo", region="DEFRA", carbon_gco2e=None)
+    text = words(member, address(alias))
+    assert "Requests 2 Tokens 2,400 2,000 in, 400 out Cost 0.00144 EUR" in text
+    assert "known for 1 of 2" in text
+    assert "sim/test/echo/DEFRA 1 1,000 / 200 0.00072" in text
+
+
+def test_ones_other_account_is_a_click_away(member: Client, account: Account, alias: Alias) -> None:
+    beta = open_for(MEMBER, name="Beta", currency="USD")
+    first, second = member.get("/aliases").text, member.get(f"/aliases?account={beta.pk}").text
+    assert f'href="/aliases?account={beta.pk}"' in first
+    assert ("alias/fast" in first, "alias/fast" in second) == (True, False)
+    assert f'<input type="hidden" name="account" value="{beta.pk}">' in second
+    assert member.get(f"/?account={beta.pk}").text.count(f"/aliases?account={beta.pk}") == 1
+    assert "Acme" in words(member, address(alias))
+
+
+def test_pages_keep_the_strict_policy_and_are_not_cached(member: Client, alias: Alias) -> None:
+    for path in ("/", "/aliases", address(alias), f"{address(alias)}/delete"):
+        response = member.get(path)
+        assert "unsafe-inline" not in response["Content-Security-Policy"]
+        assert "no-store" in response["Cache-Control"]
+        assert not re.search(r"<script|<style|\sstyle=|\son\w+=", response.text)
+        assert 'href="/aliases' in response.text

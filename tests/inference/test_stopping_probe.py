@@ -1,0 +1,178 @@
+"""A worker that is told to stop: what is open settles and says so, what is idle is let go, and it ends in time."""
+
+import contextlib
+import io
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+import requests
+
+from tests import bills
+from tests.chat import PATH, Stream, answer, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.envelope import checked, refusal
+from tests.inference import shapes
+from tests.inference.shapes import WAYS, post
+from tests.patience import eventually
+from tests.rawhttp import connect, read_response
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+# What the log says of a failure of ours.
+FAILURES = ("unexpected exception", "failed while", "Error handling request")
+STOPPING = (503, "internal_server_error", "service_unavailable", "model")
+STREAMS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(max_workers=20) as started:
+        yield started
+
+
+@dataclass
+class Stopping:
+    """A gateway that has been told to stop. `exit_status` waits for it."""
+
+    server: GatewayServer
+    ended: "Future[int]"
+
+    @classmethod
+    def begin(cls, server: GatewayServer, pool: ThreadPoolExecutor, *, timeout: float = 15.0) -> "Stopping":
+        stopping = cls(server, pool.submit(server.stop, timeout=timeout))
+        assert eventually(lambda: not accepts_connections(server))
+        return stopping
+
+    @property
+    def exit_status(self) -> int:
+        return self.ended.result()
+
+
+def accepts_connections(server: GatewayServer) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", server.port)) == 0
+
+
+@pytest.fixture
+def server(start_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+    return start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_DRAIN_TIMEOUT="3")
+
+
+@pytest.fixture
+def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(server)
+
+
+def test_open_streams_settle_as_interrupted_and_say_so(
+    server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor
+) -> None:
+    replies = [
+        requests.post(
+            server.origin + way.path,
+            json=way.request("stall", stream=True),
+            headers={"Authorization": f"Bearer {customer.key}"},
+            stream=True,
+            timeout=30,
+        )
+        for way in STREAMS
+    ]
+    stopping = Stopping.begin(server, pool)
+    for way, reply in zip(STREAMS, replies, strict=True):
+        said = Stream.of(reply)
+        assert way.streamed_text(said) == "hello there"
+        assert [checked(error) for error in said.errors] == [("internal_server_error", "service_unavailable", "model")]
+        assert not said.done
+    assert stopping.exit_status == 0
+    ended = {(record.ending, record.interrupted, record.completion_tokens) for record in bills.records(customer)}
+    assert ended == {("worker_stopped", True, 3)}
+    assert len(bills.records(customer)) == len(bills.debits(customer)) == len(STREAMS)
+    assert simulator.stats("stall:2")["open"] == 0
+    assert "Traceback" not in server.log
+
+
+@pytest.mark.parametrize("slug", ["silent", "silent-after-role"])
+def test_requests_without_output_are_refused_and_cost_nothing(
+    server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor, slug: str
+) -> None:
+    """No 500: whoever asked may ask another replica."""
+    asked = [
+        pool.submit(post, customer, way, slug, **fields)
+        for way in (WAYS["chat-openai"], WAYS["chat-anthropic"])
+        for fields in ({"stream": True}, {"max_tokens": 1000})
+    ]
+    upstream = shapes.ALL_BEHAVIOURS[slug]
+    assert eventually(lambda: simulator.stats(upstream)["open"] == len(asked))
+    stopping = Stopping.begin(server, pool)
+    assert [refusal(each.result()) for each in asked] == [STOPPING] * len(asked)
+    assert stopping.exit_status == 0
+    assert bills.untouched(customer)
+    assert "Traceback" not in server.log
+
+
+def test_what_can_still_finish_finishes(
+    server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor
+) -> None:
+    asked = [
+        pool.submit(post, customer, WAYS["chat-openai"], "late-usage", stream=streams) for streams in (True, False)
+    ]
+    assert eventually(lambda: simulator.stats("late-usage:0.3")["open"] == 2)
+    stopping = Stopping.begin(server, pool)
+    assert [each.result().status_code for each in asked] == [200, 200]
+    assert stopping.exit_status == 0
+    assert [record.ending for record in bills.records(customer)] == ["finished", "finished"]
+
+
+@contextlib.contextmanager
+def idle_connection(customer: Customer) -> Iterator[io.BufferedReader]:
+    """Kept open after an answer."""
+    body = b'{"model": "sim/test/echo", "messages": [{"role": "user", "content": "hi"}]}'
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+    with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert read_response(answers).status_code == 200
+        yield answers
+
+
+def test_idle_connections_do_not_hold_the_stop_up(
+    start_gateway: StartGateway, open_account: OpenAccount, pool: ThreadPoolExecutor
+) -> None:
+    """Neither one that has asked before nor one that never has: the exit status is that of a stop in good time."""
+    server = start_gateway(GATEWAY_DRAIN_TIMEOUT="60")
+    with idle_connection(open_account(server)) as used, connect(server) as unused:
+        stopping = Stopping.begin(server, pool, timeout=15)
+        assert used.read() == b""
+        assert unused.recv(1) == b""
+        assert stopping.exit_status == 0
+
+
+def test_a_connection_whose_answer_ends_during_the_stop_is_closed_with_it(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
+) -> None:
+    server = start_gateway(GATEWAY_DRAIN_TIMEOUT="60", catalogue=shapes.catalogue(simulator.url))
+    customer = open_account(server)
+    upstream = shapes.ALL_BEHAVIOURS["slow-whole"]
+    with connect(server) as raw, raw.makefile("rb") as answers:
+        body = question("slow-whole", max_tokens=100)
+        prepared = requests.Request("POST", server.origin + PATH, json=body).prepare()
+        head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+        assert isinstance(prepared.body, bytes)
+        raw.sendall(f"{head}Content-Length: {len(prepared.body)}\r\n\r\n".encode() + prepared.body)
+        assert eventually(lambda: simulator.stats(upstream)["open"] == 1)
+        stopping = Stopping.begin(server, pool, timeout=15)
+        assert read_response(answers).status_code == 200
+        assert answers.read() == b""
+        assert stopping.exit_status == 0
+
+
+def test_a_stopped_gateway_starts_again_with_its_ledger(
+    server: GatewayServer, customer: Customer, pool: ThreadPoolExecutor
+) -> None:
+    answer(customer, "echo")
+    assert Stopping.begin(server, pool).exit_status == 0
+    server.start()
+    answer(customer, "echo")
+    assert len(bills.records(customer)) == 2
