@@ -1,77 +1,74 @@
 """`maintain` (contract section 1): the periodic work, once or again and again, and what it says."""
 
+import contextlib
 import signal
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests import bills
-from tests.chat import ask
-from tests.conftest import OpenAccount, StartGateway
+from tests.catalogue import catalogue_for
 from tests.patience import eventually
-from tests.servers.customer import Customer
+from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT, free_port
 
 NOTHING = "purged 0 secrets, settled 0 spooled and 0 orphaned generations, dropped 0 counters"
 
 
-@pytest.fixture
-def server(start_gateway: StartGateway) -> GatewayServer:
-    """Each test's own: what `maintain` counts is all of its database."""
-    return start_gateway()
-
-
-@pytest.fixture
-def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
-    opened = open_account(server)
-    ask(opened, "quota")
-    server.stop()
-    server.query("DELETE FROM catalogue_providerminute")
-    server.query("DELETE FROM catalogue_routeday")
-    return opened
+@pytest.fixture(scope="module")
+def server(migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
+    """A gateway's database; the server itself is not started: nobody else does the work."""
+    stopped = GatewayServer(
+        migrated_databases, tmp_path_factory.mktemp("maintained"), catalogue=catalogue_for("http://127.0.0.1:9/v1")
+    )
+    with contextlib.closing(stopped):
+        yield stopped
 
 
 def once(server: GatewayServer) -> str:
     return server.manage("maintain", "--once").ok()
 
 
-def test_it_purges_the_secrets_of_expired_keys_and_drops_old_counters(
-    server: GatewayServer, customer: Customer
-) -> None:
+def test_it_purges_the_secrets_of_expired_keys(server: GatewayServer) -> None:
+    server.manage("create_account", "Acme").ok()
+    for name, expires in (("old", "7d"), ("young", "7d"), ("forever", "never")):
+        server.manage("create_key", "Acme", "--name", name, "--expires", expires).ok()
+    server.query("UPDATE accounts_apikey SET expires_at = '2026-01-01 00:00:00' WHERE name = 'old'")
+    assert once(server) == NOTHING.replace("purged 0", "purged 1")
+    assert server.query("SELECT name FROM accounts_apikey WHERE verifier IS NULL") == [("old",)]
+    assert server.query("SELECT count(*) FROM accounts_apikey WHERE fingerprint IS NOT NULL") == [(3,)]
     assert once(server) == NOTHING
-    region, day = server.query("SELECT id, DATE('2026-01-01') FROM catalogue_region LIMIT 1")[0]
-    server.query("UPDATE accounts_apikey SET expires_at = '2026-01-01 00:00:00'")
-    server.query("INSERT INTO catalogue_routeday (region_id, day, shard, tokens) VALUES (%s, %s, 0, 5)", [region, day])
-    server.query(
-        "INSERT INTO catalogue_providerminute (minute, provider, attempts, failures) VALUES ('2026-01-01', 'sim', 1, 0)"
-    )
-    assert once(server) == NOTHING.replace("purged 0", "purged 1").replace("dropped 0", "dropped 2")
-    assert server.query("SELECT verifier FROM accounts_apikey") == [(None,)]
-    assert server.query("SELECT count(*) FROM accounts_apikey WHERE fingerprint IS NOT NULL") == [(1,)]
+
+
+def test_it_drops_counters_of_other_days_and_keeps_those_of_today(server: GatewayServer) -> None:
+    ((region,),) = server.query("SELECT id FROM catalogue_region LIMIT 1")
+    now = datetime.now(UTC)
+    for moment in (now, now - timedelta(days=2)):
+        server.query(
+            "INSERT INTO catalogue_routeday (region_id, day, shard, tokens) VALUES (%s, %s, 0, 5)",
+            [region, moment.date().isoformat()],
+        )
+        server.query(
+            "INSERT INTO catalogue_providerminute (minute, provider, attempts, failures) VALUES (%s, 'sim', 1, 0)",
+            [moment.strftime("%Y-%m-%d %H:%M:00")],
+        )
+    assert once(server) == NOTHING.replace("dropped 0", "dropped 2")
     assert once(server) == NOTHING
     assert server.manage("maintain").ok() == NOTHING
-
-
-def test_counters_of_today_stay(server: GatewayServer, open_account: OpenAccount) -> None:
-    ask(open_account(server), "quota")
-    server.stop()
-    before = server.query("SELECT tokens FROM catalogue_routeday")
-    assert before != []
-    assert once(server) == NOTHING
-    assert server.query("SELECT tokens FROM catalogue_routeday") == before
+    for table in ("catalogue_routeday", "catalogue_providerminute"):
+        assert server.query(f"SELECT count(*) FROM {table}") == [(1,)]
 
 
 def leave_a_checkpoint(server: GatewayServer, frozen: str, beat_at: str = "2026-01-01 00:00:00") -> None:
     server.query("INSERT INTO billing_checkpoint VALUES (%s, %s, %s)", [uuid.uuid4().hex, frozen, beat_at])
 
 
-def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServer, customer: Customer) -> None:
+def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServer) -> None:
     leave_a_checkpoint(server, "nonsense")
     server.spool.mkdir(exist_ok=True)
     (server.spool / f"{'0' * 32}.outcome").write_bytes(b"nonsense")
@@ -82,8 +79,9 @@ def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServ
     assert f"{'0' * 32}.outcome cannot be settled and is set aside" in spooled
     assert "the checkpoint" in orphaned
     assert summary == "1 spooled outcomes and 1 checkpoints cannot be settled: see docs/operations.md"
-    assert bills.debits(customer) != []
     server.query("DELETE FROM billing_checkpoint")
+    for path in server.spool.iterdir():
+        path.unlink()
 
 
 @pytest.mark.parametrize("arguments", [("--every", "0"), ("--every", "soon"), ("--every", "nan"), ("--once", "x")])
@@ -103,7 +101,7 @@ def test_a_database_that_is_away_is_one_line(server: GatewayServer) -> None:
     assert "hunter2" not in told.stderr
 
 
-@contextmanager
+@contextlib.contextmanager
 def every(server: GatewayServer, seconds: str, log: Path, **env: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`maintain --every` as it runs beside a gateway."""
     command = [sys.executable, "manage.py", "maintain", "--every", seconds]

@@ -1,18 +1,136 @@
-"""The aliases page in a real browser, with JavaScript switched off: everything works by forms alone."""
+"""The aliases pages in a real browser with JavaScript switched off: everything works by forms alone."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.chat import answer
 from tests.servers.customer import Customer
-from tests.servers.manage import Completed
 
 CHROMIUM = Path("/usr/bin/chromium")
-PASSWORD = "correct horse battery staple"
-PHONE: ViewportSize = {"width": 390, "height": 844}
+EMAIL, PASSWORD = "{name}@example.com", "correct horse battery staple"
+WIDTHS = (1280, 390)  # a desk and a phone
+JOIN = """
+from accounts.models import Account, Membership, User
+user = User.objects.create_user({email!r}, {password!r})
+Membership.objects.create(user=user, account=Account.objects.get(name={name!r}))
+"""
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's chromium is not installed (apt-get install chromium)")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no chromium (Debian: apt-get install chromium)")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Ended with this module: its event loop would keep other tests of this thread from the database."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser, account: Customer) -> Iterator[Page]:
+    """A member who has signed in and followed the link to the aliases. No page of the test may break a rule."""
+    email = EMAIL.format(name=account.name)
+    join = JOIN.format(email=email, password=PASSWORD, name=account.name)
+    account.gateway.manage("shell", "-v0", "-c", join).ok()
+    context = chromium.new_context(base_url=account.gateway.origin, java_script_enabled=False)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto("/login")
+    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="Aliases").click()
+    yield page
+    context.close()
+    assert [complaint for complaint in complaints if "422" not in complaint] == []
+
+
+def create(page: Page, name: str, target: str) -> None:
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Target").select_option(target)
+    page.get_by_role("button", name="Create alias").click()
+
+
+def row(page: Page, name: str) -> str:
+    """The words of an alias's row in the list."""
+    line = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=f"alias/{name}"))
+    return re.sub(r"\s+", " ", line.inner_text())
+
+
+def test_an_alias_lives_through_forms_alone(page: Page, account: Customer) -> None:
+    create(page, "fast", "sim/test/echo/FRPAR")
+    expect(page.get_by_role("status")).to_contain_text("alias/fast is ready to be used.")
+    answer(account, "alias/fast")
+
+    page.reload()
+    assert row(page, "fast") == "alias/fast sim/test/echo/FRPAR 1 4 0.0000036"
+
+    page.get_by_role("link", name="alias/fast").click()
+    page.get_by_label("Target").select_option("sim/test/echo/DEFRA")
+    page.get_by_role("button", name="Repoint").click()
+    expect(page.get_by_role("status")).to_contain_text("leads to sim/test/echo/DEFRA")
+    assert answer(account, "alias/fast")["model"] == "sim/test/echo/DEFRA"
+
+    page.get_by_label("Name").fill("quick")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("alias/quick")
+    assert answer(account, "alias/quick")["model"] == "sim/test/echo/DEFRA"
+    page.reload()
+    use = page.get_by_role("region", name="Use, last 30 days")
+    expect(use.get_by_role("row", name="sim/test/echo/DEFRA 2 4 / 4")).to_be_visible()
+    history = page.get_by_role("region", name="History").get_by_role("row")
+    assert [re.split(r"\s+", line)[4] for line in history.all_inner_texts()[1:]] == ["renamed", "repointed", "created"]
+
+    page.get_by_role("link", name="Delete this alias").click()
+    page.get_by_role("link", name="Keep it").click()
+    page.get_by_role("link", name="Delete this alias").click()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("status")).to_contain_text("alias/quick is deleted.")
+    assert account.http.get("/v1/aliases").json()["aliases"] == []
+
+
+def test_a_mistake_is_explained_beside_its_field(page: Page, account: Customer) -> None:
+    create(page, "not a name", "sim/test/echo/FRPAR")
+    name = page.get_by_label("Name")
+    expect(name).to_have_accessible_description(re.compile("An alias name has 1-64 characters"))
+    expect(name).to_have_value("not a name")
+    expect(page.get_by_label("Target")).to_have_value("sim/test/echo/FRPAR")
+    name.fill("a-name")
+    page.get_by_role("button", name="Create alias").click()
+    assert row(page, "a-name") == "alias/a-name sim/test/echo/FRPAR 0 0 0.00"
+
+
+def test_the_keyboard_alone_will_do(page: Page, account: Customer) -> None:
+    page.get_by_label("Name").focus()
+    page.keyboard.type("fast")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Target")).to_be_focused()
+    page.keyboard.type("test/chunks/FRPAR")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert account.http.get("/v1/aliases/fast").json()["target"] == "sim/test/chunks/FRPAR"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_page_is_wider_than_its_window(page: Page, account: Customer, width: int) -> None:
+    account.http.post("/v1/aliases", json={"name": "a" * 64, "target": "simanthropic/test/cache-write/FRPAR"})
+    answer(account, f"alias/{'a' * 64}", max_tokens=16)
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto("/aliases")
+    assert is_within(page, width)
+    page.get_by_role("link", name="alias/aaa").click()
+    assert is_within(page, width)
+    page.get_by_role("link", name="Delete this alias").click()
+    assert is_within(page, width)
+
+
+def is_within(page: Page, width: int) -> bool:
+    """Whether nothing that is seen reaches beyond the right edge."""
+    boxes = [element.bounding_box() for element in page.locator("main *:visible").all()]
+    return max(box["x"] + box["width"] for box in boxes if box) <= width
