@@ -57,7 +57,7 @@ class CreateForm(forms.Form):
     name = NameField()
 
     def __init__(self, data: Any, account: Account, snapshot: Snapshot, today: date) -> None:
-        super().__init__(data, auto_id="create-%s")
+        super().__init__(data, auto_id="create-%s", label_suffix="")
         self.fields["target"] = TargetField(account, snapshot, today)
 
 
@@ -67,14 +67,14 @@ class RenameForm(forms.Form):
     name = NameField()
 
     def __init__(self, data: Any, alias: Alias) -> None:
-        super().__init__(data, auto_id="rename-%s", initial={"name": alias.name})
+        super().__init__(data, auto_id="rename-%s", label_suffix="", initial={"name": alias.name})
 
 
 class RepointForm(forms.Form):
     """A new target."""
 
     def __init__(self, data: Any, alias: Alias, snapshot: Snapshot, today: date) -> None:
-        super().__init__(data, auto_id="repoint-%s")
+        super().__init__(data, auto_id="repoint-%s", label_suffix="")
         self.fields["target"] = TargetField(alias.account, snapshot, today, current=alias.target)
 
 

@@ -41,4 +41,4 @@ def _serves(snapshot: Snapshot, route: Route, currency: str) -> bool:
 
 def _label(route: Route) -> str:
     place = "worldwide" if route.locode == GLOBAL else route.place.name if route.place else route.locode
-    return f"{route.canonical_id}/{route.locode} ({place})"
+    return f"{route.id} ({place})"

@@ -1,11 +1,14 @@
 """`POST /v1/aliases`: the three target forms, every rule, and their order (contract decision 16)."""
 
+import io
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -305,6 +308,28 @@ def test_json_is_read_whatever_the_content_type(caller: Caller, content_type: st
 def test_the_path_has_four_forms(caller: Caller, path: str) -> None:
     assert caller.send("POST", path, {"name": "fast", "target": ECHO}).status == 201
     assert caller.names() == ["fast"]
+
+
+class SlowBody(io.BytesIO):
+    """Notes whether this thread holds a database connection whenever it is waited for."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self.held: list[bool] = []
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.held.append(connection.connection is not None)
+        return super().read(size)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_connection_is_held_while_a_body_is_waited_for(caller: Caller) -> None:
+    content = b'{"name": "fast", "target": "sim/test/echo/FRPAR"}'
+    body = SlowBody(content)
+    extra: dict[str, Any] = {"wsgi.input": body, "CONTENT_LENGTH": str(len(content))}
+    headers = {"Authorization": f"Bearer {caller.token}"}
+    assert Client().generic("POST", ALIASES, headers=headers, **extra).status_code == 201
+    assert body.held == [False]
 
 
 def test_a_body_that_is_too_large_is_refused(caller: Caller, settings: Settings) -> None:

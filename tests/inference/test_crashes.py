@@ -82,6 +82,22 @@ def as_if_long_ago(server: GatewayServer) -> None:
     server.query("UPDATE billing_checkpoint SET beat_at = %s", [LONG_AGO])
 
 
+@contextlib.contextmanager
+def frozen_for_long(server: GatewayServer) -> Iterator[None]:
+    """The only worker stands still, but not in the middle of a transaction: that would lock all of SQLite's file."""
+    (worker,) = server.worker_pids()
+    try:
+        for _ in range(5):
+            os.kill(worker, signal.SIGSTOP)
+            with contextlib.suppress(sqlite3.OperationalError):
+                as_if_long_ago(server)
+                break
+            os.kill(worker, signal.SIGCONT)
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
 def settled_by_maintain(server: GatewayServer, *, orphaned: int) -> None:
     told = server.manage("maintain", "--once").ok()
     assert f"settled 0 spooled and {orphaned} orphaned generations" in told
@@ -148,12 +164,9 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
 ) -> None:
     streams = clients.open(customer, "long", "stall")
     until_checkpointed(server, len(streams))
-    (worker,) = server.worker_pids()
-    os.kill(worker, signal.SIGSTOP)
-    as_if_long_ago(server)
-    settled_by_maintain(server, orphaned=len(streams))
-    settled = bills.records(customer)
-    os.kill(worker, signal.SIGCONT)
+    with frozen_for_long(server):
+        settled_by_maintain(server, orphaned=len(streams))
+        settled = bills.records(customer)
     for stream in streams:
         said = stream.result()
         assert (said.codes, said.done) == (["service_unavailable"], False)

@@ -1,0 +1,90 @@
+"""Runs a load process against a target and reads, around it, what the target's worker used."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.load import Job, Result
+from bench.process import cpu_seconds
+from bench.servers import Target
+from tests.servers.process import ROOT
+
+class LoadFailed(Exception):
+    """The load process ended early; carries what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A load's result, and the CPU that the worker spent on it."""
+
+    result: Result
+    cpu_ms: float
+
+
+def body_of(target: Target, model: str, **fields: Any) -> str:
+    """A chat request; the cap keeps the gateway from streaming to itself (GATEWAY_AGGREGATE_OVER_TOKENS)."""
+    messages = [
+        {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
+        {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
+    ]
+    return json.dumps({"model": target.prefix + model, "messages": messages, "max_tokens": 200, **fields})
+
+
+def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
+    """The load, after a warm-up of two requests for each connection."""
+    with loading(Job(target.port, body, target.keys, connections, 2 * connections)) as warm_up:
+        _go(warm_up)
+    with loading(Job(target.port, body, target.keys, connections, count)) as load:
+        before = cpu_seconds(target.pids())
+        result = _go(load)
+        time.sleep(0.1)  # what is settled behind the last byte belongs to it
+        return Measured(result, (cpu_seconds(target.pids()) - before) * 1000)
+
+
+@contextmanager
+def holding(target: Target, body: str, streams: int) -> Iterator[Measured]:
+    """Streams that are open while the block runs."""
+    with loading(Job(target.port, body, target.keys, streams, streams, hold=True)) as load:
+        before = cpu_seconds(target.pids())
+        result = _go(load)
+        yield Measured(result, (cpu_seconds(target.pids()) - before) * 1000)
+
+
+@contextmanager
+def loading(job: Job) -> Iterator[subprocess.Popen[str]]:
+    """A load process that has connected and waits for its start."""
+    command = [sys.executable, "-m", "bench.load"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as load:
+        try:
+            _say(load, json.dumps(asdict(job)))
+            _line(load)
+            yield load
+        finally:
+            load.kill()
+
+
+def _go(load: "subprocess.Popen[str]") -> Result:
+    _say(load, "go")
+    return Result(**json.loads(_line(load)))
+
+
+def _say(load: "subprocess.Popen[str]", line: str) -> None:
+    assert load.stdin is not None
+    load.stdin.write(line + "\n")
+    load.stdin.flush()
+
+
+def _line(load: "subprocess.Popen[str]") -> str:
+    """The next line; the load process has time limits of its own, so there is one, or its end."""
+    assert load.stdout is not None
+    assert load.stderr is not None
+    line = load.stdout.readline()
+    if not line:
+        raise LoadFailed(load.stderr.read()[-3000:])
+    return line

@@ -1,0 +1,67 @@
+"""What must run where Django is: `manage.py shell` of the measured gateway calls it, on its database with its secrets.
+
+The cursor of a far page is signed by the product's own code; walking there page by page would take longer than all
+else. Times in the database are those of its driver: execution, transfer, and two trips through a socket.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.utils import timezone
+
+from aliases.models import Alias
+from aliases.stats import rows_of
+from billing import generations, rollups
+from billing.models import Generation
+
+
+def listing(key: str, *, limit: int, page: int, repeats: int) -> None:
+    """Prints the cursor of a page of the key's records (null: the first), and the time the database takes for it."""
+    asked = generations.Listing(UUID(key))
+    after = None
+    if page > 1:
+        # A page that ends exactly where the wanted one begins, read behind a position that is counted out.
+        skipped = generations.newest_first(asked, None).only("created_at", "id")[(page - 2) * limit :][:limit]
+        before = skipped[0]
+        start = Generation(id=UUID(int=before.pk.int + 1), created_at=before.created_at)
+        after = generations.page(asked, limit=limit, after=generations._cursor(asked, start)).next_cursor
+    took = _database_ms(lambda: generations.page(asked, limit=limit, after=after), repeats)
+    print(json.dumps({"after": after, "database_ms": took}))
+
+
+def alias_statistics(alias: str, *, days: int, repeats: int) -> None:
+    """Prints the time the database takes for an alias's statistics."""
+    found = Alias.objects.get(pk=alias)
+    today = timezone.now().date()
+    print(json.dumps({"database_ms": _database_ms(lambda: rows_of(found, days=days, today=today), repeats)}))
+
+
+def roll_up() -> None:
+    """Rolls up a bounded number of records, as `maintain` does, and prints how many."""
+    print(rollups.advance(rollups.RECORDS_PER_MAINTENANCE))
+
+
+def _database_ms(read: Callable[[], Any], repeats: int) -> float:
+    read()
+    return statistics.median(_once(read) for _ in range(repeats))
+
+
+def _once(read: Callable[[], Any]) -> float:
+    taken = 0.0
+
+    def timed(execute: Callable[..., Any], *arguments: Any) -> Any:
+        nonlocal taken
+        start = time.perf_counter()
+        try:
+            return execute(*arguments)
+        finally:
+            taken += (time.perf_counter() - start) * 1000
+
+    with connection.execute_wrapper(timed):
+        read()
+    return taken

@@ -1,0 +1,151 @@
+"""The client: a process of its own that sends prepared requests on raw keep-alive sockets and times the answers.
+
+`python -m bench.load` reads a Job as one JSON line and connects, prints a line, waits for one, sends the requests and
+prints a Result. Streams are then held open until its input ends. Parsing is next to nothing, so it costs a tenth of
+what it measures.
+"""
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import gevent
+import gevent.socket
+from gevent.pool import Group
+
+TIMEOUT_SECONDS = 60.0
+_HEAD_END = b"\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to send: `count` requests over `connections`, each with one of the `keys`. `hold` keeps streams open."""
+
+    port: int
+    body: str
+    keys: list[str]
+    connections: int
+    count: int
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came back. `events` are those of the streams; latencies are whole answers, in milliseconds."""
+
+    seconds: float
+    events: int
+    p50_ms: float
+    p99_ms: float
+
+
+class UnexpectedAnswer(Exception):
+    """Not a 200, or cut short: nothing that was measured would mean anything."""
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest of the values that so large a share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+class Connection:
+    """One keep-alive connection with its request."""
+
+    def __init__(self, job: Job, key: str) -> None:
+        self._request = _request(job, key)
+        address = ("127.0.0.1", job.port)
+        self._socket = gevent.socket.create_connection(address, timeout=TIMEOUT_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.latencies: list[float] = []
+        self.events = 0
+
+    def work(self, numbers: Iterator[int]) -> None:
+        """Sends one request after the other as long as there are any left."""
+        for _ in numbers:
+            start = time.perf_counter()
+            self._socket.sendall(self._request)
+            self.events += self._read_answer().count(b"data: ")
+            self.latencies.append((time.perf_counter() - start) * 1000)
+
+    def open_stream(self) -> None:
+        """Sends one request and waits for its first event."""
+        self._socket.sendall(self._request)
+        data = b""
+        while b"data: " not in data:
+            data += self._receive()
+        _check(data)
+
+    def _read_answer(self) -> bytes:
+        data = self._receive()
+        while _HEAD_END not in data:
+            data += self._receive()
+        _check(data)
+        head, _, body = data.partition(_HEAD_END)
+        length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
+        while len(body) < int(length) if length else not body.endswith(_LAST_CHUNK):
+            body += self._receive()
+        if not length and b"data: [DONE]" not in body:
+            raise UnexpectedAnswer(body[-300:].decode(errors="replace"))
+        return body
+
+    def _receive(self) -> bytes:
+        block = self._socket.recv(256 * 1024)
+        if not block:
+            raise UnexpectedAnswer("the connection was closed")
+        return block
+
+
+def main() -> None:
+    """See the module."""
+    job = Job(**json.loads(sys.stdin.readline()))
+    connections = [Connection(job, job.keys[n % len(job.keys)]) for n in range(job.connections)]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    start = time.perf_counter()
+    if job.hold:
+        _all(gevent.spawn(connection.open_stream) for connection in connections)
+    else:
+        numbers = iter(range(job.count))  # shared: the faster connections send more
+        _all(gevent.spawn(connection.work, numbers) for connection in connections)
+    seconds = time.perf_counter() - start
+    latencies = [latency for connection in connections for latency in connection.latencies] or [0.0]
+    events = sum(connection.events for connection in connections)
+    result = Result(seconds, events, percentile(latencies, 0.5), percentile(latencies, 0.99))
+    print(json.dumps(asdict(result)), flush=True)
+    sys.stdin.read()
+
+
+def _all(greenlets: Iterator[Any]) -> None:
+    """Waits for all of them; what one raises ends the process."""
+    group = Group()
+    for greenlet in greenlets:
+        group.add(greenlet)
+    group.join(timeout=TIMEOUT_SECONDS * 2, raise_error=True)
+    if group:
+        raise UnexpectedAnswer("not all answers arrived in time")
+
+
+def _request(job: Job, key: str) -> bytes:
+    head = (
+        "POST /v1/chat/completions HTTP/1.1",
+        "Host: 127.0.0.1",
+        f"Authorization: Bearer {key}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(job.body.encode())}",
+    )
+    return "\r\n".join(head).encode() + _HEAD_END + job.body.encode()
+
+
+def _check(data: bytes) -> None:
+    if not data.startswith(b"HTTP/1.1 200 "):
+        raise UnexpectedAnswer(data[:600].decode(errors="replace"))
+
+
+if __name__ == "__main__":
+    main()

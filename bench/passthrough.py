@@ -1,0 +1,45 @@
+"""The yardstick: a bare WSGI app under gunicorn and gevent that passes a request on. No key, no checks, no bill.
+
+`gunicorn -k gevent bench.passthrough:app`, with the upstream's base URL in BENCH_UPSTREAM. What it costs is the floor
+under any gateway that is written with these tools.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import urllib3
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+BLOCK_BYTES = 64 * 1024
+_URL = os.environ.get("BENCH_UPSTREAM", "") + "/chat/completions"
+_pool = urllib3.PoolManager(maxsize=1000, retries=False)
+
+
+def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+    """Sends the body on and the answer back: whole where its length is known, else as it arrives."""
+    body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    headers = {"Content-Type": "application/json"}
+    answer = _pool.request("POST", _URL, body=body, headers=headers, preload_content=False, timeout=300)
+    status = f"{answer.status} {answer.reason}"
+    content_type = ("Content-Type", answer.headers["Content-Type"])
+    length = answer.headers.get("Content-Length")
+    if length is None:
+        start_response(status, [content_type])
+        return _blocks(answer)
+    start_response(status, [content_type, ("Content-Length", length)])
+    whole = answer.read()
+    answer.release_conn()
+    return [whole]
+
+
+def _blocks(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """As they arrive. A connection that was not read to its end is closed, not used again."""
+    try:
+        while block := answer.read1(BLOCK_BYTES):
+            yield block
+        answer.release_conn()
+    finally:
+        answer.close()

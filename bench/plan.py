@@ -1,0 +1,32 @@
+"""How much is measured."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The default takes some minutes. Every number is a bound: nothing runs until it is satisfied."""
+
+    requests: dict[int, int] = field(default_factory=lambda: {1: 400, 16: 2000, 64: 3000})  # by connections
+    stream_connections: int = 16
+    streams: int = 500
+    open_streams: int = 1000
+    accounts: int = 16  # requests are spread over them: one wallet's lock is another measure
+    offers: int = 5000
+    records: int = 1_000_000
+    days: int = 365
+    repeats: int = 20
+    settle_seconds: float = 2.0  # before memory is read
+
+
+SMALLEST = Plan(
+    requests={1: 4, 16: 16, 64: 64},
+    stream_connections=2,
+    streams=4,
+    open_streams=8,
+    accounts=2,
+    offers=5,
+    records=1000,
+    repeats=2,
+    settle_seconds=0.1,
+)

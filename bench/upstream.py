@@ -1,0 +1,94 @@
+"""The upstream of the benchmark: fixed replies from a bare gevent server, so that it is not what is measured.
+
+`python -m bench.upstream PORT`. The name of the model decides what a stream is: `bench-burst` sends its hundred chunks
+in one write, `bench-slow` one chunk at once and then one every few seconds. Whatever does not stream gets one answer.
+The simulator (inference/simulator) would do too, at several times the cost: it looks at what it is asked.
+"""
+
+import contextlib
+import json
+import socket
+import sys
+from typing import Any
+
+import gevent
+from gevent.server import StreamServer
+
+BURST_CHUNKS = 100
+SLOW_SECONDS = 10.0
+SLOW_CHUNKS = 30  # five minutes: nothing here is open for ever
+USAGE = {"prompt_tokens": 20, "completion_tokens": BURST_CHUNKS, "total_tokens": 20 + BURST_CHUNKS}
+COMMON = {"id": "chatcmpl-bench", "created": 1_780_000_000, "model": "bench"}
+_HEAD_END = b"\r\n\r\n"
+_CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def main() -> None:
+    """Listens until SIGTERM."""
+    StreamServer(("127.0.0.1", int(sys.argv[1])), serve, backlog=4096).serve_forever()
+
+
+def serve(sock: socket.socket, _address: object) -> None:
+    """The requests of one connection, one after the other."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with contextlib.suppress(OSError):
+        while (body := _read_request(sock)) is not None:
+            if b'"stream":true' not in body.replace(b" ", b""):
+                sock.sendall(_WHOLE)
+            elif b'"bench-slow"' in body:
+                _send_slowly(sock)
+            else:
+                sock.sendall(_BURST)
+
+
+def _read_request(sock: socket.socket) -> bytes | None:
+    """The body of the next request; None where the caller has gone."""
+    data = b""
+    while _HEAD_END not in data:
+        block = sock.recv(65536)
+        if not block:
+            return None
+        data += block
+    head, _, body = data.partition(_HEAD_END)
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+    while len(body) < length:
+        body += sock.recv(65536)
+    return body
+
+
+def _send_slowly(sock: socket.socket) -> None:
+    sock.sendall(_CHUNKED_HEAD + _transfer_chunk(_ROLE))
+    for _ in range(SLOW_CHUNKS):
+        gevent.sleep(SLOW_SECONDS)
+        sock.sendall(_transfer_chunk(_WORD))
+    sock.sendall(_transfer_chunk(_ENDING) + b"0\r\n\r\n")
+
+
+def _event(**fields: Any) -> bytes:
+    return b"data: " + json.dumps({**COMMON, "object": "chat.completion.chunk", **fields}).encode() + b"\n\n"
+
+
+def _delta(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
+    return _event(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])
+
+
+def _transfer_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _whole() -> bytes:
+    message = {"role": "assistant", "content": "A fixed answer of some twenty words. " * 5}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    body = json.dumps({**COMMON, "object": "chat.completion", "choices": choices, "usage": USAGE}).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+_ROLE = _delta({"role": "assistant", "content": ""})
+_WORD = _delta({"content": " word"})
+_ENDING = _delta({}, "stop") + _event(choices=[], usage=USAGE) + b"data: [DONE]\n\n"
+_BURST = _CHUNKED_HEAD + _transfer_chunk(_ROLE + _WORD * BURST_CHUNKS + _ENDING) + b"0\r\n\r\n"
+_WHOLE = _whole()
+
+if __name__ == "__main__":
+    main()
