@@ -38,6 +38,10 @@ test: venv-dev var/secret_key ## Run every test on SQLite, then on PostgreSQL (A
 campaign: venv-dev var/secret_key ## Minutes of load on PostgreSQL while workers and the database are killed; then compare
 	$(VENV) -m pytest -m campaign --database postgres -s $(ARGS)
 
+.PHONY: bench
+bench: venv-dev var/secret_key ## Measure beside a bare pass-through, and reads of a million records (BENCH_RECORDS=5000000)
+	@$(VENV) -m bench
+
 .PHONY: check
 check: venv-dev var/secret_key ## Formatter, linter, types, import layers, missing migrations, deployment settings
 	$(VENV) -m ruff format --check .

@@ -11,7 +11,7 @@ import secrets
 
 PREFIX = "sk-gw-"
 BODY_LENGTH = 43
-_SHAPE = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{{BODY_LENGTH}}}")
+_SHAPE = re.compile(rf"{PREFIX}[!#-&(-~]{{{BODY_LENGTH}}}")
 
 
 def new_token() -> str:

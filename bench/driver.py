@@ -14,6 +14,7 @@ from bench.process import cpu_seconds
 from bench.servers import Target
 from tests.servers.process import ROOT
 
+
 class LoadFailed(Exception):
     """The load process ended early; carries what it said."""
 
@@ -37,9 +38,7 @@ def body_of(target: Target, model: str, **fields: Any) -> str:
 
 def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
     """The load, after a warm-up of two requests for each connection."""
-    with loading(Job(target.port, body, target.keys, connections, 2 * connections)) as warm_up:
-        _go(warm_up)
-    with loading(Job(target.port, body, target.keys, connections, count)) as load:
+    with loading(Job(target.port, body, target.keys, connections, count, warm_up=2 * connections)) as load:
         before = cpu_seconds(target.pids())
         result = _go(load)
         time.sleep(0.1)  # what is settled behind the last byte belongs to it

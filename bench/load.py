@@ -1,8 +1,8 @@
 """The client: a process of its own that sends prepared requests on raw keep-alive sockets and times the answers.
 
-`python -m bench.load` reads a Job as one JSON line and connects, prints a line, waits for one, sends the requests and
-prints a Result. Streams are then held open until its input ends. Parsing is next to nothing, so it costs a tenth of
-what it measures.
+`python -m bench.load` reads a Job as one JSON line, connects and warms up, prints a line, waits for one, sends the
+requests and prints a Result. Streams are then held open until its input ends. Parsing is next to nothing, so it costs a
+tenth of what it measures.
 """
 
 import json
@@ -31,6 +31,7 @@ class Job:
     keys: list[str]
     connections: int
     count: int
+    warm_up: int = 0
     hold: bool = False
 
 
@@ -62,6 +63,10 @@ class Connection:
         address = ("127.0.0.1", job.port)
         self._socket = gevent.socket.create_connection(address, timeout=TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins to count."""
         self.latencies: list[float] = []
         self.events = 0
 
@@ -95,7 +100,7 @@ class Connection:
         return body
 
     def _receive(self) -> bytes:
-        block = self._socket.recv(256 * 1024)
+        block: bytes = self._socket.recv(256 * 1024)
         if not block:
             raise UnexpectedAnswer("the connection was closed")
         return block
@@ -105,20 +110,28 @@ def main() -> None:
     """See the module."""
     job = Job(**json.loads(sys.stdin.readline()))
     connections = [Connection(job, job.keys[n % len(job.keys)]) for n in range(job.connections)]
+    _send(connections, job.warm_up)
+    for connection in connections:
+        connection.forget()
     print("ready", flush=True)
     sys.stdin.readline()
     start = time.perf_counter()
     if job.hold:
         _all(gevent.spawn(connection.open_stream) for connection in connections)
     else:
-        numbers = iter(range(job.count))  # shared: the faster connections send more
-        _all(gevent.spawn(connection.work, numbers) for connection in connections)
+        _send(connections, job.count)
     seconds = time.perf_counter() - start
     latencies = [latency for connection in connections for latency in connection.latencies] or [0.0]
     events = sum(connection.events for connection in connections)
     result = Result(seconds, events, percentile(latencies, 0.5), percentile(latencies, 0.99))
     print(json.dumps(asdict(result)), flush=True)
     sys.stdin.read()
+
+
+def _send(connections: list[Connection], count: int) -> None:
+    """So many requests: the faster connections send more of them."""
+    numbers = iter(range(count))
+    _all(gevent.spawn(connection.work, numbers) for connection in connections)
 
 
 def _all(greenlets: Iterator[Any]) -> None:

@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass, field
 
+RECORDS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The default takes some minutes. Every number is a bound: nothing runs until it is satisfied."""
 
-    requests: dict[int, int] = field(default_factory=lambda: {1: 400, 16: 2000, 64: 3000})  # by connections
+    requests: dict[int, int] = field(default_factory=lambda: {1: 600, 16: 2000, 64: 3000})  # by connections
     stream_connections: int = 16
     streams: int = 500
     open_streams: int = 1000
     accounts: int = 16  # requests are spread over them: one wallet's lock is another measure
     offers: int = 5000
-    records: int = 1_000_000
+    records: int = RECORDS
     days: int = 365
     repeats: int = 20
     settle_seconds: float = 2.0  # before memory is read

@@ -57,7 +57,7 @@ def _read_request(sock: socket.socket) -> bytes | None:
 
 
 def _send_slowly(sock: socket.socket) -> None:
-    sock.sendall(_CHUNKED_HEAD + _transfer_chunk(_ROLE))
+    sock.sendall(_CHUNKED_HEAD + _transfer_chunk(_ROLE + _WORD))  # a role alone is no output yet to a gateway
     for _ in range(SLOW_CHUNKS):
         gevent.sleep(SLOW_SECONDS)
         sock.sendall(_transfer_chunk(_WORD))

@@ -14,8 +14,9 @@ from .errors import InvalidRequest, RequestTooLarge
 BLOCK_BYTES = 64 * 1024
 COUNT_ABOVE_BYTES = 1024 * 1024
 MAX_MESSAGES = 50_000
+MAX_VALUES = 1_000_000
 # orjson turns integers beyond 64 bits into floats. Such a number has at least 19 digits: only then look closer.
-_LONG_NUMBER = re.compile(rb"\d{19}")
+_LONG_NUMBER = re.compile(rb"[\[:,\s]-?\d{19,}\s*[,\]}]")
 
 
 def too_large() -> RequestTooLarge:
@@ -62,8 +63,11 @@ def _read_chunked(stream: Any) -> bytes:
 def parse_object(body: bytes) -> dict[str, Any]:
     """The body as a JSON object. Raises InvalidRequest for anything else, integers beyond 64 bits included."""
     # Parsed, very short messages take ten times their size: count them while they are still bytes.
-    if len(body) > COUNT_ABOVE_BYTES and body.count(b'"role"') > MAX_MESSAGES:
-        raise InvalidRequest(f"A request holds at most {MAX_MESSAGES} messages.", param="messages")
+    if len(body) > COUNT_ABOVE_BYTES:
+        if body.count(b'"role"') > MAX_MESSAGES:
+            raise InvalidRequest(f"A request holds at most {MAX_MESSAGES} messages.", param="messages")
+        if body.count(b"{") + body.count(b"[") > MAX_VALUES:
+            raise InvalidRequest(f"A request holds at most {MAX_VALUES} objects and arrays.")
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -71,7 +75,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise InvalidRequest("The request body must be a JSON object.")
     if _LONG_NUMBER.search(body):
-        json.loads(body, parse_int=_parse_int)
+        try:
+            json.loads(body, parse_int=_parse_int)
+        except RecursionError:
+            raise InvalidRequest("The request body is nested too deep.") from None
     return parsed
 
 

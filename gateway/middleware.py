@@ -5,6 +5,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
+from .db import release_all
 from .errors import InvalidRequest
 from .exception_handler import render
 from .ids import request_id
@@ -30,6 +31,7 @@ class RequestIdMiddleware:
         identifier = request_id()
         request.META["GATEWAY_REQUEST_ID"] = identifier
         response = self.get_response(request)
+        release_all()  # a client that reads slowly must not keep a connection while its answer is written
         response["X-Request-Id"] = identifier
         has_length = response.has_header("Content-Length") or response.status_code in WITHOUT_LENGTH
         if not response.streaming and not has_length:

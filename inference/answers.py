@@ -8,7 +8,7 @@ import orjson
 from gateway.ids import uuid7
 
 from .chat_chunks import TEXT_FIELDS
-from .chunks import dicts, finish_reason, object_of
+from .chunks import dicts, finish_reason, object_of, text_finish_reason
 from .dialects.base import MalformedReply
 
 TEXT_OBJECT = "text_completion"
@@ -48,7 +48,7 @@ def _text_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
         **choice,
         "index": choice["index"] if type(choice.get("index")) is int else position,
         "text": text if isinstance(text, str) else "",
-        "finish_reason": finish_reason(choice.get("finish_reason")),
+        "finish_reason": text_finish_reason(choice.get("finish_reason")),
     }
 
 

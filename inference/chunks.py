@@ -22,6 +22,12 @@ def finish_reason(reported: Any) -> str | None:
     return known if known in FINISH_REASONS else "stop"
 
 
+def text_finish_reason(reported: Any) -> str | None:
+    """As `finish_reason`; a text completion calls no tools."""
+    reason = finish_reason(reported)
+    return "stop" if reason == "tool_calls" else reason
+
+
 @dataclass(slots=True)
 class Tool:
     """A tool call of a choice: its ordinal, and the length of the arguments so far."""
@@ -87,13 +93,17 @@ class Chunks(ABC):
         """The last chunk of a stream that stalled: it says nothing and finishes nothing (decision 9)."""
         return self.closing([{"index": 0, **self._said_nothing(), "finish_reason": None}])
 
+    def _finish(self, reported: Any) -> str | None:
+        """The finish reason, out of those that this shape has."""
+        return finish_reason(reported)
+
     def _choice(self, choice: Mapping[str, Any], said: Normalised) -> Iterator[dict[str, Any]]:
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
         known = self._choices.get(index) or Choice()
         if known.finished:
             return
-        finish = finish_reason(choice.get("finish_reason"))
+        finish = self._finish(choice.get("finish_reason"))
         content, text_bytes = self._content(choice, known, finish)
         extras = without(choice, {"index", "delta", "text", "finish_reason"})
         if not content and finish is None and not any(value is not None for value in extras.values()):

@@ -81,9 +81,24 @@ def _complete(admission: Admission, side: Side, client: Client) -> Answer:
 def _stream(admission: Admission, side: Side, client: Client) -> Metered:
     dispatched = dispatch(admission, side.call, client)
     try:
+        _require_stream(admission, side, dispatched)
         return Metered(admission, dispatched, _reader(admission, side, dispatched)).primed()
     except WorkerStopped as error:
         raise ServiceUnavailable("This replica is stopping. Nothing was billed: retry.") from error
+
+
+def _require_stream(admission: Admission, side: Side, dispatched: Dispatched) -> None:
+    """Refuses a whole JSON answer to a stream request: an error with status 200, above all, which is quoted."""
+    if dispatched.upstream.content_type != "application/json":
+        return
+    try:
+        DIALECTS[admission.route.upstream.dialect].reply(dispatched.upstream.read_all(), side.call)
+        raise UpstreamFault("answered a stream request with a whole answer")
+    except (UpstreamFault, ContradictoryUsage) as error:
+        dispatched.note(failed=True)
+        raise refusal(error, admission.route) from error
+    finally:
+        dispatched.close()
 
 
 def may_be_long(call: Call, route: Route) -> bool:

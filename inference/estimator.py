@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from .call import Call, Endpoint
+
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
 
@@ -18,10 +20,17 @@ def tokens_in(byte_count: int) -> int:
     return -(-byte_count // BYTES_PER_TOKEN)
 
 
-def prompt_tokens(body: Mapping[str, Any]) -> int:
-    """Tokens of a request: its messages and tools, its prompt, or its input. A token id counts as the token it is."""
-    if "messages" not in body:
-        return _input_tokens(body.get("prompt", body.get("input", "")))
+def prompt_tokens(call: Call) -> int:
+    """Tokens of a request: its messages and tools, its prompt, or its input. A token id counts as the token it is.
+
+    Reads only what its endpoint has checked: any other field may hold anything.
+    """
+    if call.endpoint == Endpoint.CHAT:
+        return _chat_tokens(call.body)
+    return _input_tokens(call.body["prompt" if call.endpoint == Endpoint.COMPLETION else "input"])
+
+
+def _chat_tokens(body: Mapping[str, Any]) -> int:
     messages = body["messages"]
     text_bytes = sum(_text_bytes(message.get("content")) for message in messages)
     calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]

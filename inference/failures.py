@@ -16,7 +16,9 @@ WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the k
 RATE_LIMITED = 429
 OUT_OF_SERVICE = frozenset({502, 503, 529})
 WORTH_A_RETRY = frozenset({408, 409, 425, 429})
-_SECRETS = re.compile(r"\b(?:sk|pk|rk|key|api|bearer)[-_ ][\w.*…-]{6,}|\beyJ[\w.-]{10,}", re.IGNORECASE)
+_SECRETS = re.compile(
+    r"\b(?:sk|pk|rk|key|api|token|bearer)(?:[-_ ]|\s*[=:]\s*)[\w.*…-]{6,}|\beyJ[\w.-]{10,}", re.IGNORECASE
+)
 _ADDRESSES = re.compile(
     r"\bhttps?://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:]{3,}\](?::\d+)?", re.IGNORECASE
 )

@@ -16,6 +16,7 @@ from .chunks import dicts, object_of
 from .dialects.base import Event, StreamDecoder
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
+CHAT_ONLY = ("messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 LABELS = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
 FITTING: dict[Endpoint, tuple[str, ...]] = {
     Endpoint.CHAT: (Modality.CHAT, Modality.COMPLETION),
@@ -63,6 +64,9 @@ class _Converting:
 
 
 def _text_as_chat(call: Call) -> Call:
+    for name in CHAT_ONLY:
+        if name in call.body:
+            raise InvalidRequest(f"{name}: a text completion takes no {name}.", param=name)
     body = {name: value for name, value in call.body.items() if name != "prompt"}
     body["messages"] = [{"role": "user", "content": call.body["prompt"]}]
     return replace(call, endpoint=Endpoint.CHAT, body=body)
@@ -82,7 +86,7 @@ def _chat_as_text(call: Call) -> Call:
 
 def _turn(message: Mapping[str, Any], path: str) -> str:
     label = LABELS.get(message["role"])
-    if label is None or message.get("tool_calls"):
+    if label is None or message.get("tool_calls") or message.get("function_call"):
         raise InvalidRequest(f"{path}: a completion model takes no tools.", param=path)
     content = message["content"]
     if isinstance(content, list):

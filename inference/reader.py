@@ -30,6 +30,7 @@ class StreamReader:
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder = upstream, decoder
         self._parser = sse.SseParser()
+        self._counted_bytes = 0  # of text, when the last usage came
         self._heard = False
 
     def take(self) -> list[Normalised]:
@@ -40,7 +41,8 @@ class StreamReader:
     def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Outcome:
         """What became of the answer, as far as it was read, or delivered (`text_bytes`)."""
         delivered = self.text_bytes if text_bytes is None else text_bytes
-        return Outcome(ending, self.usage, self.prompt_usage, delivered, self.first_output_at)
+        uncounted = 0 if self.usage is None else max(0, delivered - self._counted_bytes)
+        return Outcome(ending, self.usage, self.prompt_usage, delivered, self.first_output_at, uncounted)
 
     def advance(self) -> None:
         """Reads once. An end that comes after every choice has finished is a good one, whatever it looks like.
@@ -76,10 +78,11 @@ class StreamReader:
         """Takes one event in. True for the dialect's own end of the stream."""
         event = self._decoder.decode(data)
         said = None if event.chunk is None else self.chunks.normalise(event.chunk)
-        self.usage = event.usage or self.usage
         self.prompt_usage = event.prompt_usage or self.prompt_usage
         if said is not None:
             self._add(said)
+        if event.usage is not None:
+            self.usage, self._counted_bytes = event.usage, self.text_bytes
         # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
         if said is not None or event.usage is not None or not self._heard:
             self._heard = True

@@ -50,7 +50,8 @@ class Outcome:
     """What became of a request: how it ended, the usage that the upstream reported, and what was delivered.
 
     `prompt_usage` is the prompt's part of a usage of which the rest never came; `text_bytes` is the UTF-8 length of the
-    output, for an estimate; `first_output_at` is on the monotonic clock.
+    output, for an estimate, `uncounted_bytes` of what was delivered after the last usage; `first_output_at` is on the
+    monotonic clock.
     """
 
     ending: Generation.Ending
@@ -58,6 +59,7 @@ class Outcome:
     prompt_usage: Usage | None = None
     text_bytes: int = 0
     first_output_at: float | None = None
+    uncounted_bytes: int = 0
 
 
 def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Generation:

@@ -29,8 +29,13 @@ def settle(admission: Admission, outcome: Outcome, *, has_checkpoint: bool = Fal
 
 def _generation(admission: Admission, outcome: Outcome) -> Generation:
     reported = None if outcome.ending == Ending.COST_UNRESOLVABLE else outcome.usage
-    usage = reported or _estimate(admission, outcome)
-    return record(admission, outcome, usage, usage_estimated=reported is None)
+    if reported is None:
+        return record(admission, outcome, _estimate(admission, outcome), usage_estimated=True)
+    if outcome.uncounted_bytes:  # output that came after the last count, and was never counted
+        more = estimator.tokens_in(outcome.uncounted_bytes)
+        counted = replace(reported, completion=reported.completion + more)
+        return record(admission, outcome, counted, usage_estimated=True)
+    return record(admission, outcome, reported, usage_estimated=False)
 
 
 def _quota_region(admission: Admission) -> int | None:
@@ -40,5 +45,5 @@ def _quota_region(admission: Admission) -> int | None:
 
 def _estimate(admission: Admission, outcome: Outcome) -> Usage:
     """What was delivered, and the prompt: counted by the upstream where it said so at the start, estimated else."""
-    prompt = outcome.prompt_usage or Usage(uncached_prompt=estimator.prompt_tokens(admission.call.body))
+    prompt = outcome.prompt_usage or Usage(uncached_prompt=estimator.prompt_tokens(admission.call))
     return replace(prompt, completion=estimator.tokens_in(outcome.text_bytes))

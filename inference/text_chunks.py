@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .chunks import Choice, Chunks
+from .chunks import Choice, Chunks, text_finish_reason
 
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 
@@ -12,6 +12,9 @@ class TextChunks(Chunks):
     """The state of one text completion stream."""
 
     object_name = "text_completion"
+
+    def _finish(self, reported: Any) -> str | None:
+        return text_finish_reason(reported)
 
     def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
         text = choice.get("text")

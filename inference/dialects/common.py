@@ -14,7 +14,8 @@ from .base import MalformedReply, UpstreamFault
 
 NO_HEADERS: Mapping[str, str] = {}
 
-MOST_TOKENS = 10**9  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
+SURELY_SHALLOW = 200  # opening brackets: nothing can be nested deeper than their number
+MOST_TOKENS = 10**8  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
 
 
 def headers_for(
@@ -68,6 +69,11 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise MalformedReply("answered with something that is not JSON") from None
     if not isinstance(parsed, dict):
         raise MalformedReply("answered with JSON that is not an object")
+    if data.count(b"[") + data.count(b"{") > SURELY_SHALLOW:
+        try:
+            orjson.dumps(parsed)  # it reads deeper than it writes, and the answer has to be written
+        except orjson.JSONEncodeError:
+            raise MalformedReply("answered with JSON that is nested too deep") from None
     return parsed
 
 

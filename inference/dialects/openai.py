@@ -1,5 +1,6 @@
 """The OpenAI dialect: chat completions (`/chat/completions`), as spoken by most providers."""
 
+from dataclasses import replace
 from typing import Any
 
 from catalogue.pricing import ContradictoryUsage, Usage
@@ -64,7 +65,8 @@ class OpenAIDialect:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
         raise_error_object(answer)
-        return Reply(answer, usage_of(answer.pop("usage", None)))
+        usage = answer.pop("usage", None)
+        return Reply(answer, prompt_usage_of(usage) if call.endpoint == Endpoint.EMBEDDING else usage_of(usage))
 
     def decoder(self, call: Call) -> "OpenAIDecoder":
         """OpenAI's events need no memory."""
@@ -86,29 +88,31 @@ class OpenAIDecoder:
             return Event(is_last=True)
         chunk = parse_object(data)
         raise_error_object(chunk)
-        return Event(chunk=chunk, usage=usage_of(chunk.pop("usage", None)))
+        usage = chunk.pop("usage", None)
+        return Event(chunk=chunk, usage=usage_of(usage), prompt_usage=prompt_usage_of(usage))
 
 
 def usage_of(reported: Any) -> Usage | None:
     """OpenAI's usage in disjoint buckets: `prompt_tokens` includes the cached ones (wire-notes 6).
 
-    None where nothing was reported. Raises ContradictoryUsage.
+    None where nothing was reported, or not both counts. Raises ContradictoryUsage.
     """
+    prompt = prompt_usage_of(reported)
+    if prompt is None or reported.get("completion_tokens") is None:
+        return None
+    reasoning = _details(reported, "completion_tokens_details").get("reasoning_tokens")
+    return replace(prompt, completion=count(reported["completion_tokens"]), reasoning=optional_count(reasoning))
+
+
+def prompt_usage_of(reported: Any) -> Usage | None:
+    """The prompt's part of a usage; all there is of an embedding's. Raises ContradictoryUsage."""
     if not isinstance(reported, dict) or reported.get("prompt_tokens") is None:
         return None
     prompt = count(reported["prompt_tokens"])
-    completion = count(reported.get("completion_tokens") or 0)
-    prompt_details = _details(reported, "prompt_tokens_details")
-    completion_details = _details(reported, "completion_tokens_details")
-    cache_read = optional_count(prompt_details.get("cached_tokens"))
+    cache_read = optional_count(_details(reported, "prompt_tokens_details").get("cached_tokens"))
     if (cache_read or 0) > prompt:
         raise ContradictoryUsage(f"{cache_read} cached of {prompt} prompt tokens")
-    return Usage(
-        uncached_prompt=prompt - (cache_read or 0),
-        cache_read=cache_read,
-        completion=completion,
-        reasoning=optional_count(completion_details.get("reasoning_tokens")),
-    )
+    return Usage(uncached_prompt=prompt - (cache_read or 0), cache_read=cache_read)
 
 
 def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_a_missing_authorization_header_is_named(
         f"Bearer sk-{BODY_43}",
         f"Bearer SK-GW-{BODY_43}",
         f"Bearer sk_live_{BODY_43}",
-        f"Bearer sk-gw-{BODY_43[:-1]}.",
+        f"Bearer sk-gw-{BODY_43[:-1]}'",
         "Bearer sk-gw-" + "é" * 43,
         f"Bearer sk-gw-{BODY_43}, Bearer sk-gw-{BODY_43}",
         "Bearer " + "ab" * 4000,

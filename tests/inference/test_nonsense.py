@@ -76,7 +76,8 @@ def spoilt(text: bytes, data: st.DataObject) -> bytes:
 
 def asked(endpoint: Endpoint, modality: str) -> Any:
     """A request of this shape to such a model, as the upstream gets it, and the way back."""
-    return upstream_side(call(endpoint=endpoint, prompt="hello there"), route(modality=modality))
+    asked = call() if endpoint == Endpoint.CHAT else call(endpoint=endpoint, prompt="hello there")
+    return upstream_side(asked, route(modality=modality))
 
 
 @every_shape

@@ -54,7 +54,8 @@ def route(provider: Upstream | None = None, **fields: Any) -> Route:
 
 
 def call(*messages: dict[str, Any], endpoint: Endpoint = Endpoint.CHAT, **fields: Any) -> Call:
-    """A chat call of these messages, or of one hello. Fields that a call does not have are its body's."""
+    """A call, of chat unless told otherwise: these messages, or one hello. Other fields are its body's."""
     own = {name: fields.pop(name) for name in ("stream", "include_usage", "max_tokens", "choices") if name in fields}
     said = list(messages) or [{"role": "user", "content": "hello"}]
-    return Call(endpoint=endpoint, model="acme/test/model", body={"messages": said, **fields}, **own)
+    body = {"messages": said, **fields} if endpoint == Endpoint.CHAT else fields
+    return Call(endpoint=endpoint, model="acme/test/model", body=body, **own)

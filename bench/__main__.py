@@ -1,0 +1,44 @@
+"""`python -m bench`: starts a PostgreSQL of its own, measures, and prints two tables (docs/benchmarks.md)."""
+
+import os
+import platform
+import sys
+import time
+from datetime import UTC, datetime
+
+from bench.measure import measure
+from bench.plan import RECORDS, Plan
+from tests import plugin
+from tests.servers.databases import MigratedDatabases
+from tests.servers.postgres import PrivatePostgres
+
+
+def main() -> None:
+    """Runs everything; what it started is stopped at the end, and after Ctrl-C."""
+    start = time.monotonic()
+    plan = Plan(records=_records())
+    fsync = "on" if os.environ.get("BENCH_FSYNC") == "on" else "off"
+    plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
+    postgres = PrivatePostgres(fsync=fsync, synchronous_commit=fsync, full_page_writes=fsync, max_wal_size="8GB")
+    try:
+        postgres.start()
+        _tell(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, Python {platform.python_version()}")
+        _tell(f"PostgreSQL with fsync={fsync}; load average {os.getloadavg()[0]:.1f}\n")
+        measure(MigratedDatabases(postgres), plugin.scratch(), plan, _tell)
+    finally:
+        postgres.close()
+    _tell(f"\n{time.monotonic() - start:.0f} s; load average {os.getloadavg()[0]:.1f}")
+
+
+def _records() -> int:
+    given = os.environ.get("BENCH_RECORDS", str(RECORDS))
+    if not given.isdigit() or not 1000 <= int(given) <= 100_000_000:
+        sys.exit("BENCH_RECORDS is a whole number from 1,000 to 100,000,000.")
+    return int(given)
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+main()

@@ -1,0 +1,18 @@
+"""Everything that the benchmark measures, told line by line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import records, traffic
+from bench.plan import Plan
+from bench.report import COMPARED_HEAD, READ_HEAD, table
+from bench.servers import running
+from tests.servers.databases import MigratedDatabases
+
+
+def measure(databases: MigratedDatabases, folder: Path, plan: Plan, tell: Callable[[str], object]) -> None:
+    """Both tables, each as soon as it is complete. Its servers are stopped whatever happens."""
+    with running(databases, folder, plan) as servers:
+        tell(table(COMPARED_HEAD, traffic.measure(servers, plan)))
+        tell("")
+        tell(table(READ_HEAD, records.measure(servers, plan, tell)))
