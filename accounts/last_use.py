@@ -5,7 +5,7 @@ from datetime import datetime
 
 from .models import ApiKey
 
-BATCH_ROWS = 500
+BATCH_ROWS = 100
 _used: dict[uuid.UUID, datetime] = {}
 
 
@@ -15,13 +15,19 @@ def note(key_id: uuid.UUID, now: datetime) -> None:
 
 
 def flush() -> None:
-    """Writes what has been noted since the last beat. A batch that fails is noted again."""
-    while _used:
-        batch = [_used.popitem() for _ in range(min(BATCH_ROWS, len(_used)))]
-        keys = [ApiKey(id=key_id, last_used_at=used_at) for key_id, used_at in batch]
+    """Writes what has been noted since the last beat, and no more: uses noted meanwhile wait for the next one.
+
+    What could not be written is noted again.
+    """
+    noted = dict(_used)
+    _used.clear()
+    waiting = list(noted.items())
+    while waiting:
+        batch = waiting[:BATCH_ROWS]
         try:
-            ApiKey.objects.bulk_update(keys, ["last_used_at"])
+            ApiKey.objects.bulk_update([ApiKey(id=key, last_used_at=at) for key, at in batch], ["last_used_at"])
         except Exception:
-            for key_id, used_at in batch:
-                _used.setdefault(key_id, used_at)
+            for key, used_at in waiting:
+                _used.setdefault(key, used_at)
             raise
+        waiting = waiting[BATCH_ROWS:]
