@@ -6,6 +6,7 @@ Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tok
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from typing import Any
 
 from gateway.money import EXACT, round_money
 
@@ -43,7 +44,12 @@ class Usage:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true: negative or non-integer counts, more cached than prompt tokens (decision 26)."""
+    """Usage that cannot be true: negative or non-integer counts, more cached than prompt tokens (decision 26).
+
+    `answer` is the whole answer that came with it, where there is one: its record estimates what was in it.
+    """
+
+    answer: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

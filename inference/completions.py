@@ -143,8 +143,9 @@ def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[di
     body = first + upstream.read_all() if first else first
     try:
         reply = DIALECTS[admission.route.upstream.dialect].reply(body, side.call)
-    except ContradictoryUsage:
-        return {}, Outcome(Ending.COST_UNRESOLVABLE)
+    except ContradictoryUsage as error:
+        unpriced = {} if error.answer is None else _in_shape(admission, side.answer(error.answer))
+        return {}, Outcome(Ending.COST_UNRESOLVABLE, text_bytes=_delivered_bytes(unpriced))
     answer = _in_shape(admission, side.answer(reply.body))
     return answer, Outcome(Ending.FINISHED, _billed(admission, reply), text_bytes=_delivered_bytes(answer))
 

@@ -11,7 +11,16 @@ from .anthropic_answers import answer_of, raise_fault, usage_of
 from .anthropic_messages import Block, conversation, text_blocks
 from .anthropic_stream import AnthropicDecoder
 from .base import Reply, UpstreamRequest
-from .common import encoded, error_text, headers_for, parse_object, refuse_fields, refuse_service_tier, refuse_storage
+from .common import (
+    counted_reply,
+    encoded,
+    error_text,
+    headers_for,
+    parse_object,
+    refuse_fields,
+    refuse_service_tier,
+    refuse_storage,
+)
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
@@ -93,8 +102,8 @@ class AnthropicDialect:
         """The message as a chat completion, with its usage taken out."""
         message = parse_object(body)
         raise_fault(message)
-        usage = usage_of(message.pop("usage", None))
-        return Reply(answer_of(message), usage)
+        usage = message.pop("usage", None)
+        return counted_reply(answer_of(message), usage, usage_of)
 
     def decoder(self, call: Call) -> AnthropicDecoder:
         """Anthropic's events refer to earlier ones: a decoder is for one stream."""

@@ -1,16 +1,16 @@
 """What dialects share: headers, refusals, JSON that comes in, the many shapes of an error, and counts of tokens."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import orjson
 
-from catalogue.pricing import ContradictoryUsage
+from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Upstream
 from gateway.errors import InvalidRequest
 
 from ..call import Call
-from .base import MalformedReply, UpstreamFault
+from .base import MalformedReply, Reply, UpstreamFault
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -75,6 +75,15 @@ def parse_object(data: bytes) -> dict[str, Any]:
         except orjson.JSONEncodeError:
             raise MalformedReply("answered with JSON that is nested too deep") from None
     return parsed
+
+
+def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any], Usage | None]) -> Reply:
+    """An answer with its usage counted. Raises ContradictoryUsage that carries the answer."""
+    try:
+        return Reply(answer, count_usage(usage))
+    except ContradictoryUsage as error:
+        error.answer = answer
+        raise
 
 
 def raise_error_object(answer: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from ..call import Call, Endpoint
 from .base import Event, Reply, UpstreamRequest
 from .common import (
     count,
+    counted_reply,
     encoded,
     error_text,
     headers_for,
@@ -65,8 +66,8 @@ class OpenAIDialect:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
         raise_error_object(answer)
-        usage = answer.pop("usage", None)
-        return Reply(answer, prompt_usage_of(usage) if call.endpoint == Endpoint.EMBEDDING else usage_of(usage))
+        count_usage = prompt_usage_of if call.endpoint == Endpoint.EMBEDDING else usage_of
+        return counted_reply(answer, answer.pop("usage", None), count_usage)
 
     def decoder(self, call: Call) -> "OpenAIDecoder":
         """OpenAI's events need no memory."""

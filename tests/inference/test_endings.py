@@ -74,7 +74,7 @@ def unresolvable(way: Way, mode: str) -> Expected:
     """Recorded without a cost; the estimate in it counts what was there when the contradiction came."""
     anthropic_at_start = way.models == "simanthropic/claude"
     prompt = WAYS["chat-openai" if way.is_chat else "text-openai"].estimated_prompt
-    tokens = Tokens(prompt, 0 if mode == "whole" or anthropic_at_start else 3)
+    tokens = Tokens(prompt, 0 if anthropic_at_start and mode != "whole" else 3)
     row = Expected(503, UNRESOLVABLE, "cost_unresolvable", tokens, estimated=True, cut=None, done=False, text=None)
     return row if mode != "streamed" or anthropic_at_start else replace(row, status=200, text="hello there")
 

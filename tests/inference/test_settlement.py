@@ -305,7 +305,7 @@ def test_a_whole_answer_whose_usage_contradicts_itself_is_withheld_and_recorded_
     assert reply.headers["x-should-retry"] == "false"
     record = the_record(account)
     assert (record.ending, record.cost, record.balance_after) == ("cost_unresolvable", None, None)
-    assert record.usage_estimated
+    assert (record.completion_tokens, record.usage_estimated) == (3, True)  # "hello there", which was not delivered
 
 
 @pytest.mark.parametrize("slug", ["bad-usage", "negative-usage", "fraction-usage"])
