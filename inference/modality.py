@@ -16,7 +16,7 @@ from .chunks import dicts, object_of
 from .dialects.base import Event, StreamDecoder
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
-CHAT_ONLY = ("messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
+CHAT_ONLY = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 LABELS = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
 FITTING: dict[Endpoint, tuple[str, ...]] = {
     Endpoint.CHAT: (Modality.CHAT, Modality.COMPLETION),
