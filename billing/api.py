@@ -3,7 +3,7 @@
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.authentication import Caller
+from accounts.authentication import caller_behind
 from gateway.control_view import ControlView
 
 from . import generations
@@ -21,7 +21,7 @@ class Generations(ControlView):
         query = GenerationsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         asked = query.validated_data
-        listing = generations.Listing(_caller(request).key_id, asked.get("since"), asked.get("until"))
+        listing = generations.Listing(caller_behind(request).key_id, asked.get("since"), asked.get("until"))
         page = generations.page(listing, limit=asked["limit"], after=asked.get("after"))
         body = {"object": "list", "data": [record_of(record) for record in page.records]}
         if page.next_cursor is not None:
@@ -46,9 +46,4 @@ class Metrics(ControlView):
 
 
 def _wanted(request: Request, generation_id: str) -> Generation:
-    return generations.of_account(_caller(request).account_id, generation_id)
-
-
-def _caller(request: Request) -> Caller:
-    caller: Caller = request.user  # type: ignore[assignment]  # what BearerAuthentication makes of a key
-    return caller
+    return generations.of_account(caller_behind(request).account_id, generation_id)

@@ -8,7 +8,6 @@ from django.conf import settings
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
-from gateway.errors import ServiceUnavailable
 from gateway.steps import step
 
 from .admission import Payer
@@ -20,7 +19,6 @@ from .chat_chunks import ChatChunks
 from .chunks import Chunks
 from .dialects import DIALECTS
 from .dialects.base import Reply, UpstreamFault
-from .dialects.http import WorkerStopped
 from .dispatch import Dispatched, dispatch
 from .embeddings import embedding_answer
 from .failover import with_failover
@@ -66,8 +64,6 @@ def _complete(admission: Admission, side: Side, client: Client) -> Answer:
     except UpstreamFault as error:
         dispatched.note(failed=health.is_failure(error.status))
         raise refusal(error, admission.route) from error
-    except WorkerStopped as error:
-        raise ServiceUnavailable("This replica is stopping. Nothing was billed: retry.") from error
     finally:
         dispatched.close()
     dispatched.note(failed=False)
@@ -80,11 +76,8 @@ def _complete(admission: Admission, side: Side, client: Client) -> Answer:
 
 def _stream(admission: Admission, side: Side, client: Client) -> Metered:
     dispatched = dispatch(admission, side.call, client)
-    try:
-        _require_stream(admission, side, dispatched)
-        return Metered(admission, dispatched, _reader(admission, side, dispatched)).primed()
-    except WorkerStopped as error:
-        raise ServiceUnavailable("This replica is stopping. Nothing was billed: retry.") from error
+    _require_stream(admission, side, dispatched)
+    return Metered(admission, dispatched, _reader(admission, side, dispatched)).primed()
 
 
 def _require_stream(admission: Admission, side: Side, dispatched: Dispatched) -> None:
