@@ -3,24 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
 from django.forms import Form
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_http_methods
 
-from accounts.models import Account, User
-from billing.overview import accounts_of
+from accounts.models import Account
+from accounts.pages import Place, account_page, member_page, person_of, place_in
 from billing.usage_statistics import By, Days, Scope, Totals, breakdown
-from billing.views import chosen_account
 from catalogue import snapshot
 from gateway.errors import AliasNotFound, ApiError
 
@@ -30,7 +25,6 @@ from .models import Alias, AliasEvent
 
 WINDOW_DAYS = 30  # UTC's, today's included
 NEWEST_EVENTS = 50
-page = require_http_methods(["GET", "HEAD", "POST"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +36,19 @@ class Line:
     trouble: str | None
 
 
-@page
-@never_cache
-@login_required
-def aliases(request: HttpRequest) -> HttpResponse:
-    """An account's aliases, and a form for one more; the account as on the overview, or the form's."""
-    accounts = list(accounts_of(_person(request)))
-    is_sent = request.method == "POST"
-    if not accounts and not is_sent:
-        return render(request, "billing/no_account.html")
-    account = chosen_account(accounts, request.POST.get("account", "") if is_sent else request.GET.get("account"))
-    form = CreateForm(request.POST if is_sent else None, account, snapshot.current(), _today())
-    if is_sent and form.is_valid() and _done(form, lambda fields: changes.create(account.pk, **fields)):
+@account_page("GET", "HEAD", "POST")
+def aliases(request: HttpRequest, place: Place) -> HttpResponse:
+    """An account's aliases, and a form for one more."""
+    account = place.account
+    form = CreateForm(request.POST if request.method == "POST" else None, account, snapshot.current(), _today())
+    if form.is_valid() and _done(form, lambda fields: changes.create(account.pk, **fields)):
         messages.success(request, f"alias/{form.cleaned_data['name']} is ready to be used.")
         return redirect(f"{reverse('aliases')}?account={account.pk}")
-    lines = _lines(account)
-    context = {"account": account, "accounts": accounts, "lines": lines, "limit": changes.limit_of(account)}
-    return render(request, "aliases/aliases.html", context | {"form": form}, status=_status(form))
+    context = {"lines": _lines(account), "limit": changes.limit_of(account), "form": form}
+    return render(request, "aliases/aliases.html", place.context | context, status=_status(form))
 
 
-@page
-@never_cache
-@login_required
+@member_page("GET", "HEAD", "POST")
 def alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     """One alias: its use, its history, and forms that rename and repoint it."""
     found = _own(request, alias_id)
@@ -86,9 +71,7 @@ def alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     return render(request, "aliases/alias.html", context, status=_status(form))
 
 
-@page
-@never_cache
-@login_required
+@member_page("GET", "HEAD", "POST")
 def delete(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     """Asks first; a form sent from there deletes."""
     found = _own(request, alias_id)
@@ -102,17 +85,13 @@ def delete(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     return redirect(f"{reverse('aliases')}?account={found.account_id}")
 
 
-def _person(request: HttpRequest) -> User:
-    return cast(User, request.user)
-
-
 def _today() -> date:
     return timezone.now().date()
 
 
 def _own(request: HttpRequest, alias_id: UUID) -> Alias:
     """The alias, where it is of an account that the person is a member of."""
-    own: QuerySet[Alias] = Alias.objects.select_related("account").filter(account__membership__user=_person(request))
+    own = Alias.objects.select_related("account").filter(account__membership__user=person_of(request))
     found = own.filter(pk=alias_id).first()
     if found is None:
         raise Http404
@@ -120,7 +99,7 @@ def _own(request: HttpRequest, alias_id: UUID) -> Alias:
 
 
 def _context(request: HttpRequest, found: Alias) -> dict[str, Any]:
-    return {"alias": found, "account": found.account, "accounts": list(accounts_of(_person(request)))}
+    return {"alias": found} | place_in(request, found.account_id).context
 
 
 def _change(found: Alias, fields: dict[str, Any]) -> Alias:

@@ -7,9 +7,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.db.models.functions import Lower
 
-from accounts.models import Account, ApiKey, User
+from accounts.models import Account, ApiKey
 from catalogue.models import Modality, State
 from catalogue.routes import Offer
 from catalogue.snapshot import current
@@ -71,11 +70,6 @@ class Overview:
         chats = (record for record in self.requests if record.endpoint == Generation.Endpoint.CHAT)
         newest = next(chats, None)
         return _some_chat_model() if newest is None else f"{newest.provider}/{newest.model}"
-
-
-def accounts_of(user: User) -> QuerySet[Account]:
-    """The accounts that a person may look at, by name."""
-    return Account.objects.filter(membership__user=user).order_by(Lower("name"))
 
 
 def read(account: Account, now: datetime) -> Overview:

@@ -2,9 +2,10 @@
 
 from django.urls import path
 
-from . import views
+from .views.overview import overview
+from .views.statement import statement
 
 urlpatterns = [
-    path("", views.overview, name="overview"),
-    path("statement", views.statement, name="statement"),
+    path("", overview, name="overview"),
+    path("statement", statement, name="statement"),
 ]

@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import pytest
 from django.conf import settings
 from django.db import connection, connections
+from playwright.sync_api import Browser, sync_playwright
 
 from tests import plugin
+from tests.browser import CHROMIUM
 from tests.catalogue import catalogue_for
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
@@ -88,6 +90,17 @@ def redis_server() -> Iterator[PrivateRedis]:
     server = PrivateRedis()
     with contextlib.closing(server):
         yield server.start()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser (tests/browser.py). Ended with its module: its event loop would keep other tests from the database."""
+    if not CHROMIUM.exists():
+        pytest.skip("no chromium (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,54 +2,23 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.browser import beyond, signed_in
 from tests.chat import answer
 from tests.servers.customer import Customer
 
-CHROMIUM = Path("/usr/bin/chromium")
-EMAIL, PASSWORD = "{name}@example.com", "correct horse battery staple"
-SEEN = "body *:not(option, thead, thead *, .visually-hidden):visible"  # on a phone a table's head is for screen readers
 WIDTHS = (1280, 390)  # a desk and a phone
-JOIN = """
-from accounts.models import Account, Membership, User
-user = User.objects.create_user({email!r}, {password!r})
-Membership.objects.create(user=user, account=Account.objects.get(name={name!r}))
-"""
-
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="no chromium (Debian: apt-get install chromium)")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Ended with this module: its event loop would keep other tests of this thread from the database."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
 def page(chromium: Browser, account: Customer) -> Iterator[Page]:
-    """A member who has signed in and followed the link to the aliases. No page of the test may break a rule."""
-    email = EMAIL.format(name=account.name)
-    join = JOIN.format(email=email, password=PASSWORD, name=account.name)
-    account.gateway.manage("shell", "-v0", "-c", join).ok()
-    context = chromium.new_context(base_url=account.gateway.origin, java_script_enabled=False)
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.goto("/login")
-    page.get_by_label("E-mail address").fill(email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("link", name="Aliases").click()
-    yield page
-    context.close()
-    assert [complaint for complaint in complaints if "422" not in complaint] == []
+    """A member who has signed in and followed the link to the aliases."""
+    with signed_in(chromium, account, java_script_enabled=False) as page:
+        page.get_by_role("link", name="Aliases").click()
+        yield page
 
 
 def create(page: Page, name: str, target: str) -> None:
@@ -130,9 +99,3 @@ def test_no_page_is_wider_than_its_window(page: Page, account: Customer, width: 
     assert beyond(page, width) == []
     page.get_by_role("link", name="Delete this alias").click()
     assert beyond(page, width) == []
-
-
-def beyond(page: Page, width: int) -> list[str]:
-    """What is seen and reaches beyond the right edge."""
-    found = [(element, element.bounding_box()) for element in page.locator(SEEN).all()]
-    return [element.inner_text() for element, box in found if box and box["x"] + box["width"] > width]
