@@ -1,7 +1,16 @@
 from django.apps import AppConfig
 
+from .hooks import worker_hooks
+
 
 class GatewayConfig(AppConfig):
     """The floor everyone stands on: settings, errors, money, ids, the edge and the workers."""
 
     name = "gateway"
+
+    def ready(self) -> None:
+        # Settings are complete from here on; importing registers the checks.
+        from . import checks, mail, staff_log  # noqa: F401
+
+        staff_log.connect()
+        worker_hooks.stop.append(mail.finish)

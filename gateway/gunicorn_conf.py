@@ -6,6 +6,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 from django.conf import settings
 
+from gateway import advice
+
 bind = f"{settings.BIND}:{settings.PORT}"
 workers = settings.WEB_CONCURRENCY
 worker_class = "gateway.worker.GatewayWorker"
@@ -18,6 +20,12 @@ timeout = 60
 accesslog = None
 errorlog = "-"
 control_socket_disable = True
+
+
+def on_starting(server: object) -> None:
+    """Says what is likely to be a mistake in the settings."""
+    for given in advice.given():
+        server.log.warning("%s %s", given.message, given.hint)  # type: ignore[attr-defined]
 
 
 def pre_request(_worker: object, request: object) -> None:

@@ -44,6 +44,16 @@ def _at_least(name: str, default: int, minimum: int, maximum: int = 2**63 - 1) -
     return value
 
 
+def _rate(name: str, default: str) -> str | None:
+    """A rate as django-ratelimit writes it; None where it is off."""
+    rate: str = env.str(name, default).strip().lower()
+    if rate == "off":
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,8}/([1-9]\d{0,5}[smhd]?|[smhd])", rate, re.ASCII):
+        raise ImproperlyConfigured(f"{name} is a rate such as 1200/m (s, m, h, d; 100/5m is 100 in 5 minutes), or off.")
+    return rate
+
+
 def _switch(name: str) -> bool:
     """Off unless it is said to be on; django-environ would take a word that it does not know for `false`."""
     value: str = env.str(name, "false").strip().lower()
@@ -84,6 +94,11 @@ GATEWAY_MAX_BODY_BYTES = _at_least("GATEWAY_MAX_BODY_BYTES", 32 * 1024 * 1024, 1
 GATEWAY_MAX_UPSTREAM_BYTES = _at_least("GATEWAY_MAX_UPSTREAM_BYTES", 64 * 1024 * 1024, 1)
 GATEWAY_AGGREGATE_OVER_TOKENS = _at_least("GATEWAY_AGGREGATE_OVER_TOKENS", 512, 0)
 
+GATEWAY_IP_RATE = _rate("GATEWAY_IP_RATE", "1200/m")
+GATEWAY_KEY_RPM = _at_least("GATEWAY_KEY_RPM", 0, 0)
+GATEWAY_KEY_TPM = _at_least("GATEWAY_KEY_TPM", 0, 0)
+GATEWAY_TRUSTED_PROXIES = _at_least("GATEWAY_TRUSTED_PROXIES", 0, 0, 100)
+GATEWAY_OVERDRAFT_ALERT = _at_least("GATEWAY_OVERDRAFT_ALERT", 10, 0, 10**8)
 GATEWAY_ALIAS_LIMIT = _at_least("GATEWAY_ALIAS_LIMIT", 5, 0)
 GATEWAY_SPOOL_DIR = BASE_DIR / env.str("GATEWAY_SPOOL_DIR", "var/spool")
 
@@ -112,9 +127,10 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
 ]
 
-# The API needs the first two only; the page middleware lets its requests through untouched.
+# The API needs the first three only; the page middleware lets its requests through untouched.
 MIDDLEWARE = [
     "gateway.middleware.RequestIdMiddleware",
+    "gateway.ip_limit.IpLimitMiddleware",
     "gateway.middleware.ApiBoundsMiddleware",
     "gateway.page_middleware.SecurityMiddleware",
     "gateway.page_middleware.ContentSecurityPolicyMiddleware",
@@ -183,6 +199,32 @@ DATABASES = {
     "default": _database(pool_size=20, statement_timeout_ms=30_000),
     "settlement": _database(pool_size=8, statement_timeout_ms=5_000) | {"TEST": {"MIRROR": "default"}},
 }
+
+CACHE_URL_RULE = "CACHE_URL is redis://host:port/number (rediss:// with TLS), or locmemcache:// for each worker alone."
+
+
+def _redis_url() -> str | None:
+    """The Redis that all workers share; None where each has a memory of its own."""
+    url: str = env.str("CACHE_URL", "locmemcache://")
+    if url == "locmemcache://":
+        return None
+    if not re.fullmatch(r"rediss?://\S+", url):
+        raise ImproperlyConfigured(CACHE_URL_RULE)
+    _read(lambda: urlsplit(url).port, CACHE_URL_RULE)
+    return url
+
+
+GATEWAY_REDIS_URL = _redis_url()
+OWN_CACHE = "django.core.cache.backends.locmem.LocMemCache"
+CACHES = {
+    "default": {
+        "BACKEND": "gateway.cache.SharedCache" if GATEWAY_REDIS_URL else OWN_CACHE,
+        "LOCATION": GATEWAY_REDIS_URL or "",
+        "KEY_PREFIX": "gateway",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},  # of a worker's own memory
+    }
+}
+
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "accounts.User"
@@ -198,6 +240,7 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
+PASSWORD_RESET_TIMEOUT = 3600  # seconds: a mail is read at once or not at all
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.authentication.BearerAuthentication"],
@@ -224,6 +267,7 @@ WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic b
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"  # a link in a mail finds who is signed in, a foreign form does not
 SECURE_SSL_REDIRECT = BEHIND_TLS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
 SECURE_REDIRECT_EXEMPT = [r"^(api/)?v1/", r"^healthz$"]  # a key sent in clear is answered, not redirected
@@ -235,6 +279,9 @@ EMAIL_CONFIG = _read(
     "EMAIL_URL is consolemail:// or smtp://user:password@host:port (smtp+tls, smtp+ssl).",
 )
 vars().update(EMAIL_CONFIG)
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.str("EMAIL_FROM", f"no-reply@{urlsplit(PUBLIC_URL).hostname}")
+if not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+|[^@<>\r\n]+ <[^\s@<>]+@[^\s@<>]+>", DEFAULT_FROM_EMAIL):
+    raise ImproperlyConfigured("EMAIL_FROM is an address, or a name with the address in angle brackets.")
 
 LOGGING = {
     "version": 1,

@@ -11,12 +11,13 @@ from django.utils import timezone
 
 from accounts import last_use, tokens
 from accounts.authentication import StoredKey, bearer_token, judge
+from accounts.budgets import Budgets, budgets_of
 from gateway.db import discard_dead, release
 from gateway.errors import ApiKeyNotRegistered
 from gateway.money import MONEY_PLACES
 
 SELECT = """
-    SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance
+    SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm
     FROM accounts_apikey k
     JOIN accounts_account a ON a.id = k.account_id
     JOIN billing_wallet w ON w.account_id = k.account_id
@@ -26,12 +27,13 @@ SELECT = """
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The authenticated key, and the account and balance (in `currency`) that its requests are charged to."""
+    """The authenticated key with its budgets, and the account and balance (in `currency`) that pay its requests."""
 
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
     balance: Decimal
+    budgets: Budgets
 
 
 def authenticate(authorization: str | None) -> Payer:
@@ -56,6 +58,7 @@ def authenticate(authorization: str | None) -> Payer:
         account_id=_uuid(row[1]),
         currency=row[4],
         balance=Decimal(row[5]).scaleb(-MONEY_PLACES),
+        budgets=budgets_of(row[6], row[7]),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
+from accounts import budgets
 from gateway.errors import ServiceUnavailable
 from gateway.exception_handler import from_exception, method_not_allowed, options, render
 from gateway.jsonbody import parse_object, read_body
@@ -37,6 +38,7 @@ def inference_endpoint(handler: Handler) -> Callable[[HttpRequest], HttpResponse
                 payer = authenticate(request.META.get("HTTP_AUTHORIZATION"))
             if request.method != "POST":
                 return method_not_allowed(request, ALLOWED)
+            budgets.spend_request(payer.key_id, payer.budgets)
             return handler(request, payer, parse_object(read_body(request)))
         except ClientLeft:
             return HttpResponse(status=CLIENT_CLOSED_REQUEST)

@@ -12,11 +12,14 @@ from django.core.exceptions import ImproperlyConfigured
 from tests.servers.manage import run_manage
 from tests.servers.process import ROOT
 
+pytestmark = pytest.mark.one_database
+
 SETTINGS = str(ROOT / "gateway" / "settings.py")
 BAD_BY_KIND = {
     "positive": ["0", "-1", "ten", "", "nan", "inf"],
     "at_least": ["-1", "many", "1.5", "1e6", "", "9" * 30],
     "switch": ["maybe", "2", "truee"],
+    "rate": ["0/m", "100", "100/", "100/0m", "m/100", "1200/min", "-1/m", "never", ""],
 }
 BY_KIND = {name: BAD_BY_KIND[kind] for kind, name in re.findall(r'= _(\w+)\("([A-Z_]+)"', Path(SETTINGS).read_text())}
 BAD = BY_KIND | {
@@ -26,6 +29,7 @@ BAD = BY_KIND | {
     "GATEWAY_MAX_UPSTREAM_BYTES": ["0", "64M"],
     "PUBLIC_URL": ["gateway.example", "ftp://gateway.example", "https://", "https://a b", "https://x/path", ""],
     "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],
+    "CACHE_URL": ["memcached://127.0.0.1", "redis://", "redis://:hunter2@127.0.0.1:port/0", "redis", ""],
     "DATABASE_URL": [
         "nonsense",
         "bad://somebody:hunter2@127.0.0.1/gateway",
@@ -83,6 +87,19 @@ def test_the_defaults_are_those_of_the_contract(read: Any) -> None:
         30,
     ]
     assert (found["GATEWAY_MAX_BODY_BYTES"], found["GATEWAY_MAX_UPSTREAM_BYTES"]) == (33554432, 67108864)
+
+
+@pytest.mark.parametrize("rate", ["1200/m", "5/s", "100/5m", "100/300", "1/d"])
+def test_a_rate_is_written_as_django_ratelimit_has_it(read: Any, rate: str) -> None:
+    assert read(GATEWAY_IP_RATE=rate)["GATEWAY_IP_RATE"] == rate
+
+
+def test_the_limits_of_the_contract(read: Any) -> None:
+    found = read(GATEWAY_IP_RATE=None, CACHE_URL=None)
+    assert (found["GATEWAY_IP_RATE"], found["GATEWAY_KEY_RPM"], found["GATEWAY_KEY_TPM"]) == ("1200/m", 0, 0)
+    assert found["GATEWAY_TRUSTED_PROXIES"] == 0
+    assert found["CACHES"]["default"]["BACKEND"] == "django.core.cache.backends.locmem.LocMemCache"
+    assert read(GATEWAY_IP_RATE="off")["GATEWAY_IP_RATE"] is None
 
 
 def test_a_secret_key_may_begin_with_a_dollar(read: Any) -> None:

@@ -1,0 +1,40 @@
+"""Mail, sent beside the request that asks for it: its answer neither waits for a mail server nor tells what it said."""
+
+import logging
+import threading
+import time
+
+from django.core.mail import EmailMessage, get_connection
+
+logger = logging.getLogger(__name__)
+SERVER_SECONDS = 20.0  # each step of talking to the mail server
+LAST_SECONDS = 5.0  # what a worker that stops gives to mails under way
+_under_way: set[threading.Thread] = set()
+
+
+def send_in_background(message: EmailMessage) -> None:
+    """Sends it in a thread, which gevent makes a greenlet.
+
+    A failure is logged, without the message: its addresses and links are nobody else's.
+    """
+    thread = threading.Thread(target=_send, args=(message,), name="mail", daemon=True)
+    _under_way.add(thread)
+    thread.start()
+
+
+def finish() -> None:
+    """Waits until no mail is under way, LAST_SECONDS at most."""
+    deadline = time.monotonic() + LAST_SECONDS
+    for thread in list(_under_way):
+        if thread.is_alive():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _send(message: EmailMessage) -> None:
+    try:
+        message.connection = get_connection(timeout=SERVER_SECONDS)
+        message.send()
+    except Exception as error:  # noqa: BLE001  # whatever a mail server or the network does, nobody is there to catch it
+        logger.error("a mail could not be sent: %s", type(error).__name__)  # noqa: TRY400  # a traceback quotes addresses
+    finally:
+        _under_way.discard(threading.current_thread())

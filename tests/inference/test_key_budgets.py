@@ -1,0 +1,128 @@
+"""A key's requests and tokens per minute, seen by clients (contract decisions 1 and 29)."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import pytest
+import requests
+
+from tests.chat import HELLO, PATH, Stream, answer, ask, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.envelope import refusal
+from tests.servers.customer import Customer, GatewaySession
+from tests.servers.gateway import GatewayServer
+from tests.servers.redis import PrivateRedis
+
+SPENT = (429, "rate_limit_error", "rate_limit_exceeded", None)
+
+
+@pytest.fixture(scope="module")
+def shared_redis() -> Iterator[PrivateRedis]:
+    server = PrivateRedis().start()
+    yield server
+    server.close()
+
+
+def with_key(customer: Customer, *options: str) -> GatewaySession:
+    """A session with a key of these limits."""
+    return GatewaySession(customer.gateway.origin, customer.another_key("limited", *options))
+
+
+def chat(session: GatewaySession, **fields: object) -> requests.Response:
+    return session.post(PATH, json=question("echo", **fields))
+
+
+def test_requests_beyond_the_budget_are_told_which_it_was_and_how_long_to_wait(account: Customer) -> None:
+    limited = with_key(account, "--rpm", "2")
+    assert [chat(limited).status_code, chat(limited, stream=True).status_code] == [200, 200]
+    reply = chat(limited)
+    assert refusal(reply) == SPENT
+    wait = int(reply.headers["Retry-After"])
+    assert 50 <= wait <= 60
+    expected = f"This key's budget of 2 requests per minute is spent. Try again in {wait} seconds."
+    assert reply.json()["error"]["message"] == expected
+    answer(account, "echo")  # another key of the account has its own
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=["whole", "streamed"])
+def test_tokens_count_when_the_answer_has_ended(account: Customer, fields: dict[str, bool]) -> None:
+    limited = with_key(account, "--tpm", "5")
+    assert chat(limited, **fields).content  # 4 tokens: something is left
+    assert chat(limited, **fields).content  # 8
+    reply = chat(limited)
+    assert refusal(reply) == SPENT
+    assert "budget of 5 tokens per minute" in reply.json()["error"]["message"]
+
+
+def test_a_request_that_fails_counts_too_and_costs_no_tokens(account: Customer) -> None:
+    limited = with_key(account, "--rpm", "3", "--tpm", "1")
+    faults = [limited.post(PATH, data=b"{"), chat(limited, model="sim/test/nothing"), chat(limited, messages=[])]
+    assert [fault.status_code for fault in faults] == [400, 404, 400]
+    assert refusal(chat(limited)) == SPENT
+
+
+def test_the_budget_comes_before_the_body_and_after_the_key(account: Customer) -> None:
+    limited = with_key(account, "--rpm", "1")
+    assert chat(limited).status_code == 200
+    assert refusal(limited.post(PATH, data=b"{")) == SPENT
+    assert limited.get(PATH).status_code == 405
+    assert limited.get("/v1/models").status_code == 200  # it is no inference
+    account.gateway.manage("delete_key", account.name, "--name", "limited").ok()
+    assert chat(limited).status_code == 401
+
+
+def test_the_official_client_sees_a_rate_limit(account: Customer) -> None:
+    client = account.openai(api_key=account.another_key("limited", "--rpm", "1"))
+    client.embeddings.create(model="sim/test/embedding", input="hello")
+    with pytest.raises(openai.RateLimitError) as caught:
+        client.chat.completions.create(model="sim/test/echo", messages=HELLO)  # type: ignore[arg-type]
+    assert caught.value.type == "rate_limit_error"
+
+
+def test_the_gateways_defaults_are_for_keys_without_their_own(
+    start_gateway: StartGateway, open_account: OpenAccount
+) -> None:
+    customer = open_account(start_gateway(GATEWAY_KEY_RPM="1", GATEWAY_KEY_TPM="1000"))
+    unlimited = with_key(customer, "--rpm", "0")
+    assert [chat(unlimited).status_code for _ in range(3)] == [200] * 3
+    assert [ask(customer, "echo").status_code for _ in range(2)] == [200, 429]
+
+
+def test_two_workers_hold_one_budget_under_concurrency(
+    start_gateway: StartGateway, open_account: OpenAccount, shared_redis: PrivateRedis
+) -> None:
+    gateway = start_gateway(CACHE_URL=shared_redis.url, WEB_CONCURRENCY="2")
+    customer = open_account(gateway)
+    token = customer.another_key("limited", "--rpm", "10")
+    assert statuses(gateway, token, 40).count(200) == 10
+
+
+def test_without_redis_each_worker_counts_and_everything_goes_on(
+    start_gateway: StartGateway, open_account: OpenAccount, shared_redis: PrivateRedis
+) -> None:
+    gateway = start_gateway(CACHE_URL=shared_redis.url, WEB_CONCURRENCY="2")
+    customer = open_account(gateway)
+    token = customer.another_key("limited", "--rpm", "5", "--tpm", "1000000")
+    shared_redis.stop()
+    try:
+        stream = Stream.of(ask(customer, "chunks", stream=True))
+        alone = statuses(gateway, token, 40)
+    finally:
+        shared_redis.start()
+    assert stream.done
+    assert set(alone) == {200, 429}
+    assert 5 <= alone.count(200) <= 10
+    assert gateway.log.count("Redis is away") <= 2  # once for each worker
+    assert "Traceback" not in gateway.log
+
+
+def statuses(gateway: GatewayServer, token: str, count: int) -> list[int]:
+    """Of so many requests at once, each on a connection of its own."""
+
+    def one(_number: int) -> int:
+        with GatewaySession(gateway.origin, token) as session:
+            return chat(session).status_code
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
