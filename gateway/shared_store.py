@@ -17,9 +17,9 @@ from redis.retry import Retry
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-POOL_SIZE = 64
-WAIT_SECONDS = 1.0  # for a connection, an answer, a free place in the pool
-AWAY_SECONDS = 5.0  # after a failure nobody tries again for so long
+POOL_SIZE = 256
+WAIT_SECONDS = 3.0  # for a connection, an answer, a free place in the pool: a busy worker may take a second itself
+AWAY_SECONDS = 10.0  # after a failure nobody tries again for so long
 
 Away = (redis.RedisError, OSError)
 
