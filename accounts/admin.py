@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -68,6 +70,11 @@ class UserAdmin(_UserAdmin):
     readonly_fields = ("last_login", "date_joined")
     add_fieldsets = ((None, {"classes": ("wide",), "fields": ("email", "usable_password", "password1", "password2")}),)
 
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Not of people who acted as staff, whose history would go with them: they are made inactive."""
+        acted = obj is not None and LogEntry.objects.filter(user=obj).exists()
+        return not acted and super().has_delete_permission(request, obj)
+
 
 class MembershipInline(_MembershipInline):
     """The people of an account."""
@@ -110,6 +117,7 @@ class ApiKeyAdmin(_KeyAdmin):
 
     paginator = BoundedPaginator
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     ordering = ("-pk",)
     list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
     list_select_related = ("account",)
@@ -152,7 +160,12 @@ class ApiKeyAdmin(_KeyAdmin):
     @admin.action(description="Delete the selected keys: they fail on their next request", permissions=["change"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
         """Deletes as `delete_key` does, with a line in the admin's history for each."""
-        deleted = [key for key in queryset if keys.delete(key)]
-        for key in deleted:
-            self.log_change(request, key, "Deleted the key.")
+        deleted = [key for key in queryset if self._delete(request, key)]
         self.message_user(request, f"Keys deleted: {len(deleted)}.", messages.SUCCESS)
+
+    def _delete(self, request: HttpRequest, key: ApiKey) -> bool:
+        with transaction.atomic():
+            is_deleted = keys.delete(key)
+            if is_deleted:
+                self.log_change(request, key, "Deleted the key.")
+        return is_deleted

@@ -18,6 +18,7 @@ LIFETIMES: dict[str, timedelta | None] = {
 }
 DEFAULT_LIFETIME = "90d"
 MAX_NAME_LENGTH = 200
+NAME_RULE = f"A key's name is 1 to {MAX_NAME_LENGTH} printable characters."
 
 
 class KeyNameTaken(ValueError):
@@ -43,7 +44,7 @@ def issue(
     """
     name = name.strip()
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise InvalidKeyName(f"A key's name is 1 to {MAX_NAME_LENGTH} printable characters.")
+        raise InvalidKeyName(NAME_RULE)
     token = token or tokens.new_token()
     window = LIFETIMES[lifetime]
     key = ApiKey(

@@ -1,4 +1,6 @@
-"""Who asks: people (User), who pays (Account), who may see what (Membership), what a request presents (ApiKey)."""
+"""Who asks: people (User), who pays (Account), who may see what (Membership, and Invitation to one), what a request
+presents (ApiKey).
+"""
 
 import uuid
 from typing import Any, ClassVar
@@ -10,6 +12,7 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
+from django.utils import timezone
 
 from gateway.ids import uuid7
 
@@ -108,6 +111,62 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} in {self.account}"
+
+
+class InvitationQuerySet(models.QuerySet["Invitation"]):
+    """Invitations by what became of them."""
+
+    def standing(self) -> "InvitationQuerySet":
+        """Neither accepted nor revoked; there is one to an address at most."""
+        return self.filter(accepted_at=None, revoked_at=None)
+
+    def open(self) -> "InvitationQuerySet":
+        """Standing, and not lapsed."""
+        return self.standing().filter(expires_at__gt=timezone.now())
+
+
+class Invitation(models.Model):
+    """An account's word that whoever reads an address may join. The link that is mailed carries its id, signed.
+
+    Open until it is accepted, revoked or lapses (`expires_at`). One that lapsed is renewed by inviting again.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField("e-mail address")
+    role = models.CharField(max_length=10, choices=Membership.Role, default=Membership.Role.MEMBER)
+    invited_by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    sent_at = models.DateTimeField()
+    mails = models.PositiveSmallIntegerField(default=1)
+    accepted_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    objects = InvitationQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["email"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["account", "email"],
+                condition=Q(accepted_at=None, revoked_at=None),
+                name="one_invitation_per_address",
+            ),
+            models.CheckConstraint(condition=Q(email=Lower("email")), name="invitation_email_is_lower_case"),
+            models.CheckConstraint(condition=Q(role__in=["owner", "member"]), name="invitation_role_is_known"),
+            models.CheckConstraint(
+                condition=Q(accepted_at=None) | Q(revoked_at=None), name="invitation_ended_in_one_way"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} to {self.account}"
+
+    @property
+    def role_in_words(self) -> str:
+        """With its article."""
+        return "an owner" if self.role == Membership.Role.OWNER else "a member"
 
 
 class ApiKey(models.Model):

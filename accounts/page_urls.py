@@ -1,9 +1,25 @@
-"""The dashboard's doors."""
+"""The dashboard's doors, and its pages on keys and members."""
 
-from django.contrib.auth import views
+from django.contrib.auth.views import LogoutView
 from django.urls import path
 
+from .views import doors, keys
+from .views.invitations import change_invitation, invitation
+from .views.members import member, members, remove
+
 urlpatterns = [
-    path("login", views.LoginView.as_view(redirect_authenticated_user=True), name="login"),
-    path("logout", views.LogoutView.as_view(), name="logout"),
+    path("login", doors.SignIn.as_view(), name="login"),
+    path("logout", LogoutView.as_view(), name="logout"),
+    path("password", doors.ChangePassword.as_view(), name="password"),
+    path("password/reset", doors.ResetPassword.as_view(), name="password-reset"),
+    path("password/reset/sent", doors.ResetSent.as_view(), name="password-reset-sent"),
+    path("password/reset/done", doors.ResetDone.as_view(), name="password-reset-done"),
+    path("password/reset/<uidb64>/<token>", doors.ResetLink.as_view(), name="password-reset-link"),
+    path("keys", keys.api_keys, name="keys"),
+    path("keys/<uuid:key_id>/delete", keys.delete, name="delete-key"),
+    path("members", members, name="members"),
+    path("members/<int:membership_id>", member, name="member"),
+    path("members/<int:membership_id>/remove", remove, name="remove-member"),
+    path("members/invitations/<uuid:invitation_id>", change_invitation, name="change-invitation"),
+    path("invitations/<str:signed>", invitation, name="invitation"),
 ]

@@ -17,9 +17,13 @@ from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ServerProcess, accepts, free_port
+from tests.servers.redis import PrivateRedis
 
 REPLY, BURST, SLOW = "bench-reply", "bench-burst", "bench-slow"  # see bench/upstream.py
 CREDIT = "1000000"
+# Limits that are counted and never reached.
+IP_RATE = "999999999/m"
+BUDGETS = ("--rpm", "1000000000", "--tpm", "2000000000")
 
 
 class PassThrough:
@@ -85,7 +89,10 @@ def running(databases: MigratedDatabases, folder: Path, plan: Plan) -> Iterator[
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited: a stream takes two sockets
     with contextlib.ExitStack() as stack:
         upstream = _start_upstream(folder, stack)
-        gateway = GatewayServer(databases, folder, catalogue=_catalogue(upstream, plan.offers))
+        cache = PrivateRedis().start()
+        stack.callback(cache.close)
+        limits = {"CACHE_URL": cache.url, "GATEWAY_IP_RATE": IP_RATE}
+        gateway = GatewayServer(databases, folder, catalogue=_catalogue(upstream, plan.offers), env=limits)
         stack.callback(gateway.close)
         gateway.start()
         pass_through = PassThrough(upstream, folder)
@@ -95,7 +102,7 @@ def running(databases: MigratedDatabases, folder: Path, plan: Plan) -> Iterator[
         for customer in customers:
             stack.callback(customer.close)
         targets = (
-            Target(gateway, "bench/test/", [customer.key for customer in customers]),
+            Target(gateway, "bench/test/", [customer.another_key("bench", *BUDGETS) for customer in customers]),
             Target(pass_through, "", ["none"]),
         )
         yield Servers(gateway, targets)

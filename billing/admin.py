@@ -1,18 +1,24 @@
 """Accounts with their balance, and the ledger and the records of use, which staff may read and nobody may change."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.contrib import admin
-from django.db.models import Model, Q, QuerySet
-from django.http import HttpRequest
+from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
 
 from accounts.admin import MembershipInline
 from accounts.lookup import AccountNotFound, find_account
-from accounts.models import Account
+from accounts.models import Account, Membership
 from gateway.admin import BoundedPaginator, RecordAdmin, searched_id
+from gateway.ids import generation_id
+from gateway.money import plain
 
+from . import admin_filters as filters
 from .accounts import has_entries
+from .admin_credit import RIGHT, CreditBooking
 from .models import Generation, LedgerEntry
 
 if TYPE_CHECKING:
@@ -22,19 +28,35 @@ else:
 
 
 @admin.register(Account)
-class AccountAdmin(_AccountAdmin):
+class AccountAdmin(CreditBooking, _AccountAdmin):
     """Who pays. Accounts are renamed, never removed: their wallet, keys and history hold on to them."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
-    list_display = ("name", "balance", "currency", "created_at")
-    list_select_related = ("wallet",)
-    search_fields = ("name", "membership__user__email")
+    show_facets = admin.ShowFacets.NEVER
+    list_display = ("name", "balance", "currency", "far_below_zero", "member_count", "created_at")
+    list_filter = (filters.Balance, "currency")
+    list_select_related = ("wallet", "overdraft_alert")
+    search_fields = ("name", "membership__user__email", "=id")
+    search_help_text = "A part of the name or of a member's e-mail address, or the account's id."
     ordering = ("name",)
     sortable_by = ("name",)
-    fields = ("name", "currency", "balance", "alias_limit", "id", "created_at")
-    readonly_fields = ("balance", "id", "created_at")
+    fields = ("name", "currency", "balance", "far_below_zero", "alias_limit", "id", "created_at")
+    readonly_fields = ("balance", "far_below_zero", "id", "created_at")
     inlines = (MembershipInline,)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Account]:
+        """With the number of members of each."""
+        members = Membership.objects.filter(account=OuterRef("pk")).order_by().values("account")
+        count = Subquery(members.annotate(all=Count("pk")).values("all"))
+        return super().get_queryset(request).annotate(members_in=count)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """With the button that books credit, for those who may."""
+        context = {"may_book_credit": request.user.has_perm(RIGHT), **(extra_context or {})}
+        return super().change_view(request, object_id, form_url, context)
 
     def has_delete_permission(self, request: HttpRequest, obj: Account | None = None) -> bool:
         """Nobody: see above."""
@@ -47,8 +69,20 @@ class AccountAdmin(_AccountAdmin):
 
     @admin.display(description="balance")
     def balance(self, account: Account) -> str:
-        """The wallet's balance, exactly. Credit is booked by `grant_credit`."""
-        return f"{account.wallet.balance:,f}" if hasattr(account, "wallet") else "0"
+        """The wallet's balance, exactly."""
+        return plain(account.wallet.balance) if hasattr(account, "wallet") else "0"
+
+    @admin.display(description="far below zero")
+    def far_below_zero(self, account: Account) -> str:
+        """Since when staff have been alerted (billing.overdraft)."""
+        if not hasattr(account, "overdraft_alert"):
+            return "no"
+        return f"since {account.overdraft_alert.raised_at:%Y-%m-%d %H:%M} UTC"
+
+    @admin.display(description="members")
+    def member_count(self, account: Any) -> int:
+        """How many people are in it."""
+        return account.members_in or 0
 
 
 def _in_account(name_or_id: str) -> UUID | None:
@@ -60,12 +94,31 @@ def _in_account(name_or_id: str) -> UUID | None:
 
 @admin.register(LedgerEntry)
 class LedgerEntryAdmin(RecordAdmin):
-    """Every movement of money. A mistake is undone by a second entry (`grant_credit --correction`)."""
+    """Every movement of money. A mistake is undone by a second entry: a correction, booked on the account's page."""
 
-    list_display = ("created_at", "account", "seq", "kind", "amount", "balance_after", "reference", "generation")
-    list_select_related = ("account", "generation")
+    list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
+    list_filter = (filters.KindOfEntry, filters.EntryDay)
+    list_select_related = ("account",)
     search_fields = ("account__name",)
     search_help_text = "An account's exact name or id, or a generation id."
+
+    @admin.display(description="amount")
+    def moved(self, entry: LedgerEntry) -> str:
+        """The amount, exactly, in the account's currency."""
+        return f"{plain(entry.amount)}\N{NO-BREAK SPACE}{entry.account.currency}"
+
+    @admin.display(description="balance after")
+    def balance(self, entry: LedgerEntry) -> str:
+        """The balance after it, exactly."""
+        return plain(entry.balance_after)
+
+    @admin.display(description="reference or generation")
+    def source(self, entry: LedgerEntry) -> str | None:
+        """Where it comes from: for usage a link to the record, which is not read for it."""
+        if entry.generation_id is None:
+            return entry.reference
+        address = reverse("admin:billing_generation_change", args=[entry.generation_id])
+        return format_html('<a href="{}">{}</a>', address, generation_id(entry.generation_id))
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
@@ -94,6 +147,7 @@ class GenerationAdmin(RecordAdmin):
         "completion_tokens",
         "ending",
     )
+    list_filter = (filters.RecordDay, filters.Priced)
     list_select_related = ("account",)
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation id."
@@ -105,6 +159,8 @@ class GenerationAdmin(RecordAdmin):
         if not (term := search_term.strip()):
             return queryset, False
         account_id, wanted = _in_account(term), searched_id(term)
-        if account_id is not None:
-            return queryset.filter(account_id=account_id).order_by("-created_at", "-id"), False
-        return queryset.filter(Q(pk=wanted) | Q(key_id=wanted)) if wanted else queryset.none(), False
+        if account_id is None and (wanted is None or Generation.objects.filter(pk=wanted).exists()):
+            return queryset.filter(pk=wanted), False
+        # One or the other, never both in one statement: each has an index that begins with it and is in order of time.
+        owner = {"key_id": wanted} if account_id is None else {"account_id": account_id}
+        return queryset.filter(**owner).order_by("-created_at", "-id"), False

@@ -12,14 +12,14 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from accounts.models import Account  # models exist from here on
 
-        from . import rollups
+        from . import overdraft, rollups
         from .accounts import ensure_wallet, keep_currency
         from .maintenance import Beat
         from .settlement import finish_or_spool
 
         beat = Beat()
         worker_hooks.start.append(beat.start)
-        worker_hooks.beat += [beat, rollups.Beat()]
+        worker_hooks.beat += [beat, rollups.Beat(), overdraft.Beat()]
         worker_hooks.stop.append(finish_or_spool)
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
         pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

@@ -43,22 +43,44 @@ def page(listing: Listing, *, limit: int, after: str | None = None) -> Page:
     position = None if after is None else _position(listing, after)
     found = list(newest_first(listing, position)[: limit + 1])
     more = len(found) > limit
-    return Page(found[:limit], _cursor(listing, found[limit - 1]) if more else None)
+    return Page(found[:limit], to_cursor(found[limit - 1], listing.salt) if more else None)
 
 
 def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
-    """The listing behind a position, in the order of the index `generation_by_key`, from which it is read backwards.
-
-    Reading begins at the position's time: all that is skipped are records of that very microsecond. (Both databases can
-    compare (created_at, id) as a row, but Django spells that out for SQLite in a way that reads from the start.)
-    """
+    """The listing behind a position, in the order of the index `generation_by_key`, from which it is read backwards."""
     records = Generation.objects.filter(key_id=listing.key_id).order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
     if after is not None:  # it lies within `until`
-        created_at, identifier = after
-        return records.filter(created_at__lte=created_at).exclude(created_at=created_at, id__gte=identifier)
+        return older_than(records, after)
     return records if listing.until is None else records.filter(created_at__lte=listing.until)
+
+
+def older_than(records: QuerySet[Generation], position: Position) -> QuerySet[Generation]:
+    """Reading begins at the position's time: all that is skipped are records of that very microsecond.
+
+    (Both databases can compare (created_at, id) as a row, but Django spells that out for SQLite in a way that reads
+    from the start.)
+    """
+    created_at, identifier = position
+    return records.filter(created_at__lte=created_at).exclude(created_at=created_at, id__gte=identifier)
+
+
+def newer_than(records: QuerySet[Generation], position: Position) -> QuerySet[Generation]:
+    """The other direction of `older_than`."""
+    created_at, identifier = position
+    return records.filter(created_at__gte=created_at).exclude(created_at=created_at, id__lte=identifier)
+
+
+def to_cursor(record: Generation, salt: str) -> str:
+    """The record's position as a signed text."""
+    return signing.dumps([record.created_at.isoformat(), record.pk.hex], salt=salt)
+
+
+def from_cursor(cursor: str, salt: str) -> Position:
+    """Raises BadSignature for what was not made by `to_cursor` with the same salt."""
+    created_at, identifier = signing.loads(cursor, salt=salt)
+    return datetime.fromisoformat(created_at), UUID(hex=identifier)
 
 
 def of_account(account_id: UUID, public_id: str) -> Generation:
@@ -70,13 +92,8 @@ def of_account(account_id: UUID, public_id: str) -> Generation:
     return found
 
 
-def _cursor(listing: Listing, last: Generation) -> str:
-    return signing.dumps([last.created_at.isoformat(), last.pk.hex], salt=listing.salt)
-
-
 def _position(listing: Listing, cursor: str) -> Position:
     try:
-        created_at, identifier = signing.loads(cursor, salt=listing.salt)
+        return from_cursor(cursor, listing.salt)
     except signing.BadSignature:
         raise InvalidRequest("Not a cursor of this listing, with this key and these bounds.", param="after") from None
-    return datetime.fromisoformat(created_at), UUID(hex=identifier)

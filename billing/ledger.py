@@ -6,7 +6,6 @@ A balance may fall below zero by one request: usage is known only after it was s
 
 import random
 import uuid
-from datetime import datetime
 from decimal import Decimal
 
 from django.db import connections, transaction
@@ -83,68 +82,64 @@ def _settle_in_transaction(
         generation.balance_after = None if generation.cost is None else wallet.balance - generation.cost
         generation.save(using=using, force_insert=True)
         if generation.cost is not None:
-            _append(
-                wallet, LedgerEntry.Kind.USAGE, -generation.cost, generation.created_at, using, generation=generation
+            entry = LedgerEntry(
+                kind=LedgerEntry.Kind.USAGE,
+                amount=-generation.cost,
+                generation=generation,
+                created_at=generation.created_at,
             )
+            _append(wallet, entry, using)
         if quota_use is not None:
             quota.count(quota_use.region_id, quota_use.tokens, quota_use.day, shard=quota_use.shard, using=using)
     return Settlement(generation.cost, generation.balance_after, generation.created_at)
 
 
-def _append(
-    wallet: Wallet,
-    kind: LedgerEntry.Kind,
-    amount: Decimal,
-    created_at: datetime,
-    using: str,
-    *,
-    generation: Generation | None = None,
-    reference: str | None = None,
-) -> None:
-    """Moves a locked wallet and writes the entry that says so."""
-    wallet.balance += amount
+def _append(wallet: Wallet, entry: LedgerEntry, using: str) -> None:
+    """Moves a locked wallet by the entry's amount, and writes the entry as the wallet's next."""
+    wallet.balance += entry.amount
     wallet.seq += 1
     wallet.save(using=using, update_fields=["balance", "seq"])
-    LedgerEntry(
-        account_id=wallet.account_id,
-        seq=wallet.seq,
-        kind=kind,
-        amount=amount,
-        balance_after=wallet.balance,
-        generation=generation,
-        reference=reference,
-        created_at=created_at,
-    ).save(using=using, force_insert=True)
+    entry.account_id, entry.seq, entry.balance_after = wallet.account_id, wallet.seq, wallet.balance
+    entry.save(using=using, force_insert=True)
 
 
-def grant(account_id: uuid.UUID, amount: Decimal, reference: str) -> Credit:
-    """Adds credit once per reference. Raises InvalidAmount, InvalidReference and ReferenceConflict."""
+def grant(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> Credit:
+    """Adds credit once per reference. Raises InvalidAmount, InvalidReference and ReferenceConflict.
+
+    The reference is for the account's members to read, the reason for staff alone.
+    """
     if not amount.is_finite() or amount <= 0:
         raise InvalidAmount("A grant is an amount above zero.")
-    return _credit(account_id, LedgerEntry.Kind.GRANT, amount, reference)
+    return _credit(
+        account_id, LedgerEntry(kind=LedgerEntry.Kind.GRANT, amount=amount, reference=reference, reason=reason)
+    )
 
 
-def correct(account_id: uuid.UUID, amount: Decimal, reference: str) -> Credit:
-    """Books a correction, which may be negative, once per reference. Raises as `grant`."""
+def correct(account_id: uuid.UUID, amount: Decimal, reference: str, *, reason: str | None = None) -> Credit:
+    """Books a correction, which may be negative, once per reference. Reads and raises as `grant`."""
     if not amount.is_finite() or amount == 0:
         raise InvalidAmount("A correction is an amount other than zero.")
-    return _credit(account_id, LedgerEntry.Kind.CORRECTION, amount, reference)
+    return _credit(
+        account_id, LedgerEntry(kind=LedgerEntry.Kind.CORRECTION, amount=amount, reference=reference, reason=reason)
+    )
 
 
-def _credit(account_id: uuid.UUID, kind: LedgerEntry.Kind, amount: Decimal, reference: str) -> Credit:
+def _credit(account_id: uuid.UUID, entry: LedgerEntry) -> Credit:
+    reference = entry.reference
     if not reference or len(reference) > MAX_REFERENCE_LENGTH or not reference.isprintable():
         raise InvalidReference(f"A reference is 1 to {MAX_REFERENCE_LENGTH} printable characters.")
     with transaction.atomic():
         wallet = Wallet.objects.select_for_update(no_key=True).get(pk=account_id)
         booked = LedgerEntry.objects.filter(account_id=account_id, reference=reference).first()
         if booked is not None:
-            if (booked.kind, booked.amount) != (kind, amount):
+            if (booked.kind, booked.amount) != (entry.kind, entry.amount):
                 raise ReferenceConflict(
                     f"Reference {reference!r} was booked before as a {booked.kind} of {plain(booked.amount)}."
                 )
             return Credit(wallet.balance, repeated=True)
+        entry.created_at = timezone.now()
         try:
-            _append(wallet, kind, amount, timezone.now(), "default", reference=reference)
+            _append(wallet, entry, "default")
         except LossyValueError as error:
             raise InvalidAmount(str(error)) from None
     return Credit(wallet.balance, repeated=False)

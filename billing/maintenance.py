@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import gevent
 
+from gateway import mail
 from gateway.hooks import run_each
 
-from . import rollups, spool
+from . import overdraft, rollups, spool
 from .settlement import replay_spool
 from .sweeper import STALE_SECONDS, is_anything_stale, sweep
 
@@ -67,7 +68,7 @@ class Maintained(NamedTuple):
 
 
 def maintain_once() -> Maintained:
-    """Settles what the spool and the checkpoints hold, and rolls usage up.
+    """Settles what the spool and the checkpoints hold, rolls usage up, and alerts staff to accounts far below zero.
 
     The spool goes first: it knows the end of a stream, where its checkpoint knows less.
     """
@@ -75,4 +76,6 @@ def maintain_once() -> Maintained:
     spooled = replay_spool()
     swept = sweep()
     rollups.advance(rollups.RECORDS_PER_MAINTENANCE)
+    overdraft.look()
+    mail.finish()  # `maintain` may end now, and its threads with it
     return Maintained(spooled, swept.settled, len(spool.poisoned()), swept.hopeless)

@@ -114,6 +114,7 @@ class Generation(models.Model):
             models.Index(fields=["key", "created_at", "id"], name="generation_by_key"),
             models.Index(fields=["account", "created_at", "id"], name="generation_by_account"),
             models.Index(fields=["alias_id", "created_at"], name="generation_by_alias", condition=~Q(alias_id=None)),
+            models.Index(fields=["id"], name="generation_not_priced", condition=Q(cost=None)),
         ]
         constraints: ClassVar = [
             models.CheckConstraint(
@@ -178,6 +179,7 @@ class LedgerEntry(models.Model):
     balance_after = MoneyField()
     generation = models.OneToOneField(Generation, on_delete=models.PROTECT, null=True, related_name="ledger_entry")
     reference = models.CharField(max_length=200, null=True)  # noqa: DJ001  # null for usage, so that it stays unique
+    reason = models.TextField(null=True)  # noqa: DJ001  # staff's note on credit; members see the reference
     created_at = models.DateTimeField()
 
     objects = LedgerQuerySet.as_manager()
@@ -185,6 +187,11 @@ class LedgerEntry(models.Model):
     class Meta:
         ordering: ClassVar = ["account", "seq"]
         verbose_name_plural = "ledger entries"
+        indexes: ClassVar = [
+            # Credit, which has references, is rare among usage: both are small, and a settlement writes to neither.
+            models.Index(fields=["account", "seq"], name="ledger_credit_by_account", condition=~Q(reference=None)),
+            models.Index(fields=["id"], name="ledger_credit", condition=~Q(reference=None)),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["account", "seq"], name="ledger_seq_per_account"),
             models.UniqueConstraint(fields=["account", "reference"], name="one_entry_per_reference"),
@@ -221,3 +228,15 @@ class Checkpoint(models.Model):
 
     def __str__(self) -> str:
         return generation_id(self.id)
+
+
+class OverdraftAlert(models.Model):
+    """Staff have been told that this account is far below zero; removed once its balance is zero or more again."""
+
+    account = models.OneToOneField(
+        Account, on_delete=models.CASCADE, primary_key=True, related_name="overdraft_alert", editable=False
+    )
+    raised_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.account_id}: {self.raised_at:%Y-%m-%d %H:%M}"

@@ -2,41 +2,24 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
-from enum import StrEnum
 from uuid import UUID
 
 from django.db.models import QuerySet
 
-from accounts.models import Account, ApiKey
+from accounts import key_list
+from accounts.key_list import KeyLine
+from accounts.models import Account
 from catalogue.models import Modality, State
 from catalogue.routes import Offer
 from catalogue.snapshot import current
 from gateway.errors import ServiceUnavailable
 
-from .models import Generation, Wallet
-from .usage_statistics import Days, Scope, Totals, totals
+from .models import Generation
+from .standing import Funds, funds_of
 
+NEWEST_KEYS = 5
 NEWEST_REQUESTS = 20
-WINDOW_DAYS = 30  # UTC's, today's included
-LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
 PLACEHOLDER_MODEL = "provider/creator/model"
-
-
-class Standing(StrEnum):
-    """How the balance stands. EMPTY is what makes the API answer 402."""
-
-    GOOD = "good"
-    LOW = "low"
-    EMPTY = "empty"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyLine:
-    """A key that is not deleted. Whether it has expired is decided by the clock, as at each request."""
-
-    key: ApiKey
-    has_expired: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +27,9 @@ class Overview:
     """Everything on the page."""
 
     account: Account
-    balance: Decimal
+    funds: Funds
     keys: list[KeyLine]
     requests: list[Generation]
-    sums: Totals
-
-    @property
-    def days_left(self) -> int | None:
-        """Whole days that the balance lasts at the window's pace; None where nothing was spent."""
-        if not self.sums.cost:
-            return None
-        return max(0, int(self.balance * WINDOW_DAYS / self.sums.cost))
-
-    @property
-    def standing(self) -> Standing:
-        """Whether credit is needed: now, soon or not."""
-        if self.balance <= 0:
-            return Standing.EMPTY
-        soon = self.days_left is not None and self.days_left < LOW_BALANCE_DAYS
-        return Standing.LOW if soon else Standing.GOOD
 
     @property
     def example_model(self) -> str:
@@ -76,10 +43,9 @@ def read(account: Account, now: datetime) -> Overview:
     """Five SELECTs, each by an index."""
     return Overview(
         account=account,
-        balance=Wallet.objects.get(pk=account.pk).balance,
-        keys=_keys(account.pk, now),
+        funds=funds_of(account.pk, now),
+        keys=key_list.newest(account, now, rows=NEWEST_KEYS),
         requests=list(_records(account.pk).order_by("-created_at", "-id")[:NEWEST_REQUESTS]),
-        sums=totals(Scope(account.pk), Days.until(now, WINDOW_DAYS)),
     )
 
 
@@ -99,10 +65,4 @@ def _answers_chat(offer: Offer) -> bool:
 
 
 def _records(account_id: UUID) -> QuerySet[Generation]:
-    return Generation.objects.filter(account_id=account_id)
-
-
-def _keys(account_id: UUID, now: datetime) -> list[KeyLine]:
-    """Newest first; a deleted key is not listed."""
-    live = ApiKey.objects.filter(account_id=account_id, deleted_at=None)
-    return [KeyLine(key, key.expires_at is not None and key.expires_at <= now) for key in live]
+    return Generation.objects.filter(account_id=account_id).select_related("key")

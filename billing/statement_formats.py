@@ -5,7 +5,7 @@ Numbers are exact decimals, without an exponent, in both; in JSON they are strin
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -21,13 +21,13 @@ FORMULA_STARTS = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIG
 FORMULA_STARTS += ("\N{FULLWIDTH COMMERCIAL AT}",)
 
 
-def csv_blocks(lines: Iterable[Line]) -> Iterator[str]:
+def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = COLUMNS) -> Iterator[str]:
     """A header and a row for each line (RFC 4180); what is unknown is an empty cell."""
     block = io.StringIO()
     writer = csv.writer(block)
-    writer.writerow(COLUMNS)
+    writer.writerow(columns)
     for line in lines:
-        writer.writerow([_cell(line.get(column)) for column in COLUMNS])
+        writer.writerow([_cell(line.get(column)) for column in columns])
         if block.tell() >= BLOCK_CHARACTERS:
             yield block.getvalue()
             block.seek(0)

@@ -1,18 +1,20 @@
-"""Usage by UTC days: of an account, a key or an alias, in total or by groups; equal to the records to the last digit.
+"""Usage by UTC days: of an account or a part of it, in total or by groups; equal to the records to the last digit.
 
 Days that are rolled up (`billing.rollups`) cost a row for each group; only the records behind the account's watermark
 are read one by one. Both halves and the watermark between them are read by one statement, and so at one moment.
 """
 
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Self
 from uuid import UUID
 
-from django.db.models import DateTimeField, QuerySet, Subquery, Sum, Value
+from django.db.models import DateTimeField, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
 
 from gateway.money import EXACT
@@ -38,17 +40,29 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose usage. The account always: it has the watermark, and nobody sees another's by a key or alias of theirs."""
+    """Whose usage. The account always: it has the watermark, and nobody sees another's by a key or alias of theirs.
+
+    `alias_id=NO_ALIAS` is the usage without an alias.
+    """
 
     account_id: UUID
     key_id: UUID | None = None
     alias_id: UUID | None = None
+    provider: str | None = None
+    model: str | None = None
+    region: str | None = None
 
     @property
-    def conditions(self) -> dict[str, Any]:
-        """The columns that choose it, in the records as in the rows."""
-        chosen = {"account_id": self.account_id, "key_id": self.key_id, "alias_id": self.alias_id}
+    def of_rows(self) -> dict[str, Any]:
+        """The columns that choose it in the rows of days."""
+        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in chosen.items() if value is not None}
+
+    @property
+    def of_records(self) -> dict[str, Any]:
+        """The columns that choose it in the records."""
+        conditions = self.of_rows
+        return conditions | {"alias_id": None} if self.alias_id == NO_ALIAS else conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +115,15 @@ class Totals:
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: "Totals") -> "Totals":
-        return Totals(*(_plus(mine, theirs) for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return Totals(*map(_plus, _figures(self), _figures(other)))
+
+    def __sub__(self, part: "Totals") -> "Totals":
+        """What is left without a part of it."""
+        left = {field.name: _minus(getattr(self, field.name), getattr(part, field.name)) for field in fields(self)}
+        return Totals(**left | {name: None for name, known in KNOWN_BY.items() if not left[known]})
+
+
+_figures = attrgetter(*(field.name for field in fields(Totals)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +145,31 @@ def totals(scope: Scope, days: Days) -> Totals:
     return sum((row.totals for row in breakdown(scope, days)), Totals())
 
 
-def breakdown(scope: Scope, days: Days, *by: By) -> list[Row]:
-    """A row for each group that has a request, in the order of the groups. Two SELECTs, each by an index."""
+def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> list[Row]:
+    """A row for each group that has a request, in the order of the groups. Two SELECTs, each by an index.
+
+    With `parts`, only what is of one of these.
+    """
     merged: dict[tuple[Any, ...], Totals] = {}
-    for group, part in _parts(scope, days, by):
-        merged[group] = merged.get(group, Totals()) + part
+    for group, part in _parts(scope, days, by, parts):
+        merged[group] = merged[group] + part if group in merged else part
     rows = [Row(part, **dict(zip(by, group, strict=True))) for group, part in merged.items()]
     return sorted(rows, key=lambda row: [str(getattr(row, name) or "") for name in by])
 
 
-def _parts(scope: Scope, days: Days, by: tuple[By, ...]) -> Iterator[tuple[tuple[Any, ...], Totals]]:
+def _parts(
+    scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
+) -> Iterator[tuple[tuple[Any, ...], Totals]]:
     """Each group's sums, of the rows and of the tail."""
-    for found in select(scope, days, by):
+    for found in select(scope, days, by, parts):
         if By.ALIAS in by and found[By.ALIAS] == NO_ALIAS:
             found[By.ALIAS] = None
         yield tuple(found[name] for name in by), _read(found)
 
 
-def select(scope: Scope, days: Days, by: tuple[By, ...] = ()) -> QuerySet[Any, dict[str, Any]]:
+def select(
+    scope: Scope, days: Days, by: tuple[By, ...] = (), parts: Sequence[Scope] = ()
+) -> QuerySet[Any, dict[str, Any]]:
     """The one statement, and the watermark looked up before it: so the planner knows how short the tail is.
 
     Should the watermark move in between, the statement still goes by the one it sees itself.
@@ -149,16 +178,23 @@ def select(scope: Scope, days: Days, by: tuple[By, ...] = ()) -> QuerySet[Any, d
     seen = watermark.values_list("rolled_until", flat=True).first() or BEGINNING
     rolled_until = Coalesce(Subquery(watermark.values("rolled_until")), Value(BEGINNING, DateTimeField()))
     tail = Generation.objects.filter(
-        **scope.conditions,
+        _any_of(part.of_records for part in parts),
+        **scope.of_records,
         created_at__gte=max(seen, days.since),
         created_at__gt=rolled_until,
         created_at__lt=days.before,
     )
-    rows = DailyUsage.objects.filter(**scope.conditions, day__range=(days.first, days.last))
+    some = _any_of(part.of_rows for part in parts)
+    rows = DailyUsage.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
     group = ("account_id", *by)  # the account is one: without `by`, it makes one group of all
     sums = {SUM_PREFIX + name: Sum(name) for name in SUMS}
     rolled_up: QuerySet[Any, dict[str, Any]] = rows.order_by().values(*group).annotate(**sums)
     return rolled_up.union(sums_by(tail, *group), all=True)
+
+
+def _any_of(parts: Iterable[dict[str, Any]]) -> Q:
+    """Nothing is demanded where there are no parts."""
+    return functools.reduce(Q.__or__, (Q(**conditions) for conditions in parts), Q())
 
 
 def _read(found: dict[str, Any]) -> Totals:
@@ -177,3 +213,9 @@ def _plus(mine: Any, theirs: Any) -> Any:
     if mine is None or theirs is None:
         return theirs if mine is None else mine
     return EXACT.add(mine, theirs) if isinstance(mine, Decimal) else mine + theirs
+
+
+def _minus(whole: Any, part: Any) -> Any:
+    if whole is None or part is None:
+        return whole
+    return EXACT.subtract(whole, part) if isinstance(whole, Decimal) else whole - part

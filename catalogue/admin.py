@@ -21,6 +21,7 @@ from gateway.money import plain
 
 from . import health, models, price_history, quota
 from .admin_actions import OfferActions, RouteActions
+from .snapshot_building import missing_variables
 from .tallies import PriceChange
 
 if TYPE_CHECKING:
@@ -55,11 +56,24 @@ class _Seeded:
 class ProviderAdmin(_Seeded, _Admin):
     """Providers: facts about the company and a status override."""
 
-    list_display = ("slug", "name", "country", "eu_native", "us_legal_reach", "dialect", "published_status")
+    list_display = (
+        "slug",
+        "name",
+        "published_status",
+        "last_minutes",
+        "configured",
+        "country",
+        "eu_native",
+        "us_legal_reach",
+        "dialect",
+    )
     list_filter = ("eu_native", "us_legal_reach", "dialect", "status_override", "country")
     search_fields = ("slug", "name")
     readonly_fields: ClassVar = [
         "published_status",
+        "last_minutes",
+        "last_day",
+        "credentials",
         "slug",
         "dialect",
         "base_url",
@@ -80,6 +94,29 @@ class ProviderAdmin(_Seeded, _Admin):
         seen = health.Observed(provider.attempts or 0, provider.failures or 0)
         status, reason = health.status_of(provider.status_override, seen)
         return f"{status.label} ({reason})"
+
+    @admin.display(description="last 5 minutes")
+    def last_minutes(self, provider: Any) -> str:
+        """What was sent to it and what failed, whatever its status is set to."""
+        return f"{provider.attempts:,} sent, {provider.failures:,} failed" if provider.attempts else "nothing sent"
+
+    @admin.display(description="configured", boolean=True)
+    def configured(self, provider: models.Provider) -> bool:
+        """Whether this worker has every variable that the provider needs."""
+        return not missing_variables(provider)
+
+    @admin.display(description="credentials")
+    def credentials(self, provider: models.Provider) -> str:
+        """Which variables are missing; never a value."""
+        missing = missing_variables(provider)
+        return f"Not configured: {', '.join(missing)} not set in the environment." if missing else "Configured."
+
+    @admin.display(description="last day, by hours (UTC)")
+    def last_day(self, provider: models.Provider) -> str:
+        """The hours in which anything was sent to it."""
+        hours = health.by_hour(provider.slug, timezone.now())
+        lines = ((f"{hour:%d %b %H:00}", f"{seen.attempts:,}", f"{seen.failures:,}") for hour, seen in hours)
+        return format_html_join(SafeString("<br>"), "{}: {} sent, {} failed", lines) if hours else "nothing sent"
 
 
 class RegionInline(_Seeded, _Inline):

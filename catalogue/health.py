@@ -11,17 +11,19 @@ from typing import Any
 
 from django.db import connection
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import TruncHour
 from django.utils import timezone
 
 from .models import Provider, Status
 from .tallies import ProviderMinute
 
 WINDOW = timedelta(minutes=5)
+DAY = timedelta(days=1)
 FEWEST_ATTEMPTS = 5
 DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
 # The upstream refused the request for what it says, and is well.
 REFUSALS = frozenset({400, 404, 413, 422})
-KEPT = timedelta(hours=1)
+KEPT = timedelta(hours=25)  # staff look back over a day
 SWEEP_SECONDS = 600.0
 
 _TABLE = ProviderMinute._meta.db_table
@@ -96,6 +98,14 @@ def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Prov
         attempts=Subquery(rows.annotate(all=Sum("attempts")).values("all")),
         failures=Subquery(rows.annotate(all=Sum("failures")).values("all")),
     )
+
+
+def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
+    """What all workers have seen of a provider in each hour of the last day, newest first; quiet hours are left out."""
+    rows = ProviderMinute.objects.filter(minute__gt=now - DAY, minute__lte=now, provider=slug)
+    hours = rows.annotate(hour=TruncHour("minute")).values_list("hour").order_by("-hour")
+    sums = hours.annotate(Sum("attempts"), Sum("failures"))
+    return [(hour, Observed(attempts, failures)) for hour, attempts, failures in sums]
 
 
 def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:

@@ -66,6 +66,12 @@ def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
         yield row
 
 
+def missing_variables(row: models.Provider) -> list[str]:
+    """The names of the environment variables that the provider needs and this worker does not have."""
+    credential = [row.credential_env] if row.credential_env else []
+    return [name for name in (*credential, *row.extra_env.values()) if not os.environ.get(name)]
+
+
 def _upstream(row: models.Provider) -> Upstream:
     credential = os.environ.get(row.credential_env) if row.credential_env else None
     fillers = _fillers(row)
@@ -82,7 +88,7 @@ def _upstream(row: models.Provider) -> Upstream:
         extra_headers=row.extra_headers,
         stream_options=row.stream_options,
         status_override=row.status_override,
-        configured=(not row.credential_env or bool(credential)) and all(fillers.values()),
+        configured=not missing_variables(row),
         credential=credential or None,
     )
 

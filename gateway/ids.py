@@ -2,8 +2,10 @@
 
 import os
 import time
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 GENERATION_PREFIX = "gen-"
 
 
@@ -14,6 +16,12 @@ def uuid7() -> UUID:
     value |= 0x7 << 76 | (fraction * 4096 // 1_000_000) << 64
     value |= 0x2 << 62 | int.from_bytes(os.urandom(8)) >> 2
     return UUID(int=value)
+
+
+def first_uuid7(moment: datetime) -> UUID:
+    """A bound: ids made before the moment are lower, those made at or after it are not."""
+    milliseconds = max(0, (moment - EPOCH) // timedelta(milliseconds=1))
+    return UUID(int=milliseconds << 80)
 
 
 def generation_id(uuid: UUID) -> str:

@@ -22,9 +22,9 @@ def send_in_background(message: EmailMessage) -> None:
     thread.start()
 
 
-def finish() -> None:
-    """Waits until no mail is under way, LAST_SECONDS at most."""
-    deadline = time.monotonic() + LAST_SECONDS
+def finish(seconds: float = LAST_SECONDS) -> None:
+    """Waits until no mail is under way, or for so long."""
+    deadline = time.monotonic() + seconds
     for thread in list(_under_way):
         if thread.is_alive():
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -267,7 +267,9 @@ WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic b
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 SESSION_COOKIE_HTTPONLY = True
-SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"  # a link in a mail finds who is signed in, a foreign form does not
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = (
+    "Lax"  # a link in a mail finds who is signed in, a foreign form does not
+)
 SECURE_SSL_REDIRECT = BEHIND_TLS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
 SECURE_REDIRECT_EXEMPT = [r"^(api/)?v1/", r"^healthz$"]  # a key sent in clear is answered, not redirected

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
+from .admin_doors import admin_login, admin_password
 from .health import healthz
 
 handler400 = "gateway.exception_handler.handler400"
@@ -20,8 +21,11 @@ api: list[URLPattern | URLResolver] = [
 urlpatterns = [
     re_path(r"^(?:api/)?v1/", include(api)),
     path("healthz", healthz),
+    path("admin/login/", admin_login),
+    path("admin/password_change/", admin_password),
     path("admin/", admin.site.urls),
     path("", include("accounts.page_urls")),
     path("", include("billing.page_urls")),
+    path("", include("catalogue.page_urls")),
     path("", include("aliases.page_urls")),
 ]

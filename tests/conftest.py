@@ -29,7 +29,7 @@ LOG_TAIL = 4000  # characters of each server's log that a failing test shows
 
 
 class StartGateway(Protocol):
-    """Starts one more gateway for this test alone; upper-case keywords are its environment."""
+    """Starts one more gateway; upper-case keywords are its environment."""
 
     def __call__(self, *, catalogue: Mapping[str, Any] | Path | None = None, **env: str) -> GatewayServer: ...
 
@@ -46,6 +46,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     if plugin.databases().kind == "sqlite":
         path = plugin.scratch() / f"test-{plugin.worker_name()}.sqlite3"
         settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = str(path)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fast_passwords() -> None:
+    """In-process tests check no password as slowly as production does on purpose."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +126,24 @@ def gateway(
 def start_gateway(
     migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartGateway]:
-    """Starts gateways of this test's own, for special settings or for tests that hurt them."""
+    """Starts gateways of this test's own, for tests that hurt them."""
+    with _gateways(migrated_databases, simulator, tmp_path_factory) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def start_shared_gateway(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartGateway]:
+    """Starts gateways for a module, for special settings or another catalogue: a start takes two seconds."""
+    with _gateways(migrated_databases, simulator, tmp_path_factory) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def _gateways(
+    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartGateway]:
     with contextlib.ExitStack() as stack:
 
         def start(*, catalogue: Mapping[str, Any] | Path | None = None, **env: str) -> GatewayServer:
@@ -161,6 +184,12 @@ def _verify(server: GatewayServer, *options: str) -> None:
     """Every balance and every usage entry adds up. All accounts of a busy server would take long after each test."""
     if server.verify_at_end:
         server.manage("verify_ledger", *options).ok()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A page that a browser shows came from a database like any other."""
+    if "chromium" in getattr(item, "fixturenames", ()):
+        item.add_marker("one_database")
 
 
 @pytest.hookimpl(wrapper=True)

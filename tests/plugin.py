@@ -8,6 +8,7 @@ import atexit
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -21,8 +22,8 @@ from tests.servers.process import ServerError
 SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
 # The gateway's own variables (contract, section 2): a developer's shell or .env must not change what tests see.
 OURS = (
-    "DATABASE_URL CACHE_URL SECRET_KEY SECRET_KEY_FALLBACKS DEBUG ALLOWED_HOSTS PUBLIC_URL EMAIL_URL BIND PORT "
-    f"WEB_CONCURRENCY ENV_FILE {POSTGRES_PORT}"
+    "DATABASE_URL CACHE_URL SECRET_KEY SECRET_KEY_FALLBACKS DEBUG ALLOWED_HOSTS PUBLIC_URL EMAIL_URL EMAIL_FROM BIND "
+    f"PORT WEB_CONCURRENCY ENV_FILE {POSTGRES_PORT}"
 ).split()
 
 
@@ -54,6 +55,8 @@ def prepare(database: str) -> None:
     for name in list(os.environ):
         if name in OURS or name.startswith("GATEWAY_"):
             del os.environ[name]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every server would compile the gateway, every worker the tests
+    sys.dont_write_bytecode = False
     folder = Path(tempfile.mkdtemp(prefix="gateway-tests-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ |= {

@@ -4,7 +4,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.servers.process import ROOT
+
+pytestmark = pytest.mark.one_database
 
 PACKAGES = ("gateway", "accounts", "catalogue", "billing", "aliases", "inference")
 LONGEST_MODULE = 400

@@ -186,6 +186,14 @@ def test_granting_prints_the_new_balance(operator: GatewayServer, acme: str) -> 
     assert (done.stdout, done.stderr, done.code) == ("10.0000000001\n", "", 0)
 
 
+def test_a_reason_is_kept_for_staff(operator: GatewayServer, acme: str) -> None:
+    operator.manage("grant_credit", acme, "5", "--reference", "invoice 1", "--reason", "Paid in cash.").ok()
+    kept = operator.query(
+        "SELECT reason FROM billing_ledgerentry WHERE reference = 'invoice 1' ORDER BY id DESC LIMIT 1"
+    )
+    assert kept == [("Paid in cash.",)]
+
+
 def test_a_repeated_reference_grants_once_and_says_so(operator: GatewayServer, acme: str) -> None:
     operator.manage("grant_credit", acme, "5", "--reference", "invoice 1").ok()
     again = operator.manage("grant_credit", acme, "5.0", "--reference", "invoice 1")

@@ -18,6 +18,7 @@ import requests
 from inference.demo import secret_key
 from inference.demo.credentials import derive
 from tests import plugin
+from tests.patience import eventually
 from tests.servers.manage import run_manage
 from tests.servers.process import ROOT, accepts, free_port
 
@@ -94,18 +95,11 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment with an empty database and two ports of its own."""
     name = f"demo_{os.getpid()}"
     databases = plugin.databases()
-    port = two_free_ports()
+    port = free_port(2)
     own = {"PORT": str(port), "SECRET_KEY": SECRET, "DATABASE_URL": databases.create_database(name)}
     inherited = {key: value for key, value in os.environ.items() if key != "PUBLIC_URL"}
     yield {**inherited, **own, "GATEWAY_SPOOL_DIR": str(tmp_path / "spool")}
     databases.drop_database(name)
-
-
-def two_free_ports() -> int:
-    while True:
-        port = free_port()
-        if not accepts(port + 1):
-            return port
 
 
 def paste(line: str) -> str:
@@ -116,13 +110,6 @@ def paste(line: str) -> str:
 def gone(port: int) -> bool:
     """Whether both servers have ended."""
     return not accepts(port) and not accepts(port + 1)
-
-
-def wait_until_gone(port: int) -> bool:
-    deadline = time.monotonic() + 10
-    while not gone(port) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return gone(port)
 
 
 def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, str], tmp_path: Path) -> None:
@@ -145,6 +132,7 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
     assert "0 mismatches" in run_manage(env, "verify_ledger").ok()
 
 
+@pytest.mark.one_database
 def test_a_lost_key_and_a_changed_password_come_back(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as first:
         run_manage(env, "delete_key", "demo", "--name", "demo").ok()
@@ -157,6 +145,7 @@ def test_a_lost_key_and_a_changed_password_come_back(env: dict[str, str], tmp_pa
         assert "demo" in dashboard(second)
 
 
+@pytest.mark.one_database
 def test_a_child_that_dies_ends_the_demo(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as demo:
         simulator = demo.children()[0]
@@ -167,12 +156,14 @@ def test_a_child_that_dies_ends_the_demo(env: dict[str, str], tmp_path: Path) ->
     assert gone(demo.port)
 
 
+@pytest.mark.one_database
 def test_a_killed_demo_leaves_nothing_running(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as demo:
         demo.end(signal.SIGKILL)
-    assert wait_until_gone(demo.port)
+    assert eventually(lambda: gone(demo.port))
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(env: dict[str, str], offset: int) -> None:
     taken = int(env["PORT"]) + offset
@@ -185,12 +176,14 @@ def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(env: dict[str, s
     assert done.stderr == f"CommandError: Port {taken}: address already in use. Choose another with PORT=<number>.\n"
 
 
+@pytest.mark.one_database
 def test_a_port_without_a_next_one_is_refused(env: dict[str, str]) -> None:
     done = run_manage({**env, "PORT": "65535"}, "run_demo")
     assert (done.code, done.stdout) == (1, "")
     assert "1 to 65534" in done.stderr
 
 
+@pytest.mark.one_database
 def test_token_and_password_are_derived_and_differ_by_key() -> None:
     credentials = derive(SECRET)
     assert re.fullmatch(r"sk-gw-[A-Za-z0-9_-]{43}", credentials.token)
@@ -200,6 +193,7 @@ def test_token_and_password_are_derived_and_differ_by_key() -> None:
     assert credentials.token not in repr(credentials)
 
 
+@pytest.mark.one_database
 def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY")
     path = tmp_path / "var" / "secret_key"
@@ -212,6 +206,7 @@ def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, mon
     assert [entry.name for entry in path.parent.iterdir()] == ["secret_key"]
 
 
+@pytest.mark.one_database
 def test_no_file_is_made_where_the_environment_has_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", SECRET)
     secret_key.ensure(tmp_path / "secret_key")

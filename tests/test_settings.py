@@ -28,6 +28,7 @@ BAD = BY_KIND | {
     "GATEWAY_MAX_BODY_BYTES": ["0", "32M"],
     "GATEWAY_MAX_UPSTREAM_BYTES": ["0", "64M"],
     "PUBLIC_URL": ["gateway.example", "ftp://gateway.example", "https://", "https://a b", "https://x/path", ""],
+    "EMAIL_FROM": ["nonsense", "", "a@b@c", "Name <nobody>", "Name <a@b>\r\nBcc: <c@d>"],
     "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],
     "CACHE_URL": ["memcached://127.0.0.1", "redis://", "redis://:hunter2@127.0.0.1:port/0", "redis", ""],
     "DATABASE_URL": [
@@ -159,3 +160,8 @@ def test_addresses_with_ports_and_a_slash_are_fine(read: Any, url: str) -> None:
 @pytest.mark.parametrize(("word", "on"), [("true", True), ("1", True), ("ON", True), ("False", False), ("0", False)])
 def test_switches_take_the_usual_words(read: Any, word: str, on: bool) -> None:
     assert read(DEBUG=word)["DEBUG"] is on
+
+
+def test_mails_come_from_the_public_host_or_whom_one_names(read: Any) -> None:
+    assert read(PUBLIC_URL="https://gateway.example:8443")["DEFAULT_FROM_EMAIL"] == "no-reply@gateway.example"
+    assert read(EMAIL_FROM="Acme AI <ai@acme.example>")["DEFAULT_FROM_EMAIL"] == "Acme AI <ai@acme.example>"

@@ -7,12 +7,10 @@ from django.utils import timezone
 
 from accounts.pages import Place, account_page
 from billing.overview import read
-from billing.periods import this_month
 
 
 @account_page()
 def overview(request: HttpRequest, place: Place) -> HttpResponse:
     """What an account has, who may spend it and on what it went."""
-    now = timezone.now()
-    context = {"page": read(place.account, now), "month": this_month(now), "public_url": settings.PUBLIC_URL}
+    context = {"page": read(place.account, timezone.now()), "public_url": settings.PUBLIC_URL}
     return render(request, "billing/overview.html", place.context | context)

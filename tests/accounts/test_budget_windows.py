@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 import redis
@@ -50,7 +50,7 @@ class Shared:
         seconds, _ = self.client.time()
         for kind, past in (("requests", requests), ("tokens", tokens)):
             if past:
-                counters = {str(seconds - ago): amount for ago, amount in past.items()}
+                counters: dict[Any, Any] = {str(seconds - ago): amount for ago, amount in past.items()}
                 self.client.hset(f"budget:{{{KEY}}}:{kind}", mapping=counters)
         return SharedWindows(self.client)
 

@@ -144,8 +144,9 @@ def test_a_renamed_alias_answers_to_its_new_name_only(account: Customer) -> None
 
 def test_a_request_in_flight_keeps_what_it_was_admitted_with(account: Customer) -> None:
     create(account, "sim/test/slow-chunks/FRPAR")
-    model = {"model": "alias/fast", "messages": [{"role": "user", "content": "hello there"}], "stream": True}
-    with account.http.post("/v1/chat/completions", json=model, stream=True) as open_stream:
+    hello = [{"role": "user", "content": "hello there"}]
+    body = {"model": "alias/fast", "messages": hello, "stream": True, "max_tokens": 20}
+    with account.http.post("/v1/chat/completions", json=body, stream=True) as open_stream:
         frames = open_stream.iter_lines()
         assert next(frames)  # it is under way
         changed = account.http.patch(f"{ALIASES}/fast", json={"name": "quick", "target": "sim/test/echo/DEFRA"})

@@ -1,3 +1,4 @@
+import logging
 from decimal import Decimal
 
 import pytest
@@ -18,6 +19,9 @@ ENTRIES, RECORDS, ACCOUNTS, KEYS, USERS = (
     f"/admin/{path}/"
     for path in ("billing/ledgerentry", "billing/generation", "accounts/account", "accounts/apikey", "accounts/user")
 )
+
+
+LOG = "/admin/admin/logentry/"
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def test_members_do_not_get_in(client: Client, account: Account) -> None:
     assert client.get(ENTRIES)["Location"].startswith("/admin/login/")
 
 
-@pytest.mark.parametrize("listing", [ENTRIES, RECORDS, ACCOUNTS, KEYS, USERS])
+@pytest.mark.parametrize("listing", [ENTRIES, RECORDS, ACCOUNTS, KEYS, USERS, LOG])
 def test_every_list_opens(staff: Client, account: Account, listing: str) -> None:
     serve(account)
     assert staff.get(listing).status_code == 200
@@ -97,8 +101,32 @@ def test_records_are_found_by_id_account_and_key(staff: Client, account: Account
 
 def test_an_account_shows_its_exact_balance(staff: Client, account: Account) -> None:
     serve(account)
-    assert "99.9992800000" in staff.get(f"{ACCOUNTS}{account.pk}/change/").text
-    assert "99.9992800000" in staff.get(ACCOUNTS).text
+    assert ">99.99928<" in staff.get(f"{ACCOUNTS}{account.pk}/change/").text
+    assert ">99.99928<" in staff.get(ACCOUNTS).text
+
+
+def test_accounts_are_found_by_name_member_and_id(staff: Client, account: Account) -> None:
+    open_for("other@example.com", name="Other")
+    for term in ("acm", MEMBER, str(account.pk)):
+        assert listed(staff, ACCOUNTS, term) == 1
+    assert listed(staff, ACCOUNTS, "example.com") == 2
+    assert listed(staff, ACCOUNTS, "nobody") == 0
+
+
+def test_the_list_of_accounts_counts_members_in_a_fixed_number_of_queries(
+    staff: Client, account: Account, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    open_for(MEMBER, "second@example.com", "third@example.com", name="Other")
+    open_for(name="Nobody's")
+    with django_assert_num_queries(5):  # session, user, currencies to filter by, bounded count, rows
+        rows = staff.get(ACCOUNTS).context["cl"].result_list
+    assert [(row.name, row.members_in) for row in rows] == [("Acme", 1), ("Nobody's", None), ("Other", 3)]
+
+
+@pytest.mark.parametrize("listing", [ENTRIES, RECORDS, ACCOUNTS, KEYS, LOG])
+def test_no_list_counts_what_its_filters_would_find(staff: Client, account: Account, listing: str) -> None:
+    assert "Show counts" not in staff.get(listing).text
+    assert staff.get(listing, {"_facets": "True"}).context["cl"].add_facets is False
 
 
 def test_an_account_is_not_removed(staff: Client, account: Account) -> None:
@@ -181,6 +209,66 @@ def test_a_person_can_be_edited(staff: Client, account: Account) -> None:
     assert staff.post(f"{USERS}{person.pk}/change/", {"email": "RENAMED@example.com"}).status_code == 302
     person.refresh_from_db()
     assert person.email == "renamed@example.com"
+
+
+def test_the_history_of_the_admin_is_read_by_person_and_row(staff: Client, account: Account) -> None:
+    key = key_of(account)
+    staff.post(KEYS, {"action": "delete_keys", "_selected_action": [str(key.pk)]})
+    other = User.objects.create_superuser("other-staff@example.com")
+    staff.force_login(other)
+    save(staff, f"{ACCOUNTS}{account.pk}/change/", name="Renamed")
+    first, second = LogEntry.objects.order_by("-pk")
+    text = staff.get(LOG).text
+    assert "api key: test (sk-gw-…" in text
+    assert "Changed Name." in text
+    assert text.index("other-staff@example.com</td>") < text.index("Deleted the key.")
+    assert rows(staff, LOG, user=str(other.pk)) == [first.pk]
+    assert rows(staff, LOG, q=str(key.pk)) == [second.pk]
+    assert rows(staff, LOG, q=key.pk.hex) == [second.pk]
+    assert rows(staff, LOG, q="nobody") == []
+    assert staff.get(LOG, {"user": "nobody"})["Location"] == f"{LOG}?e=1"
+
+
+def test_the_history_is_not_touched(staff: Client, account: Account) -> None:
+    save(staff, f"{ACCOUNTS}{account.pk}/change/", name="Renamed")
+    line = LogEntry.objects.get()
+    assert staff.get(f"{LOG}{line.pk}/change/").status_code == 200
+    assert staff.post(f"{LOG}{line.pk}/change/", {"change_message": "x"}).status_code == 403
+    assert staff.post(f"{LOG}{line.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert staff.post(f"{LOG}add/", {"change_message": "x"}).status_code == 403
+    assert LogEntry.objects.get().change_message == line.change_message
+
+
+def test_staff_who_acted_cannot_be_removed_with_their_history(staff: Client, account: Account) -> None:
+    save(staff, f"{ACCOUNTS}{account.pk}/change/", name="Renamed")
+    actor = User.objects.get(email="staff@example.com")
+    staff.force_login(User.objects.create_superuser("other-staff@example.com"))
+    assert staff.post(f"{USERS}{actor.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert LogEntry.objects.count() == 1
+
+
+def test_every_action_is_a_line_in_the_servers_log_without_names(
+    staff: Client, account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    person = User.objects.create_user("leaving@example.com")
+    key = key_of(account)
+    with caplog.at_level(logging.INFO):
+        staff.post(KEYS, {"action": "delete_keys", "_selected_action": [str(key.pk)]})
+        staff.post(f"{USERS}{person.pk}/delete/", {"post": "yes"})
+    actor = User.objects.get(email="staff@example.com").pk
+    assert caplog.messages == [
+        f"staff {actor}: change of accounts.apikey {key.pk}",
+        f"staff {actor}: deletion of accounts.user {person.pk}",
+    ]
+
+
+def test_many_rows_are_not_removed_at_once(staff: Client, account: Account) -> None:
+    staff.post(USERS, {"action": "delete_selected", "_selected_action": [User.objects.get(email=MEMBER).pk]})
+    assert User.objects.filter(email=MEMBER).exists()
+
+
+def rows(staff: Client, listing: str, **query: str) -> list[object]:
+    return [row.pk for row in staff.get(listing, query).context["cl"].result_list]
 
 
 def listed(staff: Client, listing: str, term: str) -> int:

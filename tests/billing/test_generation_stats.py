@@ -1,6 +1,5 @@
 """`GET /v1/generation/{id}`: one record in full, as it was frozen, for every key of its account."""
 
-import time
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.chat import answer, ask, stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import Refusal, refusal
 from tests.factories import served
+from tests.patience import eventually
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -122,20 +122,11 @@ def test_it_reads_the_record_and_never_todays_catalogue(
     ]
     catalogue["grid"]["FR"] = 999
     customer.gateway.seed(catalogue, "--accept-price-jumps")
-    dearer = _answer_at_new_price(customer, before["usage"]["cost"])
+    assert eventually(lambda: answer(customer, "echo")["usage"]["cost"] != before["usage"]["cost"])
+    dearer = answer(customer, "echo")
     assert dearer["gateway_metadata"]["energy_wh"] != before["gateway_metadata"]["energy_wh"]
     assert [customer.http.get(path.format(before["id"])).json() for path in PATHS] == told
     assert customer.http.get("/v1/generations").json()["data"][-1]["usage"] == before["usage"]
-
-
-def _answer_at_new_price(customer: Customer, old: float) -> dict[str, Any]:
-    """A running server follows within two seconds."""
-    for _ in range(50):
-        answered = answer(customer, "echo")
-        if answered["usage"]["cost"] != old:
-            return answered
-        time.sleep(0.1)
-    raise AssertionError("the new price never came")
 
 
 # Who finds what

@@ -10,8 +10,8 @@ from accounts import keys
 from accounts.models import Account, ApiKey, User
 from billing import overview
 from billing.models import Generation
-from billing.overview import Standing
-from billing.templatetags import figures
+from billing.standing import Standing
+from gateway.templatetags import figures
 from tests.billing.records import MEMBER, open_for, serve
 
 pytestmark = pytest.mark.django_db
@@ -112,7 +112,7 @@ def test_sums_cover_thirty_days(account: Account) -> None:
     serve(account)
     old = serve(account)
     Generation.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=31))
-    sums = read(account).sums
+    sums = read(account).funds.sums
     assert (sums.requests, sums.prompt_tokens, sums.completion_tokens) == (2, 2000, 400)
     assert (sums.cost, sums.energy_wh) == (Decimal("0.00144"), Decimal("0.504"))
 
@@ -120,13 +120,13 @@ def test_sums_cover_thirty_days(account: Account) -> None:
 def test_sums_say_how_many_requests_they_know(account: Account) -> None:
     serve(account)
     serve(account, energy_wh=None)
-    sums = read(account).sums
+    sums = read(account).funds.sums
     assert (sums.energy_wh, sums.energy_known, sums.requests) == (Decimal("0.252"), 1, 2)
 
 
 def test_requests_of_other_accounts_are_not_counted(account: Account) -> None:
     serve(open_for(name="Other"))
-    assert read(account).sums.requests == 0
+    assert read(account).funds.sums.requests == 0
     assert read(account).requests == []
 
 
@@ -143,7 +143,7 @@ def test_the_notice_fits_balance_and_pace(credit: str | None, price: str, standi
     account = open_for(name="Pace", credit=credit)
     if credit:
         serve(account, price=Decimal(price))
-    assert read(account).standing == standing
+    assert read(account).funds.standing == standing
 
 
 def test_an_empty_balance_says_what_the_api_answers(page: Page, account: Account) -> None:

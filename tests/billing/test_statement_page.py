@@ -105,8 +105,9 @@ def test_it_is_only_read(member: Client) -> None:
     assert member.head("/statement").status_code == 405
 
 
-def test_the_overview_links_to_it(member: Client, account: Account) -> None:
-    page = member.get("/").text
+def test_the_credit_page_has_its_form(member: Client, account: Account) -> None:
+    page = member.get("/credit").text
     assert 'action="/statement"' in page
     assert f'name="account" value="{account.pk}"' in page
     assert f'value="{timezone.now():%Y-%m}-01"' in page
+    assert f'href="/credit?account={account.pk}">Ledger and statements' in member.get("/").text

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from itertools import chain, combinations
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from accounts.models import Account, ApiKey
 from billing.models import Generation
-from billing.rollup_models import DailyUsage
+from billing.rollup_models import NO_ALIAS, DailyUsage
 from billing.usage_statistics import By, Days, Scope, Totals, breakdown, select, totals
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
@@ -84,6 +85,7 @@ class World:
         """Every scope of the first account, beside its records."""
         account, (key, _) = self.accounts[0], self.keys[0]
         scopes: list[dict[str, Any]] = [{}, {"key_id": key.pk}, {"alias_id": ALIASES[0]}]
+        scopes += [{"provider": "sim", "model": "test/echo"}, {"region": "FRPAR", "key_id": key.pk}]
         for chosen in scopes:
             scope = Scope(account.pk, **chosen)
             records = Generation.objects.filter(account=account, **chosen)
@@ -164,6 +166,23 @@ def test_another_accounts_key_or_alias_shows_nothing(acme: Account, is_rolled_up
     stranger = new_account()
     assert totals(Scope(stranger.pk, key_id=record.key_id), MONTH) == Totals()
     assert totals(Scope(stranger.pk, alias_id=ALIASES[0]), MONTH) == Totals()
+
+
+@pytest.mark.parametrize("is_rolled_up", [False, True])
+def test_parts_of_a_scope_and_the_rest_are_the_whole(acme: Account, is_rolled_up: bool) -> None:
+    for model, alias_id in (("test/a", None), ("test/a", ALIASES[0]), ("test/b", None), ("test/c", ALIASES[0])):
+        settled_at(START, served(acme, model=model, alias_id=alias_id, energy_wh=Decimal(1) if alias_id else None))
+    if is_rolled_up:
+        advance_all()
+    scope = Scope(acme.pk)
+    parts = [replace(scope, alias_id=NO_ALIAS), replace(scope, model="test/c")]
+    rows = breakdown(scope, MONTH, By.MODEL, parts=parts)
+    assert [(row.model, row.totals.requests) for row in rows] == [("test/a", 1), ("test/b", 1), ("test/c", 1)]
+    part = sum((row.totals for row in rows), Totals())
+    left = totals(scope, MONTH) - part
+    assert (left.requests, left.energy_wh, left.carbon_gco2e) == (1, Decimal(1), None)
+    assert left + part == totals(scope, MONTH)
+    assert (part - part).cost is None
 
 
 def test_sums_outgrow_a_column_only_in_statistics(acme: Account) -> None:

@@ -1,13 +1,19 @@
-"""Seeding from files written on the spot: a string is YAML, a table becomes JSON."""
+"""Seeding from files written on the spot (a string is YAML, a table becomes JSON), and a reader of what was seeded."""
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.http import HttpResponse
+from django.test import Client
 
+from catalogue import snapshot
+from tests.factories import new_account, new_key
+from tests.listing import Read
 from tests.seeding import MODEL, PROVIDER, Entry, Refused, Seed
 
 
@@ -50,3 +56,19 @@ def acme() -> Entry:
 def llama(acme: Entry) -> Entry:
     """A file with one provider and one model, without regions."""
     return {**acme, "models": [{**MODEL, "pricing": dict(MODEL["pricing"])}]}
+
+
+@pytest.fixture
+def read() -> Iterator[Read]:
+    """Reads the catalogue as it is when the test first asks."""
+    token = new_key(new_account())[1]
+    snapshot.forget()
+
+    def get(path: str, **headers: str) -> HttpResponse:
+        snapshot.refresh()
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        response: HttpResponse = Client().get(path, headers={"Authorization": f"Bearer {token}", **sent})  # type: ignore[assignment]
+        return response
+
+    yield get
+    snapshot.forget()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +19,7 @@ from django.utils import timezone
 from accounts.models import User
 from catalogue import changes, health, models, quota, snapshot
 from catalogue.admin import RegionInline
-from catalogue.tallies import PriceChange
+from catalogue.tallies import PriceChange, ProviderMinute
 from tests.seeding import Entry, Seed
 
 Row = models.Provider | models.Model | models.Region
@@ -170,7 +170,27 @@ def test_providers_show_their_published_status_and_why(
     health.flush()
     assert "degraded (1 of 5 attempts failed in 5 minutes)" in admin_client.get(listing(provider)).text
     edit(admin_client, provider, status_override="down")
+    assert "5 sent, 1 failed" in admin_client.get(listing(provider)).text
     assert "down (set by staff or by the catalogue&#x27;s file)" in admin_client.get(listing(provider)).text
+
+
+def test_a_provider_shows_its_last_day_and_whether_it_is_configured(
+    seed: Seed, llama: Entry, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed(llama)
+    provider = models.Provider.objects.get()
+    page = reverse("admin:catalogue_provider_change", args=[provider.pk])
+    now = timezone.now()
+    ProviderMinute.objects.create(minute=now - timedelta(hours=3), provider="acme", attempts=7, failures=2)
+    models.Provider.objects.update(credential_env="ACME_KEY")
+    monkeypatch.setenv("ACME_KEY", "a secret")
+    text = admin_client.get(page).text
+    assert f"{now - timedelta(hours=3):%d %b %H:00}: 7 sent, 2 failed" in text
+    assert "Configured." in text
+    assert "a secret" not in text
+    monkeypatch.delenv("ACME_KEY")
+    assert "Not configured: ACME_KEY not set in the environment." in admin_client.get(page).text
+    assert 'alt="False"' in admin_client.get(listing(provider)).text
 
 
 @pytest.mark.parametrize("table", ["provider", "model", "region", "place", "gridintensity", "exchangerate"])

@@ -175,6 +175,19 @@ def test_staff_see_what_is_published(seed: Seed, llama: Entry, clock: Clock) -> 
     assert (acme.attempts, acme.failures) == (10, 2)  # type: ignore[attr-defined]  # annotated
 
 
+def test_staff_look_back_over_a_day_by_hours(clock: Clock) -> None:
+    for minutes in (0, 1, 61, -25 * 60):
+        clock.set(NOON + timedelta(minutes=minutes))
+        note("acme", failures=1, successes=2)
+        note("somebody-else", successes=9)
+    health.flush()
+    hour = NOON.replace(second=0)
+    assert health.by_hour("acme", NOON + timedelta(minutes=61)) == [
+        (hour + timedelta(hours=1), health.Observed(3, 1)),
+        (hour, health.Observed(6, 2)),
+    ]
+
+
 def test_old_rows_are_dropped(clock: Clock) -> None:
     for minute in (0, 1):
         clock.set(NOON + timedelta(minutes=minute))
@@ -187,7 +200,7 @@ def test_old_rows_are_dropped(clock: Clock) -> None:
 def test_the_beat_drops_old_rows_now_and_then(clock: Clock, django_assert_num_queries: DjangoAssertNumQueries) -> None:
     note("acme", successes=1)
     health.flush()
-    clock.set(NOON + timedelta(hours=2))
+    clock.set(NOON + timedelta(hours=26))
     health.flush()
     assert len(rows()) == 1
     health._noted.swept_at -= health.SWEEP_SECONDS + 1

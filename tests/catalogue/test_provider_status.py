@@ -3,8 +3,6 @@
 Each test has a provider of its own. A worker adds up what it saw each second, so each status is waited for.
 """
 
-import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,10 +11,9 @@ import pytest
 from tests import bills
 from tests.catalogue import Entry, catalogue_for, model, provider, region
 from tests.chat import Stream, answer, ask, question
-from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually
 from tests.servers.customer import Customer
-from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
@@ -71,14 +68,8 @@ def catalogue(simulator_url: str) -> Entry:
 
 
 @pytest.fixture(scope="module")
-def server(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
-    folder = tmp_path_factory.mktemp("status")
-    env = PROVIDER_KEYS | {"GATEWAY_FIRST_BYTE_TIMEOUT": "1"}
-    started = GatewayServer(migrated_databases, folder, catalogue=catalogue(simulator.url), env=env)
-    with contextlib.closing(started):
-        yield started.start()
+def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+    return start_shared_gateway(catalogue=catalogue(simulator.url), GATEWAY_FIRST_BYTE_TIMEOUT="1")
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from catalogue.routes import Offer, Route
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer_of, route, snapshot, upstream
 
+pytestmark = pytest.mark.one_database
+
 TODAY = date(2026, 11, 21)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ECHO = AutoId("test/echo")

@@ -15,6 +15,8 @@ from catalogue.routes import Offer, Route
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer, snapshot, upstream
 
+pytestmark = pytest.mark.one_database
+
 TODAY = date(2026, 11, 21)
 
 

@@ -10,6 +10,8 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
+pytestmark = pytest.mark.one_database
+
 INVALID = (400, "invalid_request_error", "invalid_request_error", "model")
 NOT_FOUND = (404, "not_found", "not_found", "model")
 DISABLED = (404, "internal_server_error", "model_not_found", "model")

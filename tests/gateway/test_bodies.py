@@ -16,6 +16,8 @@ from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
+pytestmark = pytest.mark.one_database
+
 MIB = 1024 * 1024
 LIMIT = 32 * MIB
 TOO_LARGE = (413, "invalid_request_error", "request_too_large", None)

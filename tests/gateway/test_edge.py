@@ -215,11 +215,17 @@ def test_a_body_above_djangos_own_limit_is_served(account: Customer) -> None:
     assert answer(account, "echo", messages=long, max_tokens=2)["usage"]["prompt_tokens"] == 800_000
 
 
+@pytest.fixture(scope="module")
+def narrow(start_shared_gateway: StartGateway) -> GatewayServer:
+    """A gateway that takes small bodies only."""
+    return start_shared_gateway(GATEWAY_MAX_BODY_BYTES=str(LIMIT))
+
+
 @pytest.mark.parametrize("framing", ["declared", "chunked"])
 def test_a_body_of_exactly_the_limit_passes_and_one_byte_more_does_not(
-    start_gateway: StartGateway, open_account: OpenAccount, framing: str
+    narrow: GatewayServer, open_account: OpenAccount, framing: str
 ) -> None:
-    customer = open_account(start_gateway(GATEWAY_MAX_BODY_BYTES=str(LIMIT)))
+    customer = open_account(narrow)
     for size, status in ((LIMIT, 200), (LIMIT + 1, 413)):
         content = body_of(size)
         reply = customer.http.post(PATH, data=content if framing == "declared" else iter([content[:9], content[9:]]))
@@ -263,19 +269,25 @@ def test_a_connection_serves_one_request_after_the_other(gateway: GatewayServer,
 # --- Our own failures
 
 
+@pytest.fixture(scope="module")
+def damaged(start_shared_gateway: StartGateway) -> GatewayServer:
+    """A gateway that misses a table for a moment."""
+    return start_shared_gateway()
+
+
 @pytest.mark.parametrize(("endpoint", "step"), [("chat", "authenticating the key"), ("models", "handling the request")])
 def test_a_failure_of_ours_names_the_step_and_nothing_else(
-    start_gateway: StartGateway, open_account: OpenAccount, endpoint: str, step: str
+    damaged: GatewayServer, open_account: OpenAccount, endpoint: str, step: str
 ) -> None:
-    server = start_gateway()
-    customer = open_account(server)
+    customer = open_account(damaged)
+    logged = len(damaged.log)
     path, method = METHODS[endpoint]
-    with without_table(server, "accounts_apikey"):
+    with without_table(damaged, "accounts_apikey"):
         reply = customer.http.request(method, path, json=question("echo"))
     assert refusal(reply) == (500, "internal_server_error", "internal_server_error", None)
     assert message(reply) == f"Internal error while {step}. Nothing was billed."
-    assert "accounts_apikey" in server.log
-    assert customer.key not in server.log
+    assert "accounts_apikey" in damaged.log[logged:]
+    assert customer.key not in damaged.log
     assert customer.http.request(method, path, json=question("echo")).status_code == 200
 
 

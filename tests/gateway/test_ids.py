@@ -1,13 +1,17 @@
 import time
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ids import generation_id, parse_generation_id, request_id, uuid7
+from gateway.ids import EPOCH, first_uuid7, generation_id, parse_generation_id, request_id, uuid7
+
+pytestmark = pytest.mark.one_database
 
 SLOT = 245  # nanoseconds: the 4096th part of a millisecond, which is as fine as the order goes
+LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 moments = st.integers(0, 2**48 * 1_000_000 - 1)
 
 
@@ -22,6 +26,14 @@ def test_a_uuid_is_version_7_of_its_millisecond(nanoseconds: int) -> None:
     made = uuid_at(nanoseconds)
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
     assert made.int >> 80 == nanoseconds // 1_000_000
+
+
+@given(moments)
+def test_a_bound_of_a_millisecond_is_between_what_was_made_before_and_in_it(nanoseconds: int) -> None:
+    milliseconds = min(nanoseconds // 1_000_000, LAST_MILLISECOND)
+    bound = first_uuid7(EPOCH + timedelta(milliseconds=milliseconds))
+    assert bound <= uuid_at(milliseconds * 1_000_000)
+    assert milliseconds == 0 or uuid_at(milliseconds * 1_000_000 - 1) < bound
 
 
 @given(moments, moments)

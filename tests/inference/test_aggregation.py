@@ -1,6 +1,7 @@
 """Long whole answers are streamed from the upstream and put together: none shows it, and they may take their time."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from tests.inference import shapes
 from tests.inference.shapes import CHAT, TEXT, WAYS, Way, post
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
+
+pytestmark = pytest.mark.one_database
 
 Json = dict[str, Any]
 
@@ -147,8 +150,10 @@ def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(
     """It takes two seconds to say. What is too short to be streamed has to come within the budget."""
     server = start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_FIRST_BYTE_TIMEOUT="0.5")
     customer = open_account(server)
-    for name in ("chat-openai", "chat-anthropic", "text-openai"):
-        reply = post(customer, WAYS[name], "slow-whole", max_tokens=1000)
+    names = ("chat-openai", "chat-anthropic", "text-openai")
+    with ThreadPoolExecutor() as pool:
+        replies = list(pool.map(lambda name: post(customer, WAYS[name], "slow-whole", max_tokens=1000), names))
+    for name, reply in zip(names, replies, strict=True):
         assert reply.status_code == 200, reply.text
         assert len(WAYS[name].whole_text(reply.json()).split()) == 20
     assert refusal(post(customer, WAYS["chat-openai"], "slow-whole", max_tokens=100)) == TIMED_OUT

@@ -15,6 +15,8 @@ from tests.envelope import message, refusal
 from tests.inference.shapes import WAYS, post
 from tests.servers.customer import Customer
 
+pytestmark = pytest.mark.one_database
+
 Json = dict[str, Any]
 
 WAY = WAYS["chat-anthropic"]

@@ -14,6 +14,8 @@ from tests.envelope import message, refusal
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
+pytestmark = pytest.mark.one_database
+
 Json = dict[str, Any]
 
 USER: Json = {"role": "user", "content": "hello there"}

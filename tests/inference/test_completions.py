@@ -15,6 +15,8 @@ from tests.envelope import message, refusal
 from tests.inference.shapes import TEXT, WAYS
 from tests.servers.customer import Customer
 
+pytestmark = pytest.mark.one_database
+
 Json = dict[str, Any]
 
 GENERATION_ID = re.compile(r"gen-[0-9a-f]{32}")

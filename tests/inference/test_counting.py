@@ -12,6 +12,7 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import refusal
 from tests.inference.odd_upstream import http, listening
 from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
 TEXT = "x" * 400  # a hundred tokens by the estimator's rule
@@ -52,14 +53,19 @@ SCRIPTS = {
 }
 
 
-@pytest.fixture
-def customer(simulator: Simulator, start_gateway: StartGateway, open_account: OpenAccount) -> Iterator[Customer]:
+@pytest.fixture(scope="module")
+def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
     with listening(SCRIPTS) as odd:
         catalogue = catalogue_for(
             simulator.url, *(model(name, provider="odd", upstream_model=name) for name in SCRIPTS)
         )
         catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-        yield open_account(start_gateway(catalogue=catalogue, GATEWAY_AGGREGATE_OVER_TOKENS="100000"))
+        yield start_shared_gateway(catalogue=catalogue, GATEWAY_AGGREGATE_OVER_TOKENS="100000")
+
+
+@pytest.fixture
+def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(gateway)
 
 
 def chat(customer: Customer, name: str, *, stream: bool) -> Any:

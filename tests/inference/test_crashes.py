@@ -44,17 +44,9 @@ def catalogue(simulator: Simulator) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def server(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
+def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
     """One for the tests whose gateway recovers."""
-    started = GatewayServer(
-        migrated_databases, tmp_path_factory.mktemp("crashing"), catalogue=catalogue(simulator), env=PROVIDER_KEYS
-    )
-    with contextlib.closing(started):
-        yield started.start()
-        started.stop()
-        started.manage("verify_ledger").ok()
+    return start_shared_gateway(catalogue=catalogue(simulator))
 
 
 @pytest.fixture

@@ -119,6 +119,7 @@ def test_an_ending_costs_and_says_what_the_table_says(
 
 
 # The upstream finishes and stays open: two seconds are left for usage.
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     ("name", "mode", "slug"),
     [
@@ -172,6 +173,7 @@ SLOW_ROWS = [
 ]
 
 
+@pytest.mark.one_database  # what each ending leaves on each database is test_settlement's
 @pytest.mark.parametrize(
     ("way", "mode", "slug"), [pytest.param(*row, id=f"{row[2]}-{row[1]}-{row[0].name}") for row in SLOW_ROWS]
 )

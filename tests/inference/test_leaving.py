@@ -16,6 +16,8 @@ from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
+pytestmark = pytest.mark.one_database
+
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
 EMBEDDINGS = Way("embeddings", "/v1/embeddings", "sim/embed", 0)
 

@@ -27,6 +27,8 @@ from inference.text_chunks import TextChunks
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.routes import call, route
 
+pytestmark = pytest.mark.one_database
+
 RECORDINGS: dict[str, tuple[str, bytes]] = {
     f"{dialect}-{name.lower()}": (dialect, recording)
     for dialect, module in (("openai", recorded_openai), ("anthropic", recorded_anthropic))

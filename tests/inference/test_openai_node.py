@@ -23,7 +23,10 @@ PACKAGE = ROOT / "tests" / "node"
 CACHE = ROOT / "var" / "node"
 BROKE_OFF: Json = {"name": "APIError", "status": None, "code": "provider_error", "param": None}
 
-pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
+    pytest.mark.one_database,
+]
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ Each answer to HELLO counts 4 tokens: two words in, two words out. Each test has
 spends what another needs.
 """
 
-import contextlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -16,10 +14,9 @@ from catalogue.quota import seconds_to_midnight
 from tests import bills
 from tests.catalogue import Entry, catalogue_for, model, provider, region
 from tests.chat import HELLO, PATH, answer, ask, question, stream
-from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
 from tests.servers.customer import Customer, GatewaySession
-from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
@@ -54,17 +51,9 @@ def catalogue(simulator_url: str) -> Entry:
 
 
 @pytest.fixture(scope="module")
-def server(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
+def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
     """Two workers, which must count together."""
-    folder = tmp_path_factory.mktemp("quotas")
-    env = PROVIDER_KEYS | {"WEB_CONCURRENCY": "2"}
-    started = GatewayServer(migrated_databases, folder, catalogue=catalogue(simulator.url), env=env)
-    with contextlib.closing(started):
-        yield started.start()
-        started.stop()
-        started.manage("verify_ledger").ok()
+    return start_shared_gateway(catalogue=catalogue(simulator.url), WEB_CONCURRENCY="2")
 
 
 @pytest.fixture

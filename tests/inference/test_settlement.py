@@ -2,7 +2,6 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -10,13 +9,11 @@ import pytest
 import requests
 
 from tests import bills
-from tests.catalogue import catalogue_for
 from tests.chat import HELLO_COST, PATH, Stream, answer, ask, question, stream
-from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import checked, message, refusal
 from tests.patience import eventually
 from tests.servers.customer import Customer
-from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
@@ -40,17 +37,9 @@ whole_or_streamed = pytest.mark.parametrize("streams", [False, True], ids=["whol
 
 
 @pytest.fixture(scope="module")
-def impatient(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
+def impatient(start_shared_gateway: StartGateway) -> GatewayServer:
     """A gateway whose budgets run out while a test looks on."""
-    folder = tmp_path_factory.mktemp("impatient")
-    env = PROVIDER_KEYS | BUDGETS
-    server = GatewayServer(migrated_databases, folder, catalogue=catalogue_for(simulator.url), env=env)
-    with contextlib.closing(server):
-        yield server.start()
-        server.stop()
-        server.manage("verify_ledger").ok()
+    return start_shared_gateway(catalogue=None, **BUDGETS)
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import pytest
 
 from tests.inference.simulator_process import Provider, frames
 
+pytestmark = pytest.mark.one_database
+
 
 def test_echo_answers_with_a_block_of_text(provider: Provider) -> None:
     answer = provider.messages("echo", "one two", system="be brief")

@@ -7,6 +7,8 @@ import pytest
 
 from tests.inference.simulator_process import Json, Provider, chat_body, frames, said
 
+pytestmark = pytest.mark.one_database
+
 ASK_USAGE: Json = {"stream_options": {"include_usage": True}}
 
 

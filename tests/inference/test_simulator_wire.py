@@ -8,6 +8,8 @@ import pytest
 
 from tests.inference.simulator_process import Provider, chat_body, frames
 
+pytestmark = pytest.mark.one_database
+
 
 def read_all(raw: socket.socket) -> bytes:
     """Everything until the other end closes; a reset is raised."""

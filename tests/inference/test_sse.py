@@ -13,6 +13,8 @@ from inference.sse import SseParser
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import Played, play
 
+pytestmark = pytest.mark.one_database
+
 # Every recorded stream of either dialect, by name.
 STREAMS: dict[str, tuple[str, bytes]] = {
     f"{dialect}-{name.removesuffix('_STREAM').lower()}": (dialect, recording)

@@ -1,6 +1,5 @@
 """Whatever is wrong with an upstream is a 503 that names the provider and quotes it, with no secret, for nothing."""
 
-import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,17 +9,18 @@ import pytest
 from tests import bills
 from tests.catalogue import provider
 from tests.chat import Stream
-from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.conftest import PROVIDER_KEYS, OpenAccount, StartGateway
 from tests.envelope import checked, message, refusal
 from tests.inference import shapes
 from tests.inference.odd_upstream import OddUpstream, Script, http, listening, self_signed
 from tests.inference.shapes import EMBEDDINGS, WAYS, Way, post
 from tests.patience import eventually
 from tests.servers.customer import Customer
-from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import free_port
 from tests.servers.simulator import Simulator
+
+pytestmark = pytest.mark.one_database
 
 Json = dict[str, Any]
 
@@ -137,26 +137,19 @@ def catalogue(
 
 
 @pytest.fixture(scope="module")
-def faulty_gateway(
-    catalogue: Json, migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
+def faulty_gateway(catalogue: Json, start_shared_gateway: StartGateway) -> GatewayServer:
     """It has short budgets, and a small cap on an upstream's answer."""
-    env = {
-        **PROVIDER_KEYS,
-        "GATEWAY_MAX_UPSTREAM_BYTES": str(CAP),
-        "GATEWAY_FIRST_BYTE_TIMEOUT": "1",
-        "GATEWAY_OVERALL_TIMEOUT": "2",
-    }
-    folder = tmp_path_factory.mktemp("faulty")
-    server = GatewayServer(migrated_databases, folder, catalogue=catalogue, env=env)
-    with contextlib.closing(server):
-        yield server.start()
+    return start_shared_gateway(
+        catalogue=catalogue,
+        GATEWAY_MAX_UPSTREAM_BYTES=str(CAP),
+        GATEWAY_FIRST_BYTE_TIMEOUT="1",
+        GATEWAY_OVERALL_TIMEOUT="2",
+    )
 
 
 @pytest.fixture
-def customer(faulty_gateway: GatewayServer, open_account: OpenAccount) -> Iterator[Customer]:
-    yield open_account(faulty_gateway)
-    faulty_gateway.manage("verify_ledger").ok()
+def customer(faulty_gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(faulty_gateway)
 
 
 def way(slug: str) -> Way:

@@ -2,6 +2,7 @@
 
 Each goes through Django's own `execute_from_command_line`, with fresh stdout and stderr, so that what it prints and how
 it exits is what `manage.py` does. Only what a process forgets at its end is not forgotten here: module-level state.
+Django's checks of the code are run once, instead of before each command: they take longer than most commands.
 """
 
 import io
@@ -13,7 +14,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from typing import TextIO
 
 import django
-from django.core.management import execute_from_command_line
+from django.core.management import BaseCommand, execute_from_command_line
 
 
 def main() -> None:
@@ -26,6 +27,7 @@ def main() -> None:
     for question in questions:
         answers.write(json.dumps(run(json.loads(question))) + "\n")
         answers.flush()
+        BaseCommand.requires_system_checks = []
 
 
 def run(arguments: list[str]) -> dict[str, str | int]:

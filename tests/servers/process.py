@@ -1,18 +1,24 @@
 """A child process with a log file, which does not outlive the tests."""
 
 import contextlib
+import fcntl
+import functools
+import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import ClassVar
+from typing import IO, ClassVar
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.02
+
+_reserved: set[int] = set()
 
 
 class ServerError(Exception):
@@ -92,16 +98,34 @@ def _bound_to_our_life() -> list[str]:
     return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
 
 
-def free_port() -> int:
-    """A loopback port below the ephemeral range, so that no outgoing connection takes it before the server does.
+def free_port(count: int = 1) -> int:
+    """The first of so many loopback ports in a row that are free, and ours until this process ends.
 
+    They lie below the ephemeral range, so that no outgoing connection takes one before the server does.
     pytest-randomly seeds `random` alike in every worker, hence the system's own source.
     """
     while True:
-        port = SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        first = SystemRandom().randrange(20_000, 32_000)
+        if all(_reserve(port) for port in range(first, first + count)):
+            return first
+
+
+def _reserve(port: int) -> bool:
+    """Whether nobody listens on the port, and no other test process has reserved it: a server starts later."""
+    if port in _reserved:
+        return False
+    with contextlib.suppress(OSError), socket.socket() as probe:
+        fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        _reserved.add(port)
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
+@functools.cache
+def _reservations() -> IO[bytes]:
+    """A file of which each test process locks a byte for each port of its own, until it ends."""
+    return (Path(tempfile.gettempdir()) / f"gateway-test-ports-{os.getuid()}").open("ab")
 
 
 def accepts(port: int) -> bool:

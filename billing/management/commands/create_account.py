@@ -18,7 +18,7 @@ class Command(OperatorCommand):
         parser.add_argument("name", metavar="NAME", help="unique among accounts")
         parser.add_argument("--currency", default="EUR", help="ISO 4217; fixed once there is a ledger entry")
         parser.add_argument("--credit", type=amount, metavar="AMOUNT", help="the opening credit")
-        parser.add_argument("--owner", metavar="EMAIL", help="the person who owns it; created where new")
+        parser.add_argument("--owner", metavar="EMAIL", help="the owner; who is new sets a password by a reset")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         credit: Decimal | None = options["credit"]

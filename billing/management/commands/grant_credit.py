@@ -18,13 +18,14 @@ class Command(OperatorCommand):
         add_account(parser)
         parser.add_argument("amount", type=amount, metavar="AMOUNT", help="in the account's currency")
         parser.add_argument("--reference", required=True, metavar="REF", help="granted once per account")
+        parser.add_argument("--reason", metavar="TEXT", help="for staff to read, beside the entry in the admin")
         parser.add_argument("--correction", action="store_true", help="a correction, which may be negative")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         account = account_from(options["account"])
         book = ledger.correct if options["correction"] else ledger.grant
         try:
-            credit = book(account.pk, options["amount"], options["reference"].strip())
+            credit = book(account.pk, options["amount"], options["reference"].strip(), reason=options["reason"])
         except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
             raise CommandError(str(error)) from None
         if credit.repeated:

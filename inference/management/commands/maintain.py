@@ -48,7 +48,7 @@ class Command(OperatorCommand):
         now = timezone.now()
         purged = keys.purge_expired(now)
         done = maintain_once()
-        dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.WINDOW)
+        dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.KEPT)
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
             f"dropped {dropped} counters"

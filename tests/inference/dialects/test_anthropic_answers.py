@@ -13,6 +13,8 @@ from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
 from tests.inference.dialects.routes import call, route
 
+pytestmark = pytest.mark.one_database
+
 DIALECT = AnthropicDialect()
 Json = dict[str, Any]
 

@@ -11,6 +11,8 @@ from inference.dialects.anthropic import AnthropicDialect
 from tests.inference.dialects.routes import call, route, upstream
 from tests.inference.simulator_process import Provider
 
+pytestmark = pytest.mark.one_database
+
 DIALECT = AnthropicDialect()
 USER = {"role": "user", "content": "hi"}
 PNG = "iVBORw0KGgo="

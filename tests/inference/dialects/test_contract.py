@@ -10,6 +10,8 @@ from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.contract import DialectContract, Recordings
 from tests.inference.dialects.playback import play
 
+pytestmark = pytest.mark.one_database
+
 
 class TestOpenAI(DialectContract):
     recorded = Recordings(

@@ -11,6 +11,8 @@ from inference.dialects.openai import OpenAIDialect, usage_of
 from tests.inference.dialects.playback import events, play
 from tests.inference.dialects.routes import call, route, upstream
 
+pytestmark = pytest.mark.one_database
+
 DIALECT = OpenAIDialect()
 SAID = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}
 FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}

@@ -21,13 +21,13 @@ MINUS = "\N{MINUS SIGN}"
 @register.filter
 def balance(amount: Decimal) -> SafeString:
     """An exact amount: whole cents, and whatever lies beyond them in smaller print."""
-    cents = abs(amount).quantize(CENT, ROUND_DOWN)
-    digits = f"{abs(amount):.10f}".rstrip("0")
-    beyond = digits.partition(".")[2][2:]
-    sign = MINUS if amount < 0 else ""
-    return format_html(
-        '<data value="{}">{}{}<span class="beyond-cents">{}</span></data>', f"{amount:f}", sign, f"{cents:,}", beyond
-    )
+    return _exact(amount, plus="")
+
+
+@register.filter
+def signed(amount: Decimal) -> SafeString:
+    """An exact movement of money: as a balance, with a plus where it adds."""
+    return _exact(amount, plus="+")
 
 
 @register.filter
@@ -43,9 +43,35 @@ def measure(quantity: Decimal | None) -> SafeString:
 
 
 @register.filter
-def count(number: int) -> str:
+def money_range(amounts: tuple[Decimal, Decimal] | None) -> SafeString:
+    """From the least to the most, as `money`; one amount where both are the same."""
+    return UNKNOWN if amounts is None else _range(*map(money, amounts))
+
+
+@register.filter
+def measure_range(quantities: tuple[Decimal, Decimal] | None) -> SafeString:
+    """From the least to the most, as `measure`."""
+    return UNKNOWN if quantities is None else _range(*map(measure, quantities))
+
+
+@register.filter
+def count(number: int | None) -> str:
     """A whole number in groups of three."""
-    return f"{number:,}"
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def _range(least: SafeString, most: SafeString) -> SafeString:
+    return least if least == most else format_html("{} to {}", least, most)
+
+
+def _exact(amount: Decimal, *, plus: str) -> SafeString:
+    cents = abs(amount).quantize(CENT, ROUND_DOWN)
+    digits = f"{abs(amount):.10f}".rstrip("0")
+    beyond = digits.partition(".")[2][2:]
+    sign = MINUS if amount < 0 else plus if amount > 0 else ""
+    return format_html(
+        '<data value="{}">{}{}<span class="beyond-cents">{}</span></data>', f"{amount:f}", sign, f"{cents:,}", beyond
+    )
 
 
 def _short(value: Decimal, digits: int, *, least_places: int) -> SafeString:

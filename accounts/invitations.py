@@ -1,0 +1,181 @@
+"""The life of an invitation: invite, renew, revoke, accept. Its link proves that whoever opens it reads the address.
+
+The link carries the invitation's id, signed with SECRET_KEY; all else is in the row. It works once.
+"""
+
+import logging
+import uuid
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth.hashers import make_password
+from django.core import signing
+from django.core.exceptions import PermissionDenied
+from django.core.mail import EmailMessage
+from django.db import IntegrityError, transaction
+from django.db.models import Sum
+from django.urls import reverse
+from django.utils import timezone
+
+from gateway.mail import send_in_background
+
+from .members import locked, locked_for_owner
+from .models import Account, Invitation, Membership, User
+
+logger = logging.getLogger(__name__)
+LIFETIME = timedelta(days=7)
+OPEN_LIMIT = 20  # in one account
+RESEND_AFTER = timedelta(minutes=1)
+MAILS_PER_DAY = 100  # from one account, resent ones included
+SUBJECT = "Invitation to {account} on Inference Gateway"
+BODY = """\
+{sender} invites you to the account {account} at {origin}, as {role}.
+
+To join, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
+
+{link}
+
+If you did not expect this mail, ignore it: nothing happens unless somebody joins by the link.
+"""
+
+
+class InvitationRefused(ValueError):
+    """Nobody is invited; the message says why, to an owner."""
+
+
+class InvitationGone(LookupError):
+    """Forged, accepted, revoked or lapsed: whoever holds the link learns no more than that it is of no use."""
+
+
+class PersonExists(Exception):
+    """Somebody of this address has a password, and signs in with it."""
+
+
+def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
+    """Invites an address, or renews what it was sent before, and mails the link in the background.
+
+    Nothing depends on whether a person of that address exists. Raises PermissionDenied where `by` is no owner, and
+    InvitationRefused.
+    """
+    email, now = email.lower(), timezone.now()
+    with transaction.atomic():
+        account = locked_for_owner(account_id, by)
+        _require_stranger(account, email)
+        standing = Invitation.objects.standing().filter(account=account, email=email).first()
+        invitation = standing or Invitation(account=account, email=email, mails=0)
+        _require_room(invitation, now)
+        invitation.role, invitation.invited_by = role, by
+        invitation.sent_at, invitation.expires_at = now, now + LIFETIME
+        invitation.mails += 1
+        invitation.save()
+    logger.info("account %s: person %s sent invitation %s as %s", account.pk, by.pk, invitation.pk, role)
+    send_in_background(_mail(invitation, by))
+    return invitation
+
+
+def revoke(invitation: Invitation, *, by: User) -> bool:
+    """Makes the link useless. False where it was already. Raises PermissionDenied where `by` is no owner."""
+    with transaction.atomic():
+        locked_for_owner(invitation.account_id, by)
+        standing = Invitation.objects.standing().filter(pk=invitation.pk)
+        changed = standing.update(revoked_at=timezone.now())
+    if changed:
+        logger.info("account %s: person %s revoked invitation %s", invitation.account_id, by.pk, invitation.pk)
+    return bool(changed)
+
+
+def link(invitation: Invitation) -> str:
+    """The address that is mailed; whoever has it may join as the invited person."""
+    path = reverse("invitation", args=[_signer().sign(invitation.pk.hex)])
+    return f"{settings.PUBLIC_URL}{path}"
+
+
+def behind(signed: str) -> Invitation:
+    """The open invitation that a link leads to, with `account` and `invited_by`. Raises InvitationGone."""
+    try:
+        identifier = uuid.UUID(_signer().unsign(signed))
+    except (signing.BadSignature, ValueError):
+        raise InvitationGone from None
+    found = Invitation.objects.open().select_related("account", "invited_by").filter(pk=identifier).first()
+    if found is None or User.objects.filter(email=found.email, is_active=False).exists():
+        raise InvitationGone
+    return found
+
+
+def newcomer(email: str, *, lock: bool = False) -> User | None:
+    """Who may choose a password by opening the link: a new person, or one who has none. None: they sign in."""
+    people = User.objects.select_for_update(no_key=True) if lock else User.objects.all()
+    person = people.filter(email=email).first()
+    if person is None:
+        return User(email=email)
+    return None if person.is_staff or person.has_usable_password() else person
+
+
+def accept(invitation: Invitation, person: User) -> None:
+    """Makes the invited person a member, once. One who has become a member meanwhile keeps their role.
+
+    Raises InvitationGone, and PermissionDenied where it is somebody else's.
+    """
+    if person.email != invitation.email:
+        raise PermissionDenied
+    with transaction.atomic():
+        locked(invitation.account_id)
+        _accept(invitation, person)
+    logger.info("account %s: person %s accepted invitation %s", invitation.account_id, person.pk, invitation.pk)
+
+
+def accept_as_newcomer(invitation: Invitation, password: str) -> User:
+    """Makes a person with that password, and a member of them: both or neither. Raises InvitationGone, PersonExists."""
+    hashed = make_password(password)  # most of a second: before the lock
+    try:
+        with transaction.atomic():
+            locked(invitation.account_id)
+            person = newcomer(invitation.email, lock=True)
+            if person is None:
+                raise PersonExists
+            person.password = hashed
+            person.save()
+            _accept(invitation, person)
+    except IntegrityError:  # another account's invitation has made them at this very moment
+        raise PersonExists from None
+    logger.info("account %s: person %s accepted invitation %s", invitation.account_id, person.pk, invitation.pk)
+    return person
+
+
+def _accept(invitation: Invitation, person: User) -> None:
+    if not Invitation.objects.open().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
+        raise InvitationGone
+    Membership.objects.get_or_create(user=person, account_id=invitation.account_id, defaults={"role": invitation.role})
+
+
+def _require_stranger(account: Account, email: str) -> None:
+    if Membership.objects.filter(account=account, user__email=email).exists():
+        raise InvitationRefused(f"{email} is a member of this account already.")
+
+
+def _require_room(invitation: Invitation, now: datetime) -> None:
+    """Keeps an account from filling somebody's mailbox, by revoking and inviting again neither."""
+    own = Invitation.objects.filter(account=invitation.account)
+    if own.filter(email=invitation.email, sent_at__gt=now - RESEND_AFTER).exists():
+        raise InvitationRefused(f"{invitation.email} was sent an invitation less than a minute ago. Wait a little.")
+    if own.open().exclude(pk=invitation.pk).count() >= OPEN_LIMIT:
+        raise InvitationRefused(f"All {OPEN_LIMIT} invitations of this account are open. Revoke one first.")
+    if (own.filter(sent_at__gt=now - timedelta(days=1)).aggregate(sent=Sum("mails"))["sent"] or 0) >= MAILS_PER_DAY:
+        raise InvitationRefused(f"This account has sent {MAILS_PER_DAY} invitations in a day. Try again tomorrow.")
+
+
+def _mail(invitation: Invitation, sender: User) -> EmailMessage:
+    account = " ".join(invitation.account.name.split())  # a header is one line
+    body = BODY.format(
+        sender=sender.email,
+        account=account,
+        origin=settings.PUBLIC_URL,
+        role=invitation.role_in_words,
+        end=invitation.expires_at,
+        link=link(invitation),
+    )
+    return EmailMessage(SUBJECT.format(account=account), body, to=[invitation.email])
+
+
+def _signer() -> signing.Signer:
+    return signing.Signer(salt="accounts.invitations", sep=".")

@@ -1,0 +1,99 @@
+"""Who belongs to an account, and in which role. Owners change that; the last owner stays, and stays an owner.
+
+Every change takes the account row's lock and asks again who may: of two owners who remove each other, one does.
+"""
+
+import logging
+import uuid
+
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from .models import Account, Invitation, Membership, User
+
+logger = logging.getLogger(__name__)
+
+
+class LastOwner(Exception):
+    """The account would be left without an owner."""
+
+
+class NotAMember(LookupError):
+    """The membership has ended."""
+
+
+def members_of(account: Account) -> list[Membership]:
+    """Everybody in the account, owners first, with `user`."""
+    return list(account.membership_set.select_related("user").order_by("-role", "user__email"))
+
+
+def is_last_owner(membership: Membership) -> bool:
+    """Whether nobody else owns the account."""
+    owners = Membership.objects.filter(account=membership.account_id, role=Membership.Role.OWNER)
+    return membership.role == Membership.Role.OWNER and not owners.exclude(pk=membership.pk).exists()
+
+
+def change_role(membership: Membership, role: str, *, by: User) -> None:
+    """Gives a role. Who is no owner any more loses their open invitations.
+
+    Raises PermissionDenied, NotAMember, LastOwner.
+    """
+    with transaction.atomic():
+        locked_for_owner(membership.account_id, by)
+        found = _still_there(membership)
+        if found.role == role:
+            return
+        if role != Membership.Role.OWNER:
+            _give_up_ownership(found)
+        found.role = role
+        found.save(update_fields=["role"])
+    logger.info("account %s: person %s made person %s %s", found.account_id, by.pk, found.user_id, role)
+
+
+def remove(membership: Membership, *, by: User) -> None:
+    """Ends a membership: somebody's by an owner, or one's own. The person's next page shows nothing of the account.
+
+    Raises PermissionDenied, NotAMember, LastOwner.
+    """
+    with transaction.atomic():
+        if membership.user_id == by.pk:
+            locked(membership.account_id)
+        else:
+            locked_for_owner(membership.account_id, by)
+        found = _still_there(membership)
+        _give_up_ownership(found)
+        Invitation.objects.standing().filter(account=found.account_id, email=found.user.email).update(
+            revoked_at=timezone.now()
+        )
+        found.delete()
+    logger.info("account %s: person %s removed person %s", membership.account_id, by.pk, membership.user_id)
+
+
+def locked(account_id: uuid.UUID) -> Account:
+    """The account, whose members and invitations nobody else changes until the transaction ends."""
+    return Account.objects.select_for_update(no_key=True).get(pk=account_id)
+
+
+def locked_for_owner(account_id: uuid.UUID, person: User) -> Account:
+    """`locked`, for somebody who is an owner at this moment. Raises PermissionDenied."""
+    account = locked(account_id)
+    if not Membership.objects.filter(account=account, user=person, role=Membership.Role.OWNER).exists():
+        raise PermissionDenied
+    return account
+
+
+def _still_there(membership: Membership) -> Membership:
+    found = Membership.objects.select_related("user").filter(pk=membership.pk).first()
+    if found is None:
+        raise NotAMember
+    return found
+
+
+def _give_up_ownership(membership: Membership) -> None:
+    """An owner's word ends with the ownership: what they have invited would otherwise be a way back in."""
+    if is_last_owner(membership):
+        raise LastOwner
+    sent = Q(account=membership.account_id, invited_by=membership.user_id)
+    Invitation.objects.standing().filter(sent).update(revoked_at=timezone.now())

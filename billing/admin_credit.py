@@ -1,0 +1,173 @@
+"""Staff book credit on an account's page in the admin: a form, the same in words to be confirmed, one ledger entry."""
+
+import logging
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+
+from accounts.models import Account
+from gateway.money import MAX_MONEY, MONEY_PLACES, plain
+
+from . import ledger
+from .models import LedgerEntry, Wallet
+from .outcomes import Credit
+
+logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    _AccountAdmin = admin.ModelAdmin[Account]
+else:
+    _AccountAdmin = object  # mixed into Django's own
+
+RIGHT = "billing.add_ledgerentry"
+LONGEST_REASON = 500
+GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
+
+
+class CreditForm(forms.Form):
+    """What is to be booked on one account.
+
+    The reference must be a new one, except in a form that was confirmed: sent twice, it books once and is no fault.
+    """
+
+    kind = forms.ChoiceField(
+        choices=[(GRANT.value, "Grant"), (CORRECTION.value, "Correction")],
+        initial=GRANT.value,
+        help_text="A grant adds credit. A correction undoes a mistake, and may take credit back.",
+        widget=forms.RadioSelect,
+    )
+    amount = forms.DecimalField(
+        decimal_places=MONEY_PLACES,
+        max_digits=19,
+        min_value=-MAX_MONEY,
+        max_value=MAX_MONEY,
+        help_text="In the account's currency. A correction that takes credit back is below zero.",
+        widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
+    )
+    reference = forms.CharField(
+        max_length=ledger.MAX_REFERENCE_LENGTH,
+        help_text="Where the credit comes from, such as the number of an invoice. The account's members see it. "
+        "A reference is booked once on an account.",
+        widget=forms.TextInput(attrs={"class": "vTextField", "autocomplete": "off"}),
+    )
+    reason = forms.CharField(
+        max_length=LONGEST_REASON,
+        help_text="Why it is booked. Kept beside the entry, for staff alone.",
+        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+    )
+
+    def __init__(self, *args: Any, account: Account, confirmed: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.account, self.confirmed = account, confirmed
+
+    def clean_reference(self) -> str:
+        """Printable, as the ledger wants it, and new."""
+        reference = str(self.cleaned_data["reference"])
+        if not reference.isprintable():
+            raise forms.ValidationError("Printable characters only.")
+        booked = LedgerEntry.objects.filter(account=self.account, reference=reference).first()
+        if booked is not None and not self.confirmed:
+            raise forms.ValidationError(
+                f"Booked before, as a {booked.kind} of {plain(booked.amount)} {self.account.currency} on "
+                f"{booked.created_at:%Y-%m-%d %H:%M} UTC. A reference is booked once on an account."
+            )
+        return reference
+
+    def clean(self) -> dict[str, Any]:
+        """A grant is above zero; a correction is not zero."""
+        fields = super().clean() or {}
+        amount = fields.get("amount")
+        if amount is not None and fields.get("kind") == GRANT and amount <= 0:
+            self.add_error("amount", "A grant is an amount above zero.")
+        elif amount == 0:
+            self.add_error("amount", "A correction is an amount other than zero.")
+        return fields
+
+
+class CreditBooking(_AccountAdmin):
+    """The view, for the admin of accounts."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Django's, and the view's in front of them."""
+        view = self.admin_site.admin_view(self.book_credit)
+        return [path("<path:object_id>/credit/", view, name="accounts_account_credit"), *super().get_urls()]
+
+    def book_credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """GET: the form. POST: what it would do, in words; with `confirmed`, books it and returns to the account."""
+        if not self.has_view_permission(request) or not request.user.has_perm(RIGHT):
+            raise PermissionDenied
+        account = self.get_object(request, unquote(object_id))
+        if account is None:
+            raise Http404
+        confirmed = "confirmed" in request.POST
+        form = CreditForm(request.POST if request.method == "POST" else None, account=account, confirmed=confirmed)
+        if not form.is_bound or "change" in request.POST:
+            return self._page(request, account, form)
+        if not form.is_valid():
+            return self._page(request, account, form, status=422)
+        if not confirmed:
+            return self._page(request, account, form, asks=True)
+        return self._book(request, account, form)
+
+    def _book(self, request: HttpRequest, account: Account, form: CreditForm) -> HttpResponse:
+        fields = form.cleaned_data
+        try:
+            with transaction.atomic():
+                credit = _booked(account.pk, **fields)
+                if not credit.repeated:
+                    self.log_change(request, account, _said(fields, account.currency))
+        except ledger.ReferenceConflict as error:
+            form.add_error("reference", str(error))
+        except ledger.InvalidAmount as error:
+            form.add_error("amount", str(error))
+        if not form.is_valid():
+            return self._page(request, account, form, status=422)
+        self._tell(request, account, fields, credit)
+        return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[account.pk]))
+
+    def _tell(self, request: HttpRequest, account: Account, fields: dict[str, Any], credit: Credit) -> None:
+        if credit.repeated:
+            said = f"The reference {fields['reference']!r} was booked before; nothing changed."
+            self.message_user(request, said, messages.WARNING)
+            return
+        amount = f"{plain(fields['amount'])} {account.currency}"
+        logger.info("staff %s booked a %s of %s on account %s", request.user.pk, fields["kind"], amount, account.pk)
+        said = f"Booked: a {fields['kind']} of {amount}. The balance is {plain(credit.balance)} {account.currency}."
+        self.message_user(request, said, messages.SUCCESS)
+
+    def _page(
+        self, request: HttpRequest, account: Account, form: CreditForm, *, asks: bool = False, status: int = 200
+    ) -> HttpResponse:
+        balance = Wallet.objects.get(pk=account.pk).balance
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Book this credit?" if asks else "Book credit",
+            "subtitle": str(account),
+            "opts": self.opts,
+            "account": account,
+            "form": form,
+            "asks": asks,
+            "balance": balance,
+            "balance_after": balance + form.cleaned_data["amount"] if asks else None,
+        }
+        return TemplateResponse(request, "admin/billing/credit.html", context, status=status)
+
+
+def _booked(account_id: UUID, *, kind: str, amount: Decimal, reference: str, reason: str) -> Credit:
+    book = ledger.grant if kind == GRANT else ledger.correct
+    return book(account_id, amount, reference, reason=reason)
+
+
+def _said(fields: dict[str, Any], currency: str) -> str:
+    """A line of the account's history in the admin."""
+    amount = plain(fields["amount"])
+    return f"Booked a {fields['kind']} of {amount} {currency}, reference {fields['reference']!r}: {fields['reason']}"

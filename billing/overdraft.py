@@ -1,0 +1,101 @@
+"""Staff hear of an account far below zero, once until it has recovered.
+
+A balance may fall below zero by what was in flight; far below is a sign of something else, such as many requests at
+once or a price that is wrong. It is looked for in all wallets now and then: an index on balances would be written by
+every settlement.
+"""
+
+import logging
+import random
+import time
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import gevent
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db.models import Exists, OuterRef, QuerySet
+from django.utils import timezone
+
+from accounts.models import User
+from gateway.hooks import run_each
+from gateway.mail import send_in_background
+from gateway.money import plain
+
+from .models import OverdraftAlert, Wallet
+
+logger = logging.getLogger(__name__)
+
+EVERY_SECONDS = 300.0
+MOST_AT_ONCE = 100  # a price gone wrong takes many accounts down: the rest follow at the next look
+MESSAGE = """The account {name!r} ({id}) is far below zero: its balance is {balance} {currency}.
+
+Requests of its keys are refused until credit is added. The account, its ledger and what it used:
+{address}
+
+You get this once, until the balance has been zero or more again.
+"""
+
+
+class Beat:
+    """`look` on the worker's beat, every few minutes. In a greenlet of its own: the beat has other duties."""
+
+    def __init__(self) -> None:
+        # Workers that start together do not look together.
+        self._due_at = time.monotonic() + random.uniform(0, EVERY_SECONDS)  # noqa: S311  # spreads load, guards nothing
+        self._working: gevent.Greenlet[..., Any] | None = None
+
+    def __call__(self) -> None:
+        """Once a second."""
+        is_idle = self._working is None or self._working.ready()
+        if is_idle and time.monotonic() >= self._due_at:
+            self._due_at = time.monotonic() + EVERY_SECONDS
+            self._working = gevent.spawn(run_each, [look])
+
+
+def look(most: int = MOST_AT_ONCE) -> int:
+    """Forgets the alerts of accounts that have recovered, raises new ones (the worst first), and returns how many.
+
+    Safe in any number of workers at once: whoever writes the row tells.
+    """
+    _recovered().delete()
+    if not settings.GATEWAY_OVERDRAFT_ALERT:
+        return 0
+    found = _far_below_zero(Decimal(settings.GATEWAY_OVERDRAFT_ALERT))
+    return sum(_alert(wallet, timezone.now()) for wallet in found[:most])
+
+
+def _recovered() -> QuerySet[OverdraftAlert]:
+    solvent = Wallet.objects.filter(pk=OuterRef("pk"), balance__gte=0)
+    return OverdraftAlert.objects.filter(Exists(solvent))
+
+
+def _far_below_zero(amount: Decimal) -> QuerySet[Wallet]:
+    told = OverdraftAlert.objects.filter(pk=OuterRef("pk"))
+    unknown = Wallet.objects.filter(~Exists(told), balance__lt=-amount)
+    return unknown.select_related("account").order_by("balance")
+
+
+def _alert(wallet: Wallet, now: datetime) -> bool:
+    """Tells the log and the staff, unless another worker has just done it."""
+    _, is_new = OverdraftAlert.objects.get_or_create(account_id=wallet.pk, defaults={"raised_at": now})
+    if is_new:
+        balance, currency = plain(wallet.balance), wallet.account.currency
+        logger.error("account %s is far below zero: its balance is %s %s", wallet.pk, balance, currency)
+        for address in _staff():
+            send_in_background(_mail(wallet, address))
+    return is_new
+
+
+def _staff() -> QuerySet[User, str]:
+    return User.objects.filter(is_staff=True, is_active=True).exclude(email="").values_list("email", flat=True)
+
+
+def _mail(wallet: Wallet, address: str) -> EmailMessage:
+    account = wallet.account
+    page = f"{settings.PUBLIC_URL}/admin/accounts/account/{account.pk}/change/"
+    body = MESSAGE.format(
+        name=account.name, id=account.pk, balance=plain(wallet.balance), currency=account.currency, address=page
+    )
+    return EmailMessage(f"Account far below zero: {account.name}", body, to=[address])

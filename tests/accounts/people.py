@@ -1,0 +1,35 @@
+"""People of an account, for tests of the pages on members and invitations."""
+
+import re
+from html import unescape
+
+from django.test import Client
+
+from accounts.models import Account, Membership, User
+
+OWNER, MEMBER, GUEST = "owner@acme.example", "member@acme.example", "guest@elsewhere.example"
+
+
+def joined(account: Account, email: str, role: str = "member") -> Membership:
+    """A member; the person is made where new."""
+    person = User.objects.filter(email=email).first() or User.objects.create_user(email)
+    return Membership.objects.create(user=person, account=account, role=role)
+
+
+def client_of(email: str, *, enforce_csrf_checks: bool = False) -> Client:
+    """A browser in which that person is signed in."""
+    client = Client(enforce_csrf_checks=enforce_csrf_checks)
+    client.force_login(User.objects.filter(email=email).first() or User.objects.create_user(email))
+    return client
+
+
+def plain(text: str) -> str:
+    """A page as a reader sees it."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
+
+
+def words(client: Client, path: str, status: int = 200) -> str:
+    """The same of an address."""
+    response = client.get(path)
+    assert response.status_code == status
+    return plain(response.text)

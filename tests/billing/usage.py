@@ -1,0 +1,55 @@
+"""Requests of days gone by, and the pages that tell of them as a reader sees them."""
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from html import unescape
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import Account
+from billing.models import Generation
+from catalogue.pricing import Usage
+from gateway.templatetags.figures import UNKNOWN
+from tests.billing.timeline import settled_at
+from tests.factories import SMALL, served
+
+
+def day_ago(days: int = 0) -> date:
+    return timezone.now().astimezone(UTC).date() - timedelta(days=days)
+
+
+def used(account: Account, days: int = 0, *, usage: Usage = SMALL, **columns: Any) -> Generation:
+    """One settled request, so many UTC days ago; by default, 1,000 tokens in and 200 out for 0.00084 EUR."""
+    return settled_at(noon(days), served(account, usage, **columns))
+
+
+def noon(days: int) -> datetime:
+    """Of so many UTC days ago."""
+    return datetime.combine(day_ago(days), time(12), UTC)
+
+
+def words(client: Client, path: str, *, status: int = 200, **query: Any) -> str:
+    """The page's text, each white space one blank."""
+    response = client.get(path, query)
+    assert response.status_code == status, response.status_code
+    return plain(response.text)
+
+
+def plain(html: str) -> str:
+    """The text of some HTML that is seen; the dash of what is unknown, in words."""
+    shown = re.sub(r'<span class="visually-hidden">[^<]*</span>', " ", html.replace(UNKNOWN, "unknown"))
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", shown))).strip()
+
+
+def rows(html: str, section: str) -> list[str]:
+    """The lines of the table in the section whose heading has this id, as text."""
+    body = html.partition(f'aria-labelledby="{section}"')[2].partition("</section>")[0].partition("<tbody")[2]
+    return [plain(row) for row in re.findall(r'<tr role="row">(.*?)</tr>', body, re.DOTALL)]
+
+
+def links(html: str, text: str) -> list[str]:
+    """The addresses of the links of this text, or of one that begins so."""
+    found = re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', html, re.DOTALL)
+    return [unescape(address) for address, shown in found if plain(shown).startswith(text)]

@@ -1,0 +1,69 @@
+"""`make screenshots`: every page with a month's story in it, light, dark and on a phone, as var/screenshots/*.png.
+
+With ARGS=--readme it also renews the pictures that the README shows.
+"""
+
+import contextlib
+import shutil
+import sys
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests import pages, plugin
+from tests.browser import CHROMIUM, sign_in
+from tests.pages import Place
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+from tests.servers.process import ROOT
+
+FOLDER = ROOT / "var" / "screenshots"
+README_FOLDER = ROOT / "docs" / "images"
+IN_README = (("usage", "light"), ("models", "dark"))
+REQUESTS = 600
+DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": DESK, "color_scheme": "light"},
+    "dark": {"viewport": DESK, "color_scheme": "dark"},
+    "phone": {"viewport": PHONE, "color_scheme": "light", "device_scale_factor": 2},
+}
+
+
+def main() -> None:
+    """Starts a gateway of its own and replaces what is in the folder."""
+    plugin.prepare("sqlite")
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    server = GatewayServer(MigratedDatabases(plugin.databases()), plugin.scratch(), env=pages.ENVIRONMENT)
+    with contextlib.closing(server):
+        server.manage("seed_catalogue").ok()
+        places = pages.told(server, REQUESTS)
+        server.start()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            for look in LOOKS:
+                _picture(browser, server, places, look)
+            browser.close()
+    sys.stdout.write(f"{len(places) * len(LOOKS)} pictures in {FOLDER.relative_to(ROOT)}\n")
+
+
+def _picture(browser: Browser, server: GatewayServer, places: list[Place], look: str) -> None:
+    """Every page in one look; a person signs in once."""
+    signed_in: dict[str | None, Page] = {}
+    for place in places:
+        if place.who not in signed_in:
+            context = browser.new_context(base_url=server.origin, reduced_motion="reduce", **LOOKS[look])
+            signed_in[place.who] = context.new_page()
+            if place.who is not None:
+                signed_in[place.who].goto("/login")
+                sign_in(signed_in[place.who], place.who)
+        page = signed_in[place.who]
+        place.show(page)
+        name = f"{place.name}-{look}.png"
+        page.screenshot(path=FOLDER / name, full_page=True, animations="disabled")
+        if "--readme" in sys.argv and (place.name, look) in IN_README:
+            page.screenshot(path=README_FOLDER / name, animations="disabled")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""No page has a serious fault that axe can find: light, dark, on a phone; and a keyboard is enough for all of them."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from tests import pages
+from tests.browser import beyond, sign_in
+from tests.pages import Place
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+
+REQUESTS = 30
+DESK, PHONE, HEIGHT = 1280, 390, 800
+SERIOUS = ("serious", "critical")
+EVERY_RULE: dict[str, Any] = {"resultTypes": ["violations"]}
+COLOURS: dict[str, Any] = EVERY_RULE | {"runOnly": ["color-contrast"]}  # half of the time that all rules take
+ALL_BUT_COLOURS: dict[str, Any] = EVERY_RULE | {"rules": {"color-contrast": {"enabled": False}}}
+OPEN_ALL = "document.querySelectorAll('main details').forEach(one => { one.open = true; })"
+DJANGOS_OWN = ("label:", "select-name:")  # Django labels the columns of an inline table, not its fields
+# What has the focus, and whether that can be seen: a ring around something that is really there.
+FOCUS = """() => {
+  const one = document.activeElement;
+  if (!one || one === document.body) return null;
+  const style = getComputedStyle(one), box = one.getBoundingClientRect();
+  const ring = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  return [one.outerHTML.slice(0, 120), ring && box.width > 4 && box.height > 4];
+}"""
+MOST_TABS = 150
+
+Visit = Callable[[str | None], Page]
+
+
+@pytest.fixture(scope="module")
+def gateway_with_a_story(
+    migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[GatewayServer, list[Place]]]:
+    """A gateway on the shipped catalogue, and its pages."""
+    folder = tmp_path_factory.mktemp("gateway")
+    server = GatewayServer(migrated_databases, folder, env=pages.ENVIRONMENT)
+    with contextlib.closing(server):
+        server.manage("seed_catalogue").ok()
+        places = pages.told(server, REQUESTS)
+        yield server.start(), places
+
+
+@pytest.fixture
+def as_whom(chromium: Browser, gateway_with_a_story: tuple[GatewayServer, list[Place]]) -> Iterator[Visit]:
+    """A page of the browser for each person; axe's own script could not run under the pages' policy."""
+    server, _ = gateway_with_a_story
+    opened: dict[str | None, Page] = {}
+
+    def page_of(who: str | None) -> Page:
+        if who not in opened:
+            context = chromium.new_context(base_url=server.origin, bypass_csp=True, color_scheme="light")
+            opened[who] = context.new_page()
+            if who is not None:
+                opened[who].goto("/login")
+                sign_in(opened[who], who)
+        return opened[who]
+
+    yield page_of
+    for page in opened.values():
+        page.context.close()
+
+
+@pytest.fixture
+def places(gateway_with_a_story: tuple[GatewayServer, list[Place]]) -> list[Place]:
+    return gateway_with_a_story[1]
+
+
+def opened(place: Place, page: Page) -> Page:
+    """The page in the light, on a desk, with everything on it that can be opened, and axe."""
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": DESK, "height": HEIGHT})
+    place.show(page)
+    page.evaluate(OPEN_ALL)
+    page.evaluate(Axe().axe_script)
+    return page
+
+
+def turn_dark(page: Page) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("document.getAnimations().length === 0")  # the admin's links change their colour slowly
+
+
+def faults(page: Page, options: dict[str, Any]) -> list[str]:
+    """The serious ones that axe finds, each with where."""
+    result = page.evaluate("options => axe.run(document, options)", options)
+    found = [violation for violation in result["violations"] if violation["impact"] in SERIOUS]
+    return [f"{one['id']}: {node['target']} {node['html'][:120]}" for one in found for node in one["nodes"]]
+
+
+def test_no_page_has_a_serious_fault_or_is_wider_than_its_window(places: list[Place], as_whom: Visit) -> None:
+    found = {}
+    for place in (place for place in places if not place.is_djangos):
+        page = opened(place, as_whom(place.who))
+        found[place.name, "light"] = faults(page, EVERY_RULE) + beyond(page, DESK)
+        turn_dark(page)
+        found[place.name, "dark"] = faults(page, COLOURS)
+        page.set_viewport_size({"width": PHONE, "height": HEIGHT})
+        found[place.name, "phone"] = faults(page, ALL_BUT_COLOURS) + beyond(page, PHONE)
+    assert {look: faulty for look, faulty in found.items() if faulty} == {}
+
+
+def test_the_admin_has_no_serious_fault_but_djangos_own(places: list[Place], as_whom: Visit) -> None:
+    for place in (place for place in places if place.is_djangos):
+        page = opened(place, as_whom(place.who))
+        assert [fault for fault in faults(page, EVERY_RULE) if not fault.startswith(DJANGOS_OWN)] == []
+        turn_dark(page)
+        assert faults(page, COLOURS) == []
+
+
+def test_the_keyboard_reaches_everything_is_seen_and_is_never_trapped(places: list[Place], as_whom: Visit) -> None:
+    for place in (place for place in places if not place.is_djangos):
+        page = as_whom(place.who)
+        place.show(page)
+        has_begun = page.locator("[autofocus]").count() > 0  # a door: its first field is what one came for
+        passed = list(tabbed_through(page))
+        assert has_begun or 'class="skip"' in passed[0][0], place.name
+        assert [element for element, is_seen in passed if not is_seen] == [], place.name
+
+
+def tabbed_through(page: Page) -> Iterator[tuple[str, bool]]:
+    """What Tab comes to, from the page's start to its end, and whether one can see where it is."""
+    focusable = page.locator("a[href], button, input, select, textarea, summary, [tabindex='0']").count()
+    for _ in range(min(MOST_TABS, 10 + 5 * focusable)):  # a date has several stops of its own
+        page.keyboard.press("Tab")
+        focus = page.evaluate(FOCUS)
+        if focus is None:
+            return
+        yield focus[0], focus[1]
+    assert focusable > MOST_TABS // 5, "the focus does not leave the page"
+
+
+def test_the_skip_link_leads_past_the_bar(as_whom: Visit) -> None:
+    page = as_whom(pages.OWNER)
+    page.goto("/models?q=mistral")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "q"
