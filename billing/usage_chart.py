@@ -30,7 +30,8 @@ class Measure:
 def of(series: Sequence[Series], days: Days, currency: str) -> dict[str, Any]:
     """`{days, groups, measures: [{name, label, unit, summary, note, values}]}`.
 
-    `values` has a list by days for each group. Null is a day whose requests do not know the figure; a day without requests is zero.
+    `values` has a list by days for each group. Null is a day whose requests do not know the figure; a day without
+    requests is zero.
     """
     dates = [days.first + timedelta(days=number) for number in range((days.last - days.first).days + 1)]
     return {

@@ -16,7 +16,7 @@ class Advice(NamedTuple):
 
 def given() -> list[Advice]:
     """What applies to these settings."""
-    if settings.WEB_CONCURRENCY == 1 or settings.GATEWAY_REDIS_URL is not None:
+    if settings.WEB_CONCURRENCY == 1 or settings.SHARED_CACHE_URL is not None:
         return []
     return [
         Advice(

@@ -214,12 +214,12 @@ def _redis_url() -> str | None:
     return url
 
 
-GATEWAY_REDIS_URL = _redis_url()
+SHARED_CACHE_URL = _redis_url()
 OWN_CACHE = "django.core.cache.backends.locmem.LocMemCache"
 CACHES = {
     "default": {
-        "BACKEND": "gateway.cache.SharedCache" if GATEWAY_REDIS_URL else OWN_CACHE,
-        "LOCATION": GATEWAY_REDIS_URL or "",
+        "BACKEND": "gateway.cache.SharedCache" if SHARED_CACHE_URL else OWN_CACHE,
+        "LOCATION": SHARED_CACHE_URL or "",
         "KEY_PREFIX": "gateway",
         "OPTIONS": {"MAX_ENTRIES": 100_000},  # of a worker's own memory
     }

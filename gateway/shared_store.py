@@ -84,7 +84,7 @@ _making = threading.Lock()
 
 def shared_store() -> SharedStore | None:
     """The process's one store; None where CACHE_URL names no Redis."""
-    url: str | None = settings.GATEWAY_REDIS_URL
+    url: str | None = settings.SHARED_CACHE_URL
     if url is None:
         return None
     with _making:

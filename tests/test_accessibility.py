@@ -14,7 +14,7 @@ from tests.pages import Place
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 
-REQUESTS = 30
+REQUESTS = 12
 DESK, PHONE, HEIGHT = 1280, 390, 800
 SERIOUS = ("serious", "critical")
 EVERY_RULE: dict[str, Any] = {"resultTypes": ["violations"]}
