@@ -11,7 +11,7 @@ from .chunks import Choice, Chunks, Tool, dicts, object_of, without
 
 TOOL_FIELDS = frozenset({"index", "id", "type", "function"})
 # Text that counts as output in a delta, beside tool calls. Reasoning comes under either name.
-TEXT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
+TEXT_FIELDS = frozenset({"content", "reasoning_content", "reasoning", "refusal"})
 
 
 class ChatChunks(Chunks):
@@ -23,14 +23,16 @@ class ChatChunks(Chunks):
         delta = object_of(choice.get("delta"))
         delta.pop("role", None)
         text_bytes = 0
-        for name in TEXT_FIELDS:
-            value = delta.get(name)
+        for name in TEXT_FIELDS & delta.keys():
+            value = delta[name]
             if isinstance(value, str) and value:
                 text_bytes += len(value.encode())
             else:
-                delta.pop(name, None)
-        tool_calls = [_tool_call(fragment, known) for fragment in dicts(delta.pop("tool_calls", None))]
-        text_bytes += sum(_tool_bytes(fragment) for fragment in tool_calls)
+                del delta[name]
+        tool_calls: list[dict[str, Any]] = []
+        if "tool_calls" in delta:
+            tool_calls = [_tool_call(fragment, known) for fragment in dicts(delta.pop("tool_calls"))]
+            text_bytes += sum(_tool_bytes(fragment) for fragment in tool_calls)
         if finish is not None:
             tool_calls += _missing_arguments(known)
         if tool_calls:

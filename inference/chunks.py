@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
 FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_use": "tool_calls"}
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
+OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
 
 
 def finish_reason(reported: Any) -> str | None:
@@ -79,7 +80,9 @@ class Chunks(ABC):
     def normalise(self, chunk: Mapping[str, Any]) -> Normalised | None:
         """The chunk as it goes out; None where it would say nothing."""
         said = Normalised({})
-        choices = [out for choice in dicts(chunk.get("choices")) for out in self._choice(choice, said)]
+        choices: list[dict[str, Any]] = []
+        for choice in dicts(chunk.get("choices")):
+            self._choice(choice, said, choices)
         if not choices:
             return None
         said.chunk = {**self._own, **without(chunk, OWNED), "choices": choices}
@@ -97,7 +100,8 @@ class Chunks(ABC):
         """The finish reason, out of those that this shape has."""
         return finish_reason(reported)
 
-    def _choice(self, choice: Mapping[str, Any], said: Normalised) -> Iterator[dict[str, Any]]:
+    def _choice(self, choice: Mapping[str, Any], said: Normalised, choices: list[dict[str, Any]]) -> None:
+        """Adds what the choice says to `choices`, unless it says nothing."""
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
         known = self._choices.get(index) or Choice()
@@ -105,16 +109,17 @@ class Chunks(ABC):
             return
         finish = self._finish(choice.get("finish_reason"))
         content, text_bytes = self._content(choice, known, finish)
-        extras = without(choice, {"index", "delta", "text", "finish_reason"})
-        if not content and finish is None and not any(value is not None for value in extras.values()):
+        extras = without(choice, OWNED_OF_CHOICE)
+        if not content and finish is None and all(value is None for value in extras.values()):
             return
-        yield from self._earlier_choices(index)
+        if index:
+            choices.extend(self._earlier_choices(index))
         self._choices[index] = known
         known.finished = finish is not None
         said.has_output |= text_bytes > 0
         said.finishes |= known.finished
         said.text_bytes += text_bytes
-        yield {"index": index, **extras, **self._worded(content, known), "finish_reason": finish}
+        choices.append({"index": index, **extras, **self._worded(content, known), "finish_reason": finish})
 
     def _earlier_choices(self, index: int) -> Iterator[dict[str, Any]]:
         """Opens the choices below this one that have said nothing yet: clients expect ascending order."""

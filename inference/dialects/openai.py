@@ -90,7 +90,9 @@ class OpenAIDecoder:
         chunk = parse_object(data)
         raise_error_object(chunk)
         usage = chunk.pop("usage", None)
-        return Event(chunk=chunk, usage=usage_of(usage), prompt_usage=prompt_usage_of(usage))
+        if usage is None:
+            return Event(chunk)
+        return Event(chunk, usage_of(usage), prompt_usage_of(usage))
 
 
 def usage_of(reported: Any) -> Usage | None:
