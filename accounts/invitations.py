@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 LIFETIME = timedelta(days=7)
 OPEN_LIMIT = 20  # in one account
 RESEND_AFTER = timedelta(minutes=1)
+KEPT = timedelta(days=30)  # after it was sent: longer than it may be open
 MAILS_PER_DAY = 100  # from one account, resent ones included
 SUBJECT = "Invitation to {account} on Inference Gateway"
 BODY = """\
@@ -140,6 +141,13 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
         raise PersonExists from None
     logger.info("account %s: person %s accepted invitation %s", invitation.account_id, person.pk, invitation.pk)
     return person
+
+
+def drop_ended(now: datetime) -> int:
+    """Removes invitations that are over, with the addresses in them, a month after they were last sent."""
+    over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.open())
+    dropped, _ = over.delete()
+    return dropped
 
 
 def _accept(invitation: Invitation, person: User) -> None:

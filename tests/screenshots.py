@@ -21,7 +21,7 @@ FOLDER = ROOT / "var" / "screenshots"
 README_FOLDER = ROOT / "docs" / "images"
 IN_README = (("usage", "light"), ("models", "dark"))
 REQUESTS = 600
-DESK, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
+DESK, PHONE = {"width": 1280, "height": 910}, {"width": 390, "height": 844}
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"viewport": DESK, "color_scheme": "light"},
     "dark": {"viewport": DESK, "color_scheme": "dark"},

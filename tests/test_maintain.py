@@ -17,7 +17,7 @@ from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT, free_port
 
-NOTHING = "purged 0 secrets, settled 0 spooled and 0 orphaned generations, dropped 0 counters"
+NOTHING = "purged 0 secrets, settled 0 spooled and 0 orphaned generations, dropped 0 counters and 0 ended invitations"
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,31 @@ def test_it_purges_the_secrets_of_expired_keys(server: GatewayServer) -> None:
     assert server.query("SELECT name FROM accounts_apikey WHERE verifier IS NULL") == [("old",)]
     assert server.query("SELECT count(*) FROM accounts_apikey WHERE fingerprint IS NOT NULL") == [(3,)]
     assert once(server) == NOTHING
+
+
+def test_it_drops_invitations_that_are_over_and_sessions_that_have_ended(server: GatewayServer) -> None:
+    server.manage("create_account", "Inviting").ok()
+    ((account,),) = server.query("SELECT id FROM accounts_account WHERE name = 'Inviting'")
+    now = datetime.now(UTC)
+    for address, days, accepted in (("over", 31, None), ("joined", 31, now), ("recent", 20, now), ("open", 1, None)):
+        sent = now - timedelta(days=days)
+        server.query(
+            "INSERT INTO accounts_invitation (id, account_id, email, role, created_at, sent_at, expires_at, mails, "
+            "accepted_at) VALUES (%s, %s, %s, 'member', %s, %s, %s, 1, %s)",
+            [uuid.uuid4().hex, account, address, *(_text(sent),) * 2, _text(sent + timedelta(days=7)), _text(accepted)],
+        )
+    for key, lapses in (("old", -1), ("new", 1)):
+        server.query(
+            "INSERT INTO django_session (session_key, session_data, expire_date) VALUES (%s, '', %s)",
+            [key, _text(now + timedelta(days=lapses))],
+        )
+    assert once(server) == NOTHING.replace("0 ended", "2 ended")
+    assert server.query("SELECT email FROM accounts_invitation ORDER BY email") == [("open",), ("recent",)]
+    assert server.query("SELECT session_key FROM django_session") == [("new",)]
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S+00:00")
 
 
 def test_it_drops_counters_of_other_days_and_keeps_those_of_today(server: GatewayServer) -> None:

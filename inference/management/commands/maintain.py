@@ -1,4 +1,4 @@
-"""The periodic work: purge expired secrets, settle what was orphaned, drop old counters."""
+"""The periodic work: purge expired secrets, settle what was orphaned, drop what is over."""
 
 import signal
 import threading
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.contrib.sessions.backends.db import SessionStore
 from django.core.management.base import CommandParser
 from django.db import Error
 from django.utils import timezone
 
-from accounts import keys
+from accounts import invitations, keys
 from billing.maintenance import maintain_once
 from catalogue import health, quota
 from gateway.db import release_all
@@ -20,7 +21,10 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Command(OperatorCommand):
-    help = "Purges expired secrets, settles orphaned generations (checkpoints and spool), drops old counters."
+    help = (
+        "Purges expired secrets, settles orphaned generations (checkpoints and spool), alerts staff to accounts far below "
+        "zero, drops old counters, ended sessions and old invitations."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         how_often = parser.add_mutually_exclusive_group()
@@ -49,9 +53,11 @@ class Command(OperatorCommand):
         purged = keys.purge_expired(now)
         done = maintain_once()
         dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.KEPT)
+        ended = invitations.drop_ended(now)
+        SessionStore.clear_expired()
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
-            f"dropped {dropped} counters"
+            f"dropped {dropped} counters and {ended} ended invitations"
         )
         self.stdout.flush()
         if done.poisoned or done.hopeless:
