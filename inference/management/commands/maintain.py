@@ -22,8 +22,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 class Command(OperatorCommand):
     help = (
-        "Purges expired secrets, settles orphaned generations (checkpoints and spool), alerts staff to accounts far below "
-        "zero, drops old counters, ended sessions and old invitations."
+        "Purges expired secrets, settles orphaned generations (checkpoints and spool), alerts staff to accounts far "
+        "below zero, drops old counters, ended sessions and old invitations."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
