@@ -9,9 +9,11 @@ import orjson
 from django.core import exceptions as django
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.shortcuts import render as render_page
+from django.template.loader import render_to_string
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
+from .api_paths import is_api
 from .errors import (
     ApiError,
     InvalidRequest,
@@ -155,6 +157,13 @@ def handler404(request: HttpRequest, exception: Http404) -> HttpResponse:  # noq
     return render(NotFound(f"Unknown path: {request.path}"))
 
 
-def handler500(_request: HttpRequest) -> HttpResponse:
-    """An exception that nothing folded: Django has logged it, the client learns nothing of our insides."""
-    return render(StepFailed("handling the request"))
+def handler500(request: HttpRequest) -> HttpResponse:
+    """An exception that nothing folded: the client learns nothing of our insides, and Django logs it after this.
+
+    A page's own is a page, without the context processors: they might be what failed.
+    """
+    if request.resolver_match is not None and not is_api(request):
+        return HttpResponse(render_to_string("500.html"), status=500)
+    response = render(StepFailed("handling the request"))
+    response._has_been_logged = False  # type: ignore[attr-defined]
+    return response

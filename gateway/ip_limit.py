@@ -5,10 +5,11 @@ from django.core.exceptions import MiddlewareNotUsed
 from django.http import HttpRequest, HttpResponseBase
 from django_ratelimit.core import get_usage
 
+from .api_paths import is_api
 from .client_address import client_network
 from .errors import TooManyRequests
 from .exception_handler import render
-from .middleware import GetResponse, is_api
+from .middleware import GetResponse
 
 
 class IpLimitMiddleware:

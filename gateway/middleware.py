@@ -5,6 +5,7 @@ from collections.abc import Callable
 from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
+from .api_paths import is_api
 from .db import release_all
 from .errors import InvalidRequest
 from .exception_handler import render
@@ -13,12 +14,6 @@ from .jsonbody import too_large
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 WITHOUT_LENGTH = frozenset({204, 304})  # RFC 9110: no content, or that of another response
-API_PREFIXES = ("/v1/", "/api/v1/")
-
-
-def is_api(request: HttpRequest) -> bool:
-    """Whether the path belongs to the HTTP API (`/v1` and its older name `/api/v1`)."""
-    return request.path_info.startswith(API_PREFIXES)
 
 
 class RequestIdMiddleware:

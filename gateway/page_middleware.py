@@ -7,7 +7,8 @@ from django.http import HttpRequest, HttpResponseBase
 from django.middleware import clickjacking, common, csrf, security
 from whitenoise.middleware import WhiteNoiseMiddleware as WhiteNoise
 
-from .middleware import GetResponse, is_api
+from .api_paths import is_api
+from .middleware import GetResponse
 
 
 class PagesOnly:

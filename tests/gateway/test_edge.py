@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import requests
 
 from tests.chat import HELLO, PATH, answer, question
 from tests.conftest import OpenAccount, StartGateway
@@ -289,6 +290,16 @@ def test_a_failure_of_ours_names_the_step_and_nothing_else(
     assert "accounts_apikey" in damaged.log[logged:]
     assert customer.key not in damaged.log
     assert customer.http.request(method, path, json=question("echo")).status_code == 200
+
+
+def test_a_failure_on_a_page_is_logged_too(damaged: GatewayServer) -> None:
+    logged = len(damaged.log)
+    with without_table(damaged, "django_session"):
+        reply = requests.get(f"{damaged.origin}/", cookies={"sessionid": "a" * 32}, timeout=10)
+    assert reply.status_code == 500
+    assert "<h1>Something failed on our side</h1>" in reply.text
+    assert "django_session" not in reply.text
+    assert "django_session" in damaged.log[logged:]
 
 
 @contextmanager
