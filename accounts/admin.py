@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
+from django.contrib.auth.models import Group
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 else:
     _KeyAdmin, _MembershipInline, _UserAdmin = admin.ModelAdmin, admin.TabularInline, DjangoUserAdmin
     _CreationForm, _ChangeForm = AdminUserCreationForm, UserChangeForm
+
+SECRETS = ("fingerprint", "verifier")
+RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
 
 
 class _LowercaseEmail(forms.BaseForm):
@@ -70,10 +75,43 @@ class UserAdmin(_UserAdmin):
     readonly_fields = ("last_login", "date_joined")
     add_fieldsets = ((None, {"classes": ("wide",), "fields": ("email", "usable_password", "password1", "password2")}),)
 
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
+        """Rights are given by superusers: whoever may change people could give themselves every other right."""
+        return self.readonly_fields if _is_superuser(request) else (*self.readonly_fields, *RIGHTS)
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        """Of staff to superusers alone: a new address or password would be a way to act as them."""
+        return _may_touch(request, obj) and super().has_change_permission(request, obj)
+
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         """Not of people who acted as staff, whose history would go with them: they are made inactive."""
         acted = obj is not None and LogEntry.objects.filter(user=obj).exists()
-        return not acted and super().has_delete_permission(request, obj)
+        return _may_touch(request, obj) and not acted and super().has_delete_permission(request, obj)
+
+
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class GroupAdmin(DjangoGroupAdmin):
+    """Rights that several people have together. What is true of a person's rights is true of these."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return _is_superuser(request) and super().has_add_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return _is_superuser(request) and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return _is_superuser(request) and super().has_delete_permission(request, obj)
+
+
+def _is_superuser(request: HttpRequest) -> bool:
+    return bool(request.user.is_active and request.user.is_superuser)
+
+
+def _may_touch(request: HttpRequest, person: User | None) -> bool:
+    return person is None or _is_superuser(request) or not (person.is_staff or person.is_superuser)
 
 
 class MembershipInline(_MembershipInline):
@@ -144,6 +182,10 @@ class ApiKeyAdmin(_KeyAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
         """Nobody: usage history names the key."""
         return False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """An address may filter by any column of the table, but for what is kept of the token."""
+        return lookup.partition("__")[0] not in SECRETS and super().lookup_allowed(lookup, value, request)
 
     @admin.display(description="key")
     def masked(self, key: ApiKey) -> str:

@@ -19,7 +19,7 @@ class InviteForm(forms.Form):
         max_length=254,
         widget=forms.EmailInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
-    role = forms.ChoiceField(label="Role", choices=ROLES, help_text=ROLE_RULE)
+    role = forms.ChoiceField(label="Role", choices=ROLES)
 
     def __init__(self, data: Any) -> None:
         super().__init__(data, auto_id="invite-%s", label_suffix="")

@@ -87,6 +87,18 @@ def place_in(request: HttpRequest, account_id: UUID) -> Place:
     return _place(person_of(request), memberships, _chosen(memberships, str(account_id)))
 
 
+def named_place(request: HttpRequest) -> dict[str, Any]:
+    """What `base.html` needs on a page of no account: the one that `?account=` names, so that the bar keeps it, if any.
+
+    Raises Http404 for anybody else's.
+    """
+    named = request.GET.get("account")
+    if named is None:
+        return {}
+    memberships = _memberships(person_of(request))
+    return _place(person_of(request), memberships, _chosen(memberships, named)).context
+
+
 def _memberships(person: User) -> list[Membership]:
     own = Membership.objects.filter(user=person).select_related("account")
     return list(own.order_by(Lower("account__name")))

@@ -114,7 +114,7 @@ def _done(form: Form, act: Callable[[dict[str, Any]], Alias]) -> bool:
     try:
         act(form.cleaned_data)
     except ApiError as error:
-        form.add_error("name", error.message)
+        form.add_error(next(iter(form.fields)), error.message)
         return False
     return True
 

@@ -20,7 +20,7 @@ class DaysForm(forms.Form):
     until = forms.DateField(label="Until and including", required=False, input_formats=["%Y-%m-%d"])
 
     def __init__(self, data: Mapping[str, Any] | None, *, today: date) -> None:
-        super().__init__(data)
+        super().__init__(data, label_suffix="")
         self.today = today
         for field in self.fields.values():
             field.widget = forms.DateInput({"type": "date", "max": today.isoformat()}, format="%Y-%m-%d")

@@ -1,15 +1,13 @@
 """The dashboard's page on models: for whoever is signed in, the catalogue as the API lists it."""
 
 from collections.abc import Callable
-from typing import Any
-from uuid import UUID
 
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from accounts.pages import member_page, person_of, place_in
+from accounts.pages import member_page, named_place, person_of
 
 from . import browse, health, quota, snapshot
 from .forms import BrowseForm
@@ -22,7 +20,7 @@ PER_PAGE = 50
 @member_page()
 def models(request: HttpRequest) -> HttpResponse:
     """Search, filters and pages, all in the address. Staff may ask for what is not served too."""
-    place = _place(request)
+    place = named_place(request)
     catalogue = snapshot.current()
     today = timezone.now().date()
     unfiltered = View(today, quota.held(catalogue.with_quota, today))
@@ -46,17 +44,6 @@ def models(request: HttpRequest) -> HttpResponse:
         "is_anything_served": bool(providers),
     }
     return render(request, "catalogue/models.html", place | context)
-
-
-def _place(request: HttpRequest) -> dict[str, Any]:
-    """The bar's account, where one is named: the page itself is the same in all of them, and without any."""
-    named = request.GET.get("account")
-    if named is None:
-        return {}
-    try:
-        return place_in(request, UUID(named)).context
-    except ValueError:
-        raise Http404 from None
 
 
 def _statuses() -> Callable[[str, str], Status]:

@@ -63,5 +63,15 @@ class SharedCache(RedisCache):
         return _pooled_client(self.store.client)
 
     add, get, set, touch = _either("add"), _either("get"), _either("set"), _either("touch")
-    delete, has_key, incr, clear = _either("delete"), _either("has_key"), _either("incr"), _either("clear")
+    delete, has_key, clear = _either("delete"), _either("has_key"), _either("clear")
     get_many, set_many, delete_many = _either("get_many"), _either("set_many"), _either("delete_many")
+
+    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        """In this worker's memory from 0 on: Redis may have gone, with its count, since somebody looked."""
+
+        def alone() -> int:
+            self.own.add(key, 0, version=version)
+            return self.own.incr(key, delta, version)
+
+        shared = super().incr
+        return self.store.ask(lambda _: shared(key, delta, version), alone)

@@ -10,6 +10,7 @@ from django.core import exceptions as django
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.shortcuts import render as render_page
 from django.template.loader import render_to_string
+from django.utils.cache import add_never_cache_headers
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
@@ -147,14 +148,20 @@ def handler400(_request: HttpRequest, exception: Exception) -> HttpResponse:  # 
 
 def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
     """A page that the signed-in person may not see. The API never answers 403."""
-    return render_page(request, "403.html", status=403)
+    return _kept_by_nobody(render_page(request, "403.html", status=403))
 
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
     """A page's own 404 stays a page; every path that no page owns answers in the envelope."""
     if request.resolver_match is not None:
-        return render_page(request, "404.html", status=404)
+        return _kept_by_nobody(render_page(request, "404.html", status=404))
     return render(NotFound(f"Unknown path: {request.path}"))
+
+
+def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
+    """These pages name who is signed in, too; a view's own `never_cache` ends with its exception."""
+    add_never_cache_headers(page)
+    return page
 
 
 def handler500(request: HttpRequest) -> HttpResponse:

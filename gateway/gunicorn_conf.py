@@ -20,6 +20,7 @@ timeout = 60
 accesslog = None
 errorlog = "-"
 control_socket_disable = True
+forwarder_headers = ""  # a client beside the gateway could otherwise put a prefix before every link, those in mails too
 
 
 def on_starting(server: object) -> None:

@@ -1,14 +1,22 @@
 """Django's page middleware, which lets API requests through untouched: sessions, CSRF and frames are for browsers."""
 
+import logging
+
+from django.conf import settings
 from django.contrib.auth import middleware as auth
 from django.contrib.messages import middleware as messages
 from django.contrib.sessions import middleware as sessions
+from django.core.exceptions import ValidationError
+from django.db import DataError
 from django.http import HttpRequest, HttpResponseBase
 from django.middleware import clickjacking, common, csrf, security
 from whitenoise.middleware import WhiteNoiseMiddleware as WhiteNoise
 
 from .api_paths import is_api
+from .exception_handler import handler400
 from .middleware import GetResponse
+
+logger = logging.getLogger(__name__)
 
 
 class PagesOnly:
@@ -30,6 +38,13 @@ class WhiteNoiseMiddleware(PagesOnly, WhiteNoise):  # type: ignore[misc]  # publ
 
 class SessionMiddleware(PagesOnly, sessions.SessionMiddleware):
     """Sessions for signed-in members and staff."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        """A cookie that can be no session's is not looked for: PostgreSQL takes no NUL, which a quoted one may hold."""
+        key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+        if not (key.isascii() and key.isalnum()):
+            request.COOKIES.pop(settings.SESSION_COOKIE_NAME, None)
+        super().process_request(request)
 
 
 class CommonMiddleware(PagesOnly, common.CommonMiddleware):
@@ -76,3 +91,22 @@ class ContentSecurityPolicyMiddleware:
         if not is_api(request):
             response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         return response
+
+
+class AdminQuestionsMiddleware:
+    """Django's admin takes any column's filter and any row's id from an address, and fails on what no database can be
+    asked: a NUL in a text, a number beyond 64 bits. That is a bad request.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
+        """A 400 for those of the admin; None leaves every other exception as it is."""
+        if request.path_info.startswith("/admin/") and isinstance(error, DataError | OverflowError | ValidationError):
+            logger.warning("the admin was asked what the database cannot be", exc_info=error)
+            return handler400(request, error)
+        return None

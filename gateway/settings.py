@@ -141,6 +141,7 @@ MIDDLEWARE = [
     "gateway.page_middleware.AuthenticationMiddleware",
     "gateway.page_middleware.MessageMiddleware",
     "gateway.page_middleware.XFrameOptionsMiddleware",
+    "gateway.page_middleware.AdminQuestionsMiddleware",
 ]
 
 ROOT_URLCONF = "gateway.urls"
@@ -260,6 +261,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-gb"
 USE_I18N = False
+FORMAT_MODULE_PATH = "gateway.formats"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
@@ -295,6 +297,7 @@ LOGGING = {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
         # One line per 4xx adds nothing to the access log, and its path may carry what a client should not have sent.
         "django.request": {"level": "ERROR"},
+        "django.security.csrf": {"level": "ERROR"},
         "django.security.DisallowedHost": {"level": "CRITICAL"},
     },
 }

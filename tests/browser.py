@@ -63,6 +63,11 @@ def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
+def open_menu(page: Page) -> None:
+    """The menu of who is signed in: the password, the admin, signing out."""
+    page.locator("summary", has_text="Signed in as").click()
+
+
 def beyond(page: Page, width: int) -> list[str]:
     """What is seen and reaches beyond the right edge."""
     found: list[str] = page.locator(SEEN).evaluate_all(BEYOND, width)

@@ -1,17 +1,19 @@
 """Signing in, and passwords: Django's views, with our pages, our mail and a limit on guesses."""
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from django.contrib import messages
 from django.contrib.auth import views
 from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 from django.views.generic import FormView
 
 from accounts import password_reset, throttle
+from accounts.pages import named_place
 from accounts.password_forms import ChangeForm, NewPasswordForm, ResetForm, SignInForm
 from accounts.throttle import TooManyTries
 
@@ -54,6 +56,11 @@ class SignIn(Door, views.LoginView):
     redirect_authenticated_user = True
     fault_status = 200
 
+    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
+        """Where `next` leads, unless that is a door again: whoever is signed in would be sent round in circles."""
+        wanted = super().get_redirect_url()
+        return "" if urlsplit(wanted).path in (self.request.path, reverse("logout")) else wanted
+
 
 class ChangePassword(Door, views.PasswordChangeView):
     """A new password for who is signed in. Django ends the person's other sessions."""
@@ -65,7 +72,13 @@ class ChangePassword(Door, views.PasswordChangeView):
     def get_form_kwargs(self) -> dict[str, Any]:
         return super().get_form_kwargs() | {"request": self.request}
 
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        return super().get_context_data(**context) | named_place(self.request)
+
     def form_valid(self, form: Any) -> HttpResponse:
+        account = named_place(self.request).get("account")
+        if account is not None:
+            self.success_url = f"{self.success_url}?account={account.pk}"  # type: ignore[assignment]  # a lazy one above
         messages.success(self.request, "Your password is changed. You are signed out everywhere else.")
         return super().form_valid(form)
 

@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from accounts import invitations
 from accounts import members as rules
-from accounts.member_forms import InviteForm, RoleForm
+from accounts.member_forms import ROLE_RULE, InviteForm, RoleForm
 from accounts.models import Account, Invitation, Membership
 from accounts.pages import Place, account_page, member_page, place_in
 
@@ -28,6 +28,7 @@ def members(request: HttpRequest, place: Place) -> HttpResponse:
         "invitations": Invitation.objects.open().filter(account=place.account).select_related("invited_by"),
         "form": form,
         "days": invitations.LIFETIME.days,
+        "role_rule": ROLE_RULE,
     }
     return render(request, "accounts/members.html", place.context | context, status=422 if form.errors else 200)
 

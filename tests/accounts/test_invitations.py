@@ -329,10 +329,13 @@ def test_who_is_removed_cannot_come_back_by_an_invitation_that_was_never_used(
     assert client_of(GUEST).post(path_of(invited)).status_code == 410
 
 
-def test_joining_needs_the_forms_token(invited: Invitation) -> None:
+def test_joining_needs_the_forms_token_and_the_refusal_logs_no_link(
+    invited: Invitation, caplog: pytest.LogCaptureFixture
+) -> None:
     for client in (Client(enforce_csrf_checks=True), client_of(GUEST, enforce_csrf_checks=True)):
         assert client.post(path_of(invited), PASSWORDS).status_code == 403
     assert Invitation.objects.open().exists()
+    assert path_of(invited) not in caplog.text
 
 
 @pytest.mark.parametrize("verb", ["put", "patch", "delete"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.browser import PASSWORD, beyond, sign_in, signed_in
+from tests.browser import PASSWORD, beyond, open_menu, sign_in, signed_in
 from tests.patience import eventually
 from tests.servers.customer import Customer
 
@@ -79,6 +79,7 @@ def test_a_person_with_a_password_signs_in_on_the_way(owner: Page, chromium: Bro
         link = mailed_link(account, address)
         owner.goto(link)
         expect(owner.get_by_text("You are signed in as")).to_be_visible()
+        open_menu(stranger)
         stranger.get_by_role("button", name="Sign out").click()
         stranger.goto(link)
         stranger.get_by_role("link", name="Sign in to join").click()

@@ -44,6 +44,14 @@ def test_signing_in_leads_to_no_foreign_address(client: Client, member: User) ->
     assert response["Location"] == "/"
 
 
+@pytest.mark.parametrize("wanted", ["/login", "/login?next=/login", "http://testserver/login", "/logout"])
+def test_signing_in_leads_to_no_door(client: Client, member: User, wanted: str) -> None:
+    for _ in range(2):  # the second time somebody is signed in already
+        response = client.post("/login", {"username": EMAIL, "password": PASSWORD, "next": wanted})
+        assert response["Location"] == "/"
+    assert client.get("/login", {"next": wanted})["Location"] == "/"
+
+
 def test_a_wrong_password_is_said_so_and_signs_nobody_in(client: Client, member: User) -> None:
     response = client.post("/login", {"username": EMAIL, "password": "wrong"})
     assert response.status_code == 200

@@ -201,7 +201,7 @@ def test_a_form_renames(member: Client, alias: Alias) -> None:
     response = member.post(address(alias), {"action": "rename", "name": "quick"}, follow=True)
     assert response.redirect_chain == [(address(alias), 302)]
     assert "alias/fast is now called alias/quick." in plain(response.text)
-    assert "renamed fast quick" in plain(response.text)
+    assert "renamed alias/fast alias/quick" in plain(response.text)
 
 
 def test_a_form_repoints(member: Client, alias: Alias) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import beyond, signed_in
+from tests.browser import beyond, open_menu, signed_in
 from tests.conftest import OpenAccount
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -31,6 +31,7 @@ def ledger(page: Page) -> list[str]:
 
 
 def book(page: Page, customer: Customer, **fields: str) -> None:
+    open_menu(page)
     page.get_by_role("link", name="Admin").click()
     page.get_by_role("link", name="Accounts", exact=True).last.click()
     page.get_by_role("link", name=customer.name, exact=True).click()
@@ -44,7 +45,7 @@ def book(page: Page, customer: Customer, **fields: str) -> None:
 def test_credit_that_staff_book_counts_at_once(chromium: Browser, penniless: Customer) -> None:
     with signed_in(chromium, penniless, java_script_enabled=False) as page:
         assert ledger(page) == []
-        expect(page.get_by_text("The balance is used up.")).to_be_visible()
+        expect(page.get_by_text("The account has no credit.")).to_be_visible()
         assert ask(penniless) == 402
 
         with signed_in(chromium, penniless, role="member", staff=True, java_script_enabled=False) as desk:
@@ -55,7 +56,7 @@ def test_credit_that_staff_book_counts_at_once(chromium: Browser, penniless: Cus
         usage, grant = ledger(page)
         assert "grant invoice 17 +25.50 25.50" in grant
         assert re.search(r"usage sim/test/echo/FRPAR gen-[0-9a-f]{32} −0.00", usage)  # noqa: RUF001
-        expect(page.get_by_text("The balance is used up.")).to_have_count(0)
+        expect(page.get_by_text("The account has no credit.")).to_have_count(0)
         page.get_by_role("link", name="Credit only").click()
         expect(page.get_by_role("region", name="Ledger").locator("tbody tr")).to_have_count(1)
         page.go_back()

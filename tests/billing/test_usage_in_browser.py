@@ -76,7 +76,7 @@ def test_without_scripts_links_and_forms_lead_everywhere(chromium: Browser, busy
         page.get_by_role("button", name="Show these days").click()
         expect(page.get_by_role("heading", name="No requests in these days")).to_be_visible()
         page.get_by_role("link", name="7 days").click()
-        page.get_by_role("link", name="Records of DEFRA").click()
+        page.get_by_role("link", name="Requests of DEFRA").click()
         records = page.get_by_role("region", name="newest first").get_by_role("row")
         expect(records).to_have_count(2)
         records.nth(1).get_by_role("link").click()

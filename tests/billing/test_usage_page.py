@@ -110,8 +110,8 @@ def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None
     html = page(member)
     assert "Cost 0.00168 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in plain(html)
     assert rows(html, "groups") == [
-        "sim/test/metered 2 2,000 / 400 0.00168 100.0 % ≥ 2 unknown Records",
-        "sim/test/unknown 1 1,000 / 200 unknown unknown unknown unknown Records",
+        "sim/test/metered 2 2,000 / 400 0.00168 100.0 % ≥ 2 unknown Requests",
+        "sim/test/unknown 1 1,000 / 200 unknown unknown unknown unknown Requests",
     ]
 
 
@@ -178,7 +178,7 @@ def test_days_at_fault_are_explained_beside_their_field(
     assert told in plain(response.text)
     assert response.text.count('aria-invalid="true"') == 1
     assert "<script>" not in response.text
-    assert "Every request" not in response.text
+    assert "All requests" not in response.text
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_days_lead_to_their_records(member: Client, account: Account) -> None:
         f"{day_ago(days):%a %-d %b %Y}".split() for days in (1, 2)
     ]
     of_days = html.partition('aria-labelledby="days"')[2]
-    assert words(member, links(of_days, "Records")[0]).count("sim/test/echo/FRPAR") == 1
+    assert words(member, links(of_days, "Requests")[0]).count("sim/test/echo/FRPAR") == 1
 
 
 def test_the_chart_has_every_day_and_the_parts_of_each(member: Client, account: Account) -> None:

@@ -175,6 +175,11 @@ def test_a_host_that_is_not_ours_is_refused(gateway: GatewayServer, path: str, h
 # --- Bodies
 
 
+def test_no_header_puts_a_prefix_before_our_addresses(gateway: GatewayServer) -> None:
+    reply = requests.get(f"{gateway.origin}/prefix/login", headers={"SCRIPT_NAME": "/prefix"}, timeout=10)
+    assert reply.status_code == 404
+
+
 def test_a_body_may_come_in_chunks(account: Customer) -> None:
     content = json.dumps(question("echo")).encode()
     reply = account.http.post(PATH, data=iter([content[:10], content[10:]]))

@@ -1,0 +1,15 @@
+// The menus of the bar open and close without this. With it, Escape and a press anywhere else close them too.
+"use strict";
+
+document.addEventListener("keydown", (event) => {
+  const menu = event.key === "Escape" && document.querySelector(".menu[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
+});
+
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll(".menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});

@@ -1,0 +1,84 @@
+"""What staff with the right to change people may not do: rise above themselves, or take the place of other staff."""
+
+import pytest
+from django.contrib.auth.models import Group, Permission
+from django.test import Client
+
+from accounts.models import User
+from tests.accounts.people import MEMBER, client_of
+
+pytestmark = pytest.mark.django_db
+
+SUPPORT, BOSS, COLLEAGUE = "support@staff.example", "boss@staff.example", "colleague@staff.example"
+PASSWORDS = {"usable_password": "true", "password1": "correct horse battery", "password2": "correct horse battery"}
+RISING = {"is_staff": "on", "is_superuser": "on", "is_active": "on"}
+
+
+@pytest.fixture
+def support() -> Client:
+    """Staff who look after people, and are no superuser."""
+    person = User.objects.create_user(SUPPORT, is_staff=True)
+    rights = Permission.objects.filter(content_type__app_label="accounts", content_type__model="user")
+    person.user_permissions.set(rights)
+    return client_of(SUPPORT)
+
+
+def page(email: str, what: str = "change") -> str:
+    return f"/admin/accounts/user/{User.objects.get(email=email).pk}/{what}/"
+
+
+def rights(email: str) -> tuple[bool, bool, int]:
+    person = User.objects.get(email=email)
+    return person.is_staff, person.is_superuser, person.user_permissions.count() + person.groups.count()
+
+
+def test_customers_are_looked_after(support: Client) -> None:
+    User.objects.create_user(MEMBER)
+    fields = {"email": MEMBER, "first_name": "Ada", "is_active": "on"}
+    assert support.post(page(MEMBER), fields).status_code == 302
+    assert User.objects.get(email=MEMBER).first_name == "Ada"
+    assert support.post(page(MEMBER, "password"), PASSWORDS).status_code == 302
+    assert support.post(page(MEMBER), fields | {"is_active": ""}).status_code == 302
+    assert not User.objects.get(email=MEMBER).is_active
+
+
+def test_nobody_is_given_rights_but_by_superusers(support: Client) -> None:
+    User.objects.create_user(MEMBER)
+    asked = RISING | {
+        "email": MEMBER,
+        "groups": Group.objects.create(name="all").pk,
+        "user_permissions": [right.pk for right in Permission.objects.all()[:3]],
+    }
+    support.post(page(MEMBER), asked)
+    assert rights(MEMBER) == (False, False, 0)
+
+
+@pytest.mark.parametrize("whose", [SUPPORT, BOSS, COLLEAGUE])
+@pytest.mark.parametrize("what", ["change", "password", "delete"])
+def test_staff_are_changed_by_superusers_alone(support: Client, whose: str, what: str) -> None:
+    User.objects.create_superuser(BOSS)
+    User.objects.create_user(COLLEAGUE, is_staff=True)
+    before = list(User.objects.order_by("pk").values("email", "password", "is_active", "is_superuser"))
+    fields = {"email": whose, **RISING, **PASSWORDS, "post": "yes"}
+    assert support.post(page(whose, what), fields).status_code == 403
+    assert list(User.objects.order_by("pk").values("email", "password", "is_active", "is_superuser")) == before
+
+
+@pytest.mark.parametrize("what", ["change", "delete"])
+def test_nor_is_a_group_given_any(support: Client, what: str) -> None:
+    group = Group.objects.create(name="support")
+    for person in User.objects.filter(email=SUPPORT):
+        person.groups.add(group)
+        person.user_permissions.add(*Permission.objects.filter(content_type__model="group"))
+    fields = {"name": "support", "permissions": [right.pk for right in Permission.objects.all()], "post": "yes"}
+    assert support.post(f"/admin/auth/group/{group.pk}/{what}/", fields).status_code == 403
+    assert support.post("/admin/auth/group/add/", fields | {"name": "more"}).status_code == 403
+    assert Group.objects.get().permissions.count() == 0
+
+
+def test_superusers_do_all_of_it() -> None:
+    User.objects.create_superuser(BOSS)
+    User.objects.create_user(COLLEAGUE, is_staff=True)
+    boss = client_of(BOSS)
+    assert boss.post(page(COLLEAGUE), {"email": COLLEAGUE, **RISING}).status_code == 302
+    assert rights(COLLEAGUE)[:2] == (True, True)

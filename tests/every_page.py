@@ -1,0 +1,95 @@
+"""Every page that the resolver knows, with one account's objects in its address: a new page cannot be forgotten."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.contrib.auth.tokens import default_token_generator
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
+
+from accounts import invitations
+from accounts.models import Account, ApiKey, Invitation, Membership
+from aliases import changes
+from aliases.models import Alias
+from aliases.targets import Target
+from billing.models import Generation
+from tests.accounts.people import joined
+from tests.billing.records import key_of, open_for, serve
+
+OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
+VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
+NO_PAGES = ("^(?:api/)?v1/", "healthz")
+
+
+class Page(NamedTuple):
+    """The name that the page has in the resolver, and its address."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Acme:
+    """An account that has one of everything."""
+
+    account: Account
+    owner: Membership
+    member: Membership
+    key: ApiKey
+    alias: Alias
+    record: Generation
+    invitation: Invitation
+
+    @classmethod
+    def open(cls) -> "Acme":
+        """Its owner, its member, and something in every list of theirs."""
+        account = open_for(MEMBER)
+        owner = joined(account, OWNER, "owner")
+        return cls(
+            account=account,
+            owner=owner,
+            member=Membership.objects.get(user__email=MEMBER),
+            key=key_of(account),
+            alias=changes.create(account.pk, "fast", Target("sim", "demo/echo", "FRPAR")),
+            record=serve(account),
+            invitation=invitations.invite(account.pk, INVITED, "member", by=owner.user),
+        )
+
+    def pages(self) -> list[Page]:
+        """Every page of the dashboard."""
+        return [Page(name, f"/{route % self._objects}") for name, route in dashboard()]
+
+    @property
+    def _objects(self) -> dict[str, Any]:
+        """What a page's address may name. A KeyError here: a new page names something new."""
+        return {
+            "key_id": self.key.pk,
+            "membership_id": self.member.pk,
+            "invitation_id": self.invitation.pk,
+            "alias_id": self.alias.pk,
+            "generation_id": self.record.public_id,
+            "signed": invitations.link(self.invitation).rpartition("/")[2],
+            "uidb64": urlsafe_base64_encode(force_bytes(self.owner.user.pk)),
+            "token": default_token_generator.make_token(self.owner.user),
+        }
+
+
+def dashboard() -> Iterator[tuple[str, str]]:
+    """The name of each page, and its route as a `%` format."""
+    for pattern in get_resolver().url_patterns:
+        if str(pattern.pattern).startswith("admin/") or str(pattern.pattern) in NO_PAGES:
+            continue
+        for page in _leaves(pattern):
+            assert page.name, f"{page.pattern} has no name"
+            [(route, _)] = get_resolver().reverse_dict.getlist(page.name)[0][0]
+            yield page.name, route
+
+
+def _leaves(pattern: URLPattern | URLResolver) -> Iterator[URLPattern]:
+    if isinstance(pattern, URLPattern):
+        yield pattern
+    else:
+        for part in pattern.url_patterns:
+            yield from _leaves(part)

@@ -1,0 +1,134 @@
+"""What no browser sends hurts no page, the admin's included. On both databases: what they refuse differs."""
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from django.contrib import admin
+from django.contrib.contenttypes.models import ContentType
+from django.db import transaction
+from django.test import Client
+
+from accounts.models import ApiKey
+from catalogue import snapshot
+from tests import every_admin_page
+from tests.accounts.people import client_of
+from tests.every_page import OWNER, VERBS, Acme
+
+pytestmark = pytest.mark.django_db
+
+NUL, NOT_UTF8, HUGE, TOO_BIG = "a%00b", "%ff%fe", "9" * 40, str(2**63)
+LONG = "x" * 300
+JUNK = (NUL, NOT_UTF8, HUGE, TOO_BIG, LONG, "0001-01-01", "9999-12-31", "http://[")
+# What each page looks at in its address, beside the account; the others are asked about their account alone.
+DAYS = ("since", "until", "days")
+NARROWING = ("by", "key", "alias", "model", "region")
+PARAMETERS = {
+    "login": ("next",),
+    "keys": ("before",),
+    "credit": ("show", "before", "after"),
+    "statement": ("since", "until", "format"),
+    "usage": (*DAYS, *NARROWING),
+    "usage-export": (*DAYS, *NARROWING),
+    "usage-records": (*DAYS, *NARROWING, "before", "after"),
+    "models": ("q", "jurisdiction", "modality", "provider", "everything", "page"),
+}
+WITH_OBJECTS = (
+    *("/keys/{}/delete", "/members/{}", "/members/{}/remove", "/members/invitations/{}", "/invitations/{}", "/{}"),
+    *("/usage/records/{}", "/aliases/{}", "/aliases/{}/delete", "/password/reset/{}/x", "/password/reset/MQ/{}"),
+)
+FIELDS = "name expiry email role action target username password old_password new_password1 new_password2 next"
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.fixture
+def acme() -> Iterator[Acme]:
+    snapshot.forget()
+    snapshot.refresh()
+    yield Acme.open()
+    snapshot.forget()
+
+
+@pytest.fixture
+def staff(acme: Acme) -> Client:
+    """Acme's owner, who is the staff too: nothing is hidden."""
+    person = acme.owner.user
+    person.is_staff = person.is_superuser = True
+    person.save()
+    return client_of(OWNER)
+
+
+def hurt(client: Client, *addresses: str, verb: str = "GET", body: bytes = b"", content_type: str = FORM) -> list[str]:
+    """The addresses that are answered as a fault of ours. Whatever else they do is undone."""
+    client.raise_request_exception = False
+    found = []
+    for address in addresses:
+        with transaction.atomic():
+            status = client.generic(verb, address, body, content_type=content_type).status_code
+            transaction.set_rollback(True)
+        if status >= 500:
+            found.append(f"{verb} {address}")
+    return found
+
+
+def test_no_parameter_of_a_page_hurts(acme: Acme, staff: Client) -> None:
+    pages = [page for page in acme.pages() if page.name != "logout"]
+    for page in pages:
+        names = ("account", *PARAMETERS.get(page.name, ()))
+        asked = [f"{page.address}?{name}={junk}&{name}={junk}" for name in names for junk in JUNK]
+        assert hurt(staff, *asked, f"{page.address}?{NUL}={NUL}", f"{page.address}?{'a=1&' * 1500}") == []
+    assert PARAMETERS.keys() <= {page.name for page in pages}
+
+
+def test_no_object_in_an_address_hurts(acme: Acme, staff: Client) -> None:
+    for address in WITH_OBJECTS:
+        asked = [address.format(junk) for junk in (*JUNK, "MTA%3D", "AA")]
+        assert hurt(staff, *asked) + hurt(staff, *asked, verb="POST") == []
+
+
+def test_no_form_hurts(acme: Acme, staff: Client) -> None:
+    pages = [page for page in acme.pages() if page.name != "logout"]
+    for page in pages:
+        for junk, action in ((NUL, "rename"), (NUL, "repoint"), (NOT_UTF8, "rename"), (LONG, "resend")):
+            fields = [f"{name}={junk}" for name in FIELDS.split()]
+            form = "&".join([f"account={acme.account.pk}", f"action={action}", *fields])
+            assert hurt(staff, page.address, verb="POST", body=form.encode()) == []
+        for kind in ("multipart/form-data", "multipart/form-data; boundary=x", f"{FORM}; charset=utf-16", "x/y"):
+            assert hurt(staff, page.address, verb="POST", body=b"\xff\x00%zz", content_type=kind) == []
+
+
+def test_no_verb_hurts(acme: Acme, client: Client, staff: Client) -> None:
+    addresses = [page.address for page in acme.pages() if page.name != "logout"]
+    for who in (client, staff):
+        assert [found for verb in VERBS for found in hurt(who, *addresses, verb=verb)] == []
+
+
+def test_nothing_that_staff_look_up_hurts(acme: Acme, staff: Client) -> None:
+    names = ["q", "p", "o", "e", "user", "day", "_popup", "_to_field", "_changelist_filters"]
+    for page in every_admin_page.pages(acme):
+        if page.name.endswith("_changelist"):
+            assert hurt(staff, *(f"{page.address}?{name}={junk}" for name in names for junk in (NUL, TOO_BIG))) == []
+
+
+def test_no_filter_by_a_column_hurts(acme: Acme, staff: Client) -> None:
+    """Django's admin takes any column of the table as a filter: one of each kind is tried."""
+    every_admin_page.pages(acme)
+    for table in admin.site._registry:
+        address = f"/admin/{table._meta.app_label}/{table._meta.model_name}/"
+        kinds = {type(field): field.name for field in table._meta.get_fields()}
+        assert hurt(staff, *(f"{address}?{name}={junk}" for name in kinds.values() for junk in (NUL, TOO_BIG))) == []
+
+
+def test_no_row_that_staff_ask_for_hurts(acme: Acme, staff: Client) -> None:
+    every_admin_page.pages(acme)
+    keys = ContentType.objects.get_for_model(ApiKey).pk
+    asked = [f"/admin/r/{keys}/{junk}/" for junk in JUNK]
+    asked += [f"/admin/autocomplete/?app_label=accounts&model_name=membership&field_name=user&term={j}" for j in JUNK]
+    for table in admin.site._registry:
+        address = f"/admin/{table._meta.app_label}/{table._meta.model_name}"
+        asked += [
+            f"{address}/{junk}/{view}/"
+            for junk in (NUL, HUGE, quote("_00"))
+            for view in ("change", "history", "delete")
+        ]
+    assert hurt(staff, *asked) + hurt(staff, *asked, verb="POST") == []
