@@ -19,7 +19,8 @@ DESK, PHONE, HEIGHT = 1280, 390, 800
 SERIOUS = ("serious", "critical")
 EVERY_RULE: dict[str, Any] = {"resultTypes": ["violations"]}
 COLOURS: dict[str, Any] = EVERY_RULE | {"runOnly": ["color-contrast"]}  # half of the time that all rules take
-ALL_BUT_COLOURS: dict[str, Any] = EVERY_RULE | {"rules": {"color-contrast": {"enabled": False}}}
+# Rows become blocks, and headings are hidden: what that may break. All rules at each width would take twice the time.
+OF_A_PHONE: dict[str, Any] = EVERY_RULE | {"runOnly": ["cat.tables", "cat.structure", "cat.aria"]}
 OPEN_ALL = "document.querySelectorAll('main details').forEach(one => { one.open = true; })"
 DJANGOS_OWN = ("label:", "select-name:")  # Django labels the columns of an inline table, not its fields
 # What has the focus, and whether that can be seen: a ring around something that is really there.
@@ -31,6 +32,7 @@ FOCUS = """() => {
   return [one.outerHTML.slice(0, 120), ring && box.width > 4 && box.height > 4];
 }"""
 MOST_TABS = 150
+KEYED = frozenset({"login", "usage", "key-created", "models", "alias", "members"})  # one of each kind of thing
 
 Visit = Callable[[str | None], Page]
 
@@ -103,7 +105,7 @@ def test_no_page_has_a_serious_fault_or_is_wider_than_its_window(places: list[Pl
         turn_dark(page)
         found[place.name, "dark"] = faults(page, COLOURS)
         page.set_viewport_size({"width": PHONE, "height": HEIGHT})
-        found[place.name, "phone"] = faults(page, ALL_BUT_COLOURS) + beyond(page, PHONE)
+        found[place.name, "phone"] = faults(page, OF_A_PHONE) + beyond(page, PHONE)
     assert {look: faulty for look, faulty in found.items() if faulty} == {}
 
 
@@ -116,7 +118,7 @@ def test_the_admin_has_no_serious_fault_but_djangos_own(places: list[Place], as_
 
 
 def test_the_keyboard_reaches_everything_is_seen_and_is_never_trapped(places: list[Place], as_whom: Visit) -> None:
-    for place in (place for place in places if not place.is_djangos):
+    for place in (place for place in places if place.name in KEYED):
         page = as_whom(place.who)
         place.show(page)
         has_begun = page.locator("[autofocus]").count() > 0  # a door: its first field is what one came for

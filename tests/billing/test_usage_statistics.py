@@ -95,7 +95,7 @@ class World:
             assert totals(scope, days) == added_up(records).get((), Totals())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(story, st.integers(0, 5), st.integers(0, 5), st.sampled_from(GROUPINGS))
 def test_statistics_equal_the_records_wherever_the_watermark_stands(
     steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]
