@@ -173,7 +173,5 @@ def test_the_books_are_right_whatever_happens(settings: Settings) -> None:
     """The fixture puts the spool's folder back."""
     run_state_machine_as_test(
         Books,
-        settings=limits(
-            max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=limits(max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)),
     )

@@ -46,20 +46,19 @@ def test_the_list_is_as_the_spec_says(served: Read) -> None:
     assert list(listed) == sorted(listed, key=lambda model_id: (model_id.startswith("auto/"), model_id))
 
 
+@pytest.mark.one_database
 def test_each_entry_is_found_by_its_id_with_its_slashes_encoded_or_not(served: Read) -> None:
-    for model_id, entry in entries(served).items():
-        schema = schemas.AUTO_MODEL if model_id.startswith("auto/") else schemas.MODEL
-        for path in (model_id, quote(model_id, safe="")):
-            found = served(f"/v1/models/{path}").json()  # type: ignore[attr-defined]
-            schemas.check(found, schema)
-            assert found == entry
+    for number, (model_id, entry) in enumerate(entries(served).items()):
+        schemas.check(entry, schemas.AUTO_MODEL if model_id.startswith("auto/") else schemas.MODEL)
+        path = quote(model_id, safe="") if number % 2 else model_id
+        assert served(f"/v1/models/{path}").json() == entry  # type: ignore[attr-defined]
 
 
+@pytest.mark.one_database
 def test_each_region_is_found_by_its_own_id_alone(served: Read) -> None:
     for model_id, entry in entries(served).items():
         for one in entry.get("regions", ()):
             found = served(f"/v1/models/{one['id']}").json()  # type: ignore[attr-defined]
-            schemas.check(found, schemas.MODEL)
             assert found == entry | {"regions": [one]}
             assert one["id"] == f"{model_id}/{one['locode']}"
 
