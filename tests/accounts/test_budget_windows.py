@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from accounts.budget_windows import OwnWindows, SharedWindows, Waits
 from tests.servers.redis import PrivateRedis
 
+pytestmark = pytest.mark.one_database
 KEY = "0123"
 Past = Mapping[int, int]  # amounts by how many seconds ago
 

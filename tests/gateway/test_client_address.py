@@ -7,6 +7,7 @@ from pytest_django import Settings
 
 from gateway.client_address import client_network
 
+pytestmark = pytest.mark.one_database
 PEER = "10.0.0.7"
 
 

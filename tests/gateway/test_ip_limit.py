@@ -1,5 +1,6 @@
 """The limit of one address: the first check of all, counted by all workers together."""
 
+import pytest
 import requests
 
 from tests.conftest import OpenAccount, StartGateway
@@ -7,6 +8,7 @@ from tests.envelope import refusal
 from tests.servers.gateway import GatewayServer
 from tests.servers.redis import PrivateRedis
 
+pytestmark = pytest.mark.one_database
 LIMITED = (429, "invalid_request_error", "rate_limit_exceeded", None)
 
 

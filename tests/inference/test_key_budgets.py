@@ -14,6 +14,7 @@ from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 from tests.servers.redis import PrivateRedis
 
+pytestmark = pytest.mark.one_database
 SPENT = (429, "rate_limit_error", "rate_limit_exceeded", None)
 
 
