@@ -3,7 +3,7 @@
 import http.client
 import json
 import re
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, suppress, closing
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +221,12 @@ def worker_of(connection: http.client.HTTPConnection, gateway: GatewayServer) ->
 
 
 def open_files(pid: int) -> set[str]:
-    return {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    """What stays open while it is looked at."""
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(str(link.readlink()))
+    return found
 
 
 def asked(connection: http.client.HTTPConnection, customer: Customer) -> dict[str, Any]:
