@@ -3,7 +3,7 @@
 import http.client
 import json
 import re
-from contextlib import ExitStack, suppress, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
