@@ -1,11 +1,9 @@
 """People of an account, for tests of the pages on members and invitations."""
 
-import re
-from html import unescape
-
 from django.test import Client
 
 from accounts.models import Account, Membership, User
+from tests.page_text import plain
 
 OWNER, MEMBER, GUEST = "owner@acme.example", "member@acme.example", "guest@elsewhere.example"
 
@@ -21,11 +19,6 @@ def client_of(email: str, *, enforce_csrf_checks: bool = False) -> Client:
     client = Client(enforce_csrf_checks=enforce_csrf_checks)
     client.force_login(User.objects.filter(email=email).first() or User.objects.create_user(email))
     return client
-
-
-def plain(text: str) -> str:
-    """A page as a reader sees it."""
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
 
 
 def words(client: Client, path: str, status: int = 200) -> str:

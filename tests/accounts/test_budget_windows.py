@@ -1,6 +1,5 @@
 """The last 60 seconds as they are counted: in Redis and in a worker's memory alike."""
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounts.budget_windows import OwnWindows, SharedWindows, Waits
+from tests.patience import eventually
 from tests.servers.redis import PrivateRedis
 
 pytestmark = pytest.mark.one_database
@@ -57,8 +57,7 @@ class Shared:
 
     def _begin_of_a_second(self) -> None:
         """Redis goes by its own clock: a test must not straddle two of its seconds."""
-        while self.client.time()[1] > 500_000:
-            time.sleep(0.05)
+        assert eventually(lambda: self.client.time()[1] < 500_000)
 
 
 @pytest.fixture(params=["own", "shared"])

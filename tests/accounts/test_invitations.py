@@ -17,8 +17,9 @@ from pytest_django import Settings
 from accounts import invitations
 from accounts.models import Account, Invitation, Membership, User
 from gateway import mail
-from tests.accounts.people import GUEST, MEMBER, OWNER, client_of, joined, plain, words
+from tests.accounts.people import GUEST, MEMBER, OWNER, client_of, joined, words
 from tests.factories import new_account
+from tests.page_text import plain
 
 PASSWORD = "correct horse battery staple"
 PASSWORDS = {"new_password1": PASSWORD, "new_password2": PASSWORD}

@@ -18,6 +18,7 @@ from accounts.key_forms import EXPIRY_LABELS
 from accounts.models import Account, ApiKey, User
 from gateway.errors import ApiKeyNotRegistered
 from tests.billing.records import MEMBER, open_for
+from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
 TOKEN = r"sk-gw-[A-Za-z0-9_-]{43}"
@@ -41,11 +42,6 @@ def key(account: Account) -> ApiKey:
 
 def deletion(key: ApiKey) -> str:
     return f"/keys/{key.pk}/delete"
-
-
-def words(text: str) -> str:
-    """The page as a reader sees it."""
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
 
 
 def create(client: Client, account: Account, name: str = "ci", expiry: str = "90d", *, status: int = 200) -> str:
@@ -111,14 +107,14 @@ def test_the_list_shows_everything_but_the_token(member: Client, account: Accoun
     )
     page = member.get("/keys").text
     row = f"{key.masked} active 6 May 2032 07:08 3 Feb 2031 04:05 2 Jan 2031 03:04"
-    assert f"laptop 60 requests, 100,000 tokens a minute {row}" in words(page)
+    assert f"laptop 60 requests, 100,000 tokens a minute {row}" in plain(page)
     assert f'<a href="/usage?account={account.pk}&amp;key={key.pk}">laptop</a>' in page
     assert token not in page
 
 
 def test_a_key_without_use_end_or_limits_says_so(member: Client, account: Account) -> None:
     key, _ = keys.issue(account, name="laptop", lifetime="never")
-    page = words(member.get("/keys").text)
+    page = plain(member.get("/keys").text)
     assert f"laptop {key.masked} active never not yet" in page
     assert "a minute" not in page
 
@@ -126,7 +122,7 @@ def test_a_key_without_use_end_or_limits_says_so(member: Client, account: Accoun
 def test_limits_that_are_lifted_or_only_one_are_told(member: Client, account: Account) -> None:
     keys.issue(account, name="free", rpm=0, tpm=0)
     keys.issue(account, name="half", tpm=5000)
-    page = words(member.get("/keys").text)
+    page = plain(member.get("/keys").text)
     assert "free any requests, any tokens a minute" in page
     assert "half 5,000 tokens a minute" in page
 
@@ -137,15 +133,15 @@ def test_an_expired_key_is_marked_by_the_clock_and_a_deleted_one_is_not_listed(
     old, _ = keys.issue(account, name="old")
     gone, _ = keys.issue(account, name="thrown-away")
     keys.delete(gone)
-    assert "expired" not in words(member.get("/keys").text)
+    assert "expired" not in plain(member.get("/keys").text)
     ApiKey.objects.filter(pk=old.pk).update(expires_at=timezone.now())
-    page = words(member.get("/keys").text)
+    page = plain(member.get("/keys").text)
     assert f"old {old.masked} expired" in page
     assert "thrown-away" not in page
 
 
 def test_an_account_without_keys_is_told_what_one_is(member: Client) -> None:
-    assert "No keys yet." in words(member.get("/keys").text)
+    assert "No keys yet." in plain(member.get("/keys").text)
 
 
 def test_many_keys_are_paged_newest_first(
@@ -189,7 +185,7 @@ def test_the_new_key_is_shown_whole_with_the_line_that_uses_it(
 ) -> None:
     settings.PUBLIC_URL = "https://gateway.example"
     response = member.post("/keys", {"account": str(account.pk), "name": "ci", "expiry": "90d"})
-    token, page = token_in(response.text), words(response.text)
+    token, page = token_in(response.text), plain(response.text)
     assert "shown this once and never again" in page
     assert f'curl https://gateway.example/v1/models \\ -H "Authorization: Bearer {token}"' in page
     assert 'data-copy="token"' in response.text
@@ -216,7 +212,7 @@ def test_a_reload_of_the_new_key_s_page_creates_no_second_one(member: Client, ac
     first = token_in(create(member, account))
     page = create(member, account, status=422)
     assert re.search(TOKEN, page) is None
-    assert "The account already has a key named 'ci'. If you have created it just now" in words(page)
+    assert "The account already has a key named 'ci'. If you have created it just now" in plain(page)
     assert caller_of(first).key_id == ApiKey.objects.get().pk
 
 
@@ -237,7 +233,7 @@ def test_a_form_at_fault_is_shown_again_with_the_reason(
     member: Client, key: ApiKey, name: str, expiry: str, told: str
 ) -> None:
     page = create(member, key.account, name, expiry, status=422)
-    assert told in words(page)
+    assert told in plain(page)
     assert 'aria-invalid="true"' in page
     assert "<b>" not in page
     assert ApiKey.objects.count() == 1
@@ -273,13 +269,13 @@ def test_of_two_keys_of_one_name_at_once_one_is_created_and_the_other_explained(
 def test_deleting_asks_first_and_acts_at_once(member: Client, account: Account) -> None:
     token = token_in(create(member, account))
     key = ApiKey.objects.get()
-    asked = words(member.get(deletion(key)).text)
+    asked = plain(member.get(deletion(key)).text)
     assert "Delete ci?" in asked
     assert "The next request with it fails, with 401 api_key_not_registered" in asked
     assert caller_of(token).key_id == key.pk
     response = member.post(deletion(key), follow=True)
     assert response.redirect_chain == [(f"/keys?account={account.pk}", 302)]
-    assert "ci is deleted." in words(response.text)
+    assert "ci is deleted." in plain(response.text)
     with pytest.raises(ApiKeyNotRegistered):
         caller_of(token)
 
@@ -299,7 +295,7 @@ def test_ones_other_account_has_its_own_keys(member: Client, key: ApiKey) -> Non
 
 
 def test_the_overview_shows_five_keys_and_leads_to_all(member: Client, account: Account) -> None:
-    assert "This account has no keys yet. Create a key" in words(member.get("/").text)
+    assert "This account has no keys yet. Create a key" in plain(member.get("/").text)
     for number in range(6):
         keys.issue(account, name=f"key-{number}")
     page = member.get("/").text

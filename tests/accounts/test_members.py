@@ -15,8 +15,9 @@ from accounts import invitations, members
 from accounts.models import Account, Invitation, Membership, User
 from billing.accounts import open_account
 from gateway import mail
-from tests.accounts.people import GUEST, MEMBER, OWNER, client_of, joined, plain, words
+from tests.accounts.people import GUEST, MEMBER, OWNER, client_of, joined, words
 from tests.factories import new_account, new_key
+from tests.page_text import plain
 
 SECOND, PASSWORD = "second@acme.example", "correct horse battery staple"
 

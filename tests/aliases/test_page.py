@@ -1,7 +1,6 @@
 """The dashboard's pages on aliases: what members can do, and that nobody else finds anything."""
 
 import re
-from html import unescape
 
 import pytest
 from django.test import Client
@@ -15,6 +14,7 @@ from catalogue import quota
 from catalogue.models import Region
 from tests.aliases.caller import CHUNKS, ECHO
 from tests.billing.records import MEMBER, open_for, serve
+from tests.page_text import plain
 
 ECHO_TARGET = Target("sim", "test/echo", "FRPAR")
 
@@ -44,10 +44,6 @@ def words(client: Client, path: str, status: int = 200) -> str:
     response = client.get(path)
     assert response.status_code == status
     return plain(response.text)
-
-
-def plain(text: str) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
 
 
 def choices(text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from html import unescape
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from accounts.models import Account, User
 from billing.models import LedgerEntry
 from tests.billing.records import MEMBER, open_for
 from tests.factories import mismatches
+from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
 FIELDS = {"kind": "grant", "amount": "25.50", "reference": "invoice 17", "reason": "Paid by bank transfer."}
@@ -45,7 +45,7 @@ def with_rights(client: Client, *codenames: str) -> Client:
 
 
 def words(response: Any) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", response.text)))
+    return plain(response.text)
 
 
 def credits_of(account: Account) -> list[tuple[object, ...]]:

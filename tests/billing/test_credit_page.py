@@ -16,6 +16,7 @@ from billing import ledger
 from billing.credit import PAGE_ENTRIES, Shown, ledger_page
 from tests.billing.plans import fill, plans
 from tests.billing.records import MEMBER, open_for, serve
+from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
 ENTRY = re.compile(r'data-label="Reference">\s*(.*?)</td>', re.DOTALL)
@@ -40,13 +41,9 @@ def page(client: Client, address: str = "/credit") -> str:
     return response.text
 
 
-def words(text: str) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
-
-
 def references(text: str) -> list[str]:
     """What the ledger's lines name, in their order."""
-    return [words(cell).strip() for cell in ENTRY.findall(text)]
+    return [plain(cell).strip() for cell in ENTRY.findall(text)]
 
 
 def links(text: str) -> dict[str, str]:
@@ -75,9 +72,9 @@ def test_it_shows_every_kind_of_entry_with_sign_and_balance(member: Client, acco
         f"sim/demo/echo/FRPAR {record.public_id}",
         "opening",
     ]
-    assert re.search(r"correction invoice 17, corrected −20.50 79.49 928", words(text))  # noqa: RUF001
-    assert re.search(rf"usage sim/demo/echo/FRPAR {record.public_id} −0.00 072 99.99 928", words(text))  # noqa: RUF001
-    assert re.search(r"grant opening \+100.00 100.00", words(text))
+    assert re.search(r"correction invoice 17, corrected −20.50 79.49 928", plain(text))  # noqa: RUF001
+    assert re.search(rf"usage sim/demo/echo/FRPAR {record.public_id} −0.00 072 99.99 928", plain(text))  # noqa: RUF001
+    assert re.search(r"grant opening \+100.00 100.00", plain(text))
     assert '<data value="-0.0007200000">' in text
 
 
@@ -88,7 +85,7 @@ def test_the_reason_is_for_staff_alone(member: Client, account: Account) -> None
 
 
 def test_it_says_how_credit_is_added(member: Client) -> None:
-    assert "Credit is added by the gateway's staff." in words(page(member))
+    assert "Credit is added by the gateway's staff." in plain(page(member))
 
 
 def test_a_low_and_an_empty_balance_are_noticed(member: Client, account: Account) -> None:

@@ -15,7 +15,7 @@ from billing.rollup_models import NO_ALIAS
 from gateway.ids import uuid7
 from tests.billing.records import MEMBER, open_for
 from tests.billing.timeline import advance_all
-from tests.billing.usage import day_ago, links, plain, rows, used, words
+from tests.billing.usage import day_ago, links, rows, seen, used, words
 from tests.factories import new_key
 
 pytestmark = pytest.mark.django_db
@@ -108,7 +108,7 @@ def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None
     used(account, priced=False, model="test/unknown")
     used(account, model="test/metered")
     html = page(member)
-    assert "Cost 0.00168 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in plain(html)
+    assert "Cost 0.00168 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
     assert rows(html, "groups") == [
         "sim/test/metered 2 2,000 / 400 0.00168 100.0 % ≥ 2 unknown Requests",
         "sim/test/unknown 1 1,000 / 200 unknown unknown unknown unknown Requests",
@@ -118,10 +118,10 @@ def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None
 def test_the_sums_are_the_same_when_the_records_are_rolled_up(member: Client, account: Account) -> None:
     for days in (0, 3, 5):
         used(account, days, energy_wh=Decimal("0.123"), model=f"test/m{days}", region="DEFRA")
-    before = plain(page(member))
+    before = seen(page(member))
     assert "sim/test/m3 1 1,000 / 200 0.00084 33.3 % 0.123" in before
     advance_all()
-    assert plain(page(member)) == before
+    assert seen(page(member)) == before
 
 
 def test_an_account_without_requests_is_told_so(member: Client) -> None:
@@ -175,7 +175,7 @@ def test_days_at_fault_are_explained_beside_their_field(
 ) -> None:
     response = member.get(path, query)
     assert response.status_code == 422
-    assert told in plain(response.text)
+    assert told in seen(response.text)
     assert response.text.count('aria-invalid="true"') == 1
     assert "<script>" not in response.text
     assert "All requests" not in response.text
@@ -247,13 +247,13 @@ def test_a_part_is_a_click_away_and_the_whole_another(member: Client, account: A
     (model,) = links(page(member, days="7"), "sim/test/echo")
     html = member.get(model).text
     assert [row.split()[0] for row in rows(html, "groups")] == ["DEFRA", "FRPAR"]
-    assert "model sim/test/echo" in plain(html)
+    assert "model sim/test/echo" in seen(html)
     (region,) = links(html, "DEFRA")
     html = member.get(region).text
     assert rows(html, "groups")[0].startswith("test ")
-    assert "Requests 1 " in plain(html)
+    assert "Requests 1 " in seen(html)
     (without_region,) = re.findall(r'<a href="([^"]+)" title="Show every region">', html)
-    assert "Requests 2 " in plain(member.get(without_region.replace("&amp;", "&")).text)
+    assert "Requests 2 " in seen(member.get(without_region.replace("&amp;", "&")).text)
     (laptop,) = links(page(member, by="key"), "laptop")
     assert rows(member.get(laptop).text, "groups")[0].startswith("sim/test/other 1 ")
 
@@ -370,7 +370,7 @@ def test_ones_other_account_is_a_click_away(member: Client, account: Account) ->
     used(beta)
     assert f'href="/usage?account={beta.pk}"' in page(member)
     html = page(member, account=beta.pk)
-    assert "Cost 0.00084 USD" in plain(html)
+    assert "Cost 0.00084 USD" in seen(html)
     assert all(f"account={beta.pk}" in address for address in links(html, "7 days") + links(html, "Key"))
 
 

@@ -14,6 +14,7 @@ from catalogue.pricing import Usage
 from gateway.templatetags.figures import UNKNOWN
 from tests.billing.timeline import settled_at
 from tests.factories import SMALL, served
+from tests.page_text import plain
 
 
 def day_ago(days: int = 0) -> date:
@@ -34,22 +35,22 @@ def words(client: Client, path: str, *, status: int = 200, **query: Any) -> str:
     """The page's text, each white space one blank."""
     response = client.get(path, query)
     assert response.status_code == status, response.status_code
-    return plain(response.text)
+    return seen(response.text)
 
 
-def plain(html: str) -> str:
+def seen(html: str) -> str:
     """The text of some HTML that is seen; the dash of what is unknown, in words."""
     shown = re.sub(r'<span class="visually-hidden">[^<]*</span>', " ", html.replace(UNKNOWN, "unknown"))
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", shown))).strip()
+    return plain(shown).strip()
 
 
 def rows(html: str, section: str) -> list[str]:
     """The lines of the table in the section whose heading has this id, as text."""
     body = html.partition(f'aria-labelledby="{section}"')[2].partition("</section>")[0].partition("<tbody")[2]
-    return [plain(row) for row in re.findall(r'<tr role="row">(.*?)</tr>', body, re.DOTALL)]
+    return [seen(row) for row in re.findall(r'<tr role="row">(.*?)</tr>', body, re.DOTALL)]
 
 
 def links(html: str, text: str) -> list[str]:
     """The addresses of the links of this text, or of one that begins so."""
     found = re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', html, re.DOTALL)
-    return [unescape(address) for address, shown in found if plain(shown).startswith(text)]
+    return [unescape(address) for address, shown in found if seen(shown).startswith(text)]

@@ -3,7 +3,6 @@
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from html import unescape
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from catalogue.jurisdiction import FILTERS
 from tests.billing.records import MEMBER, open_for
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, region, states
 from tests.factories import new_account, new_key
+from tests.page_text import plain
 from tests.seeding import Seed
 
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
@@ -65,10 +65,6 @@ def page(client: Client, **query: str) -> str:
 def words(client: Client, **query: str) -> str:
     """The page as a reader sees it."""
     return plain(page(client, **query))
-
-
-def plain(text: str) -> str:
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", text)))
 
 
 def ids(text: str) -> list[str]:
