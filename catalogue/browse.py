@@ -6,9 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from django.conf import settings
-
-from .auto_listing import auto_infos
+from . import prepared
 from .carbon import carbon_per_token
 from .jurisdiction import is_eu_sovereign
 from .listing import Info, View, listed
@@ -16,7 +14,6 @@ from .model_ids import AUTO
 from .models import Status
 from .pricing import MILLION, rates_between
 from .routes import EMBEDDING, Offer, Route, Snapshot
-from .snapshot_building import in_slices
 
 AUTO_NAME = "Automatic routing"
 FURTHER_PRICES = (
@@ -136,7 +133,7 @@ def find_autos(snapshot: Snapshot, view: View, search: Search) -> list[Info]:
     """The `auto/…` entries found, in the order of their ids."""
     if search.provider not in ("", AUTO):
         return []
-    return [info for info in _autos.of(snapshot, view) if search.finds(info["id"], info["name"], AUTO_NAME)]
+    return [info for info in prepared.autos(snapshot, view) if search.finds(info["id"], info["name"], AUTO_NAME)]
 
 
 def model_line(snapshot: Snapshot, view: View, served: Served, status_of: Callable[[str, str], Status]) -> ModelLine:
@@ -211,27 +208,3 @@ def _troubles_of_route(snapshot: Snapshot, view: View, route: Route) -> Iterator
 
 def _range(found: Mapping[str, float] | None, times: Decimal = Decimal(1)) -> tuple[Decimal, Decimal] | None:
     return None if found is None else (Decimal(str(found["min"])) * times, Decimal(str(found["max"])) * times)
-
-
-class _Autos:
-    """The `auto/…` entries of the newest snapshot by filter: ranking a large catalogue takes a quarter of a second."""
-
-    MOST_FILTERS = 24
-
-    def __init__(self) -> None:
-        self.serial = -1
-        self.by_filter: dict[tuple[View, str], list[Info]] = {}
-
-    def of(self, snapshot: Snapshot, view: View) -> list[Info]:
-        key = (view, settings.GATEWAY_AUTO_OBJECTIVE)
-        if self.serial != snapshot.serial or len(self.by_filter) >= self.MOST_FILTERS:
-            self.serial, self.by_filter = snapshot.serial, {}
-        if key not in self.by_filter:
-            infos = list(in_slices(auto_infos(snapshot, view, settings.GATEWAY_AUTO_OBJECTIVE)))
-            if self.serial != snapshot.serial:
-                return infos
-            self.by_filter[key] = infos
-        return self.by_filter[key]
-
-
-_autos = _Autos()
