@@ -15,6 +15,7 @@ from aliases.models import Alias, AliasEvent
 from aliases.targets import Target
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound
 from tests.factories import new_account
+from tests.locks import waiting_sessions
 from tests.patience import eventually
 
 pytestmark = [
@@ -22,7 +23,6 @@ pytestmark = [
     pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time: nothing can race"),
 ]
 ECHO, CHUNKS = Target("sim", "test/echo", "FRPAR"), Target("sim", "test/chunks", "DEFRA")
-WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 THREADS = 8
 
 
@@ -41,13 +41,6 @@ def in_thread(pool: ThreadPoolExecutor, act: Callable[[], object]) -> "Future[ob
     return pool.submit(run)
 
 
-def waiting() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(WAITING)
-        (count,) = cursor.fetchone()
-    return int(count)
-
-
 @contextmanager
 def ahead_of(second: Callable[[], object]) -> Iterator["Future[object]"]:
     """What the block does is not committed before `second`, on another connection, waits for its lock."""
@@ -56,7 +49,7 @@ def ahead_of(second: Callable[[], object]) -> Iterator["Future[object]"]:
             future: Future[object] = Future()
             yield future
             other = in_thread(pool, second)
-            assert eventually(lambda: waiting() == 1)
+            assert eventually(lambda: len(waiting_sessions()) == 1)
         error = other.exception(10)
         if error is None:
             future.set_result(other.result())

@@ -19,6 +19,7 @@ from billing.outcomes import Settlement
 from billing.settlement import RETRY_SECONDS, replay_spool, settle_shielded
 from billing.spool import SpoolFailed
 from tests.factories import mismatches, new_account, served
+from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
@@ -53,12 +54,6 @@ def _hold_file(_account: Account, seconds: float, held: threading.Event) -> None
         held.set()
         time.sleep(seconds)
         other.execute("ROLLBACK")
-
-
-def foreign_connection() -> psycopg.Connection:
-    """A connection that Django knows nothing of."""
-    database = connection.settings_dict
-    return psycopg.connect(host=database["HOST"], port=database["PORT"], user=database["USER"], dbname=database["NAME"])
 
 
 @pytest.fixture
@@ -146,9 +141,7 @@ def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.L
 
 
 def _take_the_wallet_and_change_your_mind(other: psycopg.Connection, account: Account) -> None:
-    with foreign_connection() as observer:
-        observer.autocommit = True
-        eventually(lambda: observer.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount > 0)
+    eventually(lambda: len(waiting_sessions()) > 0)
     other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [account.pk])
     other.rollback()
 

@@ -24,8 +24,8 @@ from billing.sweeper import Swept, sweep
 from catalogue.pricing import Usage
 from catalogue.tallies import RouteDay
 from gateway.ids import uuid7
-from tests.billing.test_settlement import foreign_connection
 from tests.factories import SMALL, mismatches, new_account, new_key, served
+from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
@@ -228,12 +228,10 @@ def test_a_row_that_is_renewed_while_its_sweeper_waits_is_left_alone(acme: Accou
     generation = stopped(acme)
     leave(generation)
     result: list[object] = []
-    with wallet_held(acme), foreign_connection() as observer:
-        observer.autocommit = True
+    with wallet_held(acme):
         sweeping = threading.Thread(target=lambda: result.extend(at_once(sweep)))
         sweeping.start()
-        waiting = "SELECT FROM pg_locks WHERE NOT granted"
-        assert eventually(lambda: observer.execute(waiting).rowcount > 0)
+        assert eventually(lambda: len(waiting_sessions()) > 0)
         assert checkpoints.renew({generation.pk: frozen.freeze(generation, None).decode()}) == {generation.pk}
     sweeping.join()
     assert result == [Swept(0, 0)]
@@ -250,13 +248,12 @@ def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
     leave(generation)
     results: list[object] = []
     own = served(acme, MORE, id=generation.pk)
-    with wallet_held(acme), foreign_connection() as observer:
-        observer.autocommit = True
+    with wallet_held(acme):
         racing = threading.Thread(
             target=lambda: results.extend(at_once(lambda: ledger.settle(own, has_checkpoint=True), sweep))
         )
         racing.start()
-        assert eventually(lambda: observer.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount > 1)
+        assert eventually(lambda: len(waiting_sessions()) > 1)
     racing.join()
     assert not [result for result in results if isinstance(result, Exception)], results
     assert "deadlock" not in caplog.text

@@ -11,8 +11,8 @@ from accounts.models import Account
 from billing.models import LedgerEntry, Wallet
 from billing.outcomes import Settlement
 from billing.settlement import settle_shielded
-from tests.billing.test_settlement import foreign_connection
 from tests.factories import mismatches, new_account, served
+from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 from tests.servers.lossy_proxy import LossyProxy
 
@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "settlement"]),
     pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is no server"),
 ]
-WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 @pytest.fixture
@@ -68,12 +67,11 @@ def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
     generation, killed = served(acme), threading.Event()
 
     def kill_who_waits() -> None:
-        with foreign_connection() as observer:
-            observer.autocommit = True
-            assert eventually(lambda: observer.execute(WAITING).rowcount > 0)
-            for (pid,) in observer.execute(WAITING).fetchall():
-                observer.execute("SELECT pg_terminate_backend(%s)", [pid])
-            killed.set()
+        assert eventually(lambda: len(waiting_sessions()) > 0)
+        with foreign_connection(autocommit=True) as killer:
+            for pid in waiting_sessions():
+                killer.execute("SELECT pg_terminate_backend(%s)", [pid])
+        killed.set()
         other.rollback()
 
     with foreign_connection() as other:
