@@ -217,9 +217,6 @@ def scopes(acme: Account) -> list[Scope]:
             chosen = [Scope(acme.pk), Scope(acme.pk, key_id=key.pk), Scope(acme.pk, alias_id=alias_id)]
     for _ in range(8):
         DailyUsage.objects.bulk_create(_year(new_key(new_account())[0], uuid7()))
-    with connection.cursor() as cursor:
-        cursor.execute("ANALYZE billing_generation")
-        cursor.execute("ANALYZE billing_dailyusage")
     return chosen
 
 
@@ -260,18 +257,31 @@ def test_five_million_records_are_two_selects(scopes: list[Scope], django_assert
         assert sum(row.totals.requests for row in found) == DAYS * ROUTES * 4566 + TAIL
 
 
+@pytest.fixture
+def few_are_read_by_index(scopes: list[Scope]) -> Iterator[None]:
+    """Tables this small may be read whole at less cost, by statistics that vary: asked is whether the indexes fit."""
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE billing_generation")
+        cursor.execute("ANALYZE billing_dailyusage")
+        cursor.execute("SET enable_seqscan = off")
+        yield
+        cursor.execute("RESET enable_seqscan")
+
+
 @on_postgresql
+@pytest.mark.usefixtures("few_are_read_by_index")
 def test_postgresql_reads_the_rows_and_the_tail_by_their_indexes(scopes: list[Scope]) -> None:
     for scope in scopes:
         (plan,) = json.loads(select(scope, YEAR, ROUTE).explain(format="json", analyze=True))
         read = 0
         for node in _scans(plan["Plan"]):
-            assert node["Node Type"] in ("Index Scan", "Bitmap Heap Scan", "Index Only Scan"), node
+            assert node["Node Type"] in ("Index Scan", "Bitmap Heap Scan", "Index Only Scan"), node["Relation Name"]
             read += (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
         assert read <= DAYS * ROUTES + TAIL
 
 
 @on_postgresql
+@pytest.mark.usefixtures("few_are_read_by_index")
 def test_postgresql_reads_a_part_of_the_rows_for_a_part_of_the_days(scopes: list[Scope]) -> None:
     month = Days(YEAR.first + timedelta(days=100), YEAR.first + timedelta(days=129))
     for scope in scopes:

@@ -197,7 +197,7 @@ def check(customer: Customer, simulator: Simulator, way: Way, mode: str, slug: s
     if row.text is not None:
         assert seen[3] == row.text
     check_bill(customer, row)
-    assert eventually(lambda: simulator.stats(upstream)["open"] == before["open"], within=1)
+    assert eventually(lambda: simulator.stats(upstream)["open"] == before["open"])
     if row.cut is not None:
         assert simulator.stats(upstream)["cut"] - before["cut"] == row.cut
     return reply

@@ -19,6 +19,7 @@ from tests.servers.simulator import Simulator
 pytestmark = pytest.mark.one_database
 
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
+SOON_SECONDS = 5  # a second, and what a busy machine adds; every upstream here would go on for longer
 EMBEDDINGS = Way("embeddings", "/v1/embeddings", "sim/embed", 0)
 
 
@@ -44,9 +45,9 @@ def reset(raw: socket.socket) -> None:
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def is_closed_within_a_second(simulator: Simulator, upstream: str, cut: int) -> bool:
+def is_closed_soon(simulator: Simulator, upstream: str, cut: int) -> bool:
     return eventually(
-        lambda: simulator.stats(upstream) | {"cut": cut, "open": 0} == simulator.stats(upstream), within=1
+        lambda: simulator.stats(upstream) | {"cut": cut, "open": 0} == simulator.stats(upstream), within=SOON_SECONDS
     )
 
 
@@ -69,7 +70,7 @@ def test_a_client_that_leaves_before_any_output_closes_a_silent_upstream(
     cut = simulator.stats(upstream)["cut"]
     with asking(account, way, "silent", **MODES[mode]):
         until_asked(simulator, upstream)
-    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert is_closed_soon(simulator, upstream, cut + 1)
     assert bills.untouched(account)
 
 
@@ -85,7 +86,7 @@ def test_however_it_leaves_before_any_output_it_pays_nothing(
         until_asked(simulator, upstream)
         if leaves == "reset":
             reset(raw)
-    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert is_closed_soon(simulator, upstream, cut + 1)
     assert bills.untouched(account)
 
 
@@ -96,7 +97,7 @@ def test_a_client_that_leaves_while_it_waits_for_embeddings_closes_the_upstream(
     cut = simulator.stats(upstream)["cut"]
     with asking(account, EMBEDDINGS, "silent"):
         until_asked(simulator, upstream)
-    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert is_closed_soon(simulator, upstream, cut + 1)
     assert bills.untouched(account)
 
 
@@ -109,7 +110,7 @@ def test_a_client_that_leaves_in_mid_stream_closes_the_upstream_and_pays_for_wha
     cut = simulator.stats(upstream)["cut"]
     with asking(account, way, slug, stream=True, max_tokens=16) as raw, raw.makefile("rb") as answers:
         until_said(answers, b"there" if slug == "stall" and way.name != "chat-on-completion" else b"data: ")
-    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert is_closed_soon(simulator, upstream, cut + 1)
     assert eventually(lambda: bills.records(account) != [])
     (record,) = bills.records(account)
     assert (record.ending, record.interrupted, record.usage_estimated) == ("client_left", True, True)
@@ -131,7 +132,7 @@ def test_however_it_leaves_in_mid_stream_it_is_noticed(
         until_said(answers, b"there")
         if leaves == "reset":
             reset(raw)
-    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert is_closed_soon(simulator, upstream, cut + 1)
     assert eventually(lambda: [record.ending for record in bills.records(account)] == ["client_left"])
 
 
@@ -184,5 +185,5 @@ def test_a_client_that_leaves_after_pipelining_is_noticed_all_the_same(account: 
     with asking(account, way, "silent", stream=True) as raw:
         until_asked(simulator, upstream)
         raw.sendall(request(account, way, "echo"))
-    assert is_closed_within_a_second(simulator, upstream, cut + 1)
+    assert is_closed_soon(simulator, upstream, cut + 1)
     assert bills.untouched(account)
