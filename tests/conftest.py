@@ -189,7 +189,7 @@ def _verify(server: GatewayServer, *options: str) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """A page that a browser shows came from a database like any other."""
     if "chromium" in getattr(item, "fixturenames", ()):
-        item.add_marker("one_database")
+        item.add_marker("sqlite_is_enough")
 
 
 @pytest.hookimpl(wrapper=True)

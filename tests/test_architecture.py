@@ -8,7 +8,7 @@ import pytest
 
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 PACKAGES = ("gateway", "accounts", "catalogue", "billing", "aliases", "inference")
 LONGEST_MODULE = 400

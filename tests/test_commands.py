@@ -259,6 +259,7 @@ def test_a_wrong_option_is_one_line(operator: GatewayServer, command: str) -> No
     assert "--help" in refused(operator, command, "--no-such-option")
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself(operator: GatewayServer, command: str) -> None:
     done = operator.manage(command, "--help")

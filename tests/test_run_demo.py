@@ -132,7 +132,7 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
     assert "0 mismatches" in run_manage(env, "verify_ledger").ok()
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_a_lost_key_and_a_changed_password_come_back(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as first:
         run_manage(env, "delete_key", "demo", "--name", "demo").ok()
@@ -145,7 +145,7 @@ def test_a_lost_key_and_a_changed_password_come_back(env: dict[str, str], tmp_pa
         assert "demo" in dashboard(second)
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_a_child_that_dies_ends_the_demo(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as demo:
         simulator = demo.children()[0]
@@ -156,14 +156,14 @@ def test_a_child_that_dies_ends_the_demo(env: dict[str, str], tmp_path: Path) ->
     assert gone(demo.port)
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_a_killed_demo_leaves_nothing_running(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as demo:
         demo.end(signal.SIGKILL)
     assert eventually(lambda: gone(demo.port))
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(env: dict[str, str], offset: int) -> None:
     taken = int(env["PORT"]) + offset
@@ -176,14 +176,14 @@ def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(env: dict[str, s
     assert done.stderr == f"CommandError: Port {taken}: address already in use. Choose another with PORT=<number>.\n"
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_a_port_without_a_next_one_is_refused(env: dict[str, str]) -> None:
     done = run_manage({**env, "PORT": "65535"}, "run_demo")
     assert (done.code, done.stdout) == (1, "")
     assert "1 to 65534" in done.stderr
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_token_and_password_are_derived_and_differ_by_key() -> None:
     credentials = derive(SECRET)
     assert re.fullmatch(r"sk-gw-[A-Za-z0-9_-]{43}", credentials.token)
@@ -193,7 +193,7 @@ def test_token_and_password_are_derived_and_differ_by_key() -> None:
     assert credentials.token not in repr(credentials)
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY")
     path = tmp_path / "var" / "secret_key"
@@ -206,7 +206,7 @@ def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, mon
     assert [entry.name for entry in path.parent.iterdir()] == ["secret_key"]
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_no_file_is_made_where_the_environment_has_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", SECRET)
     secret_key.ensure(tmp_path / "secret_key")

@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from tests.servers.manage import run_manage
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 SETTINGS = str(ROOT / "gateway" / "settings.py")
 BAD_BY_KIND = {

@@ -12,7 +12,7 @@ from accounts.budget_windows import OwnWindows, SharedWindows, Waits
 from tests.patience import eventually
 from tests.servers.redis import PrivateRedis
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 KEY = "0123"
 Past = Mapping[int, int]  # amounts by how many seconds ago
 

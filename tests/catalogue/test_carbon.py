@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from catalogue.carbon import EnergyFactors, Footprint, carbon_per_token, footprint_of
 from catalogue.pricing import Usage
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 USAGE = Usage(uncached_prompt=800, cache_read=200, completion=500)
 PER_TOKEN, PER_PROMPT_TOKEN = Decimal("0.0002"), Decimal("0.00002")

@@ -46,7 +46,7 @@ def test_the_list_is_as_the_spec_says(served: Read) -> None:
     assert list(listed) == sorted(listed, key=lambda model_id: (model_id.startswith("auto/"), model_id))
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_each_entry_is_found_by_its_id_with_its_slashes_encoded_or_not(served: Read) -> None:
     for number, (model_id, entry) in enumerate(entries(served).items()):
         schemas.check(entry, schemas.AUTO_MODEL if model_id.startswith("auto/") else schemas.MODEL)
@@ -54,7 +54,7 @@ def test_each_entry_is_found_by_its_id_with_its_slashes_encoded_or_not(served: R
         assert served(f"/v1/models/{path}").json() == entry  # type: ignore[attr-defined]
 
 
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 def test_each_region_is_found_by_its_own_id_alone(served: Read) -> None:
     for model_id, entry in entries(served).items():
         for one in entry.get("regions", ()):

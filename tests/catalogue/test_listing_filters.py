@@ -13,7 +13,7 @@ FRENCH_ONLY = {
     for slug in ("either", "embedding", "neutral", "realtime", "responses", "shared", "unknown")
 }
 
-pytestmark = [pytest.mark.django_db, pytest.mark.one_database]
+pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
 
 
 def explicit_of(listed: Mapping[str, list[str]]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from catalogue.model_ids import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse
 from gateway.errors import InvalidAliasName, InvalidRequest
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 segments = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=12)
 providers = segments.filter(lambda text: text not in ("auto", "alias"))

@@ -125,6 +125,7 @@ def test_an_id_may_come_with_its_slashes_encoded_or_one_at_its_end(account: Cust
     assert reply.json()["regions"][0]["id"] == "sim/test/echo/FRPAR"
 
 
+@pytest.mark.sqlite_is_enough
 def test_the_official_client_lists_and_retrieves(account: Customer) -> None:
     client = account.openai()
     entries = {entry.id: entry for entry in client.models.list()}

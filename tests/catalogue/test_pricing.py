@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from catalogue.pricing import Cost, Price, Rates, Usage, cost_of, rates_between
 from gateway.money import MONEY_PLACES, fractional_digits
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 PARITY = Rates(account=Decimal(1), eur=Decimal(1))
 PRICE = Price("EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))

@@ -15,7 +15,7 @@ from catalogue.routes import Offer, Route
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer, snapshot, upstream
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 TODAY = date(2026, 11, 21)
 

@@ -10,7 +10,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 INVALID = (400, "invalid_request_error", "invalid_request_error", "model")
 NOT_FOUND = (404, "not_found", "not_found", "model")

@@ -16,7 +16,7 @@ from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 MIB = 1024 * 1024
 LIMIT = 32 * MIB

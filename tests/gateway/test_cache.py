@@ -6,7 +6,7 @@ from pytest_django import Settings
 from gateway.cache import SharedCache
 from tests.servers.redis import PrivateRedis
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 
 def test_a_count_that_redis_takes_away_with_it_goes_on_in_the_worker(

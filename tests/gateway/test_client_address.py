@@ -7,7 +7,7 @@ from pytest_django import Settings
 
 from gateway.client_address import client_network
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 PEER = "10.0.0.7"
 
 

@@ -15,7 +15,7 @@ from gateway import errors
 from gateway.errors import ApiError, StepFailed, UpstreamFailed
 from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, render
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 # Status, type, code, param: the rows of spec.md, "Catalogue of errors". `param` of a general 400 is the field's name.
 # The in-stream row has the status of its whole-answer form (contract decision 6).

@@ -8,7 +8,7 @@ from tests.envelope import refusal
 from tests.servers.gateway import GatewayServer
 from tests.servers.redis import PrivateRedis
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 LIMITED = (429, "invalid_request_error", "rate_limit_exceeded", None)
 
 

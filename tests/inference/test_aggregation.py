@@ -15,7 +15,7 @@ from tests.inference.shapes import CHAT, TEXT, WAYS, Way, post
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ from tests.envelope import message, refusal
 from tests.inference.shapes import WAYS, post
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from tests.chat import answer, ask, question, stream
 from tests.inference.greeting import CLOCK, ECHO, GENERATION_ID, HI, METADATA, USAGE, WEATHER, Json, reports
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 # --- Whole answers
 

@@ -9,7 +9,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 BAD_KEY = "sk-gw-" + "A" * 43
 

@@ -20,7 +20,7 @@ from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 
 def test_a_stream_is_the_specs_chunks_and_done(account: Customer) -> None:

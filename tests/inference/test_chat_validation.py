@@ -14,7 +14,7 @@ from tests.envelope import message, refusal
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 Json = dict[str, Any]
 

@@ -170,6 +170,7 @@ def test_what_a_killed_worker_had_delivered_is_settled_as_interrupted(
     assert eventually(lambda: server.healthy() and victim not in server.worker_pids())
 
 
+@pytest.mark.postgres_is_enough
 def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
     server: GatewayServer, customer: Customer, clients: Listeners, simulator: Simulator
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
 # the database does not settle
 
 
+@pytest.mark.postgres_is_enough
 def test_while_nobody_can_settle_answers_are_given_without_a_balance(
     server: GatewayServer, customer: Customer, clients: Listeners
 ) -> None:
@@ -214,6 +216,7 @@ def assert_replayed_once(server: GatewayServer, customer: Customer, answers: dic
     assert sorted(bills.debits(customer)) == sorted(bills.exact(usage["cost"]) for usage in answers.values())
 
 
+@pytest.mark.postgres_is_enough
 def test_with_neither_database_nor_spool_nothing_is_billed_and_nobody_is_told_otherwise(
     start_gateway: StartGateway, open_account: OpenAccount, clients: Listeners, simulator: Simulator, tmp_path: Path
 ) -> None:
@@ -251,6 +254,7 @@ def stopping(server: GatewayServer) -> Iterator[None]:
         assert ended.result() == 0
 
 
+@pytest.mark.postgres_is_enough
 def test_a_drain_that_cannot_settle_spools(
     start_gateway: StartGateway, open_account: OpenAccount, clients: Listeners, simulator: Simulator
 ) -> None:
@@ -268,6 +272,7 @@ def test_a_drain_that_cannot_settle_spools(
         assert (record.ending, record.completion_tokens <= said.most_tokens) == ("worker_stopped", True)
 
 
+@pytest.mark.postgres_is_enough
 def test_a_long_drain_keeps_the_checkpoints_of_open_streams_fresh(
     start_gateway: StartGateway, open_account: OpenAccount, clients: Listeners, simulator: Simulator
 ) -> None:

@@ -16,7 +16,7 @@ from tests.servers.customer import Customer
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 ECHO = "sim/embed/echo"
 # An upstream that answers with floats whatever it is asked for, and one that does as it is told.
 MODELS = [ECHO, "sim/embed/ignores-format"]

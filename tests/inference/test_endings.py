@@ -109,6 +109,7 @@ every_way = pytest.mark.parametrize("way", TABLE_WAYS, ids=lambda way: way.name)
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
+@pytest.mark.postgres_is_enough
 @every_way
 @every_mode
 @pytest.mark.parametrize("slug", QUICK)
@@ -119,7 +120,7 @@ def test_an_ending_costs_and_says_what_the_table_says(
 
 
 # The upstream finishes and stays open: two seconds are left for usage.
-@pytest.mark.one_database
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     ("name", "mode", "slug"),
     [
@@ -173,7 +174,7 @@ SLOW_ROWS = [
 ]
 
 
-@pytest.mark.one_database  # what each ending leaves on each database is test_settlement's
+@pytest.mark.sqlite_is_enough  # what each ending leaves on each database is test_settlement's
 @pytest.mark.parametrize(
     ("way", "mode", "slug"), [pytest.param(*row, id=f"{row[2]}-{row[1]}-{row[0].name}") for row in SLOW_ROWS]
 )

@@ -27,7 +27,7 @@ from inference.text_chunks import TextChunks
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.routes import call, route
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 RECORDINGS: dict[str, tuple[str, bytes]] = {
     f"{dialect}-{name.lower()}": (dialect, recording)

@@ -19,7 +19,7 @@ from openai.types.chat import (
 from inference.simulator.behaviour import Behaviour, parse
 from tests.inference.simulator_process import CHECKOUT, Provider, chat_body, frames, running, said
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 ONE_TWO: ChatCompletionUserMessageParam = {"role": "user", "content": "one two"}
 TOOL: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "weather", "parameters": {}}}

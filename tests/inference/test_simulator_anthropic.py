@@ -6,7 +6,7 @@ import pytest
 
 from tests.inference.simulator_process import Provider, frames
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 
 def test_echo_answers_with_a_block_of_text(provider: Provider) -> None:

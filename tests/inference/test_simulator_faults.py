@@ -7,7 +7,7 @@ import pytest
 
 from tests.inference.simulator_process import Json, Provider, chat_body, frames, said
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 ASK_USAGE: Json = {"stream_options": {"include_usage": True}}
 

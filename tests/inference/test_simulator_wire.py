@@ -8,7 +8,7 @@ import pytest
 
 from tests.inference.simulator_process import Provider, chat_body, frames
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 
 def read_all(raw: socket.socket) -> bytes:

@@ -13,7 +13,7 @@ from inference.sse import SseParser
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import Played, play
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 # Every recorded stream of either dialect, by name.
 STREAMS: dict[str, tuple[str, bytes]] = {

@@ -11,7 +11,7 @@ from inference.dialects.anthropic import AnthropicDialect
 from tests.inference.dialects.routes import call, route, upstream
 from tests.inference.simulator_process import Provider
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 DIALECT = AnthropicDialect()
 USER = {"role": "user", "content": "hi"}

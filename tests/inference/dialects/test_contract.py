@@ -10,7 +10,7 @@ from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.contract import DialectContract, Recordings
 from tests.inference.dialects.playback import play
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 
 class TestOpenAI(DialectContract):

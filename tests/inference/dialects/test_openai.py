@@ -11,7 +11,7 @@ from inference.dialects.openai import OpenAIDialect, usage_of
 from tests.inference.dialects.playback import events, play
 from tests.inference.dialects.routes import call, route, upstream
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.sqlite_is_enough
 
 DIALECT = OpenAIDialect()
 SAID = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}
