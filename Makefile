@@ -7,10 +7,10 @@ VENV := .venv/bin/python
 UV := var/uv/bin/uv
 COMPILE := $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url pyproject.toml
 DEPLOYED := DEBUG=false DATABASE_URL=sqlite://:memory: PUBLIC_URL=https://gateway.example ALLOWED_HOSTS=gateway.example
-WORKERS ?= 3
+WORKERS ?= 4
 ARGS ?=
 
-# A third worker on two cores, because tests wait more than they compute; worksteal leaves modules whole, so that each
+# Four workers on two cores, because tests wait more than they compute; worksteal leaves modules whole, so that each
 # starts its gateway once.
 PYTEST := $(VENV) -m pytest -n $(WORKERS) --dist worksteal
 NO_TESTS := 5 # pytest's status where all that was asked for is marked for the other database only
@@ -31,7 +31,7 @@ run: venv-run var/secret_key ## Start the demo: gateway, simulated provider, an 
 	@exec $(VENV) manage.py run_demo
 
 .PHONY: test
-test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless marked that one is enough (ARGS="-k name", WORKERS=3)
+test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless marked that one is enough (ARGS="-k name", WORKERS=4)
 	@failed=; \
 	for run in sqlite:postgres_is_enough postgres:sqlite_is_enough; do \
 		echo "== tests on $${run%:*}"; \

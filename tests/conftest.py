@@ -49,9 +49,13 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _fast_passwords() -> None:
-    """In-process tests check no password as slowly as production does on purpose."""
+def _light_settings() -> None:
+    """In-process tests check no password as slowly as production does on purpose.
+
+    Nor does each of their clients list every static file there is, as a worker does once, at its start.
+    """
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.WHITENOISE_AUTOREFRESH = True
 
 
 @pytest.fixture(scope="session")
