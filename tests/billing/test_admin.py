@@ -219,7 +219,7 @@ def test_the_history_of_the_admin_is_read_by_person_and_row(staff: Client, accou
     save(staff, f"{ACCOUNTS}{account.pk}/change/", name="Renamed")
     first, second = LogEntry.objects.order_by("-pk")
     text = staff.get(LOG).text
-    assert "api key: test (sk-gw-…" in text
+    assert "API key: test (sk-gw-…" in text
     assert "Changed Name." in text
     assert text.index("other-staff@example.com</td>") < text.index("Deleted the key.")
     assert rows(staff, LOG, user=str(other.pk)) == [first.pk]
