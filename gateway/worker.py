@@ -24,7 +24,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class _Idle:
-    """The wait for a connection's next request: bounded by keep-alive, and ended by a drain."""
+    """The wait for a connection's next request: bounded by keep-alive and the socket's own limit, ended by a drain."""
 
     def __init__(self, seconds: float, idle: "set[gevent.Greenlet[Any, Any]]") -> None:
         self._timeout = gevent.Timeout(seconds, False)
@@ -37,7 +37,7 @@ class _Idle:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> bool:
         self._idle.discard(gevent.getcurrent())
         self._timeout.close()
-        return error is self._timeout
+        return error is self._timeout or isinstance(error, TimeoutError)
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
@@ -103,6 +103,10 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             if _unread_bytes(req) != 0:
                 _linger(sock)
             raise
+        except TimeoutError:
+            seconds = settings.GATEWAY_STREAM_IDLE_TIMEOUT
+            self.log.info("a client neither took nor sent anything for %g s: its connection is closed", seconds)
+            raise StopIteration from None
         if _unread_bytes(req) not in range(BLOCK_BYTES):
             _linger(sock)
             raise StopIteration

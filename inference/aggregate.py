@@ -32,7 +32,7 @@ class Aggregate:
             self._add_choice(choice)
 
     def answer(self) -> dict[str, Any]:
-        """The answer object, its choices in order."""
+        """The answer object, its choices in order; nothing is added to it any more."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         return {**self._answer, "choices": [self._finished(choice) for choice in choices]}
 
@@ -46,21 +46,36 @@ class Aggregate:
             known["message"] = merged(known.get("message", {}), without(choice["delta"], {"role"}))
         for name in SPOKEN:
             if isinstance(choice.get(name), str):
-                known[name] = known.get(name, "") + choice[name]
+                known[name] = merged(known.get(name, ""), choice[name])
 
     def _finished(self, choice: dict[str, Any]) -> dict[str, Any]:
         if not self._is_chat:
-            return choice
-        message = {"role": "assistant", "content": None, **choice["message"]}
+            return choice | {name: whole(choice[name]) for name in SPOKEN if name in choice}
+        message = {"role": "assistant", "content": None, **whole(choice["message"])}
         if "tool_calls" in message:
             message["tool_calls"] = [without(tool_call, {"index"}) for tool_call in message["tool_calls"]]
         return {**choice, "message": message}
 
 
+class _Pieces(list[str]):
+    """A string that is still growing: joined at each piece, a long answer would be copied once for each token."""
+
+
+def whole(value: Any) -> Any:
+    """The value with its strings joined."""
+    if isinstance(value, _Pieces):
+        return "".join(value)
+    if isinstance(value, dict):
+        return {name: whole(item) for name, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, list) else value
+
+
 def merged(known: Any, added: Any) -> Any:
-    """What a delta makes of what there is."""
-    if isinstance(known, str) and isinstance(added, str):
-        return known + added
+    """What a delta makes of what there is, which it may grow."""
+    if isinstance(known, (str, _Pieces)) and isinstance(added, str):
+        pieces = known if isinstance(known, _Pieces) else _Pieces([known])
+        pieces.append(added)
+        return pieces
     if isinstance(known, dict) and isinstance(added, dict):
         both = dict(known)
         for name, value in added.items():
@@ -92,5 +107,6 @@ def _joined_logprobs(known: Any, added: Any) -> Any:
     joined = {**known, **added}
     for name in LOGPROB_LISTS:
         if isinstance(known.get(name), list):
-            joined[name] = known[name] + (added.get(name) or [])
+            joined[name] = known[name]
+            joined[name] += added.get(name) or []
     return joined

@@ -5,6 +5,7 @@ Nothing of the client's request but the body that a dialect built goes out: no c
 
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +29,10 @@ from .base import UpstreamFault, UpstreamRequest
 BLOCK_BYTES = 64 * 1024
 POOL_SIZE = 1000
 DRAIN_SECONDS = 0.1
+# An upstream that sends faster than its answer is worked on never makes a read wait, and so nobody else's turn.
+TURN_SECONDS = 0.01
+WAITED_SECONDS = 0.0005  # a read of so long has let others run
+PAUSE_SECONDS = 0.0001  # more than 0, for which gevent hardly looks at sockets: other requests waited half a second
 
 
 class Unreachable(UpstreamFault):
@@ -58,6 +63,7 @@ class UpstreamCall:
         self._socket: socket.socket | None = None
         self._received = 0
         self._at_end = False
+        self._turn_ends = time.monotonic() + TURN_SECONDS
         self._abort_with: Exception | None = None
 
     def open(self) -> None:
@@ -85,9 +91,13 @@ class UpstreamCall:
         """The next bytes of the body as soon as there are any; empty at its end."""
         if self._response is None or self._socket is None:
             raise RuntimeError("read before open")
+        self._give_way()
         with self._in_our_words():
             self._socket.settimeout(self.deadlines.remaining())
+            begun = time.monotonic()
             block = self._response.read1(BLOCK_BYTES)
+            if (ended := time.monotonic()) - begun > WAITED_SECONDS:
+                self._turn_ends = ended + TURN_SECONDS
         self._received += len(block)
         if self._received > settings.GATEWAY_MAX_UPSTREAM_BYTES:
             raise AnswerTooLarge(f"answered with more than {settings.GATEWAY_MAX_UPSTREAM_BYTES} bytes")
@@ -96,6 +106,12 @@ class UpstreamCall:
                 raise self._abort_with
             self._at_end = True
         return block
+
+    def _give_way(self) -> None:
+        """Lets the worker's other requests run, where this one has not waited for a while."""
+        if time.monotonic() >= self._turn_ends:
+            gevent.sleep(PAUSE_SECONDS)
+            self._turn_ends = time.monotonic() + TURN_SECONDS
 
     def read_all(self) -> bytes:
         """The whole body."""

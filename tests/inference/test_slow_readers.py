@@ -1,0 +1,86 @@
+"""A client that neither takes nor sends anything for GATEWAY_STREAM_IDLE_TIMEOUT is let go, and logged in a line."""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests import bills
+from tests.chat import PATH, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.patience import eventually
+from tests.rawhttp import TIMEOUT_SECONDS
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+IDLE_SECONDS = 1
+WORDS = 50_000  # as events, or where they are long ones, far more than the sockets between gateway and client hold
+LONG_WORD = "word" * 50
+TOO_SLOW = "neither took nor sent anything"
+
+
+@pytest.fixture(scope="module")
+def server(start_shared_gateway: StartGateway) -> GatewayServer:
+    return start_shared_gateway(GATEWAY_STREAM_IDLE_TIMEOUT=str(IDLE_SECONDS))
+
+
+@pytest.fixture
+def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(server)
+
+
+@contextmanager
+def unread(customer: Customer, word: str = "word", **fields: object) -> Iterator[socket.socket]:
+    """A connection on which a question for a long answer was asked, and of which nothing is read."""
+    messages = [{"role": "user", "content": f"{word} " * WORDS}]
+    body = json.dumps(question("echo", max_tokens=WORDS, **fields) | {"messages": messages}).encode()
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(TIMEOUT_SECONDS)
+        raw.connect(("127.0.0.1", customer.gateway.port))
+        raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        yield raw
+
+
+def said_of(server: GatewayServer, before: str) -> str:
+    """What the gateway has logged since."""
+    return server.log.removeprefix(before)
+
+
+def test_a_stream_that_nobody_takes_is_billed_for_what_the_sockets_took(
+    server: GatewayServer, customer: Customer, simulator: Simulator
+) -> None:
+    before, cut = server.log, simulator.stats("echo")["cut"]
+    with unread(customer, stream=True) as raw:
+        assert eventually(lambda: [record.ending for record in bills.records(customer)] == ["client_left"])
+        taken = b"".join(iter(lambda: raw.recv(65536), b""))
+    (record,) = bills.records(customer)
+    assert (record.interrupted, record.usage_estimated) == (True, True)
+    assert bills.debits(customer) == [record.cost]
+    assert 0 < record.completion_tokens <= taken.count(b'"content":') * len(" word")
+    assert b"[DONE]" not in taken
+    assert simulator.stats("echo")["cut"] == cut + 1
+    assert eventually(lambda: TOO_SLOW in said_of(server, before))
+    assert "Traceback" not in said_of(server, before)
+
+
+def test_a_whole_answer_that_nobody_takes_ends_its_connection(server: GatewayServer, customer: Customer) -> None:
+    before = server.log
+    with unread(customer, LONG_WORD):
+        assert eventually(lambda: TOO_SLOW in said_of(server, before))
+    assert "Traceback" not in said_of(server, before)
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localh"], ids=["nothing", "half"])
+def test_a_client_that_never_finishes_its_head_is_let_go(server: GatewayServer, sent: bytes) -> None:
+    before = server.log
+    with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_SECONDS) as raw:
+        raw.sendall(sent)
+        assert raw.recv(1) == b""
+    assert said_of(server, before) == ""
