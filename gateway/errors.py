@@ -11,7 +11,8 @@ ApiError (500 internal_server_error)
 │   ├── AliasNotFound
 ├── ModelNotFound 404 (its type is a quirk of the spec)
 ├── ProviderError 503
-│   ├── UnpricedRoute · UpstreamFailed · CostUnresolvable
+│   ├── UnpricedRoute · UpstreamFailed · UsageContradicted
+│   │   ├── CostUnresolvable (in-stream)
 ├── ProviderUnavailable 503
 │   ├── AllProvidersFailed · ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
 ├── ServiceUnavailable 503
@@ -189,10 +190,16 @@ class UpstreamFailed(ProviderError):
         self.fallback_reason = fallback_reason  # what failover would say of it
 
 
-class CostUnresolvable(ProviderError):
+class UsageContradicted(ProviderError):
     """The upstream's usage contradicts itself, so the answer has no price. Nothing is debited."""
 
-    code, retry = "cost_unresolvable", False
+    retry = False
+
+
+class CostUnresolvable(UsageContradicted):
+    """The same inside an open stream, where the code alone can tell."""
+
+    code = "cost_unresolvable"
 
 
 class ProviderUnavailable(ApiError):
@@ -224,6 +231,11 @@ class AllProvidersFailed(ProviderUnavailable):
     """Automatic failover has tried every candidate; `providers_attempted` and `last_error` tell."""
 
     param = None
+
+    def __init__(self, last_error: str, *, retry: bool, providers_attempted: Sequence[str]) -> None:
+        message = f"All providers failed. Last error: {last_error}"
+        super().__init__(message, providers_attempted=providers_attempted, last_error=last_error)
+        self.retry = retry
 
 
 class ProviderTimeout(ProviderUnavailable):

@@ -9,6 +9,7 @@ from .admission import Payer
 from .call import Call
 from .completions import complete, stream
 from .endpoint import inference_endpoint
+from .failures import GENERATION_HEADER
 from .serializers import chat_call, completion_call, embeddings_call
 from .watch import Client
 
@@ -53,7 +54,7 @@ def _answer(request: HttpRequest, payer: Payer, call: Call) -> HttpResponseBase:
 
 def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
     """The join key, and which parameters were not sent upstream as they came."""
-    headers = {"X-Generation-Id": generation_id}
+    headers = {GENERATION_HEADER: generation_id}
     if adjusted:
         headers["X-Gateway-Adjusted-Params"] = ", ".join(adjusted)
     return headers

@@ -70,7 +70,7 @@ def _complete(admission: Admission, side: Side, client: Client) -> Answer:
     with step("settling the charge"):
         report = settle(admission, outcome)
     if outcome.ending == Ending.COST_UNRESOLVABLE:
-        raise refusal(ContradictoryUsage(), admission.route)
+        raise refusal(ContradictoryUsage(), admission.route, record=admission.public_id)
     return Answer(admission.public_id, answer | report, dispatched.adjusted)
 
 

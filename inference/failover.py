@@ -17,14 +17,15 @@ Served = TypeVar("Served")
 def with_failover(admission: Admission, side: Side, serve: Callable[[Admission, Side], Served]) -> Served:
     """What `serve` returns for the first candidate that does not fail before its first delivered byte.
 
-    Raises AllProvidersFailed when each has; without failover, the one failure as it is.
+    Raises AllProvidersFailed when each has, worth a retry where one of them is; without failover, the one failure as it
+    is.
     """
     try:
         return serve(admission, side)
     except (UpstreamFailed, ProviderTimeout) as error:
         if admission.resolution.routing_mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
             raise
-        last = error
+        last, is_futile = error, not error.retry
     for route in admission.resolution.others:
         try:
             admission, side = readmit(admission, route, reason=last.fallback_reason)
@@ -33,9 +34,5 @@ def with_failover(admission: Admission, side: Side, serve: Callable[[Admission, 
         try:
             return serve(admission, side)
         except (UpstreamFailed, ProviderTimeout) as error:
-            last = error
-    raise AllProvidersFailed(
-        f"All providers failed. Last error: {last.message}",
-        providers_attempted=admission.attempted,
-        last_error=last.message,
-    ) from last
+            last, is_futile = error, is_futile and not error.retry
+    raise AllProvidersFailed(last.message, retry=not is_futile, providers_attempted=admission.attempted) from last

@@ -5,12 +5,13 @@ from urllib.parse import urlsplit
 
 from catalogue.pricing import ContradictoryUsage
 from catalogue.routes import Route
-from gateway.errors import ApiError, CostUnresolvable, ProviderTimeout, UpstreamFailed
+from gateway.errors import ApiError, ProviderTimeout, UpstreamFailed, UsageContradicted
 
 from .deadlines import DeadlineExpired
 from .dialects.base import UpstreamFault
 from .dialects.http import Unreachable
 
+GENERATION_HEADER = "X-Generation-Id"
 QUOTE_LENGTH = 300
 WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
 RATE_LIMITED = 429
@@ -24,11 +25,14 @@ _ADDRESSES = re.compile(
 )
 
 
-def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route) -> ApiError:
-    """What the client is told of a fault before anything was delivered."""
+def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route, *, record: str | None = None) -> ApiError:
+    """What the client is told of a fault before anything was delivered; `record` is the id of the record it left."""
     provider = f"Provider {route.upstream.slug!r}"
     if isinstance(fault, ContradictoryUsage):
-        return CostUnresolvable(f"{provider} reported usage that contradicts itself: the cost is unresolvable.")
+        return UsageContradicted(
+            f"{provider} reported usage that contradicts itself: the cost is unresolvable.",
+            headers=None if record is None else {GENERATION_HEADER: record},
+        )
     if isinstance(fault, DeadlineExpired):
         return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)

@@ -25,6 +25,7 @@ from .settling import Report, frozen, settle
 from .watch import ClientLeft
 
 UPSTREAM_FAILED = frozenset({Ending.STALLED, Ending.UPSTREAM_BROKE})
+BILLED = "What was delivered is billed."
 
 
 class Metered:
@@ -40,6 +41,7 @@ class Metered:
         self._wrote = False
         self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
         self._ending: Generation.Ending | None = None
+        self._fault: UpstreamFault | None = None  # what broke it off, to be quoted
         self._settled = False
         self.generation_pk = admission.id
         self.opened_at = admission.started
@@ -54,13 +56,13 @@ class Metered:
                 self._reader.advance()
         except ContradictoryUsage as error:
             self._settle(Ending.COST_UNRESOLVABLE)
-            raise refusal(error, self._admission.route) from error
+            raise refusal(error, self._admission.route, record=self.generation_id) from error
         except UpstreamFault as error:
             if self._reader.first_output_at is None:
                 self._dispatched.note(failed=health.is_failure(error.status))
                 self._abandon()
                 raise refusal(error, self._admission.route) from error
-            self._ending = _ending_of(error)  # it broke right behind its first output, in the same read
+            self._break_off(error)  # right behind its first output, in the same read
         except BaseException:
             self._abandon()
             raise
@@ -129,11 +131,15 @@ class Metered:
         try:
             self._reader.advance()
         except (UpstreamFault, ContradictoryUsage, ClientLeft, WorkerStopped) as error:
-            self._ending = _ending_of(error)
+            self._break_off(error)
         except gevent.GreenletExit:
             self._ending = Ending.WORKER_STOPPED
             raise
         self._queue()
+
+    def _break_off(self, error: Exception) -> None:
+        self._ending = _ending_of(error)
+        self._fault = error if isinstance(error, UpstreamFault) else None
 
     def _queue(self) -> None:
         for said in self._reader.take():
@@ -170,9 +176,10 @@ class Metered:
             case Ending.COST_UNRESOLVABLE:
                 error: ApiError = CostUnresolvable(f"{provider} reported usage that contradicts itself.")
             case Ending.WORKER_STOPPED:
-                error = ServiceUnavailable("This replica is stopping. What was delivered is billed.")
+                error = ServiceUnavailable(f"This replica is stopping. {BILLED}")
             case _:
-                error = ProviderError(f"{provider} broke off in mid-stream. What was delivered is billed.")
+                fault = self._fault or UpstreamFault("broke off in mid-stream")
+                error = ProviderError(f"{refusal(fault, self._admission.route).message} {BILLED}")
         return [*self._released(), sse.frame(envelope(error))]
 
     def _finish_frames(self, report: Report) -> list[bytes]:

@@ -96,6 +96,14 @@ def test_when_all_fail_the_last_error_is_told(insured: Customer, streams: bool) 
     assert bills.untouched(insured)
 
 
+@pytest.mark.parametrize(("slug", "is_futile"), [("refuse-all", True), ("refuse-one", False), ("all-fail", False)])
+def test_a_retry_is_futile_where_every_candidate_refused_the_request(
+    insured: Customer, slug: str, is_futile: bool
+) -> None:
+    reply = ask(insured, f"auto/test/{slug}")
+    assert reply.headers.get("x-should-retry") == ("false" if is_futile else None)
+
+
 def error_of(reply: requests.Response) -> Json:
     error: Json = reply.json()["error"]
     assert set(error) == {"type", "message", "code", "param", "providers_attempted", "last_error"}
@@ -152,6 +160,6 @@ def test_usage_that_contradicts_itself_is_no_reason_to_ask_another(
     """The answer was given and is worth money: it is kept as a record without a cost (decision 6)."""
     before = calls(simulator, "contradicts", SECOND)
     reply = ask(insured, "auto/test/contradicts", stream=streams)
-    assert "cost_unresolvable" in reply.text
+    assert "contradicts itself" in reply.text
     assert calls(simulator, "contradicts", SECOND) == before
     assert [(record.provider, record.cost) for record in bills.records(insured)] == [("sim", None)]

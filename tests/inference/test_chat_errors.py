@@ -23,7 +23,7 @@ BAD_KEY = "sk-gw-" + "A" * 43
         ("sim/test/resting", openai.InternalServerError, 503, "model_unavailable", "model"),
         ("sim/test/status-500", openai.InternalServerError, 503, "provider_error", None),
         ("sim/test/status-429", openai.InternalServerError, 503, "provider_error", None),
-        ("sim/test/bad-usage", openai.InternalServerError, 503, "cost_unresolvable", None),
+        ("sim/test/bad-usage", openai.InternalServerError, 503, "provider_error", None),
     ],
 )
 def test_the_official_client_raises_what_fits_the_status(

@@ -211,7 +211,7 @@ def test_an_upstream_that_fails_costs_nothing(account: Customer, slug: str) -> N
 
 def test_usage_that_contradicts_itself_withholds_the_answer(account: Customer) -> None:
     reply = ask(account, model="sim/embed/negative-usage")
-    assert refusal(reply) == (503, "provider_error", "cost_unresolvable", None)
+    assert refusal(reply) == (503, "provider_error", "provider_error", None)
     (record,) = bills.records(account)
     assert (record.cost, record.usage_estimated, bills.debits(account)) == (None, True, [])
 

@@ -15,7 +15,7 @@ from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
 UPSTREAM_BROKE = "provider_error"
-UNRESOLVABLE = "cost_unresolvable"
+IN_STREAM_UNRESOLVABLE = "cost_unresolvable"
 TIMED_OUT = "provider_timeout"
 
 
@@ -42,6 +42,7 @@ class Expected:
     cut: bool | None = False
     done: bool = True
     text: str | None = "hello there"
+    priced: bool = True
 
 
 NOTHING = Expected(ending=None, tokens=None, cut=None, done=False, text=None)
@@ -75,8 +76,10 @@ def unresolvable(way: Way, mode: str) -> Expected:
     anthropic_at_start = way.models == "simanthropic/claude"
     prompt = WAYS["chat-openai" if way.is_chat else "text-openai"].estimated_prompt
     tokens = Tokens(prompt, 0 if anthropic_at_start and mode != "whole" else 3)
-    row = Expected(503, UNRESOLVABLE, "cost_unresolvable", tokens, estimated=True, cut=None, done=False, text=None)
-    return row if mode != "streamed" or anthropic_at_start else replace(row, status=200, text="hello there")
+    row = replace(REFUSED, ending="cost_unresolvable", tokens=tokens, estimated=True, priced=False)
+    if mode != "streamed" or anthropic_at_start:
+        return row
+    return replace(row, status=200, code=IN_STREAM_UNRESOLVABLE, text="hello there")
 
 
 def expected(way: Way, mode: str, slug: str) -> Expected:
@@ -225,5 +228,5 @@ def check_bill(customer: Customer, row: Expected) -> None:
     if row.tokens is not None:
         assert Tokens(record.prompt_tokens, record.completion_tokens) == row.tokens
     assert record.prompt_tokens > 0
-    assert bills.debits(customer) == ([] if row.code == UNRESOLVABLE else [record.cost])
-    assert (record.cost is None) == (row.code == UNRESOLVABLE)
+    assert bills.debits(customer) == ([record.cost] if row.priced else [])
+    assert (record.cost is not None) == row.priced

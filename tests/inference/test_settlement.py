@@ -20,7 +20,7 @@ from tests.servers.simulator import Simulator
 CREDIT = Decimal(100)
 UPSTREAM_FAILED = (503, "provider_error", "provider_error", None)
 TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)
-UNRESOLVABLE = (503, "provider_error", "cost_unresolvable", None)
+UNRESOLVABLE = (503, "provider_error", "provider_error", None)
 BROKE = (402, "invalid_request_error", "insufficient_credits", None)
 
 NO_RETRY_STATUSES = (400, 401, 403, 404, 422)
@@ -199,13 +199,22 @@ def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried: Customer) ->
 # --- Broken off in mid-stream
 
 
-@pytest.mark.parametrize("slug", ["drop", "malformed", "error-frame", "truncated"])
+@pytest.mark.parametrize(
+    ("slug", "told"),
+    [
+        ("drop", "broke the connection in the middle of its answer"),
+        ("malformed", "answered with something that is not JSON"),
+        ("error-frame", "reported an error: The server had an error while processing your request"),
+        ("truncated", "broke off in mid-stream"),
+    ],
+)
 def test_a_broken_stream_ends_in_one_error_without_done_and_bills_what_was_delivered(
-    account: Customer, slug: str
+    account: Customer, slug: str, told: str
 ) -> None:
     said = stream(account, slug)
     assert not said.done
     assert [checked(error) for error in said.errors] == [("provider_error", "provider_error", None)]
+    assert said.errors[0]["message"] == f"Provider 'sim' {told}. What was delivered is billed."
     assert said.frames[-1] == {"error": said.errors[0]}
     assert said.text == "hello there"
     record = the_record(account)
@@ -292,6 +301,8 @@ def test_a_whole_answer_whose_usage_contradicts_itself_is_withheld_and_recorded_
     reply = ask(account, slug, max_tokens=16)
     assert refusal(reply) == UNRESOLVABLE
     assert reply.headers["x-should-retry"] == "false"
+    kept = account.http.get(f"/v1/generation/{reply.headers['X-Generation-Id']}")
+    assert "cost" not in kept.json()
     record = the_record(account)
     assert (record.ending, record.cost, record.balance_after) == ("cost_unresolvable", None, None)
     assert (record.completion_tokens, record.usage_estimated) == (3, True)  # "hello there", which was not delivered
