@@ -1,7 +1,7 @@
 """A whole answer put together from a stream (contract decision 18), so that the budgets mean the same for both.
 
-Known fields go by table. In what is unknown within a delta, strings concatenate, lists of objects with an `index` merge
-by it, objects merge by key, else the last wins; outside of deltas the last wins.
+Known fields go by table. In what is unknown within a delta, strings concatenate, lists of objects numbered by `index`
+merge by it, objects merge by key, else the last wins; outside of deltas the last wins.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,8 @@ from typing import Any
 
 from .call import Endpoint
 from .chunks import without
-from .text_chunks import REASONING_FIELDS
+from .text_chunks import SPOKEN
 
-# What a text choice says, piece by piece: its text, and a chat model's reasoning beside it.
-SPOKEN = ("text", *REASONING_FIELDS)
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
 
@@ -22,6 +20,7 @@ class Aggregate:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._is_chat = endpoint == Endpoint.CHAT
+        self._spoken = () if self._is_chat else SPOKEN
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
 
@@ -38,19 +37,19 @@ class Aggregate:
 
     def _add_choice(self, choice: Mapping[str, Any]) -> None:
         known = self._choices.setdefault(choice["index"], {"index": choice["index"]})
-        known |= without(choice, {"index", "delta", "logprobs", "finish_reason", *SPOKEN})
+        known |= without(choice, {"index", "delta", "logprobs", "finish_reason", *self._spoken})
         known["finish_reason"] = choice["finish_reason"] or known.get("finish_reason")
         if "logprobs" in choice:
             known["logprobs"] = _joined_logprobs(known.get("logprobs"), choice["logprobs"])
         if self._is_chat:
             known["message"] = merged(known.get("message", {}), without(choice["delta"], {"role"}))
-        for name in SPOKEN:
+        for name in self._spoken:
             if isinstance(choice.get(name), str):
                 known[name] = merged(known.get(name, ""), choice[name])
 
     def _finished(self, choice: dict[str, Any]) -> dict[str, Any]:
         if not self._is_chat:
-            return choice | {name: whole(choice[name]) for name in SPOKEN if name in choice}
+            return choice | {name: whole(choice[name]) for name in self._spoken if name in choice}
         message = {"role": "assistant", "content": None, **whole(choice["message"])}
         if "tool_calls" in message:
             message["tool_calls"] = [without(tool_call, {"index"}) for tool_call in message["tool_calls"]]
@@ -89,7 +88,7 @@ def merged(known: Any, added: Any) -> Any:
 
 
 def _is_indexed(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, dict) and "index" in item for item in value)
+    return isinstance(value, list) and all(isinstance(item, dict) and type(item.get("index")) is int for item in value)
 
 
 def _merged_by_index(known: list[dict[str, Any]], added: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,5 +107,5 @@ def _joined_logprobs(known: Any, added: Any) -> Any:
     for name in LOGPROB_LISTS:
         if isinstance(known.get(name), list):
             joined[name] = known[name]
-            joined[name] += added.get(name) or []
+            joined[name] += added[name] if isinstance(added.get(name), list) else []
     return joined

@@ -8,8 +8,9 @@ import orjson
 from gateway.ids import uuid7
 
 from .chat_chunks import TEXT_FIELDS
-from .chunks import dicts, finish_reason, object_of, text_finish_reason
+from .chunks import bytes_said, dicts, finish_reason, object_of, text_finish_reason
 from .dialects.base import MalformedReply
+from .text_chunks import SPOKEN
 
 TEXT_OBJECT = "text_completion"
 
@@ -29,9 +30,9 @@ def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str)
 
 
 def output_bytes(answer: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the answer's text and tool arguments, for the estimator."""
+    """UTF-8 bytes of the answer's text, reasoning and tool calls, for the estimator."""
     if answer["object"] == TEXT_OBJECT:
-        return sum(len(choice["text"].encode()) for choice in answer["choices"])
+        return sum(bytes_said(choice, SPOKEN) for choice in answer["choices"])
     return sum(_message_bytes(choice["message"]) for choice in answer["choices"])
 
 
@@ -82,8 +83,7 @@ def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _message_bytes(message: Mapping[str, Any]) -> int:
-    text = sum(len(message[name].encode()) for name in TEXT_FIELDS if isinstance(message.get(name), str))
     calls = message.get("tool_calls") or []
-    return text + sum(
+    return bytes_said(message, TEXT_FIELDS) + sum(
         len(call["function"]["name"].encode()) + len(call["function"]["arguments"].encode()) for call in calls
     )

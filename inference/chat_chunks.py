@@ -7,11 +7,11 @@ import orjson
 
 from gateway.ids import uuid7
 
-from .chunks import Choice, Chunks, Tool, dicts, object_of, without
+from .chunks import REASONING_FIELDS, Choice, Chunks, Tool, bytes_said, dicts, object_of, without
 
 TOOL_FIELDS = frozenset({"index", "id", "type", "function"})
-# Text that counts as output in a delta, beside tool calls. Reasoning comes under either name.
-TEXT_FIELDS = frozenset({"content", "reasoning_content", "reasoning", "refusal"})
+# Text that counts as output in a message or a delta, beside tool calls.
+TEXT_FIELDS = frozenset({"content", "refusal", *REASONING_FIELDS})
 
 
 class ChatChunks(Chunks):
@@ -22,13 +22,10 @@ class ChatChunks(Chunks):
     def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
         delta = object_of(choice.get("delta"))
         delta.pop("role", None)
-        text_bytes = 0
         for name in TEXT_FIELDS & delta.keys():
-            value = delta[name]
-            if isinstance(value, str) and value:
-                text_bytes += len(value.encode())
-            else:
+            if not isinstance(delta[name], str) or not delta[name]:
                 del delta[name]
+        text_bytes = bytes_said(delta, TEXT_FIELDS)
         tool_calls: list[dict[str, Any]] = []
         if "tool_calls" in delta:
             tool_calls = [_tool_call(fragment, known) for fragment in dicts(delta.pop("tool_calls"))]

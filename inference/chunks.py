@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
 FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_use": "tool_calls"}
+# A chat model's reasoning comes under either name.
+REASONING_FIELDS = ("reasoning_content", "reasoning")
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
 
@@ -149,6 +151,11 @@ def without(source: Mapping[str, Any], owned: Iterable[str]) -> dict[str, Any]:
 def object_of(value: Any) -> dict[str, Any]:
     """What should be an object, to change; an empty one where an upstream has something else in its place."""
     return dict(value) if isinstance(value, dict) else {}
+
+
+def bytes_said(said: Mapping[str, Any], fields: Iterable[str]) -> int:
+    """UTF-8 bytes of the text in these fields, for the estimator."""
+    return sum(len(said[name].encode()) for name in fields if isinstance(said.get(name), str))
 
 
 def dicts(value: Any) -> list[Mapping[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from .call import Call, Endpoint
+from .messages import content_of
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
@@ -32,7 +33,7 @@ def prompt_tokens(call: Call) -> int:
 
 def _chat_tokens(body: Mapping[str, Any]) -> int:
     messages = body["messages"]
-    text_bytes = sum(_text_bytes(message.get("content")) for message in messages)
+    text_bytes = sum(_text_bytes(content_of(message)) for message in messages)
     calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]
     for extra in (calls, body.get("tools")):
         if extra:

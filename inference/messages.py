@@ -1,5 +1,6 @@
 """The chat messages and tools of a request, checked by hand: nested serializers would cost four times as much."""
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from gateway.errors import InvalidRequest
@@ -54,6 +55,17 @@ class StreamOptionsField(StrictField):
         return data
 
 
+def content_of(message: Mapping[str, Any]) -> Any:
+    """What a message says: its content, and without any the refusal of an assistant."""
+    content = message.get("content")
+    return content if content or not _refuses(message) else message["refusal"]
+
+
+def _refuses(message: Mapping[str, Any]) -> bool:
+    refusal = message.get("refusal")
+    return message["role"] == "assistant" and isinstance(refusal, str) and bool(refusal)
+
+
 def _check_message(message: Any, path: str) -> None:
     _require(message, dict, path, "an object")
     role = message.get("role")
@@ -70,13 +82,13 @@ def _check_message(message: Any, path: str) -> None:
     if role == "tool":
         _require(message.get("tool_call_id"), str, f"{path}.tool_call_id", "a string, on a message of role tool")
     calls_something = role == "assistant" and bool(tool_calls or message.get("function_call"))
-    _check_content(message.get("content"), f"{path}.content", optional=calls_something)
+    _check_content(message.get("content"), f"{path}.content", optional=calls_something or _refuses(message))
 
 
 def _check_content(content: Any, path: str, *, optional: bool) -> None:
     if content is None:
         if not optional:
-            _refuse(path, "Is required, but on an assistant message with tool calls.")
+            _refuse(path, "Is required, but on an assistant message with tool calls or a refusal.")
     elif isinstance(content, list):
         for position, block in enumerate(content):
             _require(block, dict, f"{path}[{position}]", "an object")

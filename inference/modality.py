@@ -12,8 +12,9 @@ from catalogue.routes import Route
 from gateway.errors import InvalidRequest
 
 from .call import Call, Endpoint
-from .chunks import dicts, object_of
+from .chunks import REASONING_FIELDS, dicts, object_of
 from .dialects.base import Event, StreamDecoder
+from .messages import content_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
 CHAT_ONLY = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
@@ -88,7 +89,7 @@ def _turn(message: Mapping[str, Any], path: str) -> str:
     label = LABELS.get(message["role"])
     if label is None or message.get("tool_calls") or message.get("function_call"):
         raise InvalidRequest(f"{path}: a completion model takes no tools.", param=path)
-    content = message["content"]
+    content = content_of(message)
     if isinstance(content, list):
         content = "".join(_text_block(block, f"{path}.content[{at}]") for at, block in enumerate(content))
     return f"{label}: {content}"
@@ -125,7 +126,7 @@ def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
 def _as_text(choice: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A chat choice as a text choice: a refusal is what the model said; reasoning stays beside the text."""
     said = object_of(choice.get(name))
-    kept = {field: said[field] for field in ("reasoning_content", "reasoning") if said.get(field)}
+    kept = {field: said[field] for field in REASONING_FIELDS if said.get(field)}
     return {**_other(choice), "text": said.get("content") or said.get("refusal") or "", **kept}
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .chunks import Choice, Chunks, text_finish_reason
+from .chunks import REASONING_FIELDS, Choice, Chunks, bytes_said, text_finish_reason
 
-REASONING_FIELDS = ("reasoning_content", "reasoning")
+# What a choice says: its text, and a chat model's reasoning beside it.
+SPOKEN = ("text", *REASONING_FIELDS)
 
 
 class TextChunks(Chunks):
@@ -18,9 +19,7 @@ class TextChunks(Chunks):
 
     def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
         text = choice.get("text")
-        text = text if isinstance(text, str) else ""
-        reasoning = sum(len(str(choice[name]).encode()) for name in REASONING_FIELDS if choice.get(name))
-        return ({"text": text} if text else {}), len(text.encode()) + reasoning
+        return ({"text": text} if text and isinstance(text, str) else {}), bytes_said(choice, SPOKEN)
 
     def _worded(self, content: dict[str, Any], known: Choice) -> dict[str, Any]:
         return {"text": content.get("text", "")}

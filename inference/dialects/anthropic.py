@@ -12,6 +12,7 @@ from .anthropic_messages import Block, conversation, text_blocks
 from .anthropic_stream import AnthropicDecoder
 from .base import Reply, UpstreamRequest
 from .common import (
+    REROUTING_FIELDS,
     counted_reply,
     encoded,
     error_text,
@@ -25,23 +26,9 @@ from .common import (
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
 MAX_TEMPERATURE = 1
-# Fields that would change price, place or provider behind the gateway's back (contract section 4). Servers named in
-# `mcp_servers` and a `container` are used at a charge of their own; betas change prices (long context) and tools.
-REFUSED_FIELDS = (
-    "inference_geo",
-    "container",
-    "mcp_servers",
-    "betas",
-    "anthropic_beta",
-    "provider",
-    "providers",
-    "models",
-    "route",
-    "transforms",
-    "plugins",
-    "web_search_options",
-    "fallbacks",
-)
+# Servers named in `mcp_servers` and a `container` are used at a charge of their own; betas change prices (long context)
+# and tools.
+REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
 # OpenAI's `default` is what Anthropic calls `standard_only`.
 SERVICE_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 SPEEDS = (None, "standard")

@@ -2,7 +2,7 @@
 
 System and developer messages leave the conversation for the top-level `system`. What a client says in blocks goes as it
 came, `cache_control` included; a `cache_control` on a whole message marks its last block. A message's `name`, its
-unsigned reasoning and OpenAI's own extras (`refusal`, `audio`, …) have no place there and stay behind.
+unsigned reasoning and OpenAI's own extras (`audio`, …) have no place there and stay behind.
 """
 
 import re
@@ -14,6 +14,8 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
+
+from ..messages import content_of
 
 Block = dict[str, Any]
 Content = str | list[Block]
@@ -91,7 +93,7 @@ def _spoken(turn: _Turn) -> list[Block]:
 
 
 def _user(message: Mapping[str, Any], path: str) -> Content:
-    content = message.get("content")
+    content = content_of(message)
     if isinstance(content, str) and message.get("cache_control") is None:
         return content
     return _marked(_blocks(content, path), message)

@@ -14,6 +14,18 @@ from .base import MalformedReply, Reply, UpstreamFault
 
 NO_HEADERS: Mapping[str, str] = {}
 
+# Fields that would change price, place or provider behind the gateway's back (contract section 4).
+REROUTING_FIELDS = (
+    "inference_geo",
+    "provider",
+    "providers",
+    "models",
+    "route",
+    "transforms",
+    "plugins",
+    "web_search_options",
+    "fallbacks",
+)
 SURELY_SHALLOW = 200  # opening brackets: nothing can be nested deeper than their number
 MOST_TOKENS = 10**8  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
 

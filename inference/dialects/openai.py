@@ -9,6 +9,7 @@ from catalogue.routes import Route
 from ..call import Call, Endpoint
 from .base import Event, Reply, UpstreamRequest
 from .common import (
+    REROUTING_FIELDS,
     count,
     counted_reply,
     encoded,
@@ -21,20 +22,9 @@ from .common import (
     refuse_service_tier,
     refuse_storage,
 )
+from .openai_blocks import put_in_words
 
 PATHS = {Endpoint.CHAT: "/chat/completions", Endpoint.COMPLETION: "/completions", Endpoint.EMBEDDING: "/embeddings"}
-# Fields that would change price, place or provider behind the gateway's back (contract section 4).
-REFUSED_FIELDS = (
-    "inference_geo",
-    "provider",
-    "providers",
-    "models",
-    "route",
-    "transforms",
-    "plugins",
-    "web_search_options",
-    "fallbacks",
-)
 SERVICE_TIERS = ("auto", "default")
 
 
@@ -43,7 +33,7 @@ class OpenAIDialect:
 
     def check(self, call: Call) -> None:
         """Refuses routing fields of other gateways, priced service tiers and storage at the provider."""
-        refuse_fields(call, REFUSED_FIELDS)
+        refuse_fields(call, REROUTING_FIELDS)
         refuse_service_tier(call, kept=SERVICE_TIERS)
         refuse_storage(call)
 
@@ -66,6 +56,7 @@ class OpenAIDialect:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
         raise_error_object(answer)
+        put_in_words(answer, "message")
         count_usage = prompt_usage_of if call.endpoint == Endpoint.EMBEDDING else usage_of
         return counted_reply(answer, answer.pop("usage", None), count_usage)
 
@@ -89,6 +80,7 @@ class OpenAIDecoder:
             return Event(is_last=True)
         chunk = parse_object(data)
         raise_error_object(chunk)
+        put_in_words(chunk, "delta")
         usage = chunk.pop("usage", None)
         if usage is None:
             return Event(chunk)

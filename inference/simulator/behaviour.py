@@ -14,6 +14,7 @@ What is not obvious from the names in `WORDS`:
   becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
   answer in the middle of its JSON.
 - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
+- `content-blocks` words reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
 - `bad-usage` may say how: `cached` (more than there were, the default), `negative`, `fraction`, `total`.
 - `split` cuts the whole body, so a large size joins several events in one segment.
 """
@@ -65,6 +66,7 @@ class Behaviour:
     tools: bool = False
     empty_arguments: bool = False
     reasoning: str | None = None
+    content_blocks: bool = False
     refusal: bool = False
     finish: str | None = None
     logprobs: bool = False
@@ -136,8 +138,8 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 
 
 _FLAGS = (
-    "comments close-delimited crlf describe empty empty-arguments endless extra-fields ignores-format logprobs "
-    "multiline no-done no-usage redirect refusal tools truncated usage-every-chunk usage-on-finish"
+    "comments close-delimited content-blocks crlf describe empty empty-arguments endless extra-fields ignores-format "
+    "logprobs multiline no-done no-usage redirect refusal tools truncated usage-every-chunk usage-on-finish"
 )
 WORDS: Mapping[str, Word] = {
     "echo": Word(),

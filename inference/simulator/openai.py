@@ -49,6 +49,8 @@ class Chat:
             message["tool_calls"] = [_tool_call(each, each.arguments) for each in said.tool_calls]
         if call.behaviour.extra_fields:
             message["sim_message"] = {"kept": True}
+        if call.behaviour.content_blocks:
+            message = _in_blocks(message, call)
         logprobs = chat_logprobs(said.text) if _wants_logprobs(call) else None
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": _finish(call, said)}
 
@@ -70,6 +72,8 @@ class Chat:
     def chunk_choice(self, call: Call, piece: _Piece, finish: str | None) -> Json:
         """Write one choice of a chunk."""
         delta = {**piece.delta, "sim_delta": True} if call.behaviour.extra_fields else piece.delta
+        if call.behaviour.content_blocks:
+            delta = _in_blocks(delta, call)
         logprobs = chat_logprobs([piece.said]) if piece.said and _wants_logprobs(call) else None
         return {"index": piece.index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
 
@@ -219,6 +223,18 @@ def _tool_call(each: ToolCall, arguments: str) -> Json:
         "type": "function",
         "function": {"name": each.name, "arguments": arguments},
     }
+
+
+def _in_blocks(said: Json, call: Call) -> Json:
+    """Word reasoning and content as blocks, as Mistral's reasoning models do; content that is empty stays a string."""
+    reasoning, content = str(call.behaviour.reasoning), said.get("content")
+    blocks: list[Json] = []
+    if said.get(reasoning):
+        blocks.append({"type": "thinking", "thinking": [{"type": "text", "text": said[reasoning]}], "closed": False})
+    if content:
+        blocks.append({"type": "text", "text": content})
+    others = {name: value for name, value in said.items() if name != reasoning}
+    return {**others, "content": blocks} if blocks else said
 
 
 def _by_turns(choices: Sequence[Iterator[_Piece]]) -> Iterator[_Piece]:

@@ -27,6 +27,7 @@ MORE_BEHAVIOURS = {
     "cache-everything": "cached:20+cache-write:7:3",
     "reasoning-tools": "reasoning+tools",
     "reasoning-extra": "reasoning+extra-fields",
+    "content-blocks": "reasoning+content-blocks",
     "rich": "reasoning+logprobs+extra-fields",
     "rich-refusal": "refusal+logprobs+extra-fields",
     "slow-whole": "chunks:20:0.1",

@@ -71,6 +71,7 @@ def test_messages_reach_the_upstream_untouched(account: Customer) -> None:
         {"role": "assistant", "content": "Hm.", "reasoning_content": "…", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_1", "content": "sunny", "name": "weather"},
         {"role": "function", "name": "old", "content": "older"},
+        {"role": "assistant", "content": None, "refusal": "No."},
     ]
     assert received(account, messages=messages)["body"]["messages"] == messages
 
@@ -149,10 +150,11 @@ def test_fields_of_a_chunk_that_the_spec_does_not_name_are_passed_back(account: 
     assert first["choices"][0]["delta"]["sim_delta"] is True
 
 
-def test_reasoning_is_passed_back(account: Customer) -> None:
-    message = answer(account, "reasoning")["choices"][0]["message"]
+@pytest.mark.parametrize("slug", ["reasoning", "content-blocks"])
+def test_reasoning_is_passed_back(account: Customer, slug: str) -> None:
+    message = answer(account, slug, max_tokens=16)["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("First I read the question.", "hello there")
-    said = stream(account, "reasoning")
+    said = stream(account, slug)
     deltas = [choice["delta"] for chunk in said.chunks for choice in chunk["choices"]]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "First I read the question."
     assert said.text == "hello there"

@@ -156,8 +156,9 @@ def test_fields_that_the_spec_does_not_name_are_passed_back(account: Customer, m
 
 
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
-def test_reasoning_of_a_chat_model_is_beside_the_text(account: Customer, cap: int) -> None:
-    said = answer(account, model="sim/test/reasoning", max_tokens=cap)
+@pytest.mark.parametrize("slug", ["reasoning", "content-blocks"])
+def test_reasoning_of_a_chat_model_is_beside_the_text(account: Customer, slug: str, cap: int) -> None:
+    said = answer(account, model=f"sim/test/{slug}", max_tokens=cap)
     assert said["choices"][0]["text"] == "hello there"
     assert said["choices"][0]["reasoning_content"] == "First I read the question."
 
@@ -235,6 +236,8 @@ def test_a_completion_model_gets_the_conversation_with_labels(account: Customer)
         {"role": "user", "content": [{"type": "text", "text": "Say "}, {"type": "text", "text": "hello."}]},
         {"role": "assistant", "content": "Hello."},
         {"role": "user", "content": "Again."},
+        {"role": "assistant", "content": None, "refusal": "No."},
+        {"role": "assistant", "refusal": "Never."},
     ]
     reply = chat(account, model="sim/text/describe", messages=turns, parallel_tool_calls=True, user="opaque")
     request = json.loads(reply.json()["choices"][0]["message"]["content"])
@@ -245,7 +248,7 @@ def test_a_completion_model_gets_the_conversation_with_labels(account: Customer)
         "user": "opaque",
         "prompt": (
             "System: Be brief.\n\nSystem: Be kind.\n\nUser: Say hello.\n\n"
-            "Assistant: Hello.\n\nUser: Again.\n\nAssistant:"
+            "Assistant: Hello.\n\nUser: Again.\n\nAssistant: No.\n\nAssistant: Never.\n\nAssistant:"
         ),
     }
 

@@ -6,6 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
+from inference.answers import output_bytes, text_answer
+from inference.text_chunks import TextChunks
 from tests.bills import records
 from tests.catalogue import catalogue_for, model, provider
 from tests.conftest import OpenAccount, StartGateway
@@ -27,7 +29,7 @@ def _deep(before: bytes, after: bytes) -> bytes:
     return before + b"[" * 300 + b"]" * 300 + after
 
 
-def _choice(text: str, finish: str | None = None) -> dict[str, Any]:
+def _choice(text: str | list[Any], finish: str | None = None) -> dict[str, Any]:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
 
 
@@ -35,6 +37,7 @@ USAGE_FIRST = _frame(choices=[], usage={"prompt_tokens": 5, "completion_tokens":
 SCRIPTS = {
     "usage-first-breaks": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)),
     "usage-first-finishes": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)) + _frame(**_choice("", "stop")),
+    "thought-breaks": HEAD + _frame(**_choice([{"type": "thinking", "thinking": [{"type": "text", "text": TEXT}]}])),
     "half-usage": http(
         "200 OK",
         orjson.dumps({"choices": [{"message": {"content": TEXT}}], "usage": {"prompt_tokens": 5}}),
@@ -85,6 +88,12 @@ def test_output_after_the_last_count_is_billed_and_flagged(customer: Customer, n
     assert (record.prompt_tokens, record.completion_tokens, record.usage_estimated) == (5, 100, True)
 
 
+def test_thinking_that_came_in_blocks_is_output(customer: Customer) -> None:
+    assert TEXT in chat(customer, "thought-breaks", stream=True).text
+    (record,) = records(customer)
+    assert (record.completion_tokens, record.ending) == (100, "upstream_broke")
+
+
 def test_a_usage_without_completion_tokens_is_no_count_of_them(customer: Customer) -> None:
     assert chat(customer, "half-usage", stream=False).status_code == 200
     (record,) = records(customer)
@@ -133,6 +142,16 @@ def test_a_text_completion_on_a_chat_model_takes_no_chat_fields(account: Custome
 def test_a_text_completion_never_finishes_with_tool_calls(account: Customer) -> None:
     answer = account.http.post("/v1/completions", json={"model": "sim/test/tools", "prompt": "one"}).json()
     assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(("reasoning", "counted"), [("x" * 400, 402), (None, 2), (["x"], 2)], ids=str)
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, reasoning: Any, counted: int) -> None:
+    said = {"choices": [{"index": 0, "text": "hi", name: reasoning}]}
+    chunk = TextChunks(id="gen-1", created=1, model="m", choices=1).normalise(said)
+    assert chunk is not None
+    assert chunk.text_bytes == counted
+    assert output_bytes(text_answer(said, id="gen-1", created=1, model="m")) == counted
 
 
 def test_a_body_nested_too_deep_with_a_long_number_is_the_clients_fault(account: Customer) -> None:

@@ -5,6 +5,7 @@ One part of a recorded answer is replaced by any JSON, then goes the whole way t
 
 import base64
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -39,7 +40,11 @@ STREAMS = [name for name in RECORDINGS if name.endswith("stream")]
 WHOLE = [name for name in RECORDINGS if name.endswith("whole")]
 SHAPES: dict[Endpoint, type[Chunks]] = {Endpoint.CHAT: ChatChunks, Endpoint.COMPLETION: TextChunks}
 FAULTS = (UpstreamFault, ContradictoryUsage)
-NAMES = ["index", "id", "type", "name", "arguments", "function", "text", "delta", "message", "content", "input"]
+# The last three are also types of blocks of content.
+NAMES = [
+    *("index", "id", "type", "name", "arguments", "function", "delta", "message", "content", "input"),
+    *("text", "thinking", "refusal"),
+]
 
 # The endpoint that was asked, and what the model does. Recordings are of chat: elsewhere they are nonsense as such.
 every_shape = pytest.mark.parametrize(
@@ -50,7 +55,8 @@ JSON = st.recursive(
     | st.booleans()
     | st.integers(-3, 3)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=3),
+    | st.text(max_size=3)
+    | st.sampled_from(NAMES),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3),
     max_leaves=5,
 )
@@ -117,6 +123,36 @@ def test_a_whole_answer_with_nonsense_in_it(endpoint: Endpoint, modality: str, n
         finish(endpoint, side.answer(DIALECTS[dialect].reply(spoilt(recording, data), side.call).body))
     except FAULTS:
         return
+
+
+@pytest.mark.parametrize("index", [[1], {"a": 1}, None, True, 1.5, "x"], ids=str)
+def test_what_is_numbered_by_nonsense_is_not_merged(index: Any) -> None:
+    deltas = [{"content": word, "annotations": [{"index": index, "title": word}]} for word in ("one", "two")]
+    assert aggregated({"delta": delta} for delta in deltas)["message"]["annotations"] == deltas[1]["annotations"]
+
+
+@pytest.mark.parametrize("nonsense", [5, "ab", {"a": 1}, True], ids=str)
+def test_logprobs_that_are_no_list_add_nothing(nonsense: Any) -> None:
+    logprobs = [{"content": [1], "x": 1}, {"content": nonsense, "x": 2}]
+    choice = aggregated({"delta": {"content": "a"}, "logprobs": each} for each in logprobs)
+    assert choice["logprobs"] == {"content": [1], "x": 2}
+
+
+def test_reasoning_beside_a_delta_is_as_any_field_there() -> None:
+    choice = aggregated({"delta": {"content": "a"}, "reasoning": each} for each in ("one", "two"))
+    assert choice["reasoning"] == "two"
+
+
+def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
+    """The first choice of a chat that was put together from chunks of one choice each."""
+    chunks, whole = ChatChunks(id="gen-1", created=1, model="m", choices=1), Aggregate(Endpoint.CHAT)
+    for choice in choices:
+        said = chunks.normalise({"choices": [choice]})
+        assert said is not None
+        whole.add(said.chunk)
+    answer = whole.answer()
+    finish(Endpoint.CHAT, answer)
+    return answer["choices"][0]
 
 
 def finish(endpoint: Endpoint, answer: dict[str, Any]) -> None:

@@ -274,6 +274,13 @@ def test_a_refusal_in_the_history_is_text_and_names_stay_behind() -> None:
     assert sent(said)["messages"] == [{"role": "assistant", "content": [{"type": "text", "text": "No."}]}]
 
 
+@pytest.mark.parametrize("content", [{"content": None}, {"content": ""}, {}], ids=str)
+def test_a_refusal_in_place_of_content_is_what_the_assistant_said(content: dict[str, Any]) -> None:
+    said = {"role": "assistant", **content, "refusal": "No."}
+    assert sent(USER, said, USER)["messages"] == [USER, {"role": "assistant", "content": "No."}, USER]
+    assert sent(USER, {**said, "content": "Yes."})["messages"][1] == {"role": "assistant", "content": "Yes."}
+
+
 def test_tools_are_flattened() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     function = {"name": "clock", "description": "The time.", "parameters": schema, "strict": False}

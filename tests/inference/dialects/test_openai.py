@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
+from inference.answers import chat_answer
 from inference.call import Endpoint
 from inference.dialects.openai import OpenAIDialect, usage_of
 from tests.inference.dialects.playback import events, play
@@ -92,6 +93,47 @@ def test_usage_on_every_chunk_is_cumulative() -> None:
 def test_a_stream_without_done_is_complete_by_its_finish() -> None:
     played = play(DIALECT, events(SAID, FINISH))
     assert (played.reached_end, played.is_complete) == (False, True)
+
+
+def thinking(*texts: str) -> dict[str, Any]:
+    """A thought as Mistral words it."""
+    return {"type": "thinking", "thinking": [{"type": "text", "text": text} for text in texts], "closed": False}
+
+
+TEXT = {"type": "text", "text": "Paris"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([TEXT, {"type": "text", "text": "."}], {"content": "Paris."}),
+        ([thinking("Let ", "me"), thinking(" see."), TEXT], {"content": "Paris", "reasoning_content": "Let me see."}),
+        ([thinking("Hm.")], {"reasoning_content": "Hm."}),
+        (
+            [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, TEXT],
+            {"content": "Paris", "reasoning_content": "Hm."},
+        ),
+        ([{"type": "refusal", "refusal": "No."}], {"refusal": "No."}),
+        ([{"type": "output_text", "text": "Par"}, "is"], {"content": "Paris"}),
+        ([TEXT, {"type": "reference", "reference_ids": [1]}], {"content": "Paris"}),
+        ([{"type": "thinking", "thinking": [5, {"type": "reference"}]}, 5, None, {"type": []}, []], {}),
+        ([], {}),
+    ],
+    ids=str,
+)
+def test_content_in_blocks_is_put_in_words(content: list[Any], said: dict[str, str]) -> None:
+    """The same of a whole answer and of a stream."""
+    reply = DIALECT.reply(orjson.dumps({"choices": [{"message": {"content": content, "x": 1}}]}), call())
+    [choice] = chat_answer(reply.body, id="gen-1", created=1, model="m")["choices"]
+    assert choice["message"] == {"role": "assistant", "content": None, "x": 1, **said}
+    played = play(DIALECT, events({"choices": [{"index": 0, "delta": {"content": content, "x": 1}}]}, SAID, FINISH))
+    assert played.deltas == [{"role": "assistant", "x": 1, **said}, {"content": "hi"}, {}]
+
+
+def test_thinking_that_stands_beside_its_blocks_is_said_once() -> None:
+    delta = {"content": [thinking("Hm."), TEXT], "reasoning_content": "Hm."}
+    [said] = play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas
+    assert said == {"role": "assistant", "content": "Paris", "reasoning_content": "Hm."}
 
 
 @pytest.mark.parametrize(
