@@ -14,6 +14,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from gateway.errors import ApiKeyExpired, ApiKeyMalformed, ApiKeyNotRegistered, MissingAuthorization
+from gateway.steps import step
 
 from . import last_use, tokens
 from .models import ApiKey
@@ -91,5 +92,5 @@ class BearerAuthentication(BaseAuthentication):
     """DRF's way in for every control-plane endpoint."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
-        caller = caller_of(bearer_token(request.META.get("HTTP_AUTHORIZATION")))
-        return caller, None
+        with step("authenticating the key"):
+            return caller_of(bearer_token(request.META.get("HTTP_AUTHORIZATION"))), None

@@ -18,6 +18,8 @@ from .serializers import AliasEventSerializer, AliasSerializer, HistoryQuery, St
 class Aliases(ControlView):
     """All of an account's aliases; every key of the account sees the same."""
 
+    doing = "listing or creating aliases"
+
     def get(self, request: Request) -> Response:
         """`{aliases, quota: {used, max}}`."""
         account = Account.objects.get(pk=caller_behind(request).account_id)
@@ -38,6 +40,8 @@ class Aliases(ControlView):
 
 class NamedAlias(ControlView):
     """One alias, by its bare name."""
+
+    doing = "reading or changing the alias"
 
     def get(self, request: Request, name: str) -> Response:
         """The alias."""
@@ -71,6 +75,8 @@ def _require_routable(request: Request, target: targets.Target) -> None:
 class AliasStats(ControlView):
     """What an alias was used for, whatever it was called at the time."""
 
+    doing = "adding up the alias's use"
+
     def get(self, request: Request, name: str) -> Response:
         """`{alias, days, totals, breakdown}`."""
         alias = changes.find(caller_behind(request).account_id, name)
@@ -83,6 +89,8 @@ class AliasStats(ControlView):
 
 class AliasHistory(ControlView):
     """What happened to an alias."""
+
+    doing = "reading the alias's history"
 
     def get(self, request: Request, name: str) -> Response:
         """`{alias, events}`, newest first."""

@@ -15,6 +15,8 @@ from .serializers import GenerationsQuery
 class Generations(ControlView):
     """The calling key's records."""
 
+    doing = "listing the generations"
+
     def get(self, request: Request) -> Response:
         """`{object: list, data: [GenerationRecord], next_cursor?}`, newest first."""
         # As a plain dict: DRF takes an empty field of a form for an absent one, and `since=` is a mistake.
@@ -32,6 +34,8 @@ class Generations(ControlView):
 class Statistics(ControlView):
     """One record of the account, in full."""
 
+    doing = "reading the generation"
+
     def get(self, request: Request, generation_id: str) -> Response:
         """GenerationStats."""
         return Response(stats_of(_wanted(request, generation_id)))
@@ -39,6 +43,8 @@ class Statistics(ControlView):
 
 class Metrics(ControlView):
     """The tokens and the footprint of one record of the account."""
+
+    doing = "reading the generation's metrics"
 
     def get(self, request: Request, generation_id: str) -> Response:
         """GenerationMetricsResponse."""

@@ -22,6 +22,8 @@ from .serializers import CatalogueQuery, ProvidersQuery
 class Models(ControlView):
     """What can be served now."""
 
+    doing = "listing the models"
+
     def get(self, request: Request) -> HttpResponse:
         """`{object: list, data: [ModelInfo]}`, prepared once per catalogue version and filter, with an ETag."""
         catalogue = snapshot.current()
@@ -41,6 +43,8 @@ class Models(ControlView):
 class Model(ControlView):
     """One of them, by an id that holds slashes."""
 
+    doing = "reading the model"
+
     def get(self, _request: Request, model_id: str) -> Response:
         """A ModelInfo. Whatever is not listed is 404, ids of the wrong form included."""
         try:
@@ -56,6 +60,8 @@ class Model(ControlView):
 
 class Providers(ControlView):
     """Who serves."""
+
+    doing = "listing the providers"
 
     def get(self, request: Request) -> Response:
         """`{object: list, data: [ProviderInfo]}`."""

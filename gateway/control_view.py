@@ -1,6 +1,6 @@
 """The control plane's view: DRF, with our words for OPTIONS and wrong methods."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,7 +12,9 @@ from .jsonbody import parse_object, read_body
 
 
 class ControlView(APIView):
-    """Base of every endpoint that is not inference."""
+    """Base of every endpoint that is not inference. `doing` is what a 500 says that failed."""
+
+    doing: ClassVar[str]
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
         """What is allowed, and no body."""

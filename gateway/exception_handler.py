@@ -27,6 +27,7 @@ from .errors import (
 )
 
 logger = logging.getLogger(__name__)
+UNNAMED_STEP = "handling the request"
 
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
@@ -58,12 +59,12 @@ def render(error: ApiError) -> HttpResponse:
     return response
 
 
-def from_exception(error: Exception) -> ApiError:
-    """Folds DRF's and Django's exceptions into the family; whatever is unknown becomes a logged 500."""
+def from_exception(error: Exception, doing: str = UNNAMED_STEP) -> ApiError:
+    """Folds DRF's and Django's exceptions into the family; what is unknown becomes a logged 500 that says `doing`."""
     known = error if isinstance(error, ApiError) else _from_drf(error) or _from_django(error)
     if known is None:
         logger.error("unexpected exception", exc_info=error)
-        return StepFailed("handling the request")
+        return StepFailed(doing)
     return known
 
 
@@ -104,9 +105,9 @@ def _retry_after(seconds: float | None) -> dict[str, str]:
     return {} if seconds is None else {"Retry-After": str(math.ceil(seconds))}
 
 
-def drf_exception_handler(error: Exception, _context: dict[str, Any]) -> Response:
-    """DRF's hook (settings.REST_FRAMEWORK): the same envelope for the control plane."""
-    known = from_exception(error)
+def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response:
+    """DRF's hook (settings.REST_FRAMEWORK): the same envelope for the control plane, whose views say what they do."""
+    known = from_exception(error, getattr(context.get("view"), "doing", UNNAMED_STEP))
     return Response(envelope(known), status=known.status, headers=headers_of(known))
 
 
@@ -137,7 +138,7 @@ def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResp
 
 
 def options(allowed: Sequence[str]) -> HttpResponse:
-    """The answer to OPTIONS: what is allowed, and no body."""
+    """The answer to OPTIONS: what is allowed, and no body (so the middleware takes its Content-Type away)."""
     return HttpResponse(status=204, headers={"Allow": ", ".join([*allowed, "OPTIONS"])})
 
 
@@ -171,6 +172,6 @@ def handler500(request: HttpRequest) -> HttpResponse:
     """
     if request.resolver_match is not None and not is_api(request):
         return HttpResponse(render_to_string("500.html"), status=500)
-    response = render(StepFailed("handling the request"))
+    response = render(StepFailed(UNNAMED_STEP))
     response._has_been_logged = False  # type: ignore[attr-defined]
     return response

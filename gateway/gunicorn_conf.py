@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 from django.conf import settings
+from gunicorn.http.errors import InvalidHeader
 
 from gateway import advice
 
@@ -30,8 +31,11 @@ def on_starting(server: object) -> None:
 
 
 def pre_request(_worker: object, request: object) -> None:
-    """Refuses a body that is too large before its client is told to go on (`Expect: 100-continue`)."""
-    declared = next((value for name, value in request.headers if name == "CONTENT-LENGTH"), "")  # type: ignore[attr-defined]
+    """Refuses HTTP/1.1 without a Host, and a body that is too large before its client is told to go on (`Expect`)."""
+    headers = dict(request.headers)  # type: ignore[attr-defined]
+    if request.version >= (1, 1) and "HOST" not in headers:  # type: ignore[attr-defined]
+        raise InvalidHeader("HOST")
+    declared = headers.get("CONTENT-LENGTH", "")
     if declared.isdigit() and int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
         request._expected_100_continue = False  # type: ignore[attr-defined]
         request.force_close()  # type: ignore[attr-defined]

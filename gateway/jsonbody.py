@@ -1,6 +1,5 @@
 """Request bodies: read within the bound however they are framed, then parsed strictly."""
 
-import json
 import re
 from typing import Any
 
@@ -13,10 +12,17 @@ from .errors import InvalidRequest, RequestTooLarge
 
 BLOCK_BYTES = 64 * 1024
 COUNT_ABOVE_BYTES = 1024 * 1024
+QUOTE_LENGTH = 50
 MAX_MESSAGES = 50_000
 MAX_VALUES = 1_000_000
-# orjson turns integers beyond 64 bits into floats. Such a number has at least 19 digits: only then look closer.
-_LONG_NUMBER = re.compile(rb"[\[:,\s]-?\d{19,}\s*[,\]}]")
+MAX_COMMAS = 4_000_000  # every scalar has one beside it; prose of 32 MiB has fewer
+# orjson turns integers beyond 64 bits into floats. They have 19 digits and more: only then look closer.
+_LONG_DIGITS = b"0" * 19
+_EACH_DIGIT_A_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+_STRING = re.compile(rb'"[^"]*"')
+_LONG_INTEGER = re.compile(rb"[\[:,\s](-?\d{19,}+)(?![.eE])")
+_SIXTY_FOUR_BITS = range(-(2**63), 2**64)
+_LONGEST_OF_64_BITS = 20  # characters, of both ends
 
 
 def too_large() -> RequestTooLarge:
@@ -25,7 +31,11 @@ def too_large() -> RequestTooLarge:
 
 
 def read_body(request: HttpRequest) -> bytes:
-    """The whole body, by Content-Length or chunked. Raises RequestTooLarge, and InvalidRequest where it ends early."""
+    """The whole body, by Content-Length or chunked.
+
+    Raises RequestTooLarge, and InvalidRequest where it is compressed or ends early.
+    """
+    _require_uncompressed(request)
     stream = request.META["wsgi.input"]
     declared = request.META.get("CONTENT_LENGTH") or ""
     try:
@@ -36,6 +46,14 @@ def read_body(request: HttpRequest) -> bytes:
     except (OSError, ParseException):  # the client stopped sending, left, or cut its chunks wrongly
         raise InvalidRequest("The request body could not be read to its end.") from None
     return b""
+
+
+def _require_uncompressed(request: HttpRequest) -> None:
+    encoding = request.META.get("HTTP_CONTENT_ENCODING", "").strip()
+    if encoding.lower() not in ("", "identity"):
+        raise InvalidRequest(
+            f"The request body has the Content-Encoding {encoding[:QUOTE_LENGTH]!r}: bodies are taken uncompressed."
+        )
 
 
 def _read_declared(stream: Any, length: int) -> bytes:
@@ -62,27 +80,36 @@ def _read_chunked(stream: Any) -> bytes:
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The body as a JSON object. Raises InvalidRequest for anything else, integers beyond 64 bits included."""
-    # Parsed, very short messages take ten times their size: count them while they are still bytes.
-    if len(body) > COUNT_ABOVE_BYTES:
-        if body.count(b'"role"') > MAX_MESSAGES:
-            raise InvalidRequest(f"A request holds at most {MAX_MESSAGES} messages.", param="messages")
-        if body.count(b"{") + body.count(b"[") > MAX_VALUES:
-            raise InvalidRequest(f"A request holds at most {MAX_VALUES} objects and arrays.")
+    _bound_counts(body)
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
     if not isinstance(parsed, dict):
         raise InvalidRequest("The request body must be a JSON object.")
-    if _LONG_NUMBER.search(body):
-        try:
-            json.loads(body, parse_int=_parse_int)
-        except RecursionError:
-            raise InvalidRequest("The request body is nested too deep.") from None
+    if _holds_an_integer_beyond_64_bits(body):
+        raise InvalidRequest("The request body holds an integer beyond 64 bits.")
     return parsed
 
 
-def _parse_int(digits: str) -> int:
-    if len(digits) > 20 or not -(2**63) <= int(digits) < 2**64:
-        raise InvalidRequest("The request body holds an integer beyond 64 bits.")
-    return int(digits)
+def _bound_counts(body: bytes) -> None:
+    """Parsed, very short values take many times their size, and seconds: they are counted while they are bytes."""
+    if len(body) <= COUNT_ABOVE_BYTES:
+        return
+    if body.count(b'"role"') > MAX_MESSAGES:
+        raise InvalidRequest(f"A request holds at most {MAX_MESSAGES} messages.", param="messages")
+    if body.count(b"{") + body.count(b"[") > MAX_VALUES:
+        raise InvalidRequest(f"A request holds at most {MAX_VALUES} objects and arrays.")
+    if body.count(b",") > MAX_COMMAS:
+        raise InvalidRequest(f"A request holds at most {MAX_COMMAS} values, counted by their commas.")
+
+
+def _holds_an_integer_beyond_64_bits(valid: bytes) -> bool:
+    if _LONG_DIGITS not in valid.translate(_EACH_DIGIT_A_ZERO):
+        return False
+    # Without its escapes a string holds no quote, and ends at the next one.
+    unescaped = valid.replace(rb"\\", b"").replace(rb"\"", b"")
+    found = _LONG_INTEGER.findall(_STRING.sub(b'""', unescaped))
+    if max(map(len, found), default=0) > _LONGEST_OF_64_BITS:
+        return True  # `int` takes seconds for millions of digits
+    return not all(map(_SIXTY_FOUR_BITS.__contains__, map(int, found)))

@@ -13,7 +13,8 @@ from .ids import request_id
 from .jsonbody import too_large
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
-WITHOUT_LENGTH = frozenset({204, 304})  # RFC 9110: no content, or that of another response
+NO_CONTENT = 204
+WITHOUT_LENGTH = frozenset({NO_CONTENT, 304})  # RFC 9110: no content, or that of another response
 
 
 class RequestIdMiddleware:
@@ -28,6 +29,8 @@ class RequestIdMiddleware:
         response = self.get_response(request)
         release_all()  # a client that reads slowly must not keep a connection while its answer is written
         response["X-Request-Id"] = identifier
+        if response.status_code == NO_CONTENT:
+            del response["Content-Type"]
         has_length = response.has_header("Content-Length") or response.status_code in WITHOUT_LENGTH
         if not response.streaming and not has_length:
             response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses

@@ -7,11 +7,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
 from accounts import budgets
-from gateway.errors import ServiceUnavailable
+from gateway.errors import InvalidRequest, ReplicaGivesUp
 from gateway.exception_handler import from_exception, method_not_allowed, options, render
 from gateway.jsonbody import parse_object, read_body
 from gateway.steps import step
@@ -22,7 +22,8 @@ from .watch import ClientLeft
 
 Handler = Callable[[HttpRequest, Payer, dict[str, Any]], HttpResponseBase]
 ALLOWED = ("POST",)
-CLIENT_CLOSED_REQUEST = 499  # for the access log; nobody receives it
+# Who receives it has closed its sending side only, in HTTP/1.0, where nothing can tell that from leaving.
+CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 
 def inference_endpoint(handler: Handler) -> Callable[[HttpRequest], HttpResponseBase]:
@@ -41,9 +42,9 @@ def inference_endpoint(handler: Handler) -> Callable[[HttpRequest], HttpResponse
             budgets.spend_request(payer.key_id, payer.budgets)
             return handler(request, payer, parse_object(read_body(request)))
         except ClientLeft:
-            return HttpResponse(status=CLIENT_CLOSED_REQUEST)
+            return render(InvalidRequest(CLOSED_ITS_SIDE))
         except WorkerStopped:
-            return render(ServiceUnavailable("This replica is stopping. Nothing was billed: retry."))
+            return render(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."))
         except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
             return render(from_exception(error))
 

@@ -1,5 +1,6 @@
 """What a filter of the listing keeps (contract decision 13)."""
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -135,6 +136,12 @@ def test_a_providers_regions_and_count_are_filtered(seed: Seed, read: Read) -> N
     }
 
 
+WORDS = {
+    "jurisdiction": "cloud-act-free, eu-hosted, eu-sovereign",
+    "modality": "chat, completion, embedding, responses, realtime",
+}
+
+
 @pytest.mark.parametrize(
     ("path", "param"),
     [
@@ -145,4 +152,6 @@ def test_a_providers_regions_and_count_are_filtered(seed: Seed, read: Read) -> N
 )
 def test_no_other_value_is_taken(seed: Seed, read: Read, path: str, param: str) -> None:
     seed(catalogue(model("echo")))
-    assert told(read(path)) == (400, "invalid_request_error", "invalid_request_error", param)
+    reply = read(path)
+    assert told(reply) == (400, "invalid_request_error", "invalid_request_error", param)
+    assert json.loads(reply.content)["error"]["message"] == f"Must be one of {WORDS[param]}."

@@ -134,3 +134,11 @@ def test_the_number_of_messages_is_capped(account: Customer) -> None:
     reply = account.http.post(PATH, data=messages_body(50_001, 45))
     assert refusal(reply) == INVALID
     assert "50000" in message(reply)
+
+
+def test_the_number_of_values_is_capped_whoever_asks(gateway: GatewayServer, open_account: OpenAccount) -> None:
+    """An account without credit could otherwise have a worker parse millions of numbers before it is told so."""
+    content = b'{"model": "sim/test/embedding", "input": [257' + b",257" * 4_000_001 + b"]}"
+    reply = open_account(gateway, credit=None).http.post("/v1/embeddings", data=content)
+    assert refusal(reply) == (*INVALID[:3], None)
+    assert "4000000" in message(reply)

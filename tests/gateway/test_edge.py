@@ -1,5 +1,6 @@
 """The edge of every request: unknown paths, wrong methods, broken HTTP, bodies of every size, and our own failures."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ def test_options_tells_the_methods_without_a_key_and_without_a_body(gateway: Gat
     assert reply.status_code == 204
     assert {right, "OPTIONS"} <= allowed(reply.headers["Allow"])
     assert reply.content == b""
-    assert "Transfer-Encoding" not in reply.headers
+    assert not {"Content-Type", "Content-Length", "Transfer-Encoding"} & set(reply.headers)
 
 
 @pytest.mark.parametrize("endpoint", ["models", "model"])
@@ -127,7 +128,24 @@ def test_every_response_has_an_id_of_our_own(account: Customer) -> None:
     assert all(REQUEST_ID.fullmatch(identifier) for identifier in ids)
 
 
+@pytest.mark.parametrize(
+    ("path", "status"), [("/healthz", 200), ("/healthz/", 400), ("/login", 400), ("/v1/models", 400)]
+)
+def test_a_probe_is_answered_whatever_its_host_and_nothing_else(gateway: GatewayServer, path: str, status: int) -> None:
+    reply = exchange(gateway, f"GET {path} HTTP/1.1\r\nHost: 10.1.2.3:8000\r\n\r\n")
+    assert reply.status_code == status
+    assert "Set-Cookie" not in reply.headers
+
+
 # --- Broken HTTP
+
+IN_PLAIN_WORDS = {
+    400: "HTTP",
+    414: "longer than 4094 bytes",
+    431: "more than 100 headers, or one of more than 8190 bytes",
+    417: "100-continue",
+    501: "chunked",
+}
 
 
 @pytest.mark.parametrize(
@@ -166,12 +184,22 @@ def test_broken_http_is_refused_in_the_envelope(gateway: GatewayServer, request_
     reply = exchange(gateway, request_bytes)
     assert refusal(reply) == (status, "invalid_request_error", "invalid_request_error", None)
     assert reply.headers["Connection"] == "close"
+    assert reply.headers["x-should-retry"] == "false"
+    assert IN_PLAIN_WORDS[status] in message(reply)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "a b", "", "localhost:port", "[::2]"])
 @pytest.mark.parametrize("path", [PATH, "/v1/models", "/api/v1/models", "/v1/nothing", "/nothing", "/login"])
 def test_a_host_that_is_not_ours_is_refused(gateway: GatewayServer, path: str, host: str) -> None:
     assert refusal(exchange(gateway, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")) == INVALID
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/models", "/nothing", "/login", "/healthz"])
+def test_http_1_1_needs_a_host_and_http_1_0_does_not(gateway: GatewayServer, path: str) -> None:
+    reply = exchange(gateway, f"GET {path} HTTP/1.1\r\n\r\n")
+    assert refusal(reply) == INVALID
+    assert "Host" in message(reply)
+    assert exchange(gateway, f"GET {path} HTTP/1.0\r\n\r\n").status_code != 400
 
 
 # --- Bodies
@@ -210,6 +238,22 @@ def test_a_client_that_waits_to_be_told_to_go_on_is_told(gateway: GatewayServer,
 def test_a_broken_chunk_is_the_clients_fault(gateway: GatewayServer, account: Customer, chunks: bytes) -> None:
     reply = exchange(gateway, head_of(account, "Transfer-Encoding: chunked") + chunks)
     assert refusal(reply) == INVALID
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/completions", "/v1/embeddings", "/v1/aliases"])
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity", "x" * 5000], ids=lambda encoding: encoding[:9])
+def test_a_compressed_body_is_refused_by_the_name_of_its_encoding(account: Customer, path: str, encoding: str) -> None:
+    content = gzip.compress(json.dumps(question("echo")).encode())
+    reply = account.http.post(path, data=content, headers={"Content-Encoding": encoding})
+    assert refusal(reply) == INVALID
+    assert encoding[:50] in message(reply)
+    assert "uncompressed" in message(reply)
+    assert len(message(reply)) < 200
+
+
+@pytest.mark.parametrize("encoding", ["identity", "Identity", ""])
+def test_a_body_may_say_that_it_is_not_compressed(account: Customer, encoding: str) -> None:
+    assert account.http.post(PATH, json=question("echo"), headers={"Content-Encoding": encoding}).status_code == 200
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 100", "Transfer-Encoding: chunked"])
@@ -283,20 +327,35 @@ def damaged(start_shared_gateway: StartGateway) -> GatewayServer:
     return start_shared_gateway()
 
 
-@pytest.mark.parametrize(("endpoint", "step"), [("chat", "authenticating the key"), ("models", "handling the request")])
+@pytest.mark.parametrize(
+    ("table", "path", "step"),
+    [
+        ("accounts_apikey", PATH, "authenticating the key"),
+        ("accounts_apikey", "/v1/models", "authenticating the key"),
+        ("accounts_apikey", "/v1/aliases", "authenticating the key"),
+        ("catalogue_providerminute", "/v1/providers", "listing the providers"),
+        ("billing_generation", "/v1/generations", "listing the generations"),
+        ("billing_generation", f"/v1/generation/gen-{'0' * 32}", "reading the generation"),
+        ("billing_generation", f"/v1/metrics/gen-{'0' * 32}", "reading the generation's metrics"),
+        ("aliases_alias", "/v1/aliases", "listing or creating aliases"),
+        ("aliases_alias", "/v1/aliases/mine", "reading or changing the alias"),
+        ("aliases_alias", "/v1/aliases/mine/stats", "adding up the alias's use"),
+        ("aliases_alias", "/v1/aliases/mine/history", "reading the alias's history"),
+    ],
+)
 def test_a_failure_of_ours_names_the_step_and_nothing_else(
-    damaged: GatewayServer, open_account: OpenAccount, endpoint: str, step: str
+    damaged: GatewayServer, open_account: OpenAccount, table: str, path: str, step: str
 ) -> None:
     customer = open_account(damaged)
     logged = len(damaged.log)
-    path, method = METHODS[endpoint]
-    with without_table(damaged, "accounts_apikey"):
+    method = "POST" if path == PATH else "GET"
+    with without_table(damaged, table):
         reply = customer.http.request(method, path, json=question("echo"))
     assert refusal(reply) == (500, "internal_server_error", "internal_server_error", None)
     assert message(reply) == f"Internal error while {step}. Nothing was billed."
-    assert "accounts_apikey" in damaged.log[logged:]
+    assert table in damaged.log[logged:]
     assert customer.key not in damaged.log
-    assert customer.http.request(method, path, json=question("echo")).status_code == 200
+    assert customer.http.request(method, path, json=question("echo")).status_code in (200, 404)
 
 
 def test_a_failure_on_a_page_is_logged_too(damaged: GatewayServer) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rest_framework import exceptions as drf
 
 from gateway import errors
-from gateway.errors import ApiError, StepFailed, UpstreamFailed
+from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, render
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -47,6 +47,7 @@ SPEC = {
     (500, "internal_server_error", "internal_server_error", None),
 }
 OURS = {
+    (503, "internal_server_error", "service_unavailable", None),  # what a replica that stops gives up: any model
     (405, "invalid_request_error", "method_not_allowed", None),  # contract decision 15
     (503, "provider_unavailable", "provider_unavailable", None),  # decision 3: every candidate of an auto id failed
 }
@@ -68,6 +69,8 @@ FAMILY = sorted(set(family()), key=lambda kind: kind.__name__)
 
 
 def made(kind: type[ApiError]) -> ApiError:
+    if issubclass(kind, AllProvidersFailed):
+        return kind("It broke.", retry=True, providers_attempted=["a", "b"])
     return kind("settling the charge") if kind is not ApiError else kind()
 
 
@@ -90,8 +93,9 @@ def test_each_error_renders_to_the_envelope(kind: type[ApiError]) -> None:
     response = render(error)
     assert response.status_code == kind.status
     assert response["Content-Type"] == "application/json"
+    context = {"providers_attempted": ["a", "b"], "last_error": "It broke."} if kind is AllProvidersFailed else {}
     assert orjson.loads(response.content) == {
-        "error": {"type": kind.type, "message": error.message, "code": kind.code, "param": kind.param}
+        "error": {"type": kind.type, "message": error.message, "code": kind.code, "param": kind.param, **context}
     }
     assert error.message
     assert str(error) == error.message
@@ -108,7 +112,7 @@ def test_both_renderers_agree(kind: type[ApiError]) -> None:
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_a_futile_retry_is_said_to_be_one(kind: type[ApiError]) -> None:
     futile = render(made(kind)).headers.get("x-should-retry") == "false"
-    assert futile == (kind.code not in PASSING or kind is errors.UnpricedRoute)
+    assert futile == (kind.code not in PASSING or kind in (errors.UnpricedRoute, errors.UsageContradicted))
 
 
 def test_an_upstream_failure_says_itself_whether_to_try_again() -> None:

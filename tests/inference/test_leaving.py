@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests import bills
+from tests.envelope import message, refusal
 from tests.inference.shapes import ALL_BEHAVIOURS, MODES, WAYS, Way
 from tests.patience import eventually
 from tests.rawhttp import connect, read_response
@@ -159,6 +160,19 @@ def test_a_half_closed_client_of_a_slow_upstream_is_served(account: Customer, st
     assert received.count(b" 200 OK\r\n") == 1
     assert received.count(b"hello") == 10
     assert [record.ending for record in bills.records(account)] == ["finished"]
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_a_half_closed_client_of_http_1_0_is_told_that_it_was_taken_for_gone(account: Customer, streams: bool) -> None:
+    """Nothing can be sent before its answer that would show whether it still reads."""
+    with asking(account, WAYS["chat-openai"], "silent", version="1.0", stream=streams) as raw:
+        raw.shutdown(socket.SHUT_WR)
+        with raw.makefile("rb") as answers:
+            reply = read_response(answers)
+    assert refusal(reply) == (400, "invalid_request_error", "invalid_request_error", None)
+    assert "closed its side" in message(reply)
+    assert reply.headers["x-should-retry"] == "false"
+    assert bills.untouched(account)
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])

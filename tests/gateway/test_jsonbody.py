@@ -1,0 +1,70 @@
+"""Bodies are JSON as the standard library reads it, save for integers beyond 64 bits."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidRequest
+from gateway.jsonbody import MAX_COMMAS, parse_object
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+EDGES = [2**63, 2**64, 10**18, 10**19, 10**20]
+digits = st.text("0123456789", min_size=1, max_size=25)
+whole = st.sampled_from(EDGES).flatmap(lambda edge: st.integers(edge - 2, edge + 2)) | st.integers()
+integers = st.tuples(st.sampled_from(["", "-"]), whole.map(abs)).map(lambda parts: f"{parts[0]}{parts[1]}")
+fractions = st.tuples(integers, st.just("."), digits).map("".join)
+exponents = st.tuples(integers | fractions, st.sampled_from(["e", "E-", "E+", "e0", "e-000"]), digits).map("".join)
+numbers = integers | fractions | exponents.filter(lambda number: math.isfinite(float(number)))
+texts = st.text('"\\/,:[]{} -.eE019\n', max_size=60) | st.text() | st.tuples(st.text(), integers).map("".join)
+strings = st.tuples(texts, st.booleans()).map(lambda said: json.dumps(said[0], ensure_ascii=said[1]))
+spaces = st.sampled_from(["", " ", "\n", "\t\r\n  "])
+
+
+def listed(items: st.SearchStrategy[str], opening: str, closing: str) -> st.SearchStrategy[str]:
+    spaced = st.tuples(spaces, items, spaces).map("".join)
+    return st.lists(spaced, min_size=1, max_size=4).map(lambda found: opening + ",".join(found) + closing)
+
+
+def objects(values: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return listed(st.tuples(strings, spaces, st.just(":"), spaces, values).map("".join), "{", "}")
+
+
+scalars = numbers | strings | st.sampled_from(["true", "false", "null"])
+bodies = objects(st.recursive(scalars, lambda inner: listed(inner, "[", "]") | objects(inner), max_leaves=8))
+
+
+@given(bodies)
+@example('{"a": 18446744073709551615, "b": -9223372036854775808}')
+@example('{"a":[18446744073709551616]}')
+@example('{"a": -9223372036854775809}')
+@example('{"a": 1' + "0" * 5000 + "e-5000}")
+@example('{"a": ' + "1" * 300 + "}")
+@example('{"a": 1e30, "b": 12345678901234567890.5, "c": 0.12345678901234567890123, "d": 1e-00000000000000000000001}')
+@example(r'{"\\": "\\\",99999999999999999999,\"", "\\\\": [1]}')
+def test_a_body_is_read_as_json_and_refused_only_for_an_integer_beyond_64_bits(body: str) -> None:
+    beyond = []
+
+    def integer(digits: str) -> Any:
+        if len(digits) > 25 or not -(2**63) <= int(digits) < 2**64:
+            beyond.append(digits)
+            return None
+        return int(digits)
+
+    expected = json.loads(body, parse_int=integer)
+    if beyond:
+        with pytest.raises(InvalidRequest, match="64 bits"):
+            parse_object(body.encode())
+    else:
+        assert parse_object(body.encode()) == expected
+
+
+def test_values_are_counted_before_they_are_parsed() -> None:
+    """The same commas without a value between them would be no JSON, which nobody finds out."""
+    assert len(parse_object(b'{"input": [0' + b",0" * MAX_COMMAS + b"]}")["input"]) == MAX_COMMAS + 1
+    with pytest.raises(InvalidRequest, match=str(MAX_COMMAS)):
+        parse_object(b'{"input": [' + b"," * (MAX_COMMAS + 1))
