@@ -9,7 +9,7 @@ from django.conf import settings
 
 from catalogue import model_ids, quota, ranking, rotation, routing
 from catalogue.routes import Route, Snapshot
-from gateway.db import release
+from gateway.db import BRIEF_SECONDS, answering_within, release
 from gateway.errors import AliasNotFound
 
 from .models import Alias
@@ -44,13 +44,14 @@ def resolve(text: str, *, account_id: uuid.UUID, purpose: Purpose, snapshot: Sna
 
     Raises what `model_ids.parse`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound.
     """
-    match model_ids.parse(text):
-        case model_ids.ExplicitId() as wanted:
-            return Resolution(_pinned(snapshot, wanted, now))
-        case model_ids.AliasId() as alias:
-            return _aliased(snapshot, account_id, alias, now)
-        case model_ids.AutoId() as auto:
-            return _chosen(snapshot, auto, purpose, now)
+    with answering_within(BRIEF_SECONDS):
+        match model_ids.parse(text):
+            case model_ids.ExplicitId() as wanted:
+                return Resolution(_pinned(snapshot, wanted, now))
+            case model_ids.AliasId() as alias:
+                return _aliased(snapshot, account_id, alias, now)
+            case model_ids.AutoId() as auto:
+                return _chosen(snapshot, auto, purpose, now)
 
 
 def _aliased(snapshot: Snapshot, account_id: uuid.UUID, wanted: model_ids.AliasId, now: datetime) -> Resolution:

@@ -20,6 +20,6 @@ class BillingConfig(AppConfig):
         beat = Beat()
         worker_hooks.start.append(beat.start)
         worker_hooks.beat += [beat, rollups.Beat(), overdraft.Beat()]
-        worker_hooks.stop.append(finish_or_spool)
+        worker_hooks.stop.insert(0, finish_or_spool)  # before hooks that may wait for a database until we are killed
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
         pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

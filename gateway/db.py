@@ -1,10 +1,28 @@
-"""Database connections under gevent: they belong to a greenlet, nothing else returns them, and pools keep dead ones.
+"""Database connections under gevent: they belong to a greenlet, nothing else returns them, and they may go silent."""
 
-A pool does not ask a connection whether it still lives before it hands it out: that would be a round trip more for
-every request. Whoever finds a dead one has the idle ones looked through.
-"""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from django.db import connections
+
+# What takes milliseconds: the reads of a request's admission, the hooks of the beat.
+BRIEF_SECONDS = 10.0
+# Everything else a worker does by itself; above the statement timeout, which ends what is merely slow.
+WORK_SECONDS = 35.0
+
+# How many seconds a statement of PostgreSQL is waited for (`gateway.postgresql`); None is without end.
+patience: ContextVar[float | None] = ContextVar("patience", default=None)
+
+
+@contextmanager
+def answering_within(seconds: float) -> Iterator[None]:
+    """A statement inside the block that gets no answer for so long raises OperationalError, and its connection goes."""
+    token = patience.set(seconds)
+    try:
+        yield
+    finally:
+        patience.reset(token)
 
 
 def release(alias: str) -> None:
@@ -19,11 +37,3 @@ def release_all() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()
-
-
-def discard_dead() -> None:
-    """Looks through the idle connections of every pool, after one turned out to be dead: a restart kills them all."""
-    for connection in connections.all(initialized_only=True):
-        pool = getattr(connection, "pool", None)
-        if pool is not None:
-            pool.check()

@@ -16,6 +16,7 @@ ApiError (500 internal_server_error)
 ├── ProviderUnavailable 503
 │   ├── AllProvidersFailed · ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
 ├── ServiceUnavailable 503
+│   ├── ReplicaGivesUp
 └── StepFailed 500
 
 Domain code raises these; only `gateway.exception_handler` turns one into a body.
@@ -248,8 +249,15 @@ class ProviderTimeout(ProviderUnavailable):
 class ServiceUnavailable(ApiError):
     """503: this replica has not loaded its catalogue snapshot yet."""
 
-    status, code, param = 503, "service_unavailable", "model"
+    status, code = 503, "service_unavailable"
+    param: str | None = "model"
     message = "The routing snapshot is not ready on this replica yet. Retry shortly."
+
+
+class ReplicaGivesUp(ServiceUnavailable):
+    """503, or an error in an open stream: this replica stops, or cannot vouch for the bill of what goes on."""
+
+    param = None
 
 
 class StepFailed(ApiError):

@@ -2,6 +2,13 @@
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
+PATH = "healthz"
+
+
+def is_probe(request: HttpRequest) -> bool:
+    """Whether this asks for nothing but that: whatever Host a probe names, such as its pod's address."""
+    return request.path_info == f"/{PATH}"
+
 
 def healthz(_request: HttpRequest) -> HttpResponse:
     """200 whenever a worker answers: it does not accept before its start hooks have succeeded.

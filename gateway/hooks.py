@@ -8,9 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from django.db import InterfaceError, OperationalError
-
-from .db import discard_dead, release_all
+from .db import WORK_SECONDS, answering_within, release_all
 
 logger = logging.getLogger(__name__)
 Hook = Callable[[], None]
@@ -29,18 +27,19 @@ class WorkerHooks:
 worker_hooks = WorkerHooks()
 
 
-def run_each(hooks: list[Hook]) -> list[Hook]:
-    """Runs every hook and returns those that failed: a failure is logged and does not keep the next from running."""
+def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> list[Hook]:
+    """Runs every hook and returns those that failed: a failure is logged and does not keep the next from running.
+
+    No statement of theirs is waited for longer than `statement_seconds`: nothing may hang in a silent connection.
+    """
     failed = []
     for hook in hooks:
         try:
-            hook()
-        except Exception as error:  # the boundary of a background task: the next beat tries again
+            with answering_within(statement_seconds):
+                hook()
+        except Exception:  # the boundary of a background task: the next beat tries again
             logger.exception("worker hook %s failed", hook)
             failed.append(hook)
-            if isinstance(error, OperationalError | InterfaceError):
-                release_all()
-                discard_dead()
         finally:
             release_all()
     return failed

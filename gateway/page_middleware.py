@@ -8,28 +8,43 @@ from django.contrib.messages import middleware as messages
 from django.contrib.sessions import middleware as sessions
 from django.core.exceptions import ValidationError
 from django.db import DataError
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.middleware import clickjacking, common, csrf, security
 from whitenoise.middleware import WhiteNoiseMiddleware as WhiteNoise
 
 from .api_paths import is_api
 from .exception_handler import handler400
+from .health import is_probe
 from .middleware import GetResponse
 
 logger = logging.getLogger(__name__)
 
 
 class PagesOnly:
-    """Mixin: steps aside for the API."""
+    """Mixin: steps aside for the API and for probes."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if is_api(request):
+        if is_api(request) or is_probe(request):
             return self.get_response(request)  # type: ignore[attr-defined,no-any-return]  # the other base has it
         return super().__call__(request)  # type: ignore[misc,no-any-return]
 
 
+PROXY_NAMES_NO_PROTOCOL = """The proxy in front of this gateway does not say whether this request came by HTTPS, so
+every page would redirect to itself. Have the proxy set X-Forwarded-Proto (nginx: proxy_set_header X-Forwarded-Proto
+$scheme;). docs/operations.md has the rest.
+"""
+
+
 class SecurityMiddleware(PagesOnly, security.SecurityMiddleware):
     """HTTPS redirect, HSTS and content-type headers."""
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:  # type: ignore[override]  # one more answer
+        """The redirect of a page asked for in clear; an explanation where the proxy does not say how it was."""
+        redirect = super().process_request(request)
+        if redirect is None or not settings.GATEWAY_TRUSTED_PROXIES or "HTTP_X_FORWARDED_PROTO" in request.META:
+            return redirect
+        headers = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
+        return HttpResponse(PROXY_NAMES_NO_PROTOCOL, status=500, headers=headers)
 
 
 class WhiteNoiseMiddleware(PagesOnly, WhiteNoise):  # type: ignore[misc]  # published without types

@@ -170,7 +170,6 @@ SQLITE_OPTIONS = {
     "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;",
 }
 
-
 ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
 DATABASE_URL_RULE = "DATABASE_URL is sqlite:///path or postgres://user:password@host:port/name."
 
@@ -192,6 +191,7 @@ def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
         "prepare_threshold": 0,
         "options": f"-c statement_timeout={statement_timeout_ms}",
     }
+    database["ENGINE"] = "gateway.postgresql"
     return database | {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False, "OPTIONS": database.get("OPTIONS", {}) | options}
 
 
@@ -275,8 +275,7 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = (
 SECURE_SSL_REDIRECT = BEHIND_TLS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
 SECURE_REDIRECT_EXEMPT = [r"^(api/)?v1/", r"^healthz$"]  # a key sent in clear is answered, not redirected
-SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
-SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0  # for this host alone: the domain is the operator's to speak for
 
 EMAIL_CONFIG = _read(
     lambda: env.email_url("EMAIL_URL", "consolemail://"),

@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from .admin_doors import admin_login, admin_password
-from .health import healthz
+from .health import PATH, healthz
 
 handler400 = "gateway.exception_handler.handler400"
 handler403 = "gateway.exception_handler.handler403"
@@ -20,7 +20,7 @@ api: list[URLPattern | URLResolver] = [
 
 urlpatterns = [
     re_path(r"^(?:api/)?v1/", include(api)),
-    path("healthz", healthz),
+    path(PATH, healthz),
     path("admin/login/", admin_login),
     path("admin/password_change/", admin_password),
     path("admin/", admin.site.urls),

@@ -45,9 +45,9 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
 
     def patch(self) -> None:
         super().patch()
-        from . import broken_http, hooks
+        from . import broken_http, db, hooks
 
-        self._hooks, self._refusal = hooks, broken_http.refusal
+        self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
 
     def run(self) -> None:
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""
@@ -55,12 +55,12 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
         self._start()
         if not self.alive:
             return
-        beat = gevent.spawn(self._beat)
+        beside = [gevent.spawn(self._beat), gevent.spawn(self._drain)]
         try:
             super().run()
         finally:
-            beat.kill()
-            self._hooks.run_each(self._hooks.worker_hooks.stop)
+            gevent.killall(beside)
+            self._run(self._hooks.worker_hooks.stop)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """gunicorn's, but a client that neither sends nor takes anything for long is let go."""
@@ -75,22 +75,31 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
         waiting = list(self._hooks.worker_hooks.start)
         while waiting and self.alive:
             self.notify()
-            waiting = self._hooks.run_each(waiting)
+            waiting = self._run(waiting)
             if waiting:
                 gevent.sleep(BEAT_SECONDS)
 
+    def _run(self, hooks: Any) -> Any:
+        """Returns those that failed."""
+        return self._hooks.run_each(hooks, statement_seconds=self._database.BRIEF_SECONDS)
+
     def _beat(self) -> None:
+        """As long as the worker lives, a drain included: open streams need it to live."""
+        while True:
+            gevent.sleep(BEAT_SECONDS)
+            self._run(self._hooks.worker_hooks.beat)
+
+    def _drain(self) -> None:
+        """Lets idle connections go as soon as the worker is told to stop, and the rest when it has waited enough.
+
+        Not in the loop of the beat, which may hang in a database.
+        """
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
-            self._hooks.run_each(self._hooks.worker_hooks.beat)
         for greenlet in list(self._waiting):
             greenlet.kill(block=False)
-        # Not in the loop below, which may hang in a database. It beats on, since open streams need it to live.
-        patience = max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS)
-        drain = gevent.spawn_later(patience, self._hooks.run_each, self._hooks.worker_hooks.drain)
-        while not drain.ready():
-            gevent.sleep(BEAT_SECONDS)
-            self._hooks.run_each(self._hooks.worker_hooks.beat)
+        gevent.sleep(max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS))
+        self._run(self._hooks.worker_hooks.drain)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """gunicorn's, and after it the rest of a body that a refusal left unread: skipped if short, else lingered.

@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts import last_use, tokens
 from accounts.authentication import StoredKey, bearer_token, judge
 from accounts.budgets import Budgets, budgets_of
-from gateway.db import discard_dead, release
+from gateway.db import BRIEF_SECONDS, answering_within, release
 from gateway.errors import ApiKeyNotRegistered
 from gateway.money import MONEY_PLACES
 
@@ -45,7 +45,6 @@ def authenticate(authorization: str | None) -> Payer:
     try:
         row = _select(tokens.fingerprint(token))
     except (OperationalError, InterfaceError):  # a connection that died in the pool: once more, on a live one
-        discard_dead()
         row = _select(tokens.fingerprint(token))
     now = timezone.now()
     judge(token, None if row is None else _stored_key(row), now)
@@ -64,7 +63,7 @@ def authenticate(authorization: str | None) -> Payer:
 
 def _select(fingerprint: bytes) -> tuple[Any, ...] | None:
     try:
-        with connection.cursor() as cursor:
+        with answering_within(BRIEF_SECONDS), connection.cursor() as cursor:
             cursor.execute(SELECT, [fingerprint])
             row: tuple[Any, ...] | None = cursor.fetchone()
             return row

@@ -26,6 +26,10 @@ LOST_AFTER_SECONDS = 30.0
 GUARD_SECONDS = 1.0
 AT_ONCE = 100  # streams in one statement; between them the worker serves requests
 
+# What clients are told of streams that end here.
+UNRECORDED = "This replica cannot reach its database, and ends streams that it cannot record."
+SETTLED_ELSEWHERE = "This replica stood still for so long that the stream was taken for dead."
+
 
 class Checkpointed(Protocol):
     """An open stream."""
@@ -41,8 +45,8 @@ class Checkpointed(Protocol):
     def frozen(self) -> str:
         """What would be settled if the worker died now."""
 
-    def stop(self) -> None:
-        """Ends the stream as worker-stopped."""
+    def stop(self, because: str) -> None:
+        """Ends the stream as worker-stopped, and tells its client why."""
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ def end_lost() -> None:
         is_needed = known.has_row or known.is_due(now)
         if is_needed and now - max(known.well_at, known.stream.opened_at + FIRST_AFTER_SECONDS) > LOST_AFTER_SECONDS:
             logger.error("a stream whose checkpoint could not be written for %s s ends", LOST_AFTER_SECONDS)
-            known.stream.stop()
+            known.stream.stop(UNRECORDED)
             forget(known.stream)
 
 
@@ -129,7 +133,7 @@ def _renew(batch: Sequence[_Open]) -> None:
         pk = known.stream.generation_pk
         if pk in frozen and pk not in alive and pk in _open:
             logger.error("the checkpoint of an open stream is gone: it has been settled, and ends")
-            known.stream.stop()
+            known.stream.stop(SETTLED_ELSEWHERE)
             forget(known.stream)
     _note(batch, alive, now)
 

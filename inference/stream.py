@@ -8,7 +8,7 @@ import gevent
 from billing.models import Generation
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage
-from gateway.errors import ApiError, CostUnresolvable, ProviderError, ServiceUnavailable
+from gateway.errors import ApiError, CostUnresolvable, ProviderError, ReplicaGivesUp
 from gateway.exception_handler import envelope
 from gateway.steps import step
 
@@ -26,6 +26,7 @@ from .watch import ClientLeft
 
 UPSTREAM_FAILED = frozenset({Ending.STALLED, Ending.UPSTREAM_BROKE})
 BILLED = "What was delivered is billed."
+STOPPING = "This replica is stopping."
 
 
 class Metered:
@@ -42,6 +43,7 @@ class Metered:
         self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
         self._ending: Generation.Ending | None = None
         self._fault: UpstreamFault | None = None  # what broke it off, to be quoted
+        self._stopped_because = STOPPING
         self._settled = False
         self.generation_pk = admission.id
         self.opened_at = admission.started
@@ -122,9 +124,10 @@ class Metered:
         """What would be settled if the worker died now (`checkpointing`)."""
         return frozen(self._admission, self._reader.outcome(Ending.WORKER_STOPPED, text_bytes=self._delivered))
 
-    def stop(self) -> None:
+    def stop(self, because: str) -> None:
         """Ends the stream as worker-stopped (`checkpointing`), whatever the upstream has sent already."""
-        self._ending = self._ending or Ending.WORKER_STOPPED
+        if self._ending is None:
+            self._ending, self._stopped_because = Ending.WORKER_STOPPED, because
         self._dispatched.upstream.abort(WorkerStopped())
 
     def _read(self) -> None:
@@ -176,7 +179,7 @@ class Metered:
             case Ending.COST_UNRESOLVABLE:
                 error: ApiError = CostUnresolvable(f"{provider} reported usage that contradicts itself.")
             case Ending.WORKER_STOPPED:
-                error = ServiceUnavailable(f"This replica is stopping. {BILLED}")
+                error = ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
             case _:
                 fault = self._fault or UpstreamFault("broke off in mid-stream")
                 error = ProviderError(f"{refusal(fault, self._admission.route).message} {BILLED}")

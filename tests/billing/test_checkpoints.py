@@ -148,7 +148,7 @@ class OpenStream:
     def frozen(self) -> str:
         return frozen.freeze(self.generation, None).decode()
 
-    def stop(self) -> None:
+    def stop(self, because: str) -> None:
         self.is_stopped = True
 
 

@@ -36,6 +36,11 @@ class Heard:
         return [frame["error"]["code"] for frame in self.frames if "error" in frame]
 
     @property
+    def messages(self) -> list[str]:
+        """What they said."""
+        return [frame["error"]["message"] for frame in self.frames if "error" in frame]
+
+    @property
     def usage(self) -> Json | None:
         return next((frame["usage"] for frame in self.frames if frame.get("usage")), None)
 

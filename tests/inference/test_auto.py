@@ -1,11 +1,13 @@
 """Automatic routing as customers see it (spec: requirement 1, gateway_metadata; decisions 2, 3, 19, 23 and 24)."""
 
+import sqlite3
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
-from tests import bills
+from tests import bills, plugin
 from tests.chat import HELLO, PATH, answer, ask, question, stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
@@ -24,6 +26,7 @@ from tests.inference.auto import (
     slug_of,
     whole_or_streamed,
 )
+from tests.patience import eventually
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -156,6 +159,25 @@ def test_the_tied_serve_equally_often_across_workers(customer: Customer, simulat
     assert served == dict.fromkeys((FIRST, SECOND, THIRD), TOTAL_TURNS // 3)
     called = {who: calls(simulator, "tied", who) - count for who, count in before.items()}
     assert called == {**served, "american": 0}
+
+
+@pytest.mark.skipif(plugin.databases().kind != "sqlite", reason="the file's lock is SQLite's")
+def test_where_turns_cannot_be_counted_in_time_any_of_the_tied_serves(
+    start_gateway: StartGateway, simulator: Simulator, open_account: OpenAccount
+) -> None:
+    def served() -> int:
+        return sum(calls(simulator, "tied", who) for who in (FIRST, SECOND, THIRD))
+
+    customer = open_account(start_gateway(catalogue=catalogue(simulator.url)))
+    before, path = served(), customer.gateway.database_url.removeprefix("sqlite:///")
+    with ThreadPoolExecutor(2) as pool, closing(sqlite3.connect(path, isolation_level=None, timeout=10)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        replies = [pool.submit(ask, customer, "auto/test/tied") for _ in range(2)]
+        assert eventually(lambda: served() == before + len(replies))
+        other.execute("ROLLBACK")
+        assert [reply.result().status_code for reply in replies] == [200, 200]
+    assert customer.gateway.log.count("left to chance") == 1
+    assert eventually(lambda: len(bills.debits(customer)) == len(replies))
 
 
 # --- The endpoints

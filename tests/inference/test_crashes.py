@@ -24,6 +24,7 @@ from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
+from tests.servers.lossy_proxy import LossyProxy
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.simulator import Simulator
 
@@ -182,6 +183,7 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
     for stream in streams:
         said = stream.result()
         assert (said.codes, said.done) == (["service_unavailable"], False)
+        assert "is stopping" not in said.messages[0]
         assert bills.record_of(server, said.id).completion_tokens <= said.most_tokens
     assert bills.records(customer) == settled
     assert len(bills.debits(customer)) == len(streams)
@@ -301,12 +303,17 @@ def postgres() -> Iterator[PrivatePostgres]:
 
 
 @pytest.fixture(scope="module")
+def fragile_databases(postgres: PrivatePostgres) -> MigratedDatabases:
+    return MigratedDatabases(postgres)
+
+
+@pytest.fixture(scope="module")
 def fragile(
-    postgres: PrivatePostgres, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+    fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
     """A gateway on it."""
     folder = tmp_path_factory.mktemp("fragile")
-    started = GatewayServer(MigratedDatabases(postgres), folder, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
+    started = GatewayServer(fragile_databases, folder, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
     with contextlib.closing(started):
         yield started.start()
         started.stop()
@@ -352,3 +359,68 @@ def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_af
     assert eventually(lambda: len(bills.debits(customer)) == 2 and waiting(fragile) == [], within=REPLAYED_WITHIN)
     assert bills.record_of(fragile, said.id).cost == bills.exact(said.usage["cost"])
     assert bills.balance(customer) == Decimal(100) - sum(bills.debits(customer))
+
+
+@pytest.fixture
+def hasty(fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path) -> Iterator[GatewayServer]:
+    """A gateway on it that drains in less time than a silent database is waited for."""
+    env = PROVIDER_KEYS | {"GATEWAY_DRAIN_TIMEOUT": "6"}
+    with contextlib.closing(GatewayServer(fragile_databases, tmp_path, catalogue=catalogue(simulator), env=env)) as own:
+        yield own.start()
+
+
+def test_an_idle_client_is_let_go_by_a_drain_though_the_beat_hangs_in_the_database(
+    postgres: PrivatePostgres, hasty: GatewayServer, open_account: OpenAccount
+) -> None:
+    assert ask(open_account(hasty), "echo").status_code == 200
+    with postgres.frozen():
+        assert hasty.stop(timeout=30) == 0
+    assert "graceful timeout" not in hasty.log
+
+
+# connections that a firewall forgets
+
+
+@pytest.fixture
+def firewall() -> Iterator[LossyProxy]:
+    """In front of the run's PostgreSQL."""
+    if plugin.databases().kind != "postgres":
+        pytest.skip("SQLite is no server")
+    with LossyProxy(int(os.environ[plugin.POSTGRES_PORT])) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def behind(
+    firewall: LossyProxy, migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path
+) -> Iterator[GatewayServer]:
+    """A gateway whose way to its database leads through it."""
+    server = GatewayServer(migrated_databases, tmp_path, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
+    through = server.database_url.replace(f":{os.environ[plugin.POSTGRES_PORT]}/", f":{firewall.port}/")
+    server.env = server.env | {"DATABASE_URL": through}
+    with contextlib.closing(server):
+        yield server.start()
+
+
+def without_echo(served: dict[str, Any]) -> dict[str, Any]:
+    echo = {"provider": "sim", "id": "test/echo"}
+    models = [entry | {"state": "disabled"} if echo.items() <= entry.items() else entry for entry in served["models"]]
+    return served | {"models": models}
+
+
+def test_connections_that_go_silent_are_found_and_replaced(
+    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: Listeners, simulator: Simulator
+) -> None:
+    customer = open_account(behind)
+    (stream,) = clients.open(customer, "long")
+    until_checkpointed(behind, 1)
+    firewall.forget_connections()
+    with ThreadPoolExecutor(4) as pool:
+        assert [reply.status_code for reply in pool.map(lambda _: ask(customer, "echo"), range(4))] == [200] * 4
+    behind.seed(without_echo(catalogue(simulator)))
+    assert eventually(lambda: ask(customer, "echo").status_code == 404)
+    said = stream.result()
+    assert (said.codes, said.done) == ([], True)
+    assert eventually(lambda: waiting(behind) == [], within=REPLAYED_WITHIN)
+    assert bills.record_of(behind, said.id).ending == "finished"
+    assert len(bills.debits(customer)) == len(bills.records(customer)) > 4

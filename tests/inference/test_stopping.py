@@ -24,7 +24,7 @@ from tests.servers.simulator import Simulator
 
 # What the log says of a failure of ours.
 FAILURES = ("unexpected exception", "failed while", "Error handling request")
-STOPPING = (503, "internal_server_error", "service_unavailable", "model")
+STOPPING = (503, "internal_server_error", "service_unavailable", None)
 STREAMS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
 
 
@@ -84,7 +84,7 @@ def test_open_streams_settle_as_interrupted_and_say_so(
     for way, reply in zip(STREAMS, replies, strict=True):
         said = Stream.of(reply)
         assert way.streamed_text(said) == "hello there"
-        assert [checked(error) for error in said.errors] == [("internal_server_error", "service_unavailable", "model")]
+        assert [checked(error) for error in said.errors] == [("internal_server_error", "service_unavailable", None)]
         assert not said.done
     assert stopping.exit_status == 0
     ended = {(record.ending, record.interrupted, record.completion_tokens) for record in bills.records(customer)}

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that is lost at the worst moment: the server has committed, its answer never arrives."""
+"""Connections to PostgreSQL that are lost at the worst moment, with a word or without."""
 
 import contextlib
 import socket
@@ -11,7 +11,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class LossyProxy:
-    """Passes bytes on to a loopback port. `lose_answer_to` chooses one request whose answer is not passed back."""
+    """Passes bytes on to a loopback port, until it is told otherwise."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
@@ -19,13 +19,18 @@ class LossyProxy:
         self.port = self._listener.getsockname()[1]
         self._wanted: bytes | None = None
         self.lost = 0
+        self._generation = 0
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = [self._listener]
         self._start(self._accept)
 
     def lose_answer_to(self, words: bytes) -> None:
-        """The next request that contains these words is carried out, and its connection is lost."""
+        """The next request that contains these words is carried out, and its connection is lost before its answer."""
         self._wanted = words
+
+    def forget_connections(self) -> None:
+        """Those that are open go silent, as if a firewall had forgotten them. New ones are passed on."""
+        self._generation += 1
 
     def close(self) -> None:
         """Ends every connection."""
@@ -53,22 +58,28 @@ class LossyProxy:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target_port))
                 self._sockets += [client, server]
-                doomed = threading.Event()
-                self._start(self._pass_on, client, server, doomed)
-                self._start(self._pass_back, server, client, doomed)
+                doomed, generation = threading.Event(), self._generation
+                self._start(self._pass_on, client, server, doomed, generation)
+                self._start(self._pass_back, server, client, doomed, generation)
 
-    def _pass_on(self, client: socket.socket, server: socket.socket, doomed: threading.Event) -> None:
+    def _pass_on(self, client: socket.socket, server: socket.socket, doomed: threading.Event, generation: int) -> None:
         with contextlib.suppress(OSError):
             while block := client.recv(BLOCK_BYTES):
+                if generation < self._generation:
+                    continue
                 if self._wanted is not None and self._wanted in block:
                     self._wanted = None
                     doomed.set()
                 server.sendall(block)
         _end(server)
 
-    def _pass_back(self, server: socket.socket, client: socket.socket, doomed: threading.Event) -> None:
+    def _pass_back(
+        self, server: socket.socket, client: socket.socket, doomed: threading.Event, generation: int
+    ) -> None:
         with contextlib.suppress(OSError):
             while block := server.recv(BLOCK_BYTES):
+                if generation < self._generation:
+                    continue
                 if not doomed.is_set():
                     client.sendall(block)
                 elif READY_FOR_QUERY in block:  # it is done, and has been committed
