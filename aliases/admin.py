@@ -3,8 +3,11 @@
 from typing import ClassVar
 
 from django.contrib import admin
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
 
-from gateway.admin import RecordAdmin
+from accounts.lookup import AccountNotFound, find_account
+from gateway.admin import RecordAdmin, searched_id
 
 from .models import Alias, AliasEvent
 
@@ -16,6 +19,7 @@ class AliasAdmin(RecordAdmin):
     list_display = ("name", "account", "target", "created_at", "updated_at")
     list_select_related = ("account",)
     search_fields = ("name", "account__name", "provider", "canonical_id")
+    readonly_fields = ("id",)
 
 
 @admin.register(AliasEvent)
@@ -25,4 +29,16 @@ class AliasEventAdmin(RecordAdmin):
     list_display = ("created_at", "account", "event_type", "old_name", "new_name", "old_target", "new_target")
     list_select_related = ("account",)
     list_filter: ClassVar = ["event_type"]
-    search_fields = ("account__name", "old_name", "new_name")
+    search_fields = ("alias_id",)
+    search_help_text = "An account's exact name or id, or an alias's id."
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
+    ) -> tuple[QuerySet[Model], bool]:
+        """Exact look-ups only, each by an index."""
+        if not (term := search_term.strip()):
+            return queryset, False
+        try:
+            return queryset.filter(account=find_account(term)), False
+        except AccountNotFound:
+            return queryset.filter(alias_id=searched_id(term)), False

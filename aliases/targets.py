@@ -33,13 +33,10 @@ class Target:
 def from_body(body: dict[str, Any]) -> Target | None:
     """The target of a create or repoint, in any of its forms; None where the body holds none. Flat fields win.
 
-    Raises InvalidAliasTarget for other shapes.
+    What is empty is absent: typed clients send all of their fields. Raises InvalidAliasTarget for other shapes.
     """
-    nested = body.get("target")
-    flat = {name: body[name] for name in FIELDS if body.get(name) is not None}
-    if nested is None and not flat:
-        return None
-    return _target(_nested(nested) | flat)
+    fields = _nested(body.get("target")) | _stated(body)
+    return _target(fields) if fields else None
 
 
 def from_id(text: str) -> Target:
@@ -55,11 +52,15 @@ def _target(fields: dict[str, Any]) -> Target:
     return Target(fields["provider"], fields["canonical_id"], fields.get("locode", GLOBAL))
 
 
+def _stated(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: fields[name] for name in FIELDS if fields.get(name) not in (None, "")}
+
+
 def _nested(target: Any) -> dict[str, Any]:
-    if target is None:
+    if target in (None, ""):
         return {}
     if isinstance(target, dict):
-        return {name: target[name] for name in FIELDS if target.get(name) is not None}
+        return _stated(target)
     segments = target.split("/") if isinstance(target, str) else []
     if len(segments) not in (3, 4):
         raise InvalidAliasTarget(SHAPES)

@@ -58,9 +58,8 @@ def settle(
 
 def _quota_use(generation: Generation, region_id: int) -> QuotaUse:
     """What to count, on a counter drawn by lot: accounts that share a route seldom wait for each other."""
-    tokens = generation.prompt_tokens + generation.completion_tokens
     shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
-    return QuotaUse(region_id, quota.day_of(timezone.now()), shard, min(tokens, quota.MOST_AT_ONCE))
+    return QuotaUse(region_id, quota.day_of(timezone.now()), shard, min(generation.total_tokens, quota.MOST_AT_ONCE))
 
 
 def _settled_before(generation_pk: uuid.UUID, using: str) -> Settlement:

@@ -12,6 +12,7 @@ from django.db.models import Q
 from accounts.models import Account, ApiKey, currency_code
 from catalogue.carbon import FOOTPRINT_PLACES
 from catalogue.models import ENERGY_PLACES, RATE_PLACES
+from catalogue.pricing import Price
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
 
@@ -146,6 +147,23 @@ class Generation(models.Model):
     def route_id(self) -> str:
         """The resolved 4-part id that served the request."""
         return f"{self.provider}/{self.model}/{self.region}"
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def price(self) -> Price:
+        """What it was admitted at."""
+        return Price(
+            currency=self.price_currency,
+            prompt=self.prompt_price,
+            completion=self.completion_price,
+            cache_read=self.cache_read_price,
+            cache_write=self.cache_write_price,
+            cache_write_1h=self.cache_write_1h_price,
+        )
 
 
 class ImmutableRow(TypeError):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a settled generation left behind. `balance` is None where it was never priced."""
+    """What a settled generation left behind. `balance` is None where it was never priced or is in the spool."""
 
     cost: Decimal | None
     balance: Decimal | None

@@ -69,7 +69,7 @@ def metrics_of(generation: Generation) -> Json:
         "model": generation.route_id,
         "prompt_tokens": generation.prompt_tokens,
         "completion_tokens": generation.completion_tokens,
-        "total_tokens": generation.prompt_tokens + generation.completion_tokens,
+        "total_tokens": generation.total_tokens,
         "energy_wh": _number(generation.energy_wh),
         "carbon_gco2e": _number(generation.carbon_gco2e),
         "request_duration_ms": generation.duration_ms,

@@ -175,7 +175,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "alias_id": None if record.alias_id is None else str(record.alias_id),
         "prompt_tokens": record.prompt_tokens,
         "completion_tokens": record.completion_tokens,
-        "total_tokens": record.prompt_tokens + record.completion_tokens,
+        "total_tokens": record.total_tokens,
         "usage_estimated": record.usage_estimated,
         "interrupted": record.interrupted,
         "ledger_seq": None if entry is None else entry.seq,

@@ -16,7 +16,7 @@ def usage_object(record: Generation, balance: Decimal | None) -> dict[str, Any]:
     usage: dict[str, Any] = {
         "prompt_tokens": record.prompt_tokens,
         "completion_tokens": record.completion_tokens,
-        "total_tokens": record.prompt_tokens + record.completion_tokens,
+        "total_tokens": record.total_tokens,
     }
     if record.cost is not None:
         usage["cost"] = to_json(record.cost)

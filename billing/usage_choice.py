@@ -104,8 +104,12 @@ class Choice:
 
     def to(self, page: str, **changed: str | None) -> str:
         """The address of a page for this choice, but for what is changed; None takes a field out."""
+        return f"{reverse(page)}?{self.query(**changed)}"
+
+    def query(self, **changed: str | None) -> str:
+        """What such an address has behind its question mark."""
         fields = {**self.kept, **self.dates, **changed}
-        return f"{reverse(page)}?{urlencode({name: value for name, value in fields.items() if value is not None})}"
+        return urlencode({name: value for name, value in fields.items() if value is not None})
 
     def within(self, **narrowing: str) -> str:
         """The usage page of a part, by what comes next."""

@@ -26,16 +26,14 @@ class Tokens:
 
 
 def tokens_of(record: Generation) -> list[Tokens]:
-    """The kinds that were reported. Cache tokens without a price of their own cost what the next plainer kind does."""
-    write = record.prompt_price if record.cache_write_price is None else record.cache_write_price
-    write_1h = write if record.cache_write_1h_price is None else record.cache_write_1h_price
-    read = record.prompt_price if record.cache_read_price is None else record.cache_read_price
+    """The kinds that were reported, at the prices that they were billed at."""
+    price = record.price
     kinds = (
-        ("Prompt", record.uncached_prompt_tokens, record.prompt_price),
-        ("Prompt, read from the cache", record.cache_read_tokens, read),
-        ("Prompt, written to the cache for 5 minutes", record.cache_write_5m_tokens, write),
-        ("Prompt, written to the cache for 1 hour", record.cache_write_1h_tokens, write_1h),
-        ("Completion", record.completion_tokens, record.completion_price),
+        ("Prompt", record.uncached_prompt_tokens, price.prompt),
+        ("Prompt, read from the cache", record.cache_read_tokens, price.of_cache_read),
+        ("Prompt, written to the cache for 5 minutes", record.cache_write_5m_tokens, price.of_cache_write_5m),
+        ("Prompt, written to the cache for 1 hour", record.cache_write_1h_tokens, price.of_cache_write_1h),
+        ("Completion", record.completion_tokens, price.completion),
         ("of it reasoning", record.reasoning_tokens, None),
     )
     return [Tokens(kind, number, price) for kind, number, price in kinds if number is not None]

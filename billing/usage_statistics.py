@@ -35,7 +35,6 @@ class By(StrEnum):
     PROVIDER = "provider"
     MODEL = "model"
     REGION = "region"
-    ENDPOINT = "endpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,6 @@ class Row:
     provider: str | None = None
     model: str | None = None
     region: str | None = None
-    endpoint: str | None = None
 
 
 def totals(scope: Scope, days: Days) -> Totals:

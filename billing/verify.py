@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db.models import Max, Q
 
 from accounts.models import Account
-from catalogue.pricing import Cost, Price, Rates, Usage, cost_of
+from catalogue.pricing import Cost, Rates, Usage, cost_of
 from gateway.money import plain
 
 from .models import Generation, LedgerEntry, Wallet
@@ -125,15 +125,7 @@ def _shown(amount: Decimal | None) -> str:
 
 
 def _recomputed(generation: Generation) -> Cost:
-    price = Price(
-        currency=generation.price_currency,
-        prompt=generation.prompt_price,
-        completion=generation.completion_price,
-        cache_read=generation.cache_read_price,
-        cache_write=generation.cache_write_price,
-        cache_write_1h=generation.cache_write_1h_price,
-    )
-    return cost_of(price, _usage_of(generation), Rates(generation.account_rate, generation.eur_rate))
+    return cost_of(generation.price, _usage_of(generation), Rates(generation.account_rate, generation.eur_rate))
 
 
 def _usage_of(generation: Generation) -> Usage:

@@ -1,4 +1,5 @@
-"""The catalogue as staff see it. Offers come and go by seeding; what is switched, priced or corrected is edited here.
+"""The catalogue as staff see it. Offers come and go by seeding; what is switched, priced or corrected is edited here,
+and holds until the file that states it is seeded again.
 
 Where a credential is sent (addresses, headers, names of variables) can be changed by seeding only: whoever could edit
 it here could have the gateway send its keys elsewhere.
@@ -16,7 +17,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from accounts.models import User
-from gateway.admin import RecordAdmin
+from gateway.admin import RecordAdmin, SaysValues
 from gateway.money import plain
 
 from . import health, models, price_history, quota
@@ -25,10 +26,15 @@ from .snapshot_building import missing_variables
 from .tallies import PriceChange
 
 if TYPE_CHECKING:
-    _Admin = admin.ModelAdmin[Any]
+    _AnyAdmin = admin.ModelAdmin[Any]
     _Inline = admin.StackedInline[Any, Any]
 else:
-    _Admin, _Inline = admin.ModelAdmin, admin.StackedInline  # take no type parameters when the program runs
+    _AnyAdmin, _Inline = admin.ModelAdmin, admin.StackedInline  # take no type parameters when the program runs
+
+
+class _Admin(SaysValues, _AnyAdmin):
+    """Every table here may be read whole: credentials are not in the catalogue."""
+
 
 _PRICES = (
     "currency",
@@ -48,7 +54,9 @@ class _Seeded:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nobody: an offer that stays in its file would come back; it is switched off by its state."""
+        """Nobody: an offer that stays in its file would come back. It is switched off by its state: here until the file
+        is seeded again, in the file for good.
+        """
         return False
 
 
@@ -141,7 +149,7 @@ class ModelAdmin(_Seeded, OfferActions, _Admin):
     list_filter = ("state", "modality", "provider")
     list_select_related = ("provider",)
     search_fields = ("canonical_id", "name", "provider__slug")
-    readonly_fields: ClassVar = ["provider", "canonical_id"]
+    readonly_fields: ClassVar = ["provider", "canonical_id", "first_offered_at"]
     inlines: ClassVar = [RegionInline]
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
@@ -221,7 +229,14 @@ class PriceChangeAdmin(RecordAdmin):
     list_display = ("changed_at", "route", "field", "before", "after", "who")
     list_filter = ("via",)
     search_fields = ("route",)
-    search_help_text = "A part of the route's id."
+    search_help_text = "A route's exact 4-part id."
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Exactly, by the index of the routes' ids."""
+        term = search_term.strip()
+        return (queryset.filter(route=term) if term else queryset), False
 
     @admin.display(description="from")
     def before(self, change: PriceChange) -> str:

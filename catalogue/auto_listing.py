@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from .carbon import carbon_per_token
-from .listing import Info, View, known
+from .listing import Info, View, known, served_now
 from .model_ids import AUTO
 from .pricing import rates_between
 from .ranking import Ranking, cost_in_eur, rank
@@ -27,8 +27,8 @@ def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]
 
 def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str) -> Info | None:
     """The entry of one canonical model; None where it has no eligible route, or the filters leave one out."""
-    offers = [o for o in snapshot.by_canonical_id.get(canonical_id, ()) if _may_serve(o, view)]
-    routes = [route for offer in offers for route in offer.routes.values() if _may_take_part(route, view)]
+    offers = [offer for offer in snapshot.by_canonical_id.get(canonical_id, ()) if offer.modality in MODALITIES]
+    routes = [route for offer in offers for route in served_now(offer, view)]
     eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
     if not eligible or not all(view.passes(route) for route in eligible):
         return None
@@ -54,19 +54,6 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
             "auto_routing": _envelope(snapshot, ranking, all_priced=all_priced),
         }
     )
-
-
-def _may_serve(offer: Offer, view: View) -> bool:
-    return (
-        offer.modality in MODALITIES
-        and offer.state == "served"
-        and not offer.is_disabled(view.today)
-        and offer.upstream.configured
-    )
-
-
-def _may_take_part(route: Route, view: View) -> bool:
-    return route.is_served and route.region_id not in view.held
 
 
 def _envelope(snapshot: Snapshot, ranking: Ranking, *, all_priced: bool) -> Info:

@@ -11,7 +11,7 @@ from .carbon import carbon_per_token
 from .jurisdiction import is_eu_sovereign
 from .listing import Info, View, listed
 from .model_ids import AUTO
-from .models import Status
+from .models import Modality, Status
 from .pricing import MILLION, rates_between
 from .routes import EMBEDDING, Offer, Route, Snapshot
 
@@ -23,6 +23,7 @@ FURTHER_PRICES = (
     ("Prompt in a batch", "batch_prompt"),
     ("Completion in a batch", "batch_completion"),
 )
+WITH_ENDPOINT = (Modality.CHAT, Modality.COMPLETION, Modality.EMBEDDING)
 Served = tuple[Offer, list[Route]]
 
 
@@ -97,6 +98,11 @@ class ModelLine:
     def is_pinned(self) -> bool:
         """Whether the id names a region because the model's default region is not among those shown."""
         return self.id != self.offer.id
+
+    @property
+    def has_endpoint(self) -> bool:
+        """Whether any endpoint of the gateway serves models of this kind: a request of others is refused."""
+        return self.offer.modality in WITH_ENDPOINT
 
 
 @dataclass(frozen=True, slots=True)

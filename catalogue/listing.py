@@ -46,10 +46,14 @@ def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]
 
 def servable(offer: Offer, view: View) -> list[Route]:
     """The routes of an offer that can be served now and pass the jurisdiction filter."""
+    return [route for route in served_now(offer, view) if view.passes(route)]
+
+
+def served_now(offer: Offer, view: View) -> list[Route]:
+    """The routes of an offer that can be served now, whatever the filters."""
     if offer.state != "served" or offer.is_disabled(view.today) or not offer.upstream.configured:
         return []
-    on = (route for route in offer.routes.values() if route.is_served and route.region_id not in view.held)
-    return [route for route in on if view.passes(route)]
+    return [route for route in offer.routes.values() if route.is_served and route.region_id not in view.held]
 
 
 def model_info(offer: Offer, routes: list[Route]) -> Info:

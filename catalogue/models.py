@@ -10,6 +10,7 @@ from typing import ClassVar
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 
 from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
@@ -18,6 +19,7 @@ from . import tallies  # noqa: F401  # Django looks for an app's tables here
 
 ENERGY_PLACES = 15
 RATE_PLACES = 12
+FILE_WINS = "Until the file is seeded again, which states its own: for good, set it there."
 
 country_code = RegexValidator(r"^[A-Z]{2}\Z", "An ISO 3166-1 alpha-2 code: two capital letters.")
 SEGMENT = r"[a-z0-9][a-z0-9._-]*"
@@ -165,12 +167,17 @@ class Model(models.Model):
     streaming = models.BooleanField(null=True, blank=True)
     function_calling = models.BooleanField(null=True, blank=True)
     max_tokens_field = models.CharField(max_length=30, choices=MaxTokensField, default=MaxTokensField.MAX_TOKENS)
-    state = models.CharField(max_length=20, choices=State, default=State.SERVED)
+    state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=FILE_WINS)
     unavailable_reason = models.CharField(max_length=500, blank=True, help_text="Shown to clients.")
     retires_on = models.DateField(null=True, blank=True, help_text="After this day the offer counts as disabled.")
     energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES, null=True, blank=True)
     energy_per_prompt_token_wh = ExactDecimalField("Wh per prompt token", places=ENERGY_PLACES, null=True, blank=True)
-    created = models.BigIntegerField("created (Unix seconds)", null=True, blank=True)
+    created = models.BigIntegerField(
+        "created (Unix seconds)", null=True, blank=True, help_text="Empty: when it was first offered."
+    )
+    first_offered_at = models.DateTimeField(
+        default=timezone.now, editable=False, help_text="When this gateway took the offer in; seeding again leaves it."
+    )
     owned_by = models.CharField(max_length=200, blank=True, help_text="Empty: the creator.")
 
     class Meta:
@@ -204,7 +211,7 @@ class Region(models.Model):
     locode = models.CharField(max_length=16, help_text="UN/LOCODE, or global")
     is_default = models.BooleanField(default=False)
     is_synthesized = models.BooleanField(default=False, editable=False)
-    state = models.CharField(max_length=20, choices=State, default=State.SERVED)
+    state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=FILE_WINS)
     upstream_model = models.CharField(max_length=255, blank=True, help_text="Empty: the model's.")
     base_url = models.CharField(max_length=500, blank=True, help_text="Empty: the provider's.")
     upstream_region = models.CharField(max_length=100, blank=True)

@@ -54,7 +54,7 @@ class ContradictoryUsage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices per 1,000,000 tokens in `currency`."""
+    """Prices per 1,000,000 tokens in `currency`. Cache tokens without one cost what the next plainer kind does."""
 
     currency: str
     prompt: Decimal
@@ -62,6 +62,21 @@ class Price:
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
     cache_write_1h: Decimal | None = None
+
+    @property
+    def of_cache_read(self) -> Decimal:
+        """Its own, else the prompt's."""
+        return self.prompt if self.cache_read is None else self.cache_read
+
+    @property
+    def of_cache_write_5m(self) -> Decimal:
+        """Its own, else the prompt's."""
+        return self.prompt if self.cache_write is None else self.cache_write
+
+    @property
+    def of_cache_write_1h(self) -> Decimal:
+        """Its own, else that of the shorter write."""
+        return self.of_cache_write_5m if self.cache_write_1h is None else self.cache_write_1h
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +116,17 @@ def rates_between(price_currency: str, account_currency: str, units_per_eur: Map
 
 
 def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    """The cost of a request, rounded once. Cache reads and writes without a price of their own are at the prompt's."""
+    """The cost of a request, rounded once."""
     with localcontext(EXACT):
         return _cost_of(price, usage, rates)
 
 
 def _cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    write_5m = price.prompt if price.cache_write is None else price.cache_write
-    write_1h = write_5m if price.cache_write_1h is None else price.cache_write_1h
-    read = price.prompt if price.cache_read is None else price.cache_read
     prompt = (
         usage.uncached_prompt * price.prompt
-        + (usage.cache_read or 0) * read
-        + (usage.cache_write_5m or 0) * write_5m
-        + (usage.cache_write_1h or 0) * write_1h
+        + (usage.cache_read or 0) * price.of_cache_read
+        + (usage.cache_write_5m or 0) * price.of_cache_write_5m
+        + (usage.cache_write_1h or 0) * price.of_cache_write_1h
     ) / MILLION
     completion = usage.completion * price.completion / MILLION
     in_account = round_money(prompt * rates.account), round_money(completion * rates.account)

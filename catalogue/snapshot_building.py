@@ -132,7 +132,7 @@ class _Builder:
             state=model.state,
             unavailable_reason=model.unavailable_reason,
             retires_on=model.retires_on,
-            created=model.created or 0,
+            created=_created(model),
             owned_by=model.owned_by or model.canonical_id.split("/")[0],
             default_locode=_default_locode(ordered),
             routes={region.locode: self._route(model, region, upstream) for region in ordered},
@@ -178,6 +178,11 @@ class _Builder:
         if region.locode == GLOBAL:
             return self.grid.get(WORLD)
         return None if place is None else self.grid.get(place.country)
+
+
+def _created(model: models.Model) -> int:
+    """Unix seconds: what the file states, else when this gateway first took the offer in."""
+    return int(model.first_offered_at.timestamp()) if model.created is None else model.created
 
 
 def _default_locode(ordered: list[models.Region]) -> str:

@@ -25,8 +25,7 @@ def settle(admission: Admission, outcome: Outcome, *, has_checkpoint: bool = Fal
     """Settles, with an estimate where no usage arrived or none that holds; `usage` and `gateway_metadata` of it."""
     generation = _generation(admission, outcome)
     settlement = settle_shielded(generation, quota_region=_quota_region(admission), has_checkpoint=has_checkpoint)
-    tokens = generation.prompt_tokens + generation.completion_tokens
-    budgets.spend_tokens(admission.payer.key_id, admission.payer.budgets, tokens)
+    budgets.spend_tokens(admission.payer.key_id, admission.payer.budgets, generation.total_tokens)
     return {"usage": usage_of(generation, settlement), "gateway_metadata": metadata_of(generation)}
 
 

@@ -43,16 +43,18 @@ def records(request: HttpRequest, place: Place) -> HttpResponse:
 def record(request: HttpRequest, generation_id: str) -> HttpResponse:
     """Everything that is known of one request, for members of its account."""
     found = _record(generation_id)
+    place = place_in(request, found.account_id)
+    choice, _ = _chosen(request, place, "usage-records")
     context = {
         "record": found,
+        "back": choice.to("usage-records", **_position(request)),
         "tokens": usage_record.tokens_of(found),
         "entry": usage_record.entry_of(found),
         "ending": usage_record.ENDINGS[found.ending],
-        "total_tokens": found.prompt_tokens + found.completion_tokens,
         "reason": (found.routing_reason or "").replace("_", " "),
         "fallback": (found.fallback_reason or "").replace("_", " "),
     }
-    return render(request, "billing/usage_record.html", place_in(request, found.account_id).context | context)
+    return render(request, "billing/usage_record.html", place.context | context)
 
 
 @account_page("GET")  # no HEAD: it would read everything for nothing
@@ -76,14 +78,20 @@ def _chosen(request: HttpRequest, place: Place, page: str) -> tuple[Choice, Days
 
 def _page(request: HttpRequest, choice: Choice) -> dict[str, Any]:
     """The page of records, with the addresses of its neighbours."""
-    before, after = request.GET.get("before"), request.GET.get("after")
+    position = _position(request)
     try:
-        found = usage_records.page(choice.scope, choice.days, before=before, after=after)
+        found = usage_records.page(choice.scope, choice.days, before=position["before"], after=position["after"])
     except BadSignature:
         raise Http404 from None
     older = found.older and choice.to("usage-records", before=found.older)
     newer = found.newer and choice.to("usage-records", after=found.newer)
-    return {"records": found.records, "older": older, "newer": newer}
+    here = choice.query(**position)
+    return {"records": found.records, "older": older, "newer": newer, "here": here}
+
+
+def _position(request: HttpRequest) -> dict[str, str | None]:
+    """Where among the records a page begins or ends."""
+    return {name: request.GET.get(name) for name in ("before", "after")}
 
 
 def _record(generation_id: str) -> Generation:

@@ -12,6 +12,7 @@ from catalogue.tallies import PriceChange
 from .planning import Plan, TablePlan
 
 ROWS_PER_STATEMENT = 500  # PostgreSQL takes 65,535 parameters at once
+SET_ONCE = ("id", "first_offered_at")  # when the row is inserted
 _RACES_LOST = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
 
 
@@ -54,7 +55,7 @@ def _upsert(table: TablePlan[Any]) -> None:
         batch_size=ROWS_PER_STATEMENT,
         update_conflicts=True,
         unique_fields=table.unique,
-        update_fields=[name for name in names if name not in (*table.unique, "id")],
+        update_fields=[name for name in names if name not in (*table.unique, *SET_ONCE)],
     )
 
 

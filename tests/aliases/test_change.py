@@ -32,6 +32,14 @@ def test_a_rename_keeps_everything_else(caller: Caller) -> None:
     assert caller.events("quick")[0] == {"event_type": "renamed", "old_name": "fast", "new_name": "quick"}
 
 
+@pytest.mark.parametrize("target", ["", {}, {"provider": "", "canonical_id": "", "locode": ""}])
+def test_empty_is_absent_so_that_a_name_beside_it_is_a_rename_only(caller: Caller, target: object) -> None:
+    caller.create("fast", ECHO)
+    renamed = caller.patch("fast", name="quick", provider="", canonical_id="", locode="", target=target)
+    assert (renamed.status, renamed.body["name"], renamed.body["target"]) == (200, "quick", ECHO)
+    assert [event["event_type"] for event in caller.events("quick")] == ["renamed", "created"]
+
+
 def test_a_repoint_keeps_everything_else(caller: Caller) -> None:
     created = caller.create("fast", ECHO)
     repointed = caller.patch("fast", target=CHUNKS).body
@@ -71,6 +79,9 @@ def test_a_repoint_takes_the_same_forms(caller: Caller, form: dict[str, Any]) ->
 def test_a_repoint_without_a_region_means_global_and_not_the_one_before(caller: Caller) -> None:
     caller.create("fast", "sim/test/worldwide/FRPAR")
     assert caller.patch("fast", target="sim/test/worldwide").body["locode"] == "global"
+    caller.patch("fast", target="sim/test/worldwide/FRPAR")
+    emptied = caller.patch("fast", name=None, provider="sim", canonical_id="test/worldwide", locode="", target="")
+    assert emptied.body["locode"] == "global"
     assert caller.patch("fast", provider="sim", canonical_id="test/echo").refusal == INVALID_TARGET
 
 
@@ -82,8 +93,7 @@ def test_a_repoint_without_a_region_means_global_and_not_the_one_before(caller: 
         {"canonical_id": "test/chunks"},
         {"canonical_id": "test/chunks", "locode": "DEFRA"},
         {"target": {"locode": "DEFRA"}},
-        {"target": {}},
-        {"target": ""},
+        {"provider": "sim", "canonical_id": "", "locode": "DEFRA"},
         {"target": "sim/test"},
         {"target": 5},
         {"target": "sim/test/gone/FRPAR"},
@@ -113,7 +123,19 @@ def test_a_repoint_may_go_where_a_create_may(caller: Caller, target: str) -> Non
     assert caller.patch("fast", target=target).body["target"] == target
 
 
-@pytest.mark.parametrize("body", [{}, {"name": None}, {"target": None}, {"name": None, "provider": None}, {"id": "x"}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": None},
+        {"target": None},
+        {"target": ""},
+        {"target": {}},
+        {"name": None, "provider": None},
+        {"provider": "", "canonical_id": "", "locode": "", "target": {"provider": ""}},
+        {"id": "x"},
+    ],
+)
 def test_neither_is_refused(caller: Caller, body: dict[str, Any]) -> None:
     created = caller.create("fast")
     assert caller.patch("fast", **body).refusal == INVALID

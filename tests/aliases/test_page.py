@@ -193,6 +193,23 @@ def test_a_form_says_that_the_slots_are_full(member: Client, account: Account) -
     assert "All 0 alias slots of this account are in use." in plain(response.text)
 
 
+def test_the_page_says_that_the_slots_are_full_before_a_form_is_filled_in(member: Client, alias: Alias) -> None:
+    full = "No alias slot of this account is free. Delete an alias, or ask the gateway's staff for more."
+    assert full not in words(member, "/aliases")
+    Account.objects.update(alias_limit=1)
+    assert full in words(member, "/aliases")
+    assert choices(member.get("/aliases").text) == []
+
+
+def test_a_form_that_changes_nothing_says_so(member: Client, alias: Alias) -> None:
+    for fields, told in (
+        ({"action": "rename", "name": "FAST"}, "Nothing has changed: the name is alias/fast already."),
+        ({"action": "repoint", "target": ECHO}, f"Nothing has changed: alias/fast leads to {ECHO} already."),
+    ):
+        assert told in plain(member.post(address(alias), fields, follow=True).text)
+    assert AliasEvent.objects.count() == 1
+
+
 def test_a_form_renames(member: Client, alias: Alias) -> None:
     response = member.post(address(alias), {"action": "rename", "name": "quick"}, follow=True)
     assert response.redirect_chain == [(address(alias), 302)]
@@ -248,15 +265,25 @@ def test_deleting_asks_first(member: Client, alias: Alias) -> None:
     assert response.redirect_chain == [(f"/aliases?account={alias.account_id}", 302)]
     assert "alias/fast is deleted. Its name is free." in plain(response.text)
     assert not Alias.objects.exists()
-    assert member.post(f"{address(alias)}/delete").status_code == 404
 
 
 def test_a_page_that_is_out_of_date_deletes_no_other_alias(member: Client, alias: Alias) -> None:
     changes.delete(alias.account_id, "fast")
     changes.create(alias.account_id, "fast", ECHO_TARGET)
-    assert member.post(f"{address(alias)}/delete").status_code == 404
-    assert member.post(address(alias), {"action": "rename", "name": "quick"}).status_code == 404
+    for path, fields in ((f"{address(alias)}/delete", {}), (address(alias), {"action": "rename", "name": "quick"})):
+        response = member.post(path, fields, follow=True)
+        assert response.redirect_chain == [(f"/aliases?account={alias.account_id}", 302)]
+        assert "alias/fast was deleted already." in plain(response.text)
     assert Alias.objects.get().name == "fast"
+
+
+def test_a_deleted_alias_of_somebody_else_is_not_there(client: Client, alias: Alias) -> None:
+    changes.delete(alias.account_id, "fast")
+    open_for("somebody@example.com", name="Theirs")
+    client.force_login(User.objects.get(email="somebody@example.com"))
+    for path in (address(alias), f"{address(alias)}/delete"):
+        for send in (client.get, client.head, client.post):
+            assert send(path).status_code == 404
 
 
 def test_an_alias_shows_its_statistics(member: Client, account: Account, alias: Alias) -> None:

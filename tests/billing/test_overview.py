@@ -1,5 +1,8 @@
+import json
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -11,10 +14,15 @@ from accounts.models import Account, ApiKey, User
 from billing import overview
 from billing.models import Generation
 from billing.standing import Standing
+from catalogue import loader, quota, snapshot
+from catalogue.models import ExchangeRate, Region
 from gateway.templatetags import figures
 from tests.billing.records import MEMBER, open_for, serve
+from tests.catalogue import model, region
+from tests.listing import catalogue
 
 pytestmark = pytest.mark.django_db
+YESTERDAY = f"{timezone.now().date() - timedelta(days=1)}"
 
 
 @pytest.fixture
@@ -162,6 +170,34 @@ def test_the_example_uses_the_public_address_and_the_last_chat_model(
     assert "sim/demo/echo" in text
 
 
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"modality": "embedding"},
+        {"state": "unavailable"},
+        {"retires_on": YESTERDAY},
+        {"pricing": None},
+        {"regions": [region("FRPAR", state="disabled"), region("DEFRA")]},
+        {"regions": [region("FRPAR", daily_token_quota=1), region("DEFRA")]},
+    ],
+    ids=lambda trouble: next(iter(trouble)),
+)
+def test_without_a_chat_the_example_is_a_model_that_would_answer(
+    page: Page, tmp_path: Path, trouble: dict[str, Any]
+) -> None:
+    file = tmp_path / "catalogue.json"
+    file.write_text(json.dumps(catalogue(model("a-first", **trouble), model("second"))))
+    loader.seed([file])
+    for held in Region.objects.filter(daily_token_quota=1):
+        quota.spend(held, timezone.now().date())
+    snapshot.forget()
+    assert '"provider/creator/model"' in page.text()
+    snapshot.refresh()
+    text = page.text()
+    snapshot.forget()
+    assert '"sim/test/second"' in text
+
+
 def test_a_member_of_several_accounts_can_switch(page: Page, account: Account) -> None:
     other = open_for(MEMBER, name="Beta", currency="USD")
     assert f'href="/?account={other.pk}"' in page.text()
@@ -201,6 +237,14 @@ def test_a_person_without_an_account_is_told_what_to_do(client: Client) -> None:
 def test_names_are_escaped(page: Page, account: Account) -> None:
     keys.issue(account, name="<script>alert(1)</script>")
     assert "<script>" not in page.text()
+
+
+def test_an_account_whose_currency_has_no_exchange_rate_is_told(page: Page, account: Account) -> None:
+    assert "exchange rate" not in page.text()
+    yen = open_for(MEMBER, name="Yen", currency="JPY")
+    assert "There is no exchange rate for JPY" in page.text(f"?account={yen.pk}")
+    ExchangeRate.objects.create(currency="JPY", units_per_eur=Decimal(165))
+    assert "exchange rate" not in page.text(f"?account={yen.pk}")
 
 
 def test_the_number_of_queries_does_not_grow_with_what_is_listed(

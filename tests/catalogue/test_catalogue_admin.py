@@ -53,6 +53,17 @@ def test_staff_switch_a_model_off_and_workers_learn_of_it(seed: Seed, llama: Ent
     assert changes.version() > before
 
 
+def test_the_history_says_what_a_field_was_changed_to(seed: Seed, llama: Entry, admin_client: Client) -> None:
+    seed(llama)
+    provider = models.Provider.objects.get()
+    edit(admin_client, provider, status_override="down", name="Acme AI")
+    edit(admin_client, provider, status_override="", eu_native="")
+    assert said(provider) == [
+        "Changed Name to Acme AI and Status override to down.",
+        "Changed Eu native to False and Status override to nothing.",
+    ]
+
+
 def test_prices_that_staff_edit_have_a_history(seed: Seed, llama: Entry, admin_client: Client) -> None:
     seed(llama)
     region, before = models.Region.objects.get(), changes.version()
@@ -75,7 +86,8 @@ def test_prices_that_staff_edit_have_a_history(seed: Seed, llama: Entry, admin_c
     ):
         assert "0.65 USD" in page.text
         assert newest.changed_by_name in page.text
-    assert "0.65 USD" not in admin_client.get(listing, {"q": "another"}).text
+    for other in ("another", "acme/meta/llama"):
+        assert "0.65 USD" not in admin_client.get(listing, {"q": other}).text
 
 
 def test_the_price_history_is_only_looked_at(seed: Seed, llama: Entry, admin_client: Client) -> None:

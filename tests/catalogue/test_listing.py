@@ -1,5 +1,7 @@
 """The catalogue as clients read it, entry by entry (spec: ModelInfo, ProviderInfo; contract decisions 13 and 28)."""
 
+import time
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import jsonschema
@@ -11,7 +13,7 @@ from django.utils import timezone
 from catalogue import loader, models, quota, snapshot
 from tests import schemas
 from tests.catalogue import PRICES, catalogue_for, model, region
-from tests.listing import NOWHERE, Json, Read, catalogue, entries, locodes, told
+from tests.listing import NOWHERE, Json, Read, auto, catalogue, entries, locodes, told
 from tests.seeding import Seed
 from tests.servers.customer import Customer, GatewaySession
 
@@ -228,6 +230,25 @@ def test_a_connection_goes_on_after_not_modified(account: Customer) -> None:
 def test_every_entry_of_a_server_is_as_the_spec_says(account: Customer) -> None:
     schemas.check(account.http.get("/v1/models").json(), schemas.MODELS)
     schemas.check(account.http.get("/v1/providers").json(), schemas.PROVIDERS)
+
+
+# --- Since when
+
+
+def test_created_is_when_the_offer_was_first_taken_in_where_its_file_does_not_say(seed: Seed, read: Read) -> None:
+    started, file = int(time.time()), catalogue(model("echo"), model("stated", created="2025-01-01"))
+    seed(file)
+    assert {model_id: entry["created"] for model_id, entry in entries(read).items() if "stated" in model_id} == {
+        "sim/test/stated": 1_735_689_600,
+        "auto/test/stated": 1_735_689_600,
+    }
+    assert started <= entries(read)["sim/test/echo"]["created"] == auto(read, "echo")["created"] <= time.time()
+    models.Model.objects.update(first_offered_at=datetime(2025, 6, 1, tzinfo=UTC))
+    assert "created 0, updated 0" in seed(file)
+    file["models"][0]["name"] = "Another name"
+    seed(file)
+    echo = entries(read)["sim/test/echo"]
+    assert (echo["name"], echo["created"]) == ("Another name", 1_748_736_000)
 
 
 # --- Many

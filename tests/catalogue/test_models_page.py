@@ -11,8 +11,9 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
-from catalogue import health, models, quota, snapshot
+from catalogue import browse, health, models, quota, snapshot
 from catalogue.jurisdiction import FILTERS
+from inference.modality import FITTING
 from tests.billing.records import MEMBER, open_for
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, region, states
 from tests.factories import new_account, new_key
@@ -186,6 +187,24 @@ def test_what_is_unknown_is_a_dash_and_never_zero(member: Client) -> None:
     assert "Carbon g CO₂e per 1M tokens – unknown" in entry(member, "Unknown energy", provider="sim")  # noqa: RUF001
     assert "modality unknown" in entry(member, "Unknown modality", provider="sim")
     assert "Completion per 1M tokens none" in entry(member, "Embedding", provider="sim")
+
+
+@pytest.mark.parametrize("modality", ["responses", "realtime", ""])
+def test_what_no_endpoint_serves_is_marked_and_offers_no_copy(member: Client, modality: str) -> None:
+    none = "No endpoint of this gateway serves this model"
+    assert none not in entry(member, "Cached", provider="sim")
+    assert none not in entry(member, "Embedding", provider="sim")
+    models.Model.objects.filter(canonical_id="test/cached").update(modality=modality)
+    snapshot.forget()
+    snapshot.refresh()
+    text = entry(member, "Cached", provider="sim")
+    assert f"Cached not served here EU-sovereign sim/test/cached Sim, FR · {modality or 'modality unknown'}" in text
+    assert f"{none}{'' if modality else ': its modality is unknown'}." in text
+    assert "Copy" not in text
+
+
+def test_the_endpoints_serve_what_is_not_marked() -> None:
+    assert {*itertools.chain(*FITTING.values())} == {*browse.WITH_ENDPOINT}
 
 
 def test_an_american_provider_is_marked(member: Client) -> None:

@@ -1,12 +1,13 @@
 """What seeding does with files that are in order."""
 
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
+from django.utils import timezone
 
 from catalogue import changes, loader
 from catalogue.loader.planning import Plan, make_plan
@@ -94,6 +95,7 @@ def test_every_field_of_the_contract_is_stored(seed: Seed) -> None:
 def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
     seed(CONTRACT)
     stored = Model.objects.values().get()
+    assert timezone.now() - timedelta(minutes=1) < stored["first_offered_at"] <= timezone.now()
     assert stored | {"id": 0, "provider_id": 0} == {
         "id": 0,
         "provider_id": 0,
@@ -112,6 +114,7 @@ def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
         "energy_per_token_wh": Decimal("0.00021"),
         "energy_per_prompt_token_wh": Decimal("0.00002"),
         "created": 1735689600,
+        "first_offered_at": stored["first_offered_at"],
         "owned_by": "meta",
     }
 
