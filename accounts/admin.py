@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
@@ -11,10 +12,11 @@ from django.contrib.auth.forms import AdminUserCreationForm, UserChangeForm
 from django.contrib.auth.models import Group
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.admin import BoundedPaginator
+from gateway.admin import BoundedPaginator, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -149,13 +151,14 @@ class KeyState(admin.SimpleListFilter):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(_KeyAdmin):
+class ApiKeyAdmin(SaysValues, _KeyAdmin):
     """Keys without their secret. None is added here: a token is shown once, by `create_key`. None is removed either:
     deleting takes a key out of service and keeps its name for the usage history."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
+    list_max_show_all = 0
     ordering = ("-pk",)
     list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
     list_select_related = ("account",)
@@ -200,10 +203,28 @@ class ApiKeyAdmin(_KeyAdmin):
         return "expired" if key.expires_at is not None and key.expires_at <= timezone.now() else "active"
 
     @admin.action(description="Delete the selected keys: they fail on their next request", permissions=["change"])
-    def delete_keys(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        """Deletes as `delete_key` does, with a line in the admin's history for each."""
-        deleted = [key for key in queryset if self._delete(request, key)]
-        self.message_user(request, f"Keys deleted: {len(deleted)}.", messages.SUCCESS)
+    def delete_keys(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
+        """Names the keys first; confirmed, deletes as `delete_key` does, with a line in the history for each."""
+        chosen = list(queryset.filter(deleted_at=None)[: self.list_per_page + 1])
+        if len(chosen) > self.list_per_page:
+            said = f"Nothing was deleted. Choose at most {self.list_per_page} keys at once."
+            self.message_user(request, said, messages.ERROR)
+            return None
+        if chosen and "confirmed" not in request.POST:
+            return self._ask(request, chosen)
+        deleted = sum(self._delete(request, key) for key in chosen)
+        self._tell(request, deleted, len(request.POST.getlist(ACTION_CHECKBOX_NAME)) - deleted)
+        return None
+
+    def _ask(self, request: HttpRequest, chosen: list[ApiKey]) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Delete these keys?",
+            "opts": self.opts,
+            "keys": chosen,
+            "checkbox": ACTION_CHECKBOX_NAME,
+        }
+        return TemplateResponse(request, "admin/accounts/apikey/delete_keys.html", context)
 
     def _delete(self, request: HttpRequest, key: ApiKey) -> bool:
         with transaction.atomic():
@@ -211,3 +232,9 @@ class ApiKeyAdmin(_KeyAdmin):
             if is_deleted:
                 self.log_change(request, key, "Deleted the key.")
         return is_deleted
+
+    def _tell(self, request: HttpRequest, deleted: int, left_alone: int) -> None:
+        said = f"Keys deleted: {deleted}."
+        if left_alone:
+            said += f" Left alone: {left_alone}, deleted before or no longer in this list."
+        self.message_user(request, said, messages.WARNING if left_alone else messages.SUCCESS)

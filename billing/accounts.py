@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from accounts.models import Account, Membership, User
+from catalogue.models import ExchangeRate
 
 from . import ledger
 from .models import Wallet
@@ -33,6 +34,14 @@ def open_account(
         if credit is not None:
             ledger.grant(account.pk, credit, OPENING_REFERENCE)
     return account
+
+
+def rate_warning(account: Account) -> str | None:
+    """What is to be said where no exchange rate leads to the account's currency: none of its requests has a price."""
+    if account.currency == "EUR" or ExchangeRate.objects.filter(currency=account.currency).exists():
+        return None
+    until = "every request of the account is refused until the catalogue has one"
+    return f"There is no exchange rate for {account.currency}: {until}."
 
 
 def _check_email(address: str) -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -12,12 +12,12 @@ from django.utils.html import format_html
 from accounts.admin import MembershipInline
 from accounts.lookup import AccountNotFound, find_account
 from accounts.models import Account, Membership
-from gateway.admin import BoundedPaginator, RecordAdmin, searched_id
+from gateway.admin import BoundedPaginator, RecordAdmin, SaysValues, searched_id
 from gateway.ids import generation_id
 from gateway.money import plain
 
 from . import admin_filters as filters
-from .accounts import has_entries
+from .accounts import has_entries, rate_warning
 from .admin_credit import RIGHT, CreditBooking
 from .models import Generation, LedgerEntry
 
@@ -28,12 +28,13 @@ else:
 
 
 @admin.register(Account)
-class AccountAdmin(CreditBooking, _AccountAdmin):
+class AccountAdmin(CreditBooking, SaysValues, _AccountAdmin):
     """Who pays. Accounts are renamed, never removed: their wallet, keys and history hold on to them."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
+    list_max_show_all = 0
     list_display = ("name", "balance", "currency", "far_below_zero", "member_count", "created_at")
     list_filter = (filters.Balance, "currency")
     list_select_related = ("wallet", "overdraft_alert")
@@ -57,6 +58,21 @@ class AccountAdmin(CreditBooking, _AccountAdmin):
         """With the button that books credit, for those who may."""
         context = {"may_book_credit": request.user.has_perm(RIGHT), **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
+
+    def render_change_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """With what is amiss about the currency."""
+        self._warn(request, kwargs["obj"])
+        return super().render_change_form(request, *args, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
+        """Says so too where another page follows."""
+        super().save_model(request, obj, form, change)
+        if "_continue" not in request.POST:
+            self._warn(request, obj)
+
+    def _warn(self, request: HttpRequest, account: Account | None) -> None:
+        if account is not None and (warning := rate_warning(account)):
+            self.message_user(request, warning, messages.WARNING)
 
     def has_delete_permission(self, request: HttpRequest, obj: Account | None = None) -> bool:
         """Nobody: see above."""

@@ -28,8 +28,10 @@ PEOPLE_LISTED = 100
 if TYPE_CHECKING:
     _Paginator = Paginator[Model]
     _ModelAdmin = admin.ModelAdmin[Model]
+    _Mixin = admin.ModelAdmin[Any]
 else:
     _Paginator, _ModelAdmin = Paginator, admin.ModelAdmin  # Django's own take no type parameters when the program runs
+    _Mixin = object
 
 
 class BoundedPaginator(_Paginator):
@@ -40,6 +42,26 @@ class BoundedPaginator(_Paginator):
         """The number of rows, or COUNT_LIMIT where there are more."""
         rows = self.object_list
         return rows[:COUNT_LIMIT].count() if isinstance(rows, QuerySet) else len(rows)
+
+
+class SaysValues(_Mixin):
+    """For tables without secrets: the history says what each field of the row was changed to."""
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """Django's, with the values beside the names."""
+        said = super().construct_change_message(request, form, formsets, add)
+        for part in said:
+            of_row = part.get("changed", {})
+            if "name" not in of_row and "fields" in of_row:  # the row's own; with a name it is of an inline's
+                shown = (_shown(form.instance, field) for field in form.changed_data)
+                of_row["fields"] = [f"{label} to {value}" for label, value in zip(of_row["fields"], shown, strict=True)]
+        return said
+
+
+def _shown(row: Model, field: str) -> str:
+    display = getattr(row, f"get_{field}_display", None)
+    value = display() if display else getattr(row, field)
+    return "nothing" if value in (None, "") else str(value)
 
 
 class RecordAdmin(_ModelAdmin):

@@ -92,6 +92,15 @@ def test_an_account_may_start_with_nothing_in_another_currency(operator: Gateway
     assert operator.query("SELECT currency FROM accounts_account WHERE name = 'Hooli'") == [("USD",)]
 
 
+def test_a_currency_without_an_exchange_rate_is_taken_and_said(operator: GatewayServer) -> None:
+    done = operator.manage("create_account", "Kabushiki", "--currency", "JPY")
+    assert done.ok() == str(uuid.UUID(done.stdout.strip()))
+    assert done.stderr == (
+        "Warning: There is no exchange rate for JPY: every request of the account is refused until the catalogue has "
+        "one.\n"
+    )
+
+
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_an_account_has_a_printable_name(operator: GatewayServer, name: str) -> None:
     assert "name: " in refused(operator, "create_account", name)

@@ -11,6 +11,7 @@ from accounts import keys
 from accounts.models import Account, ApiKey, User
 from billing.models import LedgerEntry, Wallet
 from billing.verify import Verification, verify
+from catalogue.models import ExchangeRate
 from tests.billing.records import MEMBER, key_of, open_for, serve
 
 pytestmark = pytest.mark.django_db
@@ -129,6 +130,16 @@ def test_no_list_counts_what_its_filters_would_find(staff: Client, account: Acco
     assert staff.get(listing, {"_facets": "True"}).context["cl"].add_facets is False
 
 
+@pytest.mark.parametrize("listing", [ENTRIES, RECORDS, ACCOUNTS, KEYS, LOG])
+def test_no_list_that_ends_offers_all_of_its_rows(staff: Client, account: Account, listing: str) -> None:
+    for number in range(101):  # more than a page
+        keys.issue(account, name=f"key {number}")
+    assert "Show all" not in staff.get(listing).text
+    text = staff.get(listing, {"q": account.name}).text
+    assert "Show all" not in text
+    assert '(<a href="?">Clear</a>)' in text
+
+
 def test_an_account_is_not_removed(staff: Client, account: Account) -> None:
     assert staff.post(f"{ACCOUNTS}{account.pk}/delete/", {"post": "yes"}).status_code == 403
     assert Account.objects.filter(pk=account.pk).exists()
@@ -137,6 +148,22 @@ def test_an_account_is_not_removed(staff: Client, account: Account) -> None:
 def test_an_account_made_here_has_a_wallet(staff: Client) -> None:
     assert save(staff, f"{ACCOUNTS}add/", name="New", currency="USD") == 302
     assert Wallet.objects.get(account__name="New").balance == 0
+
+
+def test_a_currency_without_an_exchange_rate_is_taken_and_said(staff: Client) -> None:
+    members = {"membership_set-TOTAL_FORMS": "0", "membership_set-INITIAL_FORMS": "0"}
+    for button in ("_save", "_continue"):
+        fields = {"name": f"By {button}", "currency": "JPY", button: "Save"}
+        saved = staff.post(f"{ACCOUNTS}add/", fields | members, follow=True)
+        assert saved.text.count("There is no exchange rate for JPY") == 1
+    address = f"{ACCOUNTS}{Account.objects.get(name='By _save').pk}/change/"
+    assert "There is no exchange rate for JPY" in staff.get(address).text
+    ExchangeRate.objects.create(currency="JPY", units_per_eur=Decimal(165))
+    assert "exchange rate" not in staff.get(address).text
+
+
+def test_euros_need_no_exchange_rate(staff: Client, account: Account) -> None:
+    assert "exchange rate" not in staff.get(f"{ACCOUNTS}{account.pk}/change/").text
 
 
 def test_the_currency_can_be_corrected_before_the_first_entry(staff: Client) -> None:
@@ -166,37 +193,6 @@ def test_a_key_shows_no_secret(staff: Client, account: Account) -> None:
     assert bytes(key.verifier or b"").hex() not in text
 
 
-def test_a_key_is_neither_added_nor_removed(staff: Client, account: Account) -> None:
-    key = key_of(account)
-    assert staff.get(f"{KEYS}add/").status_code == 403
-    assert staff.post(f"{KEYS}{key.pk}/delete/", {"post": "yes"}).status_code == 403
-    assert ApiKey.objects.filter(pk=key.pk).exists()
-
-
-def test_only_the_budgets_of_a_key_can_be_edited(staff: Client, account: Account) -> None:
-    key = key_of(account)
-    assert staff.post(f"{KEYS}{key.pk}/change/", {"rpm": "60", "tpm": "", "name": "other"}).status_code == 302
-    key.refresh_from_db()
-    assert (key.rpm, key.tpm, key.name) == (60, None, "test")
-
-
-def test_the_action_deletes_keys_as_the_command_does(staff: Client, account: Account) -> None:
-    key = key_of(account)
-    staff.post(KEYS, {"action": "delete_keys", "_selected_action": [str(key.pk)]})
-    key.refresh_from_db()
-    assert key.deleted_at is not None
-    assert (key.fingerprint, key.verifier) == (None, None)
-    assert LogEntry.objects.get().change_message == "Deleted the key."
-
-
-@pytest.mark.parametrize(("state", "names"), [("active", 1), ("expired", 0), ("deleted", 1), ("", 1)])
-def test_keys_can_be_listed_by_state(staff: Client, account: Account, state: str, names: int) -> None:
-    keys.delete(keys.issue(account, name="gone")[0])
-    key_of(account)
-    response = staff.get(KEYS, {"state": state} if state else {})
-    assert len(response.context["cl"].result_list) == names
-
-
 def test_a_person_is_made_by_address_in_lower_case(staff: Client) -> None:
     fields = {"email": "New.Person@Example.COM", "usable_password": "false"}
     assert staff.post(f"{USERS}add/", fields).status_code == 302
@@ -213,14 +209,14 @@ def test_a_person_can_be_edited(staff: Client, account: Account) -> None:
 
 def test_the_history_of_the_admin_is_read_by_person_and_row(staff: Client, account: Account) -> None:
     key = key_of(account)
-    staff.post(KEYS, {"action": "delete_keys", "_selected_action": [str(key.pk)]})
+    staff.post(KEYS, deletion_of(key))
     other = User.objects.create_superuser("other-staff@example.com")
     staff.force_login(other)
     save(staff, f"{ACCOUNTS}{account.pk}/change/", name="Renamed")
     first, second = LogEntry.objects.order_by("-pk")
     text = staff.get(LOG).text
     assert "API key: test (sk-gw-…" in text
-    assert "Changed Name." in text
+    assert "Changed Name to Renamed." in text
     assert text.index("other-staff@example.com</td>") < text.index("Deleted the key.")
     assert rows(staff, LOG, user=str(other.pk)) == [first.pk]
     assert rows(staff, LOG, q=str(key.pk)) == [second.pk]
@@ -253,7 +249,7 @@ def test_every_action_is_a_line_in_the_servers_log_without_names(
     person = User.objects.create_user("leaving@example.com")
     key = key_of(account)
     with caplog.at_level(logging.INFO):
-        staff.post(KEYS, {"action": "delete_keys", "_selected_action": [str(key.pk)]})
+        staff.post(KEYS, deletion_of(key))
         staff.post(f"{USERS}{person.pk}/delete/", {"post": "yes"})
     actor = User.objects.get(email="staff@example.com").pk
     assert caplog.messages == [
@@ -265,6 +261,10 @@ def test_every_action_is_a_line_in_the_servers_log_without_names(
 def test_many_rows_are_not_removed_at_once(staff: Client, account: Account) -> None:
     staff.post(USERS, {"action": "delete_selected", "_selected_action": [User.objects.get(email=MEMBER).pk]})
     assert User.objects.filter(email=MEMBER).exists()
+
+
+def deletion_of(key: ApiKey) -> dict[str, object]:
+    return {"action": "delete_keys", "_selected_action": [str(key.pk)], "confirmed": "Delete it"}
 
 
 def rows(staff: Client, listing: str, **query: str) -> list[object]:

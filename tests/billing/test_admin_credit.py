@@ -63,6 +63,26 @@ def test_the_account_links_to_the_form_its_ledger_and_its_use(staff: Client, acc
     assert len(staff.get(listings[1]).context["cl"].result_list) == 1
 
 
+@pytest.mark.parametrize(
+    ("codenames", "names"),
+    [
+        (["view_account"], ["History"]),
+        (["view_account", "view_ledgerentry", "view_alias"], ["Ledger", "Aliases", "History"]),
+        (["change_account", "view_generation", "change_apikey"], ["Generations", "Keys", "History"]),
+    ],
+    ids=len,
+)
+def test_the_account_links_only_to_what_one_may_see(
+    client: Client, account: Account, codenames: list[str], names: list[str]
+) -> None:
+    text = with_rights(client, *codenames).get(f"/admin/accounts/account/{account.pk}/change/").text
+    tools = re.search(r'<ul class="object-tools">.*?</ul>', text, re.DOTALL)
+    assert tools is not None
+    links = re.findall(r'href="([^"]+)"[^>]*>([^<]+)<', tools[0])
+    assert [name for _, name in links] == names
+    assert {client.get(address).status_code for address, _ in links} == {200}
+
+
 def test_it_asks_before_it_books(staff: Client, account: Account, address: str) -> None:
     assert "100.00 EUR" in words(staff.get(address))
     response = staff.post(address, FIELDS)

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
 
-from billing.accounts import open_account
+from billing.accounts import open_account, rate_warning
 from billing.management.amounts import amount
 from gateway.management.base import OperatorCommand
 
@@ -31,4 +31,6 @@ class Command(OperatorCommand):
         except ValidationError as error:
             faults = (f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items())
             raise CommandError(" ".join(faults)) from None
+        if warning := rate_warning(account):
+            self.stderr.write(f"Warning: {warning}")
         self.stdout.write(str(account.pk))

@@ -1,0 +1,41 @@
+"""The admin's lists in a browser: the longest names leave the other columns in view, and deleting keys asks first."""
+
+import requests
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser import signed_in
+from tests.chat import question
+from tests.servers.customer import Customer
+
+DESK = {"width": 1280, "height": 800}
+RIGHT = "elements => Math.max(...elements.map(one => one.getBoundingClientRect().right))"
+LISTS = ("accounts/account/", "accounts/apikey/", "billing/ledgerentry/", "billing/generation/")
+NAME = "w" * 200
+
+
+def assert_every_column_is_in_view(page: Page, listing: str) -> None:
+    page.goto(f"/admin/{listing}")
+    expect(page.get_by_role("table")).to_contain_text(NAME)
+    cells, room = page.locator("#result_list :is(th, td)"), page.locator("#changelist-form")
+    assert cells.evaluate_all(RIGHT) <= room.evaluate_all(RIGHT), listing
+
+
+def test_the_longest_names_leave_every_column_in_view_and_keys_are_deleted_after_a_question(
+    chromium: Browser, account: Customer
+) -> None:
+    gateway = account.gateway
+    gateway.manage("create_account", NAME, "--credit", "10").ok()
+    token = gateway.manage("create_key", NAME, "--name", NAME).ok()
+    headers, call = {"Authorization": f"Bearer {token}"}, question("echo")
+    assert requests.post(f"{gateway.base_url}/chat/completions", json=call, headers=headers, timeout=10).ok
+    with signed_in(chromium, account, staff=True, viewport=DESK) as page:
+        for listing in LISTS:
+            assert_every_column_is_in_view(page, listing)
+        page.goto("/admin/accounts/apikey/")
+        page.get_by_role("row").filter(has_text=NAME).get_by_role("checkbox").check()
+        page.get_by_label("Action:").select_option("delete_keys")
+        page.get_by_role("button", name="Go").click()
+        expect(page.get_by_role("heading", name="Delete these keys?")).to_be_visible()
+        page.get_by_role("button", name="Delete it").click()
+        expect(page.get_by_text("Keys deleted: 1.")).to_be_visible()
+        assert_every_column_is_in_view(page, "admin/logentry/")
