@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from .budgets import budgets_of
 from .models import Account, ApiKey
 
 PAGE_ROWS = 50
@@ -20,9 +21,12 @@ class KeyLine:
 
     @property
     def limits(self) -> str:
-        """The key's own limits per minute, in words; empty where the gateway's hold. 0 lifts a limit."""
-        own = ((self.key.rpm, "requests"), (self.key.tpm, "tokens"))
-        return ", ".join(f"{limit:,} {what}" if limit else f"any {what}" for limit, what in own if limit is not None)
+        """What it may use in a minute, in words: its own limits and the gateway's; empty where neither has any."""
+        budgets = budgets_of(self.key.rpm, self.key.tpm)
+        limits = ((budgets.requests, self.key.rpm, "requests"), (budgets.tokens, self.key.tpm, "tokens"))
+        return ", ".join(
+            f"{limit:,} {what}" if limit else f"any {what}" for limit, own, what in limits if limit or own is not None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
-from django.contrib.auth.decorators import login_required
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Lower
 from django.http import Http404, HttpRequest, HttpResponseBase
@@ -17,6 +18,7 @@ from django.views.decorators.http import require_http_methods
 from .models import Account, Membership, User
 
 View = Callable[..., HttpResponseBase]
+NOT_SENT = "You were signed out: what you had filled in was not sent."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,23 @@ def member_page(*methods: str) -> Callable[[View], View]:
     """A page for whoever is signed in, kept by no cache. GET and HEAD by default."""
 
     def decorate(view: View) -> View:
-        return require_http_methods(methods or ("GET", "HEAD"))(never_cache(login_required(view)))
+        return require_http_methods(methods or ("GET", "HEAD"))(never_cache(for_the_signed_in(view)))
 
     return decorate
+
+
+def for_the_signed_in(view: View) -> View:
+    """Sends strangers to the login, which leads back, and tells whoever sent a form that it did not arrive."""
+
+    @functools.wraps(view)
+    def page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return view(request, *args, **kwargs)
+        if request.method == "POST":
+            messages.warning(request, NOT_SENT)
+        return redirect_to_login(_wanted(request))
+
+    return page
 
 
 def person_of(request: HttpRequest) -> User:
@@ -99,6 +115,12 @@ def named_place(request: HttpRequest) -> dict[str, Any]:
     return _place(person_of(request), memberships, _chosen(memberships, named)).context
 
 
+def _wanted(request: HttpRequest) -> str:
+    """The page that a stranger asked for: of the account that their form names, which stands in no address."""
+    account_id = _uuid(request.POST.get("account", ""))
+    return request.get_full_path() if account_id is None else f"{request.path}?account={account_id}"
+
+
 def _memberships(person: User) -> list[Membership]:
     own = Membership.objects.filter(user=person).select_related("account")
     return list(own.order_by(Lower("account__name")))
@@ -111,11 +133,15 @@ def _place(person: User, memberships: list[Membership], chosen: Membership) -> P
 def _chosen(memberships: list[Membership], wanted: str | None) -> Membership:
     if wanted is None:
         return memberships[0]
-    try:
-        identifier = UUID(wanted)
-    except ValueError:
-        raise Http404 from None
+    identifier = _uuid(wanted)
     for membership in memberships:
         if membership.account_id == identifier:
             return membership
     raise Http404
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -44,7 +44,8 @@ def aliases(request: HttpRequest, place: Place) -> HttpResponse:
     if form.is_valid() and _done(form, lambda fields: changes.create(account.pk, **fields)):
         messages.success(request, f"alias/{form.cleaned_data['name']} is ready to be used.")
         return redirect(f"{reverse('aliases')}?account={account.pk}")
-    context = {"lines": _lines(account), "limit": changes.limit_of(account), "form": form}
+    lines, limit = _lines(account), changes.limit_of(account)
+    context = {"lines": lines, "limit": limit, "is_full": len(lines) >= limit, "form": form}
     return render(request, "aliases/aliases.html", place.context | context, status=_status(form))
 
 
@@ -52,6 +53,8 @@ def aliases(request: HttpRequest, place: Place) -> HttpResponse:
 def alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     """One alias: its use, its history, and forms that rename and repoint it."""
     found = _own(request, alias_id)
+    if found is None:
+        return _gone(request, alias_id)
     sent = request.POST if request.method == "POST" else None
     wants = request.POST.get("action")
     rename = RenameForm(sent if wants == "rename" else None, found)
@@ -75,12 +78,14 @@ def alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
 def delete(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     """Asks first; a form sent from there deletes."""
     found = _own(request, alias_id)
+    if found is None:
+        return _gone(request, alias_id)
     if request.method != "POST":
         return render(request, "aliases/delete.html", _context(request, found))
     try:
         changes.delete(found.account_id, found.name, only=found.pk)
     except AliasNotFound:
-        raise Http404 from None
+        return _gone(request, alias_id)
     messages.success(request, f"{found.full_name} is deleted. Its name is free.")
     return redirect(f"{reverse('aliases')}?account={found.account_id}")
 
@@ -89,13 +94,20 @@ def _today() -> date:
     return timezone.now().date()
 
 
-def _own(request: HttpRequest, alias_id: UUID) -> Alias:
+def _own(request: HttpRequest, alias_id: UUID) -> Alias | None:
     """The alias, where it is of an account that the person is a member of."""
     own = Alias.objects.select_related("account").filter(account__membership__user=person_of(request))
-    found = own.filter(pk=alias_id).first()
-    if found is None:
+    return own.filter(pk=alias_id).first()
+
+
+def _gone(request: HttpRequest, alias_id: UUID) -> HttpResponse:
+    """For a page that is out of date: the list says that the alias is deleted. Raises Http404 for anybody else's."""
+    own = AliasEvent.objects.filter(account__membership__user=person_of(request))
+    last = own.filter(alias_id=alias_id, event_type=AliasEvent.Type.DELETED).first()
+    if last is None:
         raise Http404
-    return found
+    messages.info(request, f"alias/{last.old_name} was deleted already.")
+    return redirect(f"{reverse('aliases')}?account={last.account_id}")
 
 
 def _context(request: HttpRequest, found: Alias) -> dict[str, Any]:
@@ -120,11 +132,17 @@ def _done(form: Form, act: Callable[[dict[str, Any]], Alias]) -> bool:
 
 
 def _renamed(found: Alias, form: Form) -> str:
-    return f"{found.full_name} is now called alias/{form.cleaned_data['name']}."
+    name = form.cleaned_data["name"]
+    if name == found.name:
+        return f"Nothing has changed: the name is {found.full_name} already."
+    return f"{found.full_name} is now called alias/{name}."
 
 
 def _repointed(found: Alias, form: Form) -> str:
-    return f"{found.full_name} leads to {form.cleaned_data['target']} from the next request on."
+    target = str(form.cleaned_data["target"])
+    if target == found.target:
+        return f"Nothing has changed: {found.full_name} leads to {target} already."
+    return f"{found.full_name} leads to {target} from the next request on."
 
 
 def _status(form: Form) -> int:

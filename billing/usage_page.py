@@ -14,7 +14,8 @@ from .usage_groups import Group, Name, group_of, named, part_of, ranked
 from .usage_statistics import By, Row, Totals, breakdown
 
 MOST_LINES = 100
-SERIES = 6  # of the chart, and the rest as one more
+SERIES = 6  # of the chart, and the rest as one more, unless that is a single group
+MOST_SERIES = SERIES + 1
 OTHERS = "others"
 PERCENT = Decimal(100)
 
@@ -59,7 +60,7 @@ def read(choice: Choice) -> UsagePage:
     """
     groups = ranked(breakdown(choice.scope, choice.days, *COLUMNS[choice.by]), choice.by)
     names = named(choice, [*groups][:MOST_LINES])
-    top = dict(islice(names.items(), SERIES))
+    top = dict(islice(names.items(), len(groups) if len(groups) <= MOST_SERIES else SERIES))
     parts = [part_of(choice, group) for group in top]
     rows = breakdown(choice.scope, choice.days, By.DAY, *COLUMNS[choice.by], parts=parts) if parts else []
     days = {_day(row): row.totals for row in breakdown(choice.scope, choice.days, By.DAY)}

@@ -26,11 +26,12 @@ NARROWING = ("by", "key", "alias", "model", "region")
 PARAMETERS = {
     "login": ("next",),
     "keys": ("before",),
-    "credit": ("show", "before", "after"),
+    "credit": ("show", "before", "after", "since", "until"),
     "statement": ("since", "until", "format"),
     "usage": (*DAYS, *NARROWING),
     "usage-export": (*DAYS, *NARROWING),
     "usage-records": (*DAYS, *NARROWING, "before", "after"),
+    "usage-record": (*DAYS, *NARROWING, "before", "after"),
     "models": ("q", "jurisdiction", "modality", "provider", "everything", "page"),
 }
 WITH_OBJECTS = (

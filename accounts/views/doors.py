@@ -10,10 +10,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpRespons
 from django.urls import reverse, reverse_lazy
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.generic import FormView
 
 from accounts import password_reset, throttle
-from accounts.pages import named_place
+from accounts.pages import for_the_signed_in, named_place
 from accounts.password_forms import ChangeForm, NewPasswordForm, ResetForm, SignInForm
 from accounts.throttle import TooManyTries
 
@@ -49,12 +50,17 @@ class Door(_FormView):
         return self.render_to_response(context, status=429, headers={"Retry-After": str(error.seconds)})
 
 
+@method_decorator([csrf_exempt, never_cache], name="dispatch")  # LoginView's own `dispatch` asks for the token
 class SignIn(Door, views.LoginView):
-    """The login page."""
+    """The login page. Whoever is signed in is sent on, whatever they send: a form of before that has an old token."""
 
     form_class = SignInForm
-    redirect_authenticated_user = True
     fault_status = 200
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return HttpResponseRedirect(self.get_success_url())
+        return super().dispatch(request, *args, **kwargs)
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
         """Where `next` leads, unless that is a door again: whoever is signed in would be sent round in circles."""
@@ -62,6 +68,7 @@ class SignIn(Door, views.LoginView):
         return "" if urlsplit(wanted).path in (self.request.path, reverse("logout")) else wanted
 
 
+@method_decorator([never_cache, for_the_signed_in], name="dispatch")
 class ChangePassword(Door, views.PasswordChangeView):
     """A new password for who is signed in. Django ends the person's other sessions."""
 

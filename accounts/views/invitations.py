@@ -7,6 +7,7 @@ from django.contrib.auth import login
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
@@ -20,12 +21,15 @@ from accounts.views.members import address
 @member_page("GET", "HEAD", "POST")
 def change_invitation(request: HttpRequest, invitation_id: UUID) -> HttpResponse:
     """Sends an open invitation again, or revokes it: the form's `action`. A GET, as after a login, finds the list."""
-    found = get_object_or_404(Invitation.objects.open(), pk=invitation_id)
+    found = get_object_or_404(Invitation, pk=invitation_id)
     place = place_in(request, found.account_id)
     if request.method != "POST":
         return redirect(address(place.account))
     place.require_owner()
+    ending = _ending(found)
     match request.POST.get("action"):
+        case _ if ending:
+            messages.info(request, ending)
         case "resend":
             _resend(request, found, place)
         case "revoke":
@@ -79,7 +83,8 @@ def _joined(request: HttpRequest, found: Invitation, password: str) -> HttpRespo
 
 
 def _welcomed(request: HttpRequest, account: Account) -> HttpResponseRedirect:
-    messages.success(request, f"Welcome. You are a member of {account.name} now.")
+    role = "an owner" if place_in(request, account.pk).is_owner else "a member"
+    messages.success(request, f"Welcome. You are {role} of {account.name} now.")
     return redirect(f"{reverse('overview')}?account={account.pk}")
 
 
@@ -89,6 +94,17 @@ def _page(
     """`reader` is invited, other (somebody else), known (has a password) or new."""
     context = {"invitation": found, "reader": reader, "form": form}
     return render(request, "accounts/invitation.html", context, status=status)
+
+
+def _ending(found: Invitation) -> str:
+    """What became of an invitation that is not open any more, in words; empty where it is."""
+    if found.accepted_at is not None:
+        return f"{found.email} has joined already."
+    if found.revoked_at is not None:
+        return f"The invitation of {found.email} was revoked already."
+    if found.expires_at <= timezone.now():
+        return f"The invitation of {found.email} has lapsed. Invite them again."
+    return ""
 
 
 def _resend(request: HttpRequest, found: Invitation, place: Place) -> None:

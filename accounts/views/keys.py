@@ -31,13 +31,15 @@ def api_keys(request: HttpRequest, place: Place) -> HttpResponse:
 def delete(request: HttpRequest, key_id: UUID) -> HttpResponse:
     """Asks first; a form sent from there deletes."""
     key = _own(request, key_id)
+    if key.deleted_at is not None:
+        return _gone(request, key)
     if request.method != "POST":
         context = place_in(request, key.account_id).context | {"key": key}
         return render(request, "accounts/delete_key.html", context)
     if not keys.delete(key):
-        raise Http404
+        return _gone(request, key)
     messages.success(request, f"{key.name} is deleted. Requests with it are refused from now on.")
-    return redirect(f"{reverse('keys')}?account={key.account_id}")
+    return redirect(_list(key))
 
 
 def _shown_once(request: HttpRequest, place: Place, key: ApiKey, token: str) -> HttpResponse:
@@ -55,9 +57,19 @@ def _before(request: HttpRequest) -> UUID | None:
         raise Http404 from None
 
 
+def _gone(request: HttpRequest, key: ApiKey) -> HttpResponse:
+    """For a page that is out of date."""
+    messages.info(request, f"{key.name} was deleted already.")
+    return redirect(_list(key))
+
+
+def _list(key: ApiKey) -> str:
+    return f"{reverse('keys')}?account={key.account_id}"
+
+
 def _own(request: HttpRequest, key_id: UUID) -> ApiKey:
-    """The key, where it is of an account that the person is a member of, and not deleted."""
-    own = ApiKey.objects.filter(account__membership__user=person_of(request), deleted_at=None)
+    """The key, deleted or not, where it is of an account that the person is a member of."""
+    own = ApiKey.objects.filter(account__membership__user=person_of(request))
     key = own.filter(pk=key_id).first()
     if key is None:
         raise Http404

@@ -8,24 +8,34 @@ from accounts.pages import Place, account_page
 from billing.credit import Shown, ledger_page
 from billing.periods import this_month
 from billing.standing import funds_of
+from billing.statement_forms import StatementForm
 
 LAST_SEQ = 2**63 - 1
 
 
 @account_page()
 def credit(request: HttpRequest, place: Place) -> HttpResponse:
-    """The balance, the ledger (`show`, `before` or `after` an entry) and the form that downloads a statement."""
+    """The balance, the ledger (`show`, `before` or `after` an entry) and the form that downloads a statement.
+
+    422 where `since` and `until` are bounds that no statement could be had for.
+    """
     shown = _shown(request)
     now = timezone.now()
     page = ledger_page(place.account.pk, shown, before=_seq(request, "before"), after=_seq(request, "after"))
+    form = StatementForm(_bounds(request), this_month(now))
     context = {
         "funds": funds_of(place.account.pk, now),
         "ledger": page,
         "shown": shown,
         "choices": {Shown.ALL: "All", Shown.CREDIT: "Credit only", Shown.USAGE: "Usage only"},
-        "month": this_month(now),
+        "form": form,
     }
-    return render(request, "billing/credit.html", place.context | context)
+    return render(request, "billing/credit.html", place.context | context, status=422 if form.errors else 200)
+
+
+def _bounds(request: HttpRequest) -> dict[str, str] | None:
+    """What the form is filled with, where it was sent back."""
+    return {name: request.GET[name] for name in ("since", "until") if name in request.GET} or None
 
 
 def _shown(request: HttpRequest) -> Shown:

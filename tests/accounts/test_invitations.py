@@ -180,8 +180,30 @@ def test_an_owner_revokes(owner: Client, account: Account, invited: Invitation) 
     response = owner.post(f"/members/invitations/{invited.pk}", {"action": "revoke"}, follow=True)
     assert response.redirect_chain == [(f"/members?account={account.pk}", 302)]
     assert f"The invitation of {GUEST} is revoked." in plain(response.text)
-    assert owner.post(f"/members/invitations/{invited.pk}", {"action": "revoke"}).status_code == 404
     assert Client().post(path_of(invited), PASSWORDS).status_code == 410
+
+
+@pytest.mark.parametrize("action", ["revoke", "resend"])
+@pytest.mark.parametrize(
+    ("over", "told"),
+    [
+        ("revoked_at", f"The invitation of {GUEST} was revoked already."),
+        ("accepted_at", f"{GUEST} has joined already."),
+        ("expires_at", f"The invitation of {GUEST} has lapsed. Invite them again."),
+    ],
+)
+def test_an_owner_whose_page_is_out_of_date_is_told_so_on_the_list(
+    owner: Client, account: Account, invited: Invitation, over: str, told: str, action: str
+) -> None:
+    path = f"/members/invitations/{invited.pk}"
+    Invitation.objects.update(**{over: timezone.now()})
+    before = list(Invitation.objects.values())
+    joined(new_account("Theirs"), "outsider@example.com", "owner")
+    assert client_of("outsider@example.com").post(path, {"action": action}).status_code == 404
+    response = owner.post(path, {"action": action}, follow=True)
+    assert response.redirect_chain == [(f"/members?account={account.pk}", 302)]
+    assert told in plain(response.text)
+    assert list(Invitation.objects.values()) == before
 
 
 def test_who_signs_in_to_send_an_expired_form_finds_the_list(
@@ -223,6 +245,11 @@ def test_a_link_outlives_the_rotation_of_the_secret_key(invited: Invitation, set
     assert Client().get(path).status_code == 410
     settings.SECRET_KEY_FALLBACKS = [before]
     assert Client().get(path).status_code == 200
+
+
+def test_an_owner_is_welcomed_as_one(account: Account) -> None:
+    response = Client().post(path_of(invite(account, role="owner")), PASSWORDS, follow=True)
+    assert "Welcome. You are an owner of Acme now." in plain(response.text)
 
 
 def test_looking_changes_nothing(invited: Invitation) -> None:

@@ -127,6 +127,21 @@ def test_limits_that_are_lifted_or_only_one_are_told(member: Client, account: Ac
     assert "half 5,000 tokens a minute" in page
 
 
+def test_the_limits_of_the_gateway_are_told_where_a_key_has_none_of_its_own(
+    member: Client, account: Account, settings: Settings
+) -> None:
+    settings.GATEWAY_KEY_RPM, settings.GATEWAY_KEY_TPM = 600, 0
+    for name, rpm, tpm in (("usual", None, None), ("small", 60, 5000), ("free", 0, None)):
+        keys.issue(account, name=name, rpm=rpm, tpm=tpm)
+    page = plain(member.get("/keys").text)
+    for told in (
+        "usual 600 requests a minute",
+        "small 60 requests, 5,000 tokens a minute",
+        "free any requests a minute",
+    ):
+        assert told in page
+
+
 def test_an_expired_key_is_marked_by_the_clock_and_a_deleted_one_is_not_listed(
     member: Client, account: Account
 ) -> None:
@@ -280,9 +295,19 @@ def test_deleting_asks_first_and_acts_at_once(member: Client, account: Account) 
         caller_of(token)
 
 
-def test_a_deleted_key_is_not_there_to_be_deleted(member: Client, key: ApiKey) -> None:
+def test_who_deletes_a_key_that_is_gone_is_told_so_on_the_list(member: Client, key: ApiKey) -> None:
     keys.delete(key)
-    for send in (member.get, member.head, member.post):
+    for send in (member.get, member.post):
+        response = send(deletion(key), follow=True)
+        assert response.redirect_chain == [(f"/keys?account={key.account_id}", 302)]
+        assert "laptop was deleted already." in plain(response.text)
+
+
+def test_a_deleted_key_of_somebody_else_is_not_there(client: Client, key: ApiKey) -> None:
+    keys.delete(key)
+    open_for("somebody@example.com", name="Theirs")
+    client.force_login(User.objects.get(email="somebody@example.com"))
+    for send in (client.get, client.head, client.post):
         assert send(deletion(key)).status_code == 404
 
 

@@ -1,9 +1,11 @@
 import re
+from urllib.parse import quote
 
 import pytest
 from django.test import Client
 
 from accounts.models import User
+from accounts.pages import NOT_SENT
 from tests.billing.records import open_for
 
 EMAIL, PASSWORD = "member@example.com", "correct horse battery staple"
@@ -50,6 +52,46 @@ def test_signing_in_leads_to_no_door(client: Client, member: User, wanted: str) 
         response = client.post("/login", {"username": EMAIL, "password": PASSWORD, "next": wanted})
         assert response["Location"] == "/"
     assert client.get("/login", {"next": wanted})["Location"] == "/"
+
+
+def test_a_form_that_a_stranger_sends_is_told_of_and_its_account_kept(client: Client, member: User) -> None:
+    other = open_for(EMAIL, name="Second")
+    back = f"/aliases?account={other.pk}"
+    turned_away = client.post("/aliases", {"account": str(other.pk), "name": "fast"})
+    assert turned_away["Location"] == f"/login?next={quote(back)}"
+    assert NOT_SENT in client.get(turned_away["Location"]).text
+    assert NOT_SENT not in client.get("/login").text
+    signed_in = client.post("/login", {"username": EMAIL, "password": PASSWORD, "next": back})
+    assert signed_in["Location"] == back
+
+
+@pytest.mark.parametrize(
+    ("path", "account", "wanted"),
+    [
+        ("/keys", "nonsense", "/keys"),
+        ("/keys", "//evil.example", "/keys"),
+        ("/password?account=x", None, "/password%3Faccount%3Dx"),
+    ],
+)
+def test_what_names_no_account_is_not_kept(
+    client: Client, member: User, path: str, account: str | None, wanted: str
+) -> None:
+    response = client.post(path, {} if account is None else {"account": account}, follow=True)
+    assert response.redirect_chain == [(f"/login?next={wanted}", 302)]
+    assert NOT_SENT in response.text
+
+
+def test_a_page_that_a_stranger_asks_for_needs_no_excuse(client: Client, member: User) -> None:
+    assert NOT_SENT not in client.get("/keys", follow=True).text
+
+
+def test_the_login_of_another_tab_leads_on_whoever_is_signed_in_by_now(member: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(member)
+    stale = {"username": EMAIL, "password": "wrong", "next": "/keys", "csrfmiddlewaretoken": "of before"}
+    response = client.post("/login", stale)
+    assert (response.status_code, response["Location"]) == (302, "/keys")
+    assert "no-store" in response["Cache-Control"]
 
 
 def test_a_wrong_password_is_said_so_and_signs_nobody_in(client: Client, member: User) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from html import escape
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from accounts.models import Account, User
 from tests.billing.records import MEMBER, open_for, serve
+from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
 
@@ -87,17 +89,33 @@ def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> No
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ({"since": ""}, "since: ''"),
-        ({"until": "2026-13-01"}, "until: '2026-13-01'"),
-        ({"since": "<script>"}, "since: '<script>'"),
-        ({"since": "2026-10-02", "until": "2026-10-01"}, "before it begins"),
-        ({"format": "xlsx"}, "format: 'xlsx' is none of csv, jsonl"),
+        ({"since": ""}, "From This field is required."),
+        ({"until": "2026-13-01"}, "Until and including Write a day as 2026-10-30."),
+        ({"since": "<script>"}, "From Write a day as 2026-10-30."),
+        ({"since": "2026-10-02", "until": "2026-10-01"}, "From The days begin after they end, on 2026-10-01."),
+        ({"since": "9999-12-31T23:59:59.9999999Z", "until": "9999-12-31"}, "From The days begin after they end"),
     ],
 )
-def test_a_mistake_is_told_as_plain_text(member: Client, query: dict[str, str], told: str) -> None:
-    response = member.get("/statement", query)
+def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_field(
+    member: Client, account: Account, query: dict[str, str], told: str
+) -> None:
+    other = open_for(MEMBER, name="Beta")
+    response = member.get("/statement", {**query, "account": str(other.pk), "format": "csv"}, follow=True)
+    assert response.redirect_chain[0][0].startswith(f"/credit?account={other.pk}&")
+    assert response.status_code == 422
+    for value in query.values():
+        assert f'value="{escape(value)}"' in response.text or not value
+    assert told in plain(response.text)
+    assert 'aria-invalid="true"' in response.text
+    assert f'name="account" value="{other.pk}"' in response.text
+    assert "Ledger" in response.text
+    assert "<script>" not in response.text
+
+
+def test_a_format_that_is_none_is_told_as_plain_text(member: Client) -> None:
+    response = member.get("/statement", {"format": "xlsx"})
     assert (response.status_code, response["Content-Type"]) == (400, "text/plain; charset=utf-8")
-    assert told in response.text
+    assert "format: 'xlsx' is none of csv, jsonl" in response.text
 
 
 def test_it_is_only_read(member: Client) -> None:

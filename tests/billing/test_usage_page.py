@@ -318,6 +318,14 @@ def test_the_chart_sums_up_what_is_beyond_its_colours(member: Client, account: A
     assert [values[-2:] for values in data["measures"]["energy"]["values"]] == [[3, None], *([[0, None]] * 6)]
 
 
+def test_the_chart_names_the_last_part_where_it_is_one_group(member: Client, account: Account) -> None:
+    for number in range(7):
+        used(account, model=f"test/m{number}")
+    data = chart(member, days="7")
+    assert data["groups"] == [f"sim/test/m{number}" for number in range(7)]
+    assert [values[-1] for values in data["measures"]["requests"]["values"]] == [1] * 7
+
+
 def test_a_hundred_groups_are_listed_and_the_others_in_one_line(member: Client, account: Account) -> None:
     for number in range(103):
         used(account, number % 3, model=f"test/m{number}")

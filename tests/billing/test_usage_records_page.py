@@ -4,7 +4,9 @@ import json
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from django.db import connection
@@ -47,7 +49,7 @@ def member(client: Client, account: Account) -> Client:
 
 def listed(html: str) -> list[str]:
     """The ids of the records in a page, as it shows them."""
-    return re.findall(r'href="/usage/records/(gen-[0-9a-f]{32})"', html)
+    return re.findall(r'href="/usage/records/(gen-[0-9a-f]{32})\?', html)
 
 
 def many(account: Account, count: int) -> list[str]:
@@ -285,6 +287,23 @@ def test_prices_in_another_currency_come_with_their_rate(client: Client) -> None
     text = words(client, f"/usage/records/{record.public_id}")
     assert "1 EUR was taken for 1.08 USD when the request was admitted." in text
     assert "Cost in euros" in text
+
+
+def test_a_record_leads_back_to_the_choice_and_the_page_that_it_was_found_in(member: Client, account: Account) -> None:
+    many(account, PAGE_ROWS + 1)
+    days = {"model": "sim/test/echo", "since": day_ago(2).isoformat(), "until": day_ago(2).isoformat()}
+    (older,) = links(member.get("/usage/records", days).text, "Older")
+    page = member.get(older).text
+    (found,) = re.findall(r'href="(/usage/records/gen-[^"]+)"', page)
+    (back,) = links(member.get(unescape(found)).text, "Requests")
+    assert parse_qs(back.partition("?")[2]) == parse_qs(older.partition("?")[2])
+    assert listed(member.get(back).text) == listed(page)
+
+
+def test_a_record_that_is_asked_for_alone_leads_to_the_newest_requests(member: Client, record: Generation) -> None:
+    (back,) = links(member.get(f"/usage/records/{record.public_id}").text, "Requests")
+    assert listed(member.get(back).text) == [record.public_id]
+    assert member.get(f"/usage/records/{record.public_id}", {"by": "nonsense"}).status_code == 404
 
 
 def test_strangers_are_sent_to_the_login(client: Client, record: Generation) -> None:
