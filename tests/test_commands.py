@@ -101,6 +101,7 @@ def test_a_currency_without_an_exchange_rate_is_taken_and_said(operator: Gateway
     )
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_an_account_has_a_printable_name(operator: GatewayServer, name: str) -> None:
     assert "name: " in refused(operator, "create_account", name)
@@ -114,16 +115,19 @@ def test_an_account_has_a_name_of_its_own(operator: GatewayServer, acme: str) ->
     assert "already exists" in refused(operator, "create_account", acme, "--credit", "5")
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("currency", BAD_CURRENCIES)
 def test_an_account_has_a_currency_code(operator: GatewayServer, currency: str) -> None:
     assert "currency: " in refused(operator, "create_account", "Umbrella", f"--currency={currency}")
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("amount", BAD_AMOUNTS)
 def test_the_opening_credit_is_an_exact_amount_above_zero(operator: GatewayServer, amount: str) -> None:
     assert "credit" in refused(operator, "create_account", "Umbrella", f"--credit={amount}")
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("email", ["", "nobody", "a@b", "x" * 250 + "@example.com"])
 def test_an_owner_has_an_email_address(operator: GatewayServer, email: str) -> None:
     assert "owner: " in refused(operator, "create_account", "Umbrella", "--credit", "5", "--owner", email)
@@ -154,6 +158,7 @@ def test_an_account_is_named_by_its_id_as_well(operator: GatewayServer) -> None:
     assert TOKEN.fullmatch(operator.manage("create_key", "Vandelay", "--name", "second").stdout)
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_key_has_a_printable_name(operator: GatewayServer, acme: str, name: str) -> None:
     assert "1 to 200 printable characters" in refused(operator, "create_key", acme, "--name", name)
@@ -165,11 +170,13 @@ def test_a_key_has_a_name_of_its_own_among_the_live_ones(operator: GatewayServer
     assert TOKEN.fullmatch(operator.manage("create_key", acme, "--name", "test").stdout)
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("lifetime", ["", "1d", "90", "forever", "-7d", "NEVER"])
 def test_a_key_lives_for_one_of_the_offered_times(operator: GatewayServer, acme: str, lifetime: str) -> None:
     assert "--expires" in refused(operator, "create_key", acme, "--name", "new", f"--expires={lifetime}")
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("option", ["--rpm", "--tpm"])
 @pytest.mark.parametrize("number", BAD_BUDGETS)
 def test_a_budget_is_a_number_of_zero_or_more(operator: GatewayServer, acme: str, option: str, number: str) -> None:
@@ -224,11 +231,13 @@ def test_a_correction_may_be_negative_and_below_zero(operator: GatewayServer, ac
     assert entries(operator, acme)[1] == ("correction", -105_000_000_000, "mistake")
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("amount", BAD_AMOUNTS)
 def test_a_grant_is_an_exact_amount_above_zero(operator: GatewayServer, acme: str, amount: str) -> None:
     refused(operator, "grant_credit", "--reference", "ref", "--", acme, amount)
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("reference", ["", "  ", "x" * 201, "two\nlines"])
 def test_a_grant_has_a_reference(operator: GatewayServer, acme: str, reference: str) -> None:
     assert "reference" in refused(operator, "grant_credit", acme, "5", "--reference", reference)
@@ -247,6 +256,7 @@ def test_verifying_prints_what_was_checked(operator: GatewayServer, acme: str) -
     assert done == Completed("checked 1 accounts, 1 ledger entries, 0 generations: 0 mismatches\n", "", 0)
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -263,6 +273,7 @@ def test_an_unknown_account_is_named(operator: GatewayServer, arguments: tuple[s
     assert f"There is no account {account!r}." in told
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_option_is_one_line(operator: GatewayServer, command: str) -> None:
     assert "--help" in refused(operator, command, "--no-such-option")

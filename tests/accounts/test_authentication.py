@@ -38,6 +38,7 @@ def test_a_missing_authorization_header_is_named(
     assert "missing authorization header" in message(reply).lower()
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "header",
     [

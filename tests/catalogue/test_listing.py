@@ -39,6 +39,7 @@ def served(request: pytest.FixtureRequest, seed: Seed, monkeypatch: pytest.Monke
     return read
 
 
+@pytest.mark.sqlite_is_enough
 def test_the_list_is_as_the_spec_says(served: Read) -> None:
     response = served("/v1/models")
     schemas.check(response.json(), schemas.MODELS)  # type: ignore[attr-defined]
@@ -65,6 +66,7 @@ def test_each_region_is_found_by_its_own_id_alone(served: Read) -> None:
             assert one["id"] == f"{model_id}/{one['locode']}"
 
 
+@pytest.mark.sqlite_is_enough
 def test_each_region_has_its_own_label_and_global_comes_first(served: Read) -> None:
     for regions in (entry["regions"] for entry in entries(served).values() if "regions" in entry):
         assert "global" not in [one["locode"] for one in regions[1:]]
@@ -73,6 +75,7 @@ def test_each_region_has_its_own_label_and_global_comes_first(served: Read) -> N
             assert set(one.get("carbon_metrics", {label})) == {label}
 
 
+@pytest.mark.sqlite_is_enough
 def test_candidates_are_regions_that_are_listed_and_ranges_hold_them(served: Read) -> None:
     listed = entries(served)
     regions = {one["id"]: one for entry in listed.values() for one in entry.get("regions", ())}
@@ -96,6 +99,7 @@ def figures(listed_region: Json) -> Json:
     return dict(metrics)
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("query", ["", *(f"?jurisdiction={name}" for name in ("cloud-act-free", "eu-hosted"))])
 def test_the_providers_are_as_the_spec_says(served: Read, query: str) -> None:
     listed = served(f"/v1/providers{query}").json()  # type: ignore[attr-defined]
@@ -109,6 +113,7 @@ def test_the_providers_are_as_the_spec_says(served: Read, query: str) -> None:
     assert {entry["provider"] for entry in explicit} <= {found["name"] for found in listed["data"]}
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "damage",
     [

@@ -101,6 +101,7 @@ def test_what_is_unknown_is_absent(account: Customer) -> None:
     assert french["carbon_metrics"] == {"FRPAR": {"grid_carbon_intensity_gco2_per_kwh": 44}}
 
 
+@pytest.mark.sqlite_is_enough
 def test_limits_and_capabilities_are_absent_where_they_are_unknown(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_4_part_id_shows_that_region_alone(account: Customer) -> None:
     assert [entry["id"] for entry in info["regions"]] == ["sim/test/two-prices/DEFRA"]
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
 @pytest.mark.parametrize("path", ["sim/test/echo/FRPAR", "sim%2Ftest%2Fecho%2FFRPAR", "sim/test/echo/FRPAR/"])
 def test_an_id_may_come_with_its_slashes_encoded_or_one_at_its_end(account: Customer, prefix: str, path: str) -> None:
@@ -134,6 +136,7 @@ def test_the_official_client_lists_and_retrieves(account: Customer) -> None:
     assert entries["sim/test/echo"].created == found.created
 
 
+@pytest.mark.sqlite_is_enough
 def test_the_list_has_each_entry_as_it_is_found_by_its_id(account: Customer) -> None:
     entries = listed(account)
     assert entries["sim/test/two-prices"] == find(account, "sim/test/two-prices")
@@ -147,6 +150,7 @@ def test_the_list_has_what_can_be_served_now(account: Customer) -> None:
     assert [entry["locode"] for entry in entries["sim/test/half-closed"]["regions"]] == ["FRPAR"]
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "model_id",
     [

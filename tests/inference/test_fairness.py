@@ -8,7 +8,6 @@ import requests
 from tests.chat import PATH, question
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-from tests.servers.simulator import Simulator
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -16,12 +15,9 @@ WORDS = 50_000  # an event each: two seconds of work
 TURNS = 80  # some two hundred are served; without turns a dozen or two, before the answer begins and after its end
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["aggregated", "streamed"])
-def test_others_are_served_while_an_answer_pours_in(
-    gateway: GatewayServer, account: Customer, simulator: Simulator, streams: bool
-) -> None:
+def test_others_are_served_while_an_answer_pours_in(gateway: GatewayServer, account: Customer) -> None:
     messages = [{"role": "user", "content": "word " * WORDS}]
-    body = question("echo", max_tokens=WORDS, stream=streams) | {"messages": messages}
+    body = question("echo", max_tokens=WORDS) | {"messages": messages}
     served = 0
     with ThreadPoolExecutor(1) as pool, requests.Session() as other:
         pouring = pool.submit(account.http.post, PATH, json=body)
