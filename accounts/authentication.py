@@ -13,6 +13,7 @@ from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from gateway.db import on_a_live_connection
 from gateway.errors import ApiKeyExpired, ApiKeyMalformed, ApiKeyNotRegistered, MissingAuthorization
 from gateway.steps import step
 
@@ -65,11 +66,9 @@ def judge(token: str, key: StoredKey | None, now: datetime) -> None:
 
 def caller_of(token: str) -> Caller:
     """One SELECT by fingerprint, uncached: a deleted key fails at once. Raises as `judge`."""
-    row = (
-        ApiKey.objects.filter(fingerprint=tokens.fingerprint(token))
-        .values("id", "account_id", "verifier", "expires_at", currency=F("account__currency"))
-        .first()
-    )
+    known = ApiKey.objects.filter(fingerprint=tokens.fingerprint(token))
+    fields = known.values("id", "account_id", "verifier", "expires_at", currency=F("account__currency"))
+    row = on_a_live_connection(fields.first)
     stored = None if row is None else StoredKey(_as_bytes(row["verifier"]), row["expires_at"])
     now = timezone.now()
     judge(token, stored, now)

@@ -1,10 +1,13 @@
 """Database connections under gevent: they belong to a greenlet, nothing else returns them, and they may go silent."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
-from django.db import connections
+from django.db import InterfaceError, OperationalError, connections
+
+T = TypeVar("T")
 
 # What takes milliseconds: the reads of a request's admission, the hooks of the beat.
 BRIEF_SECONDS = 10.0
@@ -23,6 +26,17 @@ def answering_within(seconds: float) -> Iterator[None]:
         yield
     finally:
         patience.reset(token)
+
+
+def on_a_live_connection(read: Callable[[], T]) -> T:
+    """What a brief read finds; asked once more where its connection had died in the pool, or does not answer."""
+    try:
+        with answering_within(BRIEF_SECONDS):
+            return read()
+    except (OperationalError, InterfaceError):
+        release("default")
+        with answering_within(BRIEF_SECONDS):
+            return read()
 
 
 def release(alias: str) -> None:

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from .api_paths import is_api
-from .db import release_all
+from .db import WORK_SECONDS, answering_within, release_all
 from .errors import InvalidRequest
 from .exception_handler import render
 from .ids import request_id
@@ -26,7 +26,8 @@ class RequestIdMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         identifier = request_id()
         request.META["GATEWAY_REQUEST_ID"] = identifier
-        response = self.get_response(request)
+        with answering_within(WORK_SECONDS):
+            response = self.get_response(request)
         release_all()  # a client that reads slowly must not keep a connection while its answer is written
         response["X-Request-Id"] = identifier
         if response.status_code == NO_CONTENT:

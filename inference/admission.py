@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 from django.utils import timezone
 
 from accounts import last_use, tokens
 from accounts.authentication import StoredKey, bearer_token, judge
 from accounts.budgets import Budgets, budgets_of
-from gateway.db import BRIEF_SECONDS, answering_within, release
+from gateway.db import on_a_live_connection, release
 from gateway.errors import ApiKeyNotRegistered
 from gateway.money import MONEY_PLACES
 
@@ -42,10 +42,7 @@ def authenticate(authorization: str | None) -> Payer:
     Raises the four refusals of `accounts.authentication`.
     """
     token = bearer_token(authorization)
-    try:
-        row = _select(tokens.fingerprint(token))
-    except (OperationalError, InterfaceError):  # a connection that died in the pool: once more, on a live one
-        row = _select(tokens.fingerprint(token))
+    row = on_a_live_connection(lambda: _select(tokens.fingerprint(token)))
     now = timezone.now()
     judge(token, None if row is None else _stored_key(row), now)
     if row is None:
@@ -63,7 +60,7 @@ def authenticate(authorization: str | None) -> Payer:
 
 def _select(fingerprint: bytes) -> tuple[Any, ...] | None:
     try:
-        with answering_within(BRIEF_SECONDS), connection.cursor() as cursor:
+        with connection.cursor() as cursor:
             cursor.execute(SELECT, [fingerprint])
             row: tuple[Any, ...] | None = cursor.fetchone()
             return row

@@ -408,6 +408,15 @@ def without_echo(served: dict[str, Any]) -> dict[str, Any]:
     return served | {"models": models}
 
 
+def test_the_control_plane_asks_a_silent_connection_no_more(
+    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount
+) -> None:
+    customer = open_account(behind)
+    for _ in ("before", "after"):
+        assert customer.http.get("/v1/generations").status_code == 200
+        firewall.forget_connections()
+
+
 def test_connections_that_go_silent_are_found_and_replaced(
     firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: Listeners, simulator: Simulator
 ) -> None:
