@@ -6,10 +6,9 @@ from datetime import date
 from catalogue import quota, routing
 from catalogue.listing import View, listed
 from catalogue.model_ids import GLOBAL
+from catalogue.models import WITH_ENDPOINT
 from catalogue.routes import Route, Snapshot
 from gateway.errors import ApiError
-
-from .targets import SERVED_MODALITIES
 
 Choice = tuple[str, str]
 Group = tuple[str, list[Choice]]
@@ -32,7 +31,7 @@ def _routes(snapshot: Snapshot, today: date, currency: str) -> Iterator[Route]:
 
 def _serves(snapshot: Snapshot, route: Route, currency: str) -> bool:
     try:
-        routing.require_modality(route, SERVED_MODALITIES, "any endpoint")
+        routing.require_modality(route, WITH_ENDPOINT, "any endpoint")
         routing.require_price(snapshot, route, currency)
     except ApiError:
         return False

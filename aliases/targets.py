@@ -6,11 +6,11 @@ from typing import Any
 
 from catalogue import routing
 from catalogue.model_ids import GLOBAL, ExplicitId
+from catalogue.models import WITH_ENDPOINT
 from catalogue.routes import Snapshot
 from gateway.errors import ApiError, InvalidAliasTarget
 
 FIELDS = ("provider", "canonical_id", "locode")
-SERVED_MODALITIES = ("chat", "completion", "embedding")
 LONGEST = 400  # characters; no id of a catalogue comes near
 SHAPES = (
     "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
@@ -86,6 +86,6 @@ def require_served(
     """Raises what a request of that target would be refused with, whatever its endpoint; quotas aside."""
     wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
     route = routing.pin(snapshot, wanted, today, even_unavailable=even_unavailable)
-    routing.require_modality(route, SERVED_MODALITIES, "any endpoint")
+    routing.require_modality(route, WITH_ENDPOINT, "any endpoint")
     routing.require_configured(route)
     routing.require_price(snapshot, route, currency)

@@ -11,7 +11,7 @@ from .carbon import carbon_per_token
 from .jurisdiction import is_eu_sovereign
 from .listing import Info, View, listed
 from .model_ids import AUTO
-from .models import Modality, Status
+from .models import WITH_ENDPOINT, Status
 from .pricing import MILLION, rates_between
 from .routes import EMBEDDING, Offer, Route, Snapshot
 
@@ -23,7 +23,6 @@ FURTHER_PRICES = (
     ("Prompt in a batch", "batch_prompt"),
     ("Completion in a batch", "batch_completion"),
 )
-WITH_ENDPOINT = (Modality.CHAT, Modality.COMPLETION, Modality.EMBEDDING)
 Served = tuple[Offer, list[Route]]
 
 

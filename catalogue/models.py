@@ -52,6 +52,9 @@ class Modality(models.TextChoices):
     REALTIME = "realtime", "realtime"
 
 
+WITH_ENDPOINT = (Modality.CHAT, Modality.COMPLETION, Modality.EMBEDDING)  # what some endpoint of the gateway serves
+
+
 class State(models.TextChoices):
     """Whether a model is offered."""
 

@@ -2,12 +2,13 @@
 
 import os
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
+
+from gateway.turns import give_way
 
 from . import models
 from .carbon import EnergyFactors
@@ -62,7 +63,7 @@ def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows, with a pause for others after every slice of them."""
     for position, row in enumerate(rows):
         if position % ROWS_PER_SLICE == ROWS_PER_SLICE - 1:
-            time.sleep(0)
+            give_way()
         yield row
 
 

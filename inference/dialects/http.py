@@ -23,6 +23,8 @@ from requests.structures import CaseInsensitiveDict
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from gateway.turns import give_way
+
 from ..deadlines import Deadlines
 from .base import UpstreamFault, UpstreamRequest
 
@@ -32,7 +34,6 @@ DRAIN_SECONDS = 0.1
 # An upstream that sends faster than its answer is worked on never makes a read wait, and so nobody else's turn.
 TURN_SECONDS = 0.01
 WAITED_SECONDS = 0.0005  # a read of so long has let others run
-PAUSE_SECONDS = 0.0001  # more than 0, for which gevent hardly looks at sockets: other requests waited half a second
 
 
 class Unreachable(UpstreamFault):
@@ -110,7 +111,7 @@ class UpstreamCall:
     def _give_way(self) -> None:
         """Lets the worker's other requests run, where this one has not waited for a while."""
         if time.monotonic() >= self._turn_ends:
-            gevent.sleep(PAUSE_SECONDS)
+            give_way()
             self._turn_ends = time.monotonic() + TURN_SECONDS
 
     def read_all(self) -> bytes:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
-from catalogue import browse, health, models, quota, snapshot
+from catalogue import health, models, quota, snapshot
 from catalogue.jurisdiction import FILTERS
 from inference.modality import FITTING
 from tests.billing.records import MEMBER, open_for
@@ -204,7 +204,7 @@ def test_what_no_endpoint_serves_is_marked_and_offers_no_copy(member: Client, mo
 
 
 def test_the_endpoints_serve_what_is_not_marked() -> None:
-    assert {*itertools.chain(*FITTING.values())} == {*browse.WITH_ENDPOINT}
+    assert {*itertools.chain(*FITTING.values())} == {*models.WITH_ENDPOINT}
 
 
 def test_an_american_provider_is_marked(member: Client) -> None:
