@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import PROVIDER_KEYS, OpenAccount
 from tests.inference import shapes
+from tests.inference.listeners import Listeners, listeners
 from tests.inference.simulator_process import Provider, running
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
@@ -55,3 +56,9 @@ def hurried_gateway(
 def hurried_account(hurried_gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     """A fresh account on it."""
     return open_account(hurried_gateway)
+
+
+@pytest.fixture
+def clients() -> Iterator[Listeners]:
+    with listeners() as opened:
+        yield opened

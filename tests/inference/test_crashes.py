@@ -6,42 +6,32 @@ import signal
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-import requests
 
-from tests import bills, plugin
-from tests.catalogue import catalogue_for, model
+from tests import bills
 from tests.chat import ask
-from tests.conftest import PROVIDER_KEYS, OpenAccount, StartGateway
+from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import refusal
-from tests.inference.listeners import Heard, Listeners, listeners
+from tests.inference.listeners import Listeners
+from tests.inference.recovery import (
+    LONG,
+    REPLAYED_WITHIN,
+    assert_replayed_once,
+    catalogue,
+    checkpoints,
+    streamed_and_whole,
+    until_checkpointed,
+    waiting,
+)
 from tests.patience import eventually
 from tests.servers.customer import Customer
-from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
-from tests.servers.lossy_proxy import LossyProxy
-from tests.servers.postgres import PrivatePostgres
 from tests.servers.simulator import Simulator
 
-LONG = "chunks:300:0.1"
-BRIEF = "chunks:15:0.1"
 LONG_AGO = "2026-01-01 00:00:00"
-CHECKPOINTED_WITHIN = 15.0  # seconds: the first row comes with the first beat after five
-REPLAYED_WITHIN = 30.0
-
-
-def catalogue(simulator: Simulator) -> dict[str, Any]:
-    return catalogue_for(
-        simulator.url,
-        model("long", upstream_model=LONG),
-        model("counted", upstream_model=f"{LONG}+usage-every-chunk"),
-        model("brief", upstream_model=BRIEF),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -53,21 +43,6 @@ def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayS
 @pytest.fixture
 def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
     return open_account(server)
-
-
-@pytest.fixture
-def clients() -> Iterator[Listeners]:
-    with listeners() as opened:
-        yield opened
-
-
-def checkpoints(server: GatewayServer) -> int:
-    ((count,),) = server.query("SELECT count(*) FROM billing_checkpoint")
-    return count
-
-
-def until_checkpointed(server: GatewayServer, streams: int) -> None:
-    assert eventually(lambda: checkpoints(server) == streams, within=CHECKPOINTED_WITHIN)
 
 
 def as_if_long_ago(server: GatewayServer) -> None:
@@ -131,19 +106,6 @@ def locked(server: GatewayServer, customer: Customer) -> Iterator[None]:
         holder.rollback()
 
 
-def streamed_and_whole(customer: Customer, clients: Listeners) -> tuple[Heard, requests.Response]:
-    """Two answers at once."""
-    with ThreadPoolExecutor(1) as pool:
-        (streamed,) = clients.open(customer, "brief")
-        asked = pool.submit(ask, customer, "echo", max_tokens=16)
-        return streamed.result(), asked.result()
-
-
-def waiting(server: GatewayServer) -> list[Path]:
-    """Outcomes in the spool."""
-    return [path for path in server.spool.glob("*") if path.suffix != ".poison"] if server.spool.is_dir() else []
-
-
 # a worker dies
 
 
@@ -204,18 +166,6 @@ def test_while_nobody_can_settle_answers_are_given_without_a_balance(
     assert said.done
     answers = {said.id: said.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
     assert_replayed_once(server, customer, answers)
-
-
-def assert_replayed_once(server: GatewayServer, customer: Customer, answers: dict[str, Any]) -> None:
-    """Each answer said its cost and no balance, and is in the ledger with just that, in the end."""
-    assert all("remaining_balance" not in usage for usage in answers.values())
-    assert eventually(lambda: len(bills.records(customer)) == len(answers), within=REPLAYED_WITHIN)
-    assert eventually(lambda: waiting(server) == [])
-    for id_, usage in answers.items():
-        record = bills.record_of(server, id_)
-        assert record.cost == bills.exact(usage["cost"])
-        assert record.ending == "finished"
-    assert sorted(bills.debits(customer)) == sorted(bills.exact(usage["cost"]) for usage in answers.values())
 
 
 @pytest.mark.postgres_is_enough
@@ -287,149 +237,3 @@ def test_a_long_drain_keeps_the_checkpoints_of_open_streams_fresh(
         assert eventually(lambda: server.query(renewed, ["2026-01-02 00:00:00"]) == [(len(streams),)])
         assert [stream.result().codes for stream in streams] == [["service_unavailable"]] * len(streams)
     assert checkpoints(server) == 0
-
-
-# PostgreSQL itself dies
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PrivatePostgres]:
-    """One to hurt."""
-    if plugin.databases().kind != "postgres":
-        pytest.skip("SQLite is no server")
-    own = PrivatePostgres(synchronous_commit="on")
-    with contextlib.closing(own):
-        yield own.start()
-
-
-@pytest.fixture(scope="module")
-def fragile_databases(postgres: PrivatePostgres) -> MigratedDatabases:
-    return MigratedDatabases(postgres)
-
-
-@pytest.fixture(scope="module")
-def fragile(
-    fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
-    """A gateway on it."""
-    folder = tmp_path_factory.mktemp("fragile")
-    started = GatewayServer(fragile_databases, folder, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
-    with contextlib.closing(started):
-        yield started.start()
-        started.stop()
-        started.manage("verify_ledger").ok()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shut down", "crashed"])
-def test_answers_outlive_the_database(
-    postgres: PrivatePostgres,
-    fragile: GatewayServer,
-    open_account: OpenAccount,
-    clients: Listeners,
-    simulator: Simulator,
-    number: signal.Signals,
-) -> None:
-    customer = open_account(fragile)
-    with ThreadPoolExecutor(1) as pool:
-        (streamed,) = clients.open(customer, "brief")
-        asked = pool.submit(ask, customer, "brief", max_tokens=16)
-        assert eventually(lambda: simulator.stats(BRIEF)["open"] == 2)
-        postgres.stop(number)
-        said, whole = streamed.result(), asked.result()
-    assert said.done
-    assert whole.status_code == 200
-    assert len(waiting(fragile)) == 2
-    postgres.start()
-    answers = {said.id: said.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
-    assert_replayed_once(fragile, customer, answers)
-    assert eventually(lambda: ask(customer, "echo").status_code == 200)
-
-
-def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_after_all(
-    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: Listeners
-) -> None:
-    customer = open_account(fragile)
-    ask(customer, "echo")
-    (streamed,) = clients.open(customer, "brief")
-    with postgres.frozen():
-        said = streamed.result()
-    assert said.done
-    assert said.usage is not None
-    assert "remaining_balance" not in said.usage
-    assert eventually(lambda: len(bills.debits(customer)) == 2 and waiting(fragile) == [], within=REPLAYED_WITHIN)
-    assert bills.record_of(fragile, said.id).cost == bills.exact(said.usage["cost"])
-    assert bills.balance(customer) == Decimal(100) - sum(bills.debits(customer))
-
-
-@pytest.fixture
-def hasty(fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path) -> Iterator[GatewayServer]:
-    """A gateway on it that drains in less time than a silent database is waited for."""
-    env = PROVIDER_KEYS | {"GATEWAY_DRAIN_TIMEOUT": "6"}
-    with contextlib.closing(GatewayServer(fragile_databases, tmp_path, catalogue=catalogue(simulator), env=env)) as own:
-        yield own.start()
-
-
-def test_an_idle_client_is_let_go_by_a_drain_though_the_beat_hangs_in_the_database(
-    postgres: PrivatePostgres, hasty: GatewayServer, open_account: OpenAccount
-) -> None:
-    assert ask(open_account(hasty), "echo").status_code == 200
-    with postgres.frozen():
-        assert hasty.stop(timeout=30) == 0
-    assert "graceful timeout" not in hasty.log
-
-
-# connections that a firewall forgets
-
-
-@pytest.fixture
-def firewall() -> Iterator[LossyProxy]:
-    """In front of the run's PostgreSQL."""
-    if plugin.databases().kind != "postgres":
-        pytest.skip("SQLite is no server")
-    with LossyProxy(int(os.environ[plugin.POSTGRES_PORT])) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def behind(
-    firewall: LossyProxy, migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path
-) -> Iterator[GatewayServer]:
-    """A gateway whose way to its database leads through it."""
-    server = GatewayServer(migrated_databases, tmp_path, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
-    through = server.database_url.replace(f":{os.environ[plugin.POSTGRES_PORT]}/", f":{firewall.port}/")
-    server.env = server.env | {"DATABASE_URL": through}
-    with contextlib.closing(server):
-        yield server.start()
-
-
-def without_echo(served: dict[str, Any]) -> dict[str, Any]:
-    echo = {"provider": "sim", "id": "test/echo"}
-    models = [entry | {"state": "disabled"} if echo.items() <= entry.items() else entry for entry in served["models"]]
-    return served | {"models": models}
-
-
-def test_the_control_plane_asks_a_silent_connection_no_more(
-    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount
-) -> None:
-    customer = open_account(behind)
-    for _ in ("before", "after"):
-        assert customer.http.get("/v1/generations").status_code == 200
-        firewall.forget_connections()
-
-
-def test_connections_that_go_silent_are_found_and_replaced(
-    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: Listeners, simulator: Simulator
-) -> None:
-    customer = open_account(behind)
-    (stream,) = clients.open(customer, "long")
-    until_checkpointed(behind, 1)
-    firewall.forget_connections()
-    with ThreadPoolExecutor(4) as pool:
-        assert [reply.status_code for reply in pool.map(lambda _: ask(customer, "echo"), range(4))] == [200] * 4
-    behind.seed(without_echo(catalogue(simulator)))
-    assert eventually(lambda: ask(customer, "echo").status_code == 404)
-    said = stream.result()
-    assert (said.codes, said.done) == ([], True)
-    assert eventually(lambda: waiting(behind) == [], within=REPLAYED_WITHIN)
-    assert bills.record_of(behind, said.id).ending == "finished"
-    assert len(bills.debits(customer)) == len(bills.records(customer)) > 4

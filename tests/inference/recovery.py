@@ -1,0 +1,64 @@
+"""What tests of crashes share: streams that last, and what is kept of them until they are settled."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests import bills
+from tests.catalogue import catalogue_for, model
+from tests.chat import ask
+from tests.inference.listeners import Heard, Listeners
+from tests.patience import eventually
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+LONG = "chunks:300:0.1"
+BRIEF = "chunks:15:0.1"
+CHECKPOINTED_WITHIN = 15.0  # seconds: the first row comes with the first beat after five
+REPLAYED_WITHIN = 30.0
+
+
+def catalogue(simulator: Simulator) -> dict[str, Any]:
+    return catalogue_for(
+        simulator.url,
+        model("long", upstream_model=LONG),
+        model("counted", upstream_model=f"{LONG}+usage-every-chunk"),
+        model("brief", upstream_model=BRIEF),
+    )
+
+
+def checkpoints(server: GatewayServer) -> int:
+    ((count,),) = server.query("SELECT count(*) FROM billing_checkpoint")
+    return count
+
+
+def until_checkpointed(server: GatewayServer, streams: int) -> None:
+    assert eventually(lambda: checkpoints(server) == streams, within=CHECKPOINTED_WITHIN)
+
+
+def streamed_and_whole(customer: Customer, clients: Listeners) -> tuple[Heard, requests.Response]:
+    """Two answers at once."""
+    with ThreadPoolExecutor(1) as pool:
+        (streamed,) = clients.open(customer, "brief")
+        asked = pool.submit(ask, customer, "echo", max_tokens=16)
+        return streamed.result(), asked.result()
+
+
+def waiting(server: GatewayServer) -> list[Path]:
+    """Outcomes in the spool."""
+    return [path for path in server.spool.glob("*") if path.suffix != ".poison"] if server.spool.is_dir() else []
+
+
+def assert_replayed_once(server: GatewayServer, customer: Customer, answers: dict[str, Any]) -> None:
+    """Each answer said its cost and no balance, and is in the ledger with just that, in the end."""
+    assert all("remaining_balance" not in usage for usage in answers.values())
+    assert eventually(lambda: len(bills.records(customer)) == len(answers), within=REPLAYED_WITHIN)
+    assert eventually(lambda: waiting(server) == [])
+    for id_, usage in answers.items():
+        record = bills.record_of(server, id_)
+        assert record.cost == bills.exact(usage["cost"])
+        assert record.ending == "finished"
+    assert sorted(bills.debits(customer)) == sorted(bills.exact(usage["cost"]) for usage in answers.values())

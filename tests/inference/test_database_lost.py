@@ -1,0 +1,176 @@
+"""What is left when the database dies, or goes silent, in the middle: each answer is billed once, or not at all."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import bills, plugin
+from tests.chat import ask
+from tests.conftest import PROVIDER_KEYS, OpenAccount
+from tests.inference.listeners import Listeners
+from tests.inference.recovery import (
+    BRIEF,
+    REPLAYED_WITHIN,
+    assert_replayed_once,
+    catalogue,
+    until_checkpointed,
+    waiting,
+)
+from tests.patience import eventually
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+from tests.servers.lossy_proxy import LossyProxy
+from tests.servers.postgres import PrivatePostgres
+from tests.servers.simulator import Simulator
+
+# it dies
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PrivatePostgres]:
+    """One to hurt."""
+    if plugin.databases().kind != "postgres":
+        pytest.skip("SQLite is no server")
+    own = PrivatePostgres(synchronous_commit="on")
+    with contextlib.closing(own):
+        yield own.start()
+
+
+@pytest.fixture(scope="module")
+def fragile_databases(postgres: PrivatePostgres) -> MigratedDatabases:
+    return MigratedDatabases(postgres)
+
+
+@pytest.fixture(scope="module")
+def fragile(
+    fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayServer]:
+    """A gateway on it."""
+    folder = tmp_path_factory.mktemp("fragile")
+    started = GatewayServer(fragile_databases, folder, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
+    with contextlib.closing(started):
+        yield started.start()
+        started.stop()
+        started.manage("verify_ledger").ok()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["shut down", "crashed"])
+def test_answers_outlive_the_database(
+    postgres: PrivatePostgres,
+    fragile: GatewayServer,
+    open_account: OpenAccount,
+    clients: Listeners,
+    simulator: Simulator,
+    number: signal.Signals,
+) -> None:
+    customer = open_account(fragile)
+    with ThreadPoolExecutor(1) as pool:
+        (streamed,) = clients.open(customer, "brief")
+        asked = pool.submit(ask, customer, "brief", max_tokens=16)
+        assert eventually(lambda: simulator.stats(BRIEF)["open"] == 2)
+        postgres.stop(number)
+        said, whole = streamed.result(), asked.result()
+    assert said.done
+    assert whole.status_code == 200
+    assert len(waiting(fragile)) == 2
+    postgres.start()
+    answers = {said.id: said.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
+    assert_replayed_once(fragile, customer, answers)
+    assert eventually(lambda: ask(customer, "echo").status_code == 200)
+
+
+def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_after_all(
+    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: Listeners
+) -> None:
+    customer = open_account(fragile)
+    ask(customer, "echo")
+    (streamed,) = clients.open(customer, "brief")
+    with postgres.frozen():
+        said = streamed.result()
+    assert said.done
+    assert said.usage is not None
+    assert "remaining_balance" not in said.usage
+    assert eventually(lambda: len(bills.debits(customer)) == 2 and waiting(fragile) == [], within=REPLAYED_WITHIN)
+    assert bills.record_of(fragile, said.id).cost == bills.exact(said.usage["cost"])
+    assert bills.balance(customer) == Decimal(100) - sum(bills.debits(customer))
+
+
+@pytest.fixture
+def hasty(fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path) -> Iterator[GatewayServer]:
+    """A gateway on it that drains in less time than a silent database is waited for."""
+    env = PROVIDER_KEYS | {"GATEWAY_DRAIN_TIMEOUT": "6"}
+    with contextlib.closing(GatewayServer(fragile_databases, tmp_path, catalogue=catalogue(simulator), env=env)) as own:
+        yield own.start()
+
+
+def test_an_idle_client_is_let_go_by_a_drain_though_the_beat_hangs_in_the_database(
+    postgres: PrivatePostgres, hasty: GatewayServer, open_account: OpenAccount
+) -> None:
+    assert ask(open_account(hasty), "echo").status_code == 200
+    with postgres.frozen():
+        assert hasty.stop(timeout=30) == 0
+    assert "graceful timeout" not in hasty.log
+
+
+# its connections go silent
+
+
+@pytest.fixture
+def firewall() -> Iterator[LossyProxy]:
+    """In front of the run's PostgreSQL."""
+    if plugin.databases().kind != "postgres":
+        pytest.skip("SQLite is no server")
+    with LossyProxy(int(os.environ[plugin.POSTGRES_PORT])) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def behind(
+    firewall: LossyProxy, migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path
+) -> Iterator[GatewayServer]:
+    """A gateway whose way to its database leads through it."""
+    server = GatewayServer(migrated_databases, tmp_path, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
+    through = server.database_url.replace(f":{os.environ[plugin.POSTGRES_PORT]}/", f":{firewall.port}/")
+    server.env = server.env | {"DATABASE_URL": through}
+    with contextlib.closing(server):
+        yield server.start()
+
+
+def without_echo(served: dict[str, Any]) -> dict[str, Any]:
+    echo = {"provider": "sim", "id": "test/echo"}
+    models = [entry | {"state": "disabled"} if echo.items() <= entry.items() else entry for entry in served["models"]]
+    return served | {"models": models}
+
+
+def test_the_control_plane_asks_a_silent_connection_no_more(
+    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount
+) -> None:
+    customer = open_account(behind)
+    for _ in ("before", "after"):
+        assert customer.http.get("/v1/generations").status_code == 200
+        firewall.forget_connections()
+
+
+def test_connections_that_go_silent_are_found_and_replaced(
+    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: Listeners, simulator: Simulator
+) -> None:
+    customer = open_account(behind)
+    (stream,) = clients.open(customer, "long")
+    until_checkpointed(behind, 1)
+    firewall.forget_connections()
+    with ThreadPoolExecutor(4) as pool:
+        assert [reply.status_code for reply in pool.map(lambda _: ask(customer, "echo"), range(4))] == [200] * 4
+    behind.seed(without_echo(catalogue(simulator)))
+    assert eventually(lambda: ask(customer, "echo").status_code == 404)
+    said = stream.result()
+    assert (said.codes, said.done) == ([], True)
+    assert eventually(lambda: waiting(behind) == [], within=REPLAYED_WITHIN)
+    assert bills.record_of(behind, said.id).ending == "finished"
+    assert len(bills.debits(customer)) == len(bills.records(customer)) > 4
