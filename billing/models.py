@@ -37,7 +37,8 @@ class Generation(models.Model):
     """One served request, with everything that its bill and its statistics need, frozen at admission.
 
     `cost` is null where the request was never priced (contradictory usage): absent is not zero. Prices are per
-    1,000,000 tokens in `price_currency`; costs in `currency`, the account's; `cost_eur` beside them.
+    1,000,000 tokens in `price_currency`; costs in `currency`, the account's; `cost_eur` beside them. `upstream_usage`
+    is the upstream's own usage as it came, in the words of `dialect`: buckets and cost can be read from it again.
     """
 
     class Endpoint(models.TextChoices):
@@ -85,6 +86,9 @@ class Generation(models.Model):
     prompt_tokens = models.BigIntegerField()
     interrupted = models.BooleanField()
     usage_estimated = models.BooleanField()
+    dialect = models.CharField(max_length=20, null=True)  # noqa: DJ001  # whose words `upstream_usage` is in
+    upstream_usage = models.JSONField(null=True)
+    flags = models.CharField(max_length=100, null=True)  # noqa: DJ001  # codes of FLAGS, separated by spaces
 
     price_currency = models.CharField(max_length=3, validators=[currency_code])
     prompt_price = MoneyField()
@@ -92,6 +96,7 @@ class Generation(models.Model):
     cache_read_price = MoneyField(null=True)
     cache_write_price = MoneyField(null=True)
     cache_write_1h_price = MoneyField(null=True)
+    price_tiers = models.JSONField(null=True)
     account_rate = ExactDecimalField(places=RATE_PLACES)
     eur_rate = ExactDecimalField(places=RATE_PLACES)
     energy_per_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
@@ -116,6 +121,7 @@ class Generation(models.Model):
             models.Index(fields=["account", "created_at", "id"], name="generation_by_account"),
             models.Index(fields=["alias_id", "created_at"], name="generation_by_alias", condition=~Q(alias_id=None)),
             models.Index(fields=["id"], name="generation_not_priced", condition=Q(cost=None)),
+            models.Index(fields=["id"], name="generation_flagged", condition=~Q(flags=None)),
         ]
         constraints: ClassVar = [
             models.CheckConstraint(
