@@ -11,8 +11,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import Account
-from catalogue.model_ids import ALIAS_NAME
-from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound
+from catalogue.model_ids import ALIAS_NAME, GLOBAL
+from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
 
 from .models import Alias, AliasEvent
 from .targets import Target
@@ -57,12 +57,18 @@ def change(
     target: Target | None = None,
     only: uuid.UUID | None = None,
 ) -> Alias:
-    """Renames and repoints, both or neither; no change, no event. Raises AliasNotFound, AliasExists.
+    """Renames and repoints, both or neither; no change, no event.
 
-    `only` is the alias that the name must still mean.
+    An alias that is pinned to a place leaves it only for a target that states a locode. `only` is the alias that the
+    name must still mean. Raises AliasNotFound, InvalidAliasTarget, AliasExists.
     """
     with transaction.atomic():
         alias = _locked_alias(account_id, current_name, only)
+        if target is not None and not target.states_locode and alias.locode != GLOBAL:
+            raise InvalidAliasTarget(
+                f"The target has no locode, and {alias.full_name!r} is pinned to {alias.locode}: "
+                f"send the locode of a place, or `{GLOBAL}` to leave {alias.locode}."
+            )
         now = timezone.now()
         renamed = name is not None and name != alias.name
         repointed = target is not None and str(target) != alias.target

@@ -14,17 +14,19 @@ FIELDS = ("provider", "canonical_id", "locode")
 LONGEST = 400  # characters; no id of a catalogue comes near
 SHAPES = (
     "A target needs provider and canonical_id; locode is optional and defaults to 'global'. Send them as flat fields, "
-    "as a nested `target` object, or as a `target` string provider/canonical_id/locode. A repoint must send all fields."
+    "as a nested `target` object, or as a `target` string provider/canonical_id/locode. A repoint must send all "
+    "fields: without locode only an alias that is at 'global' can be repointed."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A route in words."""
+    """A route in words. `states_locode` is false where the request sent no locode and `global` stands in for it."""
 
     provider: str
     canonical_id: str
     locode: str
+    states_locode: bool = True
 
     def __str__(self) -> str:
         return f"{self.provider}/{self.canonical_id}/{self.locode}"
@@ -49,7 +51,8 @@ def _target(fields: dict[str, Any]) -> Target:
         raise InvalidAliasTarget(SHAPES)
     if "provider" not in fields or "canonical_id" not in fields:
         raise InvalidAliasTarget(SHAPES)
-    return Target(fields["provider"], fields["canonical_id"], fields.get("locode", GLOBAL))
+    locode = fields.get("locode", GLOBAL)
+    return Target(fields["provider"], fields["canonical_id"], locode, states_locode="locode" in fields)
 
 
 def _stated(fields: dict[str, Any]) -> dict[str, Any]:

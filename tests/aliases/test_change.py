@@ -76,12 +76,31 @@ def test_a_repoint_takes_the_same_forms(caller: Caller, form: dict[str, Any]) ->
     assert caller.patch("fast", **form).body["target"] == CHUNKS
 
 
-def test_a_repoint_without_a_region_means_global_and_not_the_one_before(caller: Caller) -> None:
+WITHOUT_LOCODE: list[dict[str, Any]] = [
+    {"provider": "sim", "canonical_id": "test/worldwide"},
+    {"provider": "sim", "canonical_id": "test/worldwide", "locode": "", "target": ""},
+    {"target": {"provider": "sim", "canonical_id": "test/worldwide", "locode": None}},
+    {"target": "sim/test/worldwide"},
+]
+
+
+@pytest.mark.parametrize("form", WITHOUT_LOCODE)
+@pytest.mark.parametrize("current", [ECHO, "sim/test/worldwide/FRPAR"])
+def test_a_pinned_alias_does_not_leave_its_place_for_want_of_a_locode(
+    caller: Caller, current: str, form: dict[str, Any]
+) -> None:
+    created = caller.create("fast", current)
+    reply = caller.patch("fast", name="quick", **form)
+    assert reply.refusal == INVALID_TARGET
+    assert "send the locode of a place, or `global` to leave FRPAR" in reply.message
+    assert caller.read()["aliases"] == [created]
+
+
+@pytest.mark.parametrize("form", WITHOUT_LOCODE)
+def test_an_alias_at_global_is_repointed_without_a_locode(caller: Caller, form: dict[str, Any]) -> None:
     caller.create("fast", "sim/test/worldwide/FRPAR")
-    assert caller.patch("fast", target="sim/test/worldwide").body["locode"] == "global"
-    caller.patch("fast", target="sim/test/worldwide/FRPAR")
-    emptied = caller.patch("fast", name=None, provider="sim", canonical_id="test/worldwide", locode="", target="")
-    assert emptied.body["locode"] == "global"
+    assert caller.patch("fast", target="sim/test/worldwide/global").body["locode"] == "global"
+    assert caller.patch("fast", **form).body["target"] == "sim/test/worldwide/global"
     assert caller.patch("fast", provider="sim", canonical_id="test/echo").refusal == INVALID_TARGET
 
 

@@ -28,8 +28,10 @@ from tests.aliases.caller import (
 LIMIT = 3
 Refusal = tuple[int, str, str | None, str | None]
 NAMES = st.sampled_from(["a", "b", "c", "d", "A", "-"])
-TARGETS = st.sampled_from([ECHO, CHUNKS, "sim/test/worldwide", "sim/test/gone/FRPAR"])
-MEANT = {ECHO: ECHO, CHUNKS: CHUNKS, "sim/test/worldwide": "sim/test/worldwide/global"}
+WORLDWIDE = "sim/test/worldwide"
+GLOBAL = f"{WORLDWIDE}/global"
+TARGETS = st.sampled_from([ECHO, CHUNKS, GLOBAL, WORLDWIDE, "sim/test/gone/FRPAR"])
+MEANT = {ECHO: ECHO, CHUNKS: CHUNKS, GLOBAL: GLOBAL, WORLDWIDE: GLOBAL}
 BOUNDS = hypothesis.settings(
     max_examples=4,
     stateful_step_count=30,
@@ -116,6 +118,8 @@ class AliasMachine(RuleBasedStateMachine):
             return INVALID_TARGET
         if new_name is None and target is None:
             return INVALID
+        if target == WORLDWIDE and self.model[key].target != GLOBAL:
+            return INVALID_TARGET
         is_taken = new_name is not None and new_name.lower() != key and new_name.lower() in self.model
         return EXISTS if is_taken else None
 

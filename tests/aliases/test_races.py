@@ -13,7 +13,7 @@ from accounts.models import Account
 from aliases import changes
 from aliases.models import Alias, AliasEvent
 from aliases.targets import Target
-from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound
+from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
 from tests.factories import new_account
 from tests.locks import waiting_sessions
 from tests.patience import eventually
@@ -127,6 +127,16 @@ def test_two_changes_of_one_alias_follow_each_other(account: Account) -> None:
     assert Alias.objects.get().target == str(CHUNKS)
     newest = AliasEvent.objects.all()[0]
     assert (newest.old_target, newest.new_target) == ("sim/test/echo/DEFRA", str(CHUNKS))
+
+
+def test_a_repoint_without_a_locode_does_not_leave_a_place_that_is_just_being_taken(account: Account) -> None:
+    changes.create(account.pk, "fast", Target("sim", "test/worldwide", "global"))
+    unplaced = Target("sim", "test/worldwide", "global", states_locode=False)
+    with ahead_of(lambda: changes.change(account.pk, "fast", target=unplaced)) as repoint:
+        changes.change(account.pk, "fast", target=CHUNKS)
+    with pytest.raises(InvalidAliasTarget):
+        repoint.result()
+    assert Alias.objects.get().target == str(CHUNKS)
 
 
 def test_a_page_does_not_delete_another_alias_that_took_the_name(account: Account) -> None:
