@@ -90,6 +90,7 @@ class ProviderAdmin(_Seeded, _Admin):
         "auth_scheme",
         "extra_headers",
         "extra_env",
+        "refused_parameters",
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

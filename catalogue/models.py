@@ -70,6 +70,13 @@ class MaxTokensField(models.TextChoices):
     MAX_COMPLETION_TOKENS = "max_completion_tokens", "max_completion_tokens"
 
 
+class Thinking(models.TextChoices):
+    """How a model that speaks Anthropic's dialect is told how much to think."""
+
+    BUDGET = "budget", "a budget of tokens"
+    ADAPTIVE = "adaptive", "an effort; it decides by itself"
+
+
 class Place(models.Model):
     """A UN/LOCODE that a region may name."""
 
@@ -144,6 +151,15 @@ class Provider(models.Model):
     extra_headers = models.JSONField(default=dict, blank=True)
     extra_env = models.JSONField(default=dict, blank=True)
     stream_options = models.BooleanField(default=True, help_text="Whether the upstream takes `stream_options`.")
+    developer_role = models.BooleanField(
+        default=False, help_text="Whether it takes the role `developer`; it is sent as `system` otherwise."
+    )
+    reasoning_content = models.BooleanField(
+        default=True, help_text="Whether messages may carry the reasoning of earlier turns; it is left out otherwise."
+    )
+    refused_parameters = models.JSONField(
+        default=list, blank=True, help_text="Fields of a request that it answers with an error."
+    )
     status_override = models.CharField(max_length=10, choices=Status, blank=True)
 
     class Meta:
@@ -170,6 +186,12 @@ class Model(models.Model):
     streaming = models.BooleanField(null=True, blank=True)
     function_calling = models.BooleanField(null=True, blank=True)
     max_tokens_field = models.CharField(max_length=30, choices=MaxTokensField, default=MaxTokensField.MAX_TOKENS)
+    thinking = models.CharField(
+        max_length=10, choices=Thinking, default=Thinking.BUDGET, help_text="What `reasoning_effort` becomes there."
+    )
+    aggregate = models.BooleanField(
+        default=True, help_text="Whether long whole answers are streamed from the upstream and put together."
+    )
     state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=FILE_WINS)
     unavailable_reason = models.CharField(max_length=500, blank=True, help_text="Shown to clients.")
     retires_on = models.DateField(null=True, blank=True, help_text="After this day the offer counts as disabled.")

@@ -14,7 +14,10 @@ EMBEDDING = "embedding"
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider, with what it takes to call it. `credential` is held in memory only and never printed."""
+    """A provider, with what it takes to call it. `credential` is held in memory only and never printed.
+
+    `refused_parameters` are fields of a request that it answers with an error.
+    """
 
     slug: str
     name: str
@@ -27,6 +30,9 @@ class Upstream:
     auth_scheme: str
     extra_headers: Mapping[str, str]
     stream_options: bool
+    developer_role: bool
+    reasoning_content: bool
+    refused_parameters: frozenset[str]
     status_override: str
     configured: bool
     credential: str | None = field(repr=False)
@@ -74,6 +80,8 @@ class Route:
     max_tokens_field: str
     max_output_tokens: int | None
     can_stream: bool
+    aggregate: bool
+    thinking: str
     published: PublishedPricing | None
     price: Price | None
     energy: EnergyFactors

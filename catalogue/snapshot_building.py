@@ -88,6 +88,9 @@ def _upstream(row: models.Provider) -> Upstream:
         auth_scheme=row.auth_scheme,
         extra_headers=row.extra_headers,
         stream_options=row.stream_options,
+        developer_role=row.developer_role,
+        reasoning_content=row.reasoning_content,
+        refused_parameters=frozenset(row.refused_parameters),
         status_override=row.status_override,
         configured=not missing_variables(row),
         credential=credential or None,
@@ -159,6 +162,8 @@ class _Builder:
             max_tokens_field=model.max_tokens_field,
             max_output_tokens=model.max_output_tokens,
             can_stream=model.streaming is not False,
+            aggregate=model.aggregate,
+            thinking=model.thinking,
             published=published,
             price=_price(published, model.modality),
             energy=EnergyFactors(

@@ -205,11 +205,23 @@ def _in_region(where: Where, locode: str) -> Where:
 
 def _provider(where: Where, values: Mapping[str, Any]) -> ProviderEntry:
     auth = values["auth"] or {}
-    same = ("country", "eu_native", "us_legal_reach", "dialect", "base_url", "credential_env")
+    same = (
+        *(
+            "country",
+            "eu_native",
+            "us_legal_reach",
+            "dialect",
+            "base_url",
+            "credential_env",
+            "extra_headers",
+            "extra_env",
+        ),
+        *("stream_options", "developer_role", "reasoning_content", "refused_parameters"),
+    )
     return ProviderEntry(
         where,
         values["slug"],
-        {name: values[name] for name in (*same, "extra_headers", "extra_env", "stream_options")}
+        {name: values[name] for name in same}
         | {
             "name": values["name"] or values["slug"],
             "auth_header": auth.get("header", ""),

@@ -17,6 +17,9 @@ OWN_VARIABLES = frozenset(
 )
 OWN_PREFIXES = ("GATEWAY_", "DJANGO_")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_OWN_REQUEST_FIELDS = frozenset(
+    {"model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
+)
 _PLAIN_NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?")
 _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -236,6 +239,21 @@ class Headers(serializers.DictField):
         if len({name.lower() for name in headers}) < len(headers):
             raise serializers.ValidationError("names a header twice")
         return headers
+
+
+class RequestFields(serializers.ListField):
+    """Top-level fields of a request, those apart that the gateway writes itself."""
+
+    child = Pattern(r"[a-z][a-z0-9_]*", "the name of a request field (a-z, 0-9, _)", max_length=100)
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        names: list[str] = super().to_internal_value(data)
+        own = sorted(_OWN_REQUEST_FIELDS.intersection(names))
+        if own:
+            raise serializers.ValidationError(
+                f"must not have {', '.join(own)}: the gateway needs them or has a key for them"
+            )
+        return list(dict.fromkeys(names))
 
 
 class EnvTable(serializers.DictField):

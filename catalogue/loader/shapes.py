@@ -18,6 +18,7 @@ from catalogue.models import (
     Region,
     State,
     Status,
+    Thinking,
 )
 from gateway.money import MONEY_PLACES
 
@@ -117,6 +118,9 @@ class Provider(Entry):
     extra_headers = fields.Headers(default=dict)
     extra_env = fields.EnvTable(default=dict)
     stream_options = _flag(True)
+    developer_role = _flag(False)
+    reasoning_content = _flag(True)
+    refused_parameters = fields.RequestFields(default=list)
     status = fields.OneOf(Status.values, default="")
 
     def validate_slug(self, slug: str) -> str:
@@ -179,6 +183,8 @@ class Model(Entry):
     max_output_tokens = _count(1)
     capabilities = Capabilities(default=None)
     max_tokens_field = fields.OneOf(MaxTokensField.values, default=MaxTokensField.MAX_TOKENS.value)
+    thinking = fields.OneOf(Thinking.values, default=Thinking.BUDGET.value)
+    aggregate = _flag(True)
     state = fields.OneOf(State.values, default=State.SERVED.value)
     unavailable_reason = _text(500)
     retires_on = fields.IsoDate(default=None)

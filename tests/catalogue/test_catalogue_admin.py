@@ -31,6 +31,10 @@ def test_where_credentials_go_is_not_for_staff(field: str) -> None:
     assert field in site.get_model_admin(models.Provider).get_readonly_fields(ANY_REQUEST)
 
 
+def test_nor_is_a_list_that_only_seeding_checks() -> None:
+    assert "refused_parameters" in site.get_model_admin(models.Provider).get_readonly_fields(ANY_REQUEST)
+
+
 @pytest.mark.parametrize("field", ["base_url", "upstream_region", "locode", "is_default"])
 def test_nor_is_where_a_route_leads(field: str) -> None:
     assert field in site.get_model_admin(models.Region).get_readonly_fields(ANY_REQUEST)

@@ -33,6 +33,9 @@ providers:
     extra_headers: {x-version: "2026-01-01"}
     extra_env: {resource: ACME_RESOURCE}
     stream_options: false
+    developer_role: true
+    reasoning_content: false
+    refused_parameters: [seed, logit_bias, seed]
     source: https://acme.example
 models:
   - provider: acme
@@ -44,6 +47,8 @@ models:
     max_output_tokens: 8192
     capabilities: {streaming: true, function_calling: true}
     max_tokens_field: max_completion_tokens
+    thinking: adaptive
+    aggregate: false
     state: unavailable
     unavailable_reason: Moving house.
     energy_per_token_wh: 0.00021
@@ -114,6 +119,8 @@ def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
         "energy_per_token_wh": Decimal("0.00021"),
         "energy_per_prompt_token_wh": Decimal("0.00002"),
         "created": 1735689600,
+        "thinking": "adaptive",
+        "aggregate": False,
         "first_offered_at": stored["first_offered_at"],
         "owned_by": "meta",
     }
@@ -137,6 +144,9 @@ def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
         "extra_headers": {"x-version": "2026-01-01"},
         "extra_env": {"resource": "ACME_RESOURCE"},
         "stream_options": False,
+        "developer_role": True,
+        "reasoning_content": False,
+        "refused_parameters": ["seed", "logit_bias"],
         "status_override": "degraded",
     }
 
@@ -155,6 +165,9 @@ def test_what_an_entry_leaves_out_gets_its_default(seed: Seed, acme: Entry) -> N
     assert (model.name, model.upstream_model, model.modality, model.state) == ("llama", "llama", "", "served")
     assert (model.context_length, model.streaming, model.energy_per_token_wh) == (None, None, None)
     assert (region.currency, region.prompt_per_1m_tokens, region.daily_token_quota) == ("", None, 0)
+    assert (model.thinking, model.aggregate, model.provider.stream_options) == ("budget", True, True)
+    provider = model.provider
+    assert (provider.developer_role, provider.reasoning_content, provider.refused_parameters) == (False, True, [])
 
 
 def test_prices_are_exact_decimals_in_yaml_and_in_json(seed: Seed, acme: Entry) -> None:

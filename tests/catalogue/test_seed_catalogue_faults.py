@@ -129,6 +129,10 @@ def test_a_file_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
         ("auth", "Bearer", "must be a table"),
         ("status", "fine", "must be one of healthy, degraded, down"),
         ("stream_options", "no", "must be true or false"),
+        ("developer_role", 1, "must be true or false"),
+        ("refused_parameters", "seed", "Expected a list"),
+        ("refused_parameters", ["logit-bias"], "must be the name of a request field"),
+        ("refused_parameters", ["seed", "messages"], "must not have messages"),
         ("api_key", "sk-sekret", "is not a known key"),
     ],
 )
@@ -156,6 +160,7 @@ def test_a_provider_that_is_refused(refused: Refused, field: str, value: Any, re
         ("capabilities", {"streaming": "yes"}, "must be true or false"),
         ("capabilities", {"vision": True}, "is not a known key"),
         ("max_tokens_field", "max_output_tokens", "must be one of max_tokens, max_completion_tokens"),
+        ("thinking", "deep", "must be one of budget, adaptive"),
         ("state", "retired", "must be one of served, unavailable, disabled"),
         ("energy_per_token_wh", -1, "must not be negative"),
         ("energy_per_token_wh", 1e-16, "at most 15 fractional digits"),
