@@ -18,6 +18,12 @@ from gateway.money import ExactDecimalField, MoneyField
 
 from . import rollup_models  # noqa: F401  # models of this app too
 
+TOTAL_MISMATCH = "total_mismatch"
+# What is odd about a record, by the code in its `flags`.
+FLAGS = {
+    TOTAL_MISMATCH: "The provider's total of tokens is not the sum of its counts, which are what is billed.",
+}
+
 
 class Wallet(models.Model):
     """An account's balance and the sequence number of its last ledger entry; the row that a settlement locks."""
@@ -87,7 +93,7 @@ class Generation(models.Model):
     interrupted = models.BooleanField()
     usage_estimated = models.BooleanField()
     dialect = models.CharField(max_length=20, null=True)  # noqa: DJ001  # whose words `upstream_usage` is in
-    upstream_usage = models.JSONField(null=True)
+    upstream_usage = models.TextField(null=True)  # noqa: DJ001  # JSON
     flags = models.CharField(max_length=100, null=True)  # noqa: DJ001  # codes of FLAGS, separated by spaces
 
     price_currency = models.CharField(max_length=3, validators=[currency_code])
@@ -158,6 +164,13 @@ class Generation(models.Model):
     def total_tokens(self) -> int:
         """Prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def cache_write_tokens(self) -> int | None:
+        """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
+        if self.cache_write_5m_tokens is None and self.cache_write_1h_tokens is None:
+            return None
+        return (self.cache_write_5m_tokens or 0) + (self.cache_write_1h_tokens or 0)
 
     @property
     def price(self) -> Price:

@@ -23,8 +23,9 @@ def usage_object(record: Generation, balance: Decimal | None) -> dict[str, Any]:
     if balance is not None:
         usage["remaining_balance"] = to_json(balance)
     usage["currency"] = record.currency
-    if record.cache_read_tokens is not None:
-        usage["prompt_tokens_details"] = {"cached_tokens": record.cache_read_tokens}
+    cached = {"cached_tokens": record.cache_read_tokens, "cache_write_tokens": record.cache_write_tokens}
+    if known := {name: tokens for name, tokens in cached.items() if tokens is not None}:
+        usage["prompt_tokens_details"] = known
     if record.reasoning_tokens is not None:
         usage["completion_tokens_details"] = {"reasoning_tokens": record.reasoning_tokens}
     return usage

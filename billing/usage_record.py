@@ -28,10 +28,11 @@ class Tokens:
 def tokens_of(record: Generation) -> list[Tokens]:
     """The kinds that were reported, at the prices that they were billed at."""
     price = record.price
+    for_how_long = "" if record.cache_write_1h_tokens is None else " for 5 minutes"
     kinds = (
         ("Prompt", record.uncached_prompt_tokens, price.prompt),
         ("Prompt, read from the cache", record.cache_read_tokens, price.of_cache_read),
-        ("Prompt, written to the cache for 5 minutes", record.cache_write_5m_tokens, price.of_cache_write_5m),
+        (f"Prompt, written to the cache{for_how_long}", record.cache_write_5m_tokens, price.of_cache_write_5m),
         ("Prompt, written to the cache for 1 hour", record.cache_write_1h_tokens, price.of_cache_write_1h),
         ("Completion", record.completion_tokens, price.completion),
         ("of it reasoning", record.reasoning_tokens, None),

@@ -1,24 +1,35 @@
 """Proving the ledger: every balance from its entries, every usage entry from its generation record.
 
+Each record's tokens are read again from the usage that the upstream reported, with today's reader: where that would
+bill the request otherwise, the record is listed as well.
+
 Safe beside live traffic without a lock: a wallet is read before its entries, and entries beyond its seq are left to the
 next run. Constant memory: rows are streamed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import chain
+from typing import Any, Protocol
 from uuid import UUID
 
+import orjson
 from django.db.models import Max, Q
 
 from accounts.models import Account
-from catalogue.pricing import Cost, Rates, Usage, cost_of
+from catalogue.pricing import ContradictoryUsage, Cost, Rates, Usage, cost_of
 from gateway.money import plain
 
 from .models import Generation, LedgerEntry, Wallet
 
 CHUNK_ROWS = 1000
+
+
+class ReadUsage(Protocol):
+    """Reads an upstream's usage in a dialect's words (`inference.dialects.read_usage`)."""
+
+    def __call__(self, dialect: str, reported: Any, *, is_embedding: bool) -> Usage | None: ...
 
 
 @dataclass(slots=True)
@@ -32,13 +43,13 @@ class Verification:
     total: Decimal = field(default_factory=Decimal)
 
 
-def verify(account_id: UUID | None = None) -> Iterator[str | Verification]:
-    """Yields a line for each mismatch, and last the Verification."""
+def verify(account_id: UUID | None, read_usage: ReadUsage) -> Iterator[str | Verification]:
+    """Yields a line for each mismatch, and last the Verification. None stands for all accounts."""
     result = Verification()
     wallets = Wallet.objects.order_by("pk") if account_id is None else Wallet.objects.filter(pk=account_id)
     for wallet in wallets.select_related("account").iterator(CHUNK_ROWS):
         result.accounts += 1
-        for mismatch in chain(_entries(wallet, result), _beyond(wallet), _records(wallet, result)):
+        for mismatch in chain(_entries(wallet, result), _beyond(wallet), _records(wallet, result, read_usage)):
             result.mismatches += 1
             yield f"account {wallet.account.name}: {mismatch}"
     bare = Account.objects.filter(wallet=None)
@@ -89,7 +100,7 @@ def _usage(entry: LedgerEntry, generation: Generation) -> Iterator[str]:
         yield f"{name}: the record's balance after it is {stored}, not {plain(entry.balance_after)}"
 
 
-def _records(wallet: Wallet, result: Verification) -> Iterator[str]:
+def _records(wallet: Wallet, result: Verification, read_usage: ReadUsage) -> Iterator[str]:
     """Every record recomputes to its cost, and every billed one has its entry."""
     records = Generation.objects.filter(account_id=wallet.pk).order_by("created_at", "id")
     for generation in records.iterator(CHUNK_ROWS):
@@ -97,6 +108,8 @@ def _records(wallet: Wallet, result: Verification) -> Iterator[str]:
         yield from _tokens(generation)
         if generation.cost is not None:
             yield from _cost(generation)
+        if generation.upstream_usage is not None:
+            yield from _reread(generation, generation.upstream_usage, read_usage)
     orphans = records.filter(~Q(cost=None), ledger_entry=None)
     for generation in orphans.iterator(CHUNK_ROWS):
         yield f"{generation.public_id}: billed {_shown(generation.cost)}, but has no ledger entry"
@@ -118,6 +131,48 @@ def _cost(generation: Generation) -> Iterator[str]:
     ):
         if stored != figure:
             yield f"{generation.public_id}: {name} {_shown(stored)}, its tokens and frozen prices give {plain(figure)}"
+
+
+def _reread(generation: Generation, upstream_usage: str, read_usage: ReadUsage) -> Iterator[str]:
+    """What the upstream reported, read again. An estimate keeps the completion that it was completed with."""
+    is_embedding = generation.endpoint == Generation.Endpoint.EMBEDDING
+    try:
+        usage = read_usage(generation.dialect or "", orjson.loads(upstream_usage), is_embedding=is_embedding)
+    except ContradictoryUsage as contradiction:
+        if generation.cost is not None:
+            yield f"{generation.public_id}: billed, but its upstream's usage is read as contradictory: {contradiction}"
+        return
+    except KeyError:
+        yield f"{generation.public_id}: its upstream's usage is in the dialect {generation.dialect!r}, which is unknown"
+        return
+    if usage is None:
+        if not generation.usage_estimated:
+            yield f"{generation.public_id}: its upstream's usage is read as no count of the request"
+        return
+    if generation.usage_estimated and generation.cost is not None:
+        usage = replace(usage, completion=generation.completion_tokens)
+    cost = cost_of(generation.price, usage, Rates(generation.account_rate, generation.eur_rate)).total
+    stored = _usage_of(generation)
+    if generation.cost is None or _buckets(usage) != _buckets(stored):
+        yield (
+            f"{generation.public_id}: its upstream's usage is read as {_told(usage)}, which costs {plain(cost)}; "
+            f"the record has {_told(stored)} and costs {_shown(generation.cost)}"
+        )
+
+
+def _buckets(usage: Usage) -> tuple[int, int, int, int, int]:
+    return (
+        usage.uncached_prompt,
+        usage.cache_read or 0,
+        usage.cache_write_5m or 0,
+        usage.cache_write_1h or 0,
+        usage.completion,
+    )
+
+
+def _told(usage: Usage) -> str:
+    prompt, read, written_5m, written_1h, completion = _buckets(usage)
+    return f"{prompt} prompt + {read} cached + {written_5m + written_1h} written + {completion} completion tokens"
 
 
 def _shown(amount: Decimal | None) -> str:

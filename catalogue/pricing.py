@@ -24,6 +24,7 @@ class Usage:
     cache_write_1h: int | None = None
     completion: int = 0
     reasoning: int | None = None  # a part of completion, not a bucket of its own
+    adds_up: bool = True  # False where the upstream's own total contradicts its parts, which are what is billed
 
     @property
     def cache_write(self) -> int | None:
@@ -44,12 +45,14 @@ class Usage:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true: negative or non-integer counts, more cached than prompt tokens (decision 26).
+    """Usage that cannot be true: negative or non-integer counts, more cached and written than prompt tokens.
 
-    `answer` is the whole answer that came with it, where there is one: its record estimates what was in it.
+    `answer` is the whole answer that came with it, where there is one: its record estimates what was in it. `reported`
+    is the usage as it came.
     """
 
     answer: dict[str, Any] | None = None
+    reported: Any = None
 
 
 @dataclass(frozen=True, slots=True)

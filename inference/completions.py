@@ -138,9 +138,18 @@ def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[di
         reply = DIALECTS[admission.route.upstream.dialect].reply(body, side.call)
     except ContradictoryUsage as error:
         unpriced = {} if error.answer is None else _in_shape(admission, side.answer(error.answer))
-        return {}, Outcome(Ending.COST_UNRESOLVABLE, text_bytes=_delivered_bytes(unpriced))
+        contradictory = Outcome(
+            Ending.COST_UNRESOLVABLE, text_bytes=_delivered_bytes(unpriced), reported=error.reported
+        )
+        return {}, contradictory
     answer = _in_shape(admission, side.answer(reply.body))
-    return answer, Outcome(Ending.FINISHED, _billed(admission, reply), text_bytes=_delivered_bytes(answer))
+    outcome = Outcome(
+        Ending.FINISHED,
+        _billed(admission, reply),
+        text_bytes=_delivered_bytes(answer),
+        reported=reply.reported,
+    )
+    return answer, outcome
 
 
 def _billed(admission: Admission, reply: Reply) -> Usage | None:

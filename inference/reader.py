@@ -1,9 +1,10 @@
 """Reading a streamed answer: bytes to normalised chunks, with the usage, the output and the end noticed on the way."""
 
 import time
+from typing import Any
 
 from billing.models import Generation
-from catalogue.pricing import Usage
+from catalogue.pricing import ContradictoryUsage, Usage
 
 from . import sse
 from .chunks import Chunks, Normalised
@@ -25,6 +26,7 @@ class StreamReader:
         self.brought: list[Normalised] = []
         self.usage: Usage | None = None
         self.prompt_usage: Usage | None = None  # the prompt's part, where a dialect knows it from the start
+        self.reported: Any = None  # all that the upstream said of usage, in its own words
         self.text_bytes = 0
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
@@ -42,7 +44,9 @@ class StreamReader:
         """What became of the answer, as far as it was read, or delivered (`text_bytes`)."""
         delivered = self.text_bytes if text_bytes is None else text_bytes
         uncounted = 0 if self.usage is None else max(0, delivered - self._counted_bytes)
-        return Outcome(ending, self.usage, self.prompt_usage, delivered, self.first_output_at, uncounted)
+        return Outcome(
+            ending, self.usage, self.prompt_usage, delivered, self.first_output_at, uncounted, reported=self.reported
+        )
 
     def advance(self) -> None:
         """Reads once. An end that comes after every choice has finished is a good one, whatever it looks like.
@@ -76,9 +80,15 @@ class StreamReader:
 
     def _is_last(self, data: bytes) -> bool:
         """Takes one event in. True for the dialect's own end of the stream."""
-        event = self._decoder.decode(data)
+        try:
+            event = self._decoder.decode(data)
+        except ContradictoryUsage as error:
+            self.reported = error.reported
+            raise
         said = None if event.chunk is None else self.chunks.normalise(event.chunk)
         self.prompt_usage = event.prompt_usage or self.prompt_usage
+        if event.reported is not None:
+            self.reported = event.reported
         if said is not None:
             self._add(said)
         if event.usage is not None:

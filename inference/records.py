@@ -2,10 +2,13 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
+import orjson
+
 from aliases.resolve import Resolution
-from billing.models import Generation
+from billing.models import TOTAL_MISMATCH, Generation
 from catalogue.carbon import footprint_of
 from catalogue.jurisdiction import is_eu_sovereign
 from catalogue.pricing import Cost, Price, Rates, Usage, cost_of
@@ -16,6 +19,7 @@ from .admission import Payer
 from .call import Call
 
 Ending = Generation.Ending
+MOST_USAGE_BYTES = 4096
 INTERRUPTED = frozenset({Ending.STALLED, Ending.UPSTREAM_BROKE, Ending.CLIENT_LEFT, Ending.WORKER_STOPPED})
 
 
@@ -51,7 +55,7 @@ class Outcome:
 
     `prompt_usage` is the prompt's part of a usage of which the rest never came; `text_bytes` is the UTF-8 length of the
     output, for an estimate, `uncounted_bytes` of what was delivered after the last usage; `first_output_at` is on the
-    monotonic clock.
+    monotonic clock. `reported` is all that the upstream said of usage, in its own words.
     """
 
     ending: Generation.Ending
@@ -60,6 +64,7 @@ class Outcome:
     text_bytes: int = 0
     first_output_at: float | None = None
     uncounted_bytes: int = 0
+    reported: Any = None
 
 
 def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Generation:
@@ -94,6 +99,9 @@ def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estima
         prompt_tokens=usage.prompt,
         interrupted=outcome.ending in INTERRUPTED,
         usage_estimated=usage_estimated,
+        dialect=route.upstream.dialect,
+        upstream_usage=_kept(outcome.reported),
+        flags=None if usage.adds_up else TOTAL_MISMATCH,
         **_frozen(admission),
         **_costs(cost),
         energy_wh=footprint.energy_wh,
@@ -103,6 +111,14 @@ def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estima
         if outcome.first_output_at is None
         else _milliseconds(admission.started, outcome.first_output_at),
     )
+
+
+def _kept(reported: Any) -> str | None:
+    """The upstream's usage as JSON, if it is of any size that usage has."""
+    if reported is None:
+        return None
+    text = orjson.dumps(reported)
+    return text.decode() if len(text) <= MOST_USAGE_BYTES else None
 
 
 def _frozen(admission: Admission) -> dict[str, object]:

@@ -26,7 +26,8 @@ def settle(admission: Admission, outcome: Outcome, *, has_checkpoint: bool = Fal
     generation = _generation(admission, outcome)
     settlement = settle_shielded(generation, quota_region=_quota_region(admission), has_checkpoint=has_checkpoint)
     budgets.spend_tokens(admission.payer.key_id, admission.payer.budgets, generation.total_tokens)
-    return {"usage": usage_of(generation, settlement), "gateway_metadata": metadata_of(generation)}
+    details = outcome.reported if outcome.usage is not None and generation.upstream_usage is not None else None
+    return {"usage": usage_of(generation, settlement, details), "gateway_metadata": metadata_of(generation)}
 
 
 def _generation(admission: Admission, outcome: Outcome) -> Generation:

@@ -8,9 +8,18 @@ from billing.usage import usage_object
 from catalogue.carbon import METHODOLOGY
 
 
-def usage_of(record: Generation, settlement: Settlement) -> dict[str, Any]:
-    """The Usage object of a settled generation, as its record will show it too."""
-    return usage_object(record, settlement.balance)
+def usage_of(record: Generation, settlement: Settlement, reported: Any) -> dict[str, Any]:
+    """The Usage object of a settled generation, as its record will show it too.
+
+    Details that the upstream gave beside those that the gateway owns (audio, predictions) are in it as they came.
+    """
+    usage = usage_object(record, settlement.balance)
+    if isinstance(reported, dict):
+        for name in ("prompt_tokens_details", "completion_tokens_details"):
+            details = reported.get(name)
+            if isinstance(details, dict):
+                usage[name] = {**details, **usage.get(name, {})}
+    return usage
 
 
 def metadata_of(record: Generation) -> dict[str, Any]:
@@ -31,14 +40,9 @@ def metadata_of(record: Generation) -> dict[str, Any]:
         "requested_auto": record.requested_auto,
         "eu_sovereign": record.eu_sovereign,
         "cache_read_tokens": record.cache_read_tokens,
-        "cache_creation_tokens": _written(record),
-        "cache_creation_5m_tokens": record.cache_write_5m_tokens,
+        "cache_creation_tokens": record.cache_write_tokens,
+        # Its parts are told where the upstream told them apart.
+        "cache_creation_5m_tokens": None if record.cache_write_1h_tokens is None else record.cache_write_5m_tokens,
         "cache_creation_1h_tokens": record.cache_write_1h_tokens,
     }
     return {name: value for name, value in metadata.items() if value is not None}
-
-
-def _written(record: Generation) -> int | None:
-    if record.cache_write_5m_tokens is None and record.cache_write_1h_tokens is None:
-        return None
-    return (record.cache_write_5m_tokens or 0) + (record.cache_write_1h_tokens or 0)

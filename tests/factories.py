@@ -10,6 +10,7 @@ from billing.accounts import open_account
 from billing.models import Generation
 from billing.verify import Verification, verify
 from catalogue.pricing import Price, Rates, Usage, cost_of
+from inference.dialects import read_usage
 
 EUR_PRICE = Price(currency="EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
 NO_EXCHANGE = Rates(account=Decimal(1), eur=Decimal(1))
@@ -69,5 +70,5 @@ def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **c
 
 def mismatches(account: Account | None = None) -> list[str]:
     """What `verify` finds, without its summary."""
-    found = verify(None if account is None else account.pk)
+    found = verify(None if account is None else account.pk, read_usage)
     return [line for line in found if not isinstance(line, Verification)]

@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="generation",
             name="upstream_usage",
-            field=models.JSONField(null=True),
+            field=models.TextField(null=True),
         ),
         migrations.AddIndex(
             model_name="generation",

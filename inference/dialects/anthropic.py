@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from catalogue.pricing import Usage
 from catalogue.routes import Route
 from gateway.errors import InvalidRequest
 
@@ -95,6 +96,10 @@ class AnthropicDialect:
     def decoder(self, call: Call) -> AnthropicDecoder:
         """Anthropic's events refer to earlier ones: a decoder is for one stream."""
         return AnthropicDecoder()
+
+    def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
+        """See `anthropic_answers.usage_of`."""
+        return usage_of(reported)
 
     def error_message(self, body: bytes) -> str:
         """`error.message`."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from catalogue.pricing import Usage
+from catalogue.pricing import ContradictoryUsage, Usage
 
 from .anthropic_answers import MESSAGE_FIELDS, Json, arguments_of, extras, finish_reason, raise_fault, usage_of
 from .base import Event, MalformedReply
@@ -60,7 +60,10 @@ class AnthropicDecoder:
         """The answer is not counted yet: what `output_tokens` says here is a place-holder."""
         self._held |= extras(message, MESSAGE_FIELDS)
         counted = self._counted(message.get("usage"))
-        return Event(prompt_usage=None if counted is None else replace(counted, completion=0, reasoning=None))
+        return Event(
+            prompt_usage=None if counted is None else replace(counted, completion=0, reasoning=None),
+            reported=self._usage or None,
+        )
 
     def _content(self, event: Json, index: int) -> Event:
         match event["type"]:
@@ -125,13 +128,19 @@ class AnthropicDecoder:
         self._held |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
         usage = self._counted(event.get("usage"))
         finish = finish_reason(delta.get("stop_reason"))
-        return replace(self._chunk({}, finish), usage=usage) if finish else Event(usage=usage)
+        spoken = self._chunk({}, finish) if finish else Event()
+        spoken.usage, spoken.reported = usage, self._usage or None
+        return spoken
 
     def _counted(self, reported: Any) -> Usage | None:
         if not isinstance(reported, dict):
             return None
         self._usage |= {name: value for name, value in reported.items() if value is not None}
-        return usage_of(self._usage)
+        try:
+            return usage_of(self._usage)
+        except ContradictoryUsage as error:
+            error.reported = self._usage
+            raise
 
     def _say(self, name: str, text: Any) -> Event:
         return self._chunk({name: text}) if _text(text) else Event()

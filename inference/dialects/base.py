@@ -28,17 +28,22 @@ class UpstreamRequest:
 
 @dataclass(slots=True)
 class Reply:
-    """A whole answer: OpenAI's shape with the upstream's own extra fields, and its usage where it reported any."""
+    """A whole answer: OpenAI's shape with the upstream's own extra fields, and its usage where it reported any.
+
+    `reported` is that usage in the upstream's own words.
+    """
 
     body: dict[str, Any]
     usage: Usage | None
+    reported: Any = None
 
 
 @dataclass(slots=True)
 class Event:
     """What one upstream event says. `chunk` is in OpenAI's shape, with its `choices`; None where there is none.
 
-    `usage` is cumulative: the last one counts. `prompt_usage` is what the upstream counted of the prompt before it
+    `usage` is cumulative: the last one counts. `reported` is all that the upstream has said of usage so far, in its own
+    words. `prompt_usage` is what the upstream counted of the prompt before it
     answered, its `completion` not counted yet: where the stream ends without `usage`, it is to be completed with an
     estimate of what was delivered. `is_last` marks the dialect's own end of the stream.
     """
@@ -47,6 +52,7 @@ class Event:
     usage: Usage | None = None
     prompt_usage: Usage | None = None
     is_last: bool = False
+    reported: Any = None
 
 
 class UpstreamFault(Exception):
@@ -83,6 +89,12 @@ class Dialect(Protocol):
 
     def decoder(self, call: Call) -> StreamDecoder:
         """A decoder for one streamed answer."""
+
+    def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
+        """The usage that `Reply.reported` or `Event.reported` states; None where the request is not counted.
+
+        Raises ContradictoryUsage.
+        """
 
     def error_message(self, body: bytes) -> str:
         """The upstream's own words in an error body, untrimmed; empty where there are none."""

@@ -91,11 +91,11 @@ def parse_object(data: bytes) -> dict[str, Any]:
 
 
 def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any], Usage | None]) -> Reply:
-    """An answer with its usage counted. Raises ContradictoryUsage that carries the answer."""
+    """An answer with its usage counted. Raises ContradictoryUsage that carries both."""
     try:
-        return Reply(answer, count_usage(usage))
+        return Reply(answer, count_usage(usage), usage)
     except ContradictoryUsage as error:
-        error.answer = answer
+        error.answer, error.reported = answer, usage
         raise
 
 

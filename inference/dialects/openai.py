@@ -7,6 +7,7 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
 
 from ..call import Call, Endpoint
+from ..chunks import dicts
 from .base import Event, Reply, UpstreamRequest
 from .common import (
     REROUTING_FIELDS,
@@ -61,8 +62,12 @@ class OpenAIDialect:
         return counted_reply(answer, answer.pop("usage", None), count_usage)
 
     def decoder(self, call: Call) -> "OpenAIDecoder":
-        """OpenAI's events need no memory."""
-        return OpenAIDecoder()
+        """Remembers which of several choices have finished, and the usage of each where they are counted apart."""
+        return OpenAIDecoder(call.choices)
+
+    def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
+        """See `usage_of` and `prompt_usage_of`."""
+        return prompt_usage_of(reported) if is_embedding else usage_of(reported)
 
     def error_message(self, body: bytes) -> str:
         """`error.message`, or one of the places where compatible servers put it."""
@@ -72,7 +77,12 @@ class OpenAIDialect:
 class OpenAIDecoder:
     """See `base.StreamDecoder`."""
 
-    __slots__ = ()
+    __slots__ = ("_choices", "_counted_apart", "_finished")
+
+    def __init__(self, choices: int = 1) -> None:
+        self._choices = choices
+        self._finished: set[Any] = set()
+        self._counted_apart: list[Any] = []
 
     def decode(self, data: bytes) -> Event:
         """A chunk, usage on any of them, or `[DONE]`."""
@@ -82,32 +92,82 @@ class OpenAIDecoder:
         raise_error_object(chunk)
         put_in_words(chunk, "delta")
         usage = chunk.pop("usage", None)
+        if self._choices > 1:
+            usage = self._of_all_choices(chunk, usage)
         if usage is None:
             return Event(chunk)
-        return Event(chunk, usage_of(usage), prompt_usage_of(usage))
+        try:
+            return Event(chunk, usage_of(usage), prompt_usage_of(usage), reported=usage)
+        except ContradictoryUsage as error:
+            error.reported = usage
+            raise
+
+    def _of_all_choices(self, chunk: dict[str, Any], usage: Any) -> Any:
+        """The usage of the request so far, where a server may count each choice by itself.
+
+        llama.cpp sends the usage of a choice in a chunk without choices, behind its finish: one that comes before all
+        have finished can be no total. From then on every such chunk counts one more choice.
+        """
+        choices = dicts(chunk.get("choices"))
+        self._finished.update(choice.get("index") for choice in choices if choice.get("finish_reason"))
+        if usage is None or choices or not self._finished:
+            return usage
+        if self._counted_apart or len(self._finished) < self._choices:
+            self._counted_apart.append(usage)
+            return list(self._counted_apart)
+        return usage
 
 
 def usage_of(reported: Any) -> Usage | None:
-    """OpenAI's usage in disjoint buckets: `prompt_tokens` includes the cached ones (wire-notes 6).
+    """OpenAI's usage in disjoint buckets: `prompt_tokens` includes the cached and the written ones.
 
-    None where nothing was reported, or not both counts. Raises ContradictoryUsage.
+    A list holds the usage of each choice: they share one prompt, and their completions add up. Reasoning is part of the
+    completion unless `total_tokens` says that it comes on top, as xAI counts. None where nothing was reported, or not
+    both counts. Raises ContradictoryUsage.
     """
+    if isinstance(reported, list):
+        return _sum_of_choices([usage_of(each) for each in reported])
     prompt = prompt_usage_of(reported)
     if prompt is None or reported.get("completion_tokens") is None:
         return None
-    reasoning = _details(reported, "completion_tokens_details").get("reasoning_tokens")
-    return replace(prompt, completion=count(reported["completion_tokens"]), reasoning=optional_count(reasoning))
+    completion = count(reported["completion_tokens"])
+    reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
+    total = reported.get("total_tokens")
+    if type(total) is int and reasoning and total == prompt.prompt + completion + reasoning:
+        completion += reasoning
+    elif type(total) is int and total != prompt.prompt + completion:
+        return replace(prompt, completion=completion, reasoning=reasoning, adds_up=False)
+    return replace(prompt, completion=completion, reasoning=reasoning)
 
 
 def prompt_usage_of(reported: Any) -> Usage | None:
     """The prompt's part of a usage; all there is of an embedding's. Raises ContradictoryUsage."""
+    if isinstance(reported, list):
+        return next(filter(None, map(prompt_usage_of, reported)), None)
     if not isinstance(reported, dict) or reported.get("prompt_tokens") is None:
         return None
     prompt = count(reported["prompt_tokens"])
-    cache_read = optional_count(_details(reported, "prompt_tokens_details").get("cached_tokens"))
-    if (cache_read or 0) > prompt:
-        raise ContradictoryUsage(f"{cache_read} cached of {prompt} prompt tokens")
-    return Usage(uncached_prompt=prompt - (cache_read or 0), cache_read=cache_read)
+    details = _details(reported, "prompt_tokens_details")
+    cache_read = optional_count(details.get("cached_tokens"))
+    written = optional_count(details.get("cache_write_tokens"))
+    uncached = prompt - (cache_read or 0) - (written or 0)
+    if uncached < 0:
+        raise ContradictoryUsage(f"{cache_read} cached and {written} written of {prompt} prompt tokens")
+    return Usage(uncached_prompt=uncached, cache_read=cache_read, cache_write_5m=written)
+
+
+def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
+    """None where one was not counted."""
+    known = [usage for usage in counted if usage is not None]
+    if len(known) < len(counted) or not known:
+        return None
+    reasoning = [usage.reasoning for usage in known if usage.reasoning is not None]
+    return replace(
+        max(known, key=lambda usage: usage.prompt),
+        completion=sum(usage.completion for usage in known),
+        reasoning=sum(reasoning) if reasoning else None,
+        adds_up=all(usage.adds_up for usage in known),
+    )
 
 
 def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ What is not obvious from the names in `WORDS`:
   answer in the middle of its JSON.
 - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
 - `content-blocks` words reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
+- `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
 - `bad-usage` may say how: `cached` (more than there were, the default), `negative`, `fraction`, `total`.
 - `split` cuts the whole body, so a large size joins several events in one segment.
 """
@@ -59,6 +60,7 @@ class Behaviour:
     cached: int = 0
     cache_write_5m: int = 0
     cache_write_1h: int = 0
+    reasoning_outside: bool = False
     usage_on_finish: bool = False
     usage_every_chunk: bool = False
 
@@ -139,7 +141,8 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 
 _FLAGS = (
     "comments close-delimited content-blocks crlf describe empty empty-arguments endless extra-fields ignores-format "
-    "logprobs multiline no-done no-usage redirect refusal tools truncated usage-every-chunk usage-on-finish"
+    "logprobs multiline no-done no-usage reasoning-outside redirect refusal tools truncated usage-every-chunk "
+    "usage-on-finish"
 )
 WORDS: Mapping[str, Word] = {
     "echo": Word(),

@@ -27,7 +27,7 @@ def openai(tokens: Tokens, behaviour: Behaviour) -> Json | None:
     prompt = tokens.prompt + behaviour.cached + written
     usage: Json = {
         "prompt_tokens": prompt,
-        "completion_tokens": tokens.completion,
+        "completion_tokens": tokens.completion - (tokens.reasoning if behaviour.reasoning_outside else 0),
         "total_tokens": prompt + tokens.completion,
         "prompt_tokens_details": {"cached_tokens": behaviour.cached, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": tokens.reasoning, "audio_tokens": 0},

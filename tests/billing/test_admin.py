@@ -12,6 +12,7 @@ from accounts.models import Account, ApiKey, User
 from billing.models import LedgerEntry, Wallet
 from billing.verify import Verification, verify
 from catalogue.models import ExchangeRate
+from inference.dialects import read_usage
 from tests.billing.records import MEMBER, key_of, open_for, serve
 
 pytestmark = pytest.mark.django_db
@@ -281,6 +282,6 @@ def save(staff: Client, path: str, **fields: str) -> int:
 
 
 def assert_unchanged(account: Account) -> None:
-    outcome = [line for line in verify(account.pk) if not isinstance(line, Verification)]
+    outcome = [line for line in verify(account.pk, read_usage) if not isinstance(line, Verification)]
     assert outcome == []
     assert Wallet.objects.get(pk=account.pk).balance <= Decimal(100)

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from billing.models import Generation
 from billing.verify import Verification, verify
+from inference.dialects import read_usage
 from tests.billing.records import open_for, serve
 from tests.servers.process import ROOT
 
@@ -40,7 +41,7 @@ def test_partitions_keep_every_index_and_constraint_and_records_go_on_being_sett
     serve(account, id=bound(now + timedelta(days=2)))
     assert rows("SELECT count(*) FROM billing_generation_2026_12") == ["1"]
     assert Generation.objects.filter(account=account).count() == 3
-    (proof,) = verify(account.pk)
+    (proof,) = verify(account.pk, read_usage)
     assert isinstance(proof, Verification)
 
 

@@ -249,12 +249,15 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         energy_per_token_wh=Decimal("0.0021"),
         grid_intensity=44,
         carbon_gco2e=Decimal("0.01848"),
+        dialect="openai",
+        upstream_usage='{"prompt_tokens":1530}',
     )
     text = words(member, f"/usage/records/{record.public_id}")
     for told in (
         f"Chat completion {record.public_id}",
         f"{day_ago(3):%-d %b %Y} 12:00:00 UTC interrupted",
         "The client left before the end; what was delivered until then is billed.",
+        'As the provider reported it {"prompt_tokens":1530}',
         "Tokens 1,730 1,530 in, 200 out",
         "Duration 800 ms first token after 210 ms",
         "Served by sim/test/echo/FRPAR Asked for auto/test/echo",
@@ -262,7 +265,7 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         "primary timeout",
         "Providers tried acme, sim",
         "EU-sovereign yes",
-        "Prompt 1,000 0.60 Prompt, read from the cache 500 0.06 Prompt, written to the cache for 5 minutes 30 0.60",
+        "Prompt 1,000 0.60 Prompt, read from the cache 500 0.06 Prompt, written to the cache 30 0.60",
         "Completion 200 1.20 of it reasoning 50",
         "Cost 0.00 0888 EUR Ledger entry 2 Balance after 99.99 9112 EUR",
         "Energy per token 0.0021 Wh",

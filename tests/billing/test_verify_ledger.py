@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -15,6 +16,7 @@ from accounts.models import Account
 from billing import ledger, verify
 from billing.models import Generation, LedgerEntry
 from catalogue.pricing import Price, Rates, Usage, cost_of
+from inference.dialects import read_usage
 from tests.factories import mismatches, new_account, served
 
 pytestmark = pytest.mark.django_db
@@ -174,6 +176,80 @@ def test_tampering_is_found(acme: Account, name: str) -> None:
         assert told.stdout.endswith(f": {len(told.stderr)} mismatches")
 
 
+REPORTED = (
+    '{"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200, '
+    '"prompt_tokens_details": {"cached_tokens": 100}}'
+)
+READ_AGAIN: dict[str, tuple[dict[str, Any], str | None]] = {
+    "what was billed": ({}, None),
+    "more of the prompt was cached": (
+        {"upstream_usage": REPORTED.replace("100}", "300}")},
+        "its upstream's usage is read as 700 prompt + 300 cached + 0 written + 200 completion tokens, which costs "
+        "0.00084; the record has 900 prompt + 100 cached + 0 written + 200 completion tokens and costs 0.00084",
+    ),
+    "part of the prompt was written to the cache": (
+        {"upstream_usage": REPORTED.replace("100}", '100, "cache_write_tokens": 900}')},
+        "its upstream's usage is read as 0 prompt + 100 cached + 900 written + 200 completion tokens, which costs "
+        "0.00084; the record has 900 prompt + 100 cached + 0 written + 200 completion tokens and costs 0.00084",
+    ),
+    "reasoning came on top": (
+        {
+            "upstream_usage": '{"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1250, '
+            '"prompt_tokens_details": {"cached_tokens": 100}, "completion_tokens_details": {"reasoning_tokens": 50}}'
+        },
+        "its upstream's usage is read as 900 prompt + 100 cached + 0 written + 250 completion tokens, which costs "
+        "0.0009; the record has 900 prompt + 100 cached + 0 written + 200 completion tokens and costs 0.00084",
+    ),
+    "it contradicts itself": (
+        {"upstream_usage": REPORTED.replace("100}", "1001}")},
+        "billed, but its upstream's usage is read as contradictory: 1001 cached and None written of 1000 prompt tokens",
+    ),
+    "it counts nothing": ({"upstream_usage": "{}"}, "its upstream's usage is read as no count of the request"),
+    "an estimate completed the prompt's count": (
+        {
+            "upstream_usage": REPORTED.replace('"completion_tokens": 200', '"completion_tokens": 1'),
+            "usage_estimated": True,
+        },
+        None,
+    ),
+    "an estimate took another prompt": (
+        {"upstream_usage": REPORTED.replace("1000", "500"), "usage_estimated": True},
+        "its upstream's usage is read as 400 prompt + 100 cached + 0 written + 200 completion tokens, which costs "
+        "0.00054; the record has 900 prompt + 100 cached + 0 written + 200 completion tokens and costs 0.00084",
+    ),
+    "nobody reads that dialect": (
+        {"dialect": "esperanto"},
+        "its upstream's usage is in the dialect 'esperanto', which is unknown",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ_AGAIN)
+def test_a_record_whose_upstream_counted_otherwise_is_found(name: str) -> None:
+    account = new_account("Acme", credit="100")
+    columns, finding = READ_AGAIN[name]
+    record = served(
+        account,
+        Usage(uncached_prompt=900, cache_read=100, completion=200),
+        **{"dialect": "openai", "upstream_usage": REPORTED} | columns,
+    )
+    ledger.settle(record, using="default")
+    told = verify_ledger()
+    assert told.stderr == ([] if finding is None else [f"account Acme: {record.public_id}: {finding}"])
+    assert told.code == (0 if finding is None else 1)
+
+
+def test_an_unpriced_record_whose_usage_can_be_read_now_is_found() -> None:
+    account = new_account("Acme", credit="100")
+    record = served(account, priced=False, dialect="openai", upstream_usage=REPORTED)
+    ledger.settle(record, using="default")
+    assert mismatches() == [
+        f"account Acme: {record.public_id}: its upstream's usage is read as 900 prompt + 100 cached + 0 written + 200 "
+        "completion tokens, which costs 0.00084; the record has 1000 prompt + 0 cached + 0 written + 200 completion "
+        "tokens and costs unknown"
+    ]
+
+
 def test_a_record_moved_to_another_account_is_found(acme: Account) -> None:
     other, record = new_account("Zenith"), last_record()
     Generation.objects.filter(ledger_entry__seq=3).update(account=other)
@@ -199,7 +275,7 @@ def test_the_next_entry_may_arrive_while_the_books_are_read(acme: Account) -> No
     """What is settled after the wallets were read is left to the next run, not reported."""
     zenith = new_account("Zenith", credit="1")
     tamper(f"UPDATE {WALLET} SET balance = 0 WHERE seq = 3")
-    lines = verify.verify()
+    lines = verify.verify(None, read_usage)
     assert "account Acme: the wallet holds" in str(next(lines))
     ledger.settle(served(zenith), using="default")
     assert [line for line in lines if isinstance(line, str)] == []

@@ -92,7 +92,7 @@ def test_the_parts_add_up_to_the_total(usage: Usage, price: Price, at: Rates) ->
     usages, prices, rates, st.sampled_from(["uncached_prompt", "cache_read", "cache_write_1h", "completion"]), tokens
 )
 def test_more_tokens_never_cost_less(usage: Usage, price: Price, at: Rates, bucket: str, more: int) -> None:
-    larger = replace(usage, **{bucket: (getattr(usage, bucket) or 0) + more})
+    larger = replace(usage, **{bucket: (getattr(usage, bucket) or 0) + more})  # type: ignore[arg-type]
     assert cost(larger, price, at).total >= cost(usage, price, at).total
     assert cost(larger, price, at).eur >= cost(usage, price, at).eur
 

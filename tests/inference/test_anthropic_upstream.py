@@ -215,7 +215,7 @@ def test_cache_writes_of_both_lifetimes_are_shown_and_priced(account: Customer, 
         "cache_creation_1h_tokens": 3,
     }
     assert (last["usage"]["prompt_tokens"], last["usage"]["total_tokens"]) == (32, 34)
-    assert last["usage"]["prompt_tokens_details"] == {"cached_tokens": 20}
+    assert last["usage"]["prompt_tokens_details"] == {"cached_tokens": 20, "cache_write_tokens": 10}
     assert bills.debits(account) == [Decimal("0.00001365")] == [bills.exact(last["usage"]["cost"])]
 
 

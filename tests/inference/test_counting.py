@@ -1,6 +1,7 @@
 """What is billed where an upstream counted part of it or nothing; nothing that a client sends may prevent it."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -8,8 +9,9 @@ import pytest
 
 from inference.answers import output_bytes, text_answer
 from inference.text_chunks import TextChunks
-from tests.bills import records
+from tests.bills import debits, exact, hex_of, records
 from tests.catalogue import catalogue_for, model, provider
+from tests.chat import Stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import refusal
 from tests.inference.odd_upstream import http, listening
@@ -34,7 +36,50 @@ def _choice(text: str | list[Any], finish: str | None = None) -> dict[str, Any]:
 
 
 USAGE_FIRST = _frame(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 0})
+CACHE_PRICES = {
+    "currency": "EUR",
+    "prompt_per_1m_tokens": 2,
+    "completion_per_1m_tokens": 12,
+    "cache_write_per_1m_tokens": 2.5,
+}
+WRITTEN = {
+    "prompt_tokens": 1001,
+    "completion_tokens": 1,
+    "total_tokens": 1002,
+    "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 1000, "audio_tokens": 3},
+    "completion_tokens_details": {"reasoning_tokens": 0, "accepted_prediction_tokens": 1},
+}
+REASONED = {
+    "prompt_tokens": 10,
+    "completion_tokens": 5,
+    "total_tokens": 17,
+    "completion_tokens_details": {"reasoning_tokens": 2},
+}
+COUNTS: dict[str, dict[str, Any]] = {
+    "written": WRITTEN,
+    "reasoned": REASONED,
+    "unsound": {**REASONED, "total_tokens": 18},
+    "contradictory": {**WRITTEN, "prompt_tokens": 999},
+    "bulky": {**REASONED, "note": "x" * 5000},
+    "strange": {**REASONED, "note": "\0 \u2028 \N{SNOWMAN}", "deep": {"big": 1e308}},
+}
 SCRIPTS = {
+    **{f"{name}-streamed": HEAD + _frame(**_choice("a", "stop"), usage=usage) for name, usage in COUNTS.items()},
+    **{
+        f"{name}-whole": http(
+            "200 OK",
+            orjson.dumps({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": usage}),
+            "Content-Type: application/json",
+        )
+        for name, usage in COUNTS.items()
+    },
+    "apart-streamed": HEAD
+    + b"".join(
+        _frame(choices=[{"index": index, "delta": {"content": "a"}, "finish_reason": "stop"}])
+        + _frame(choices=[], usage={"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10})
+        for index in range(3)
+    )
+    + b"data: [DONE]\n\n",
     "usage-first-breaks": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)),
     "usage-first-finishes": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)) + _frame(**_choice("", "stop")),
     "thought-breaks": HEAD + _frame(**_choice([{"type": "thinking", "thinking": [{"type": "text", "text": TEXT}]}])),
@@ -60,7 +105,8 @@ SCRIPTS = {
 def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
     with listening(SCRIPTS) as odd:
         catalogue = catalogue_for(
-            simulator.url, *(model(name, provider="odd", upstream_model=name) for name in SCRIPTS)
+            simulator.url,
+            *(model(name, provider="odd", upstream_model=name, pricing=CACHE_PRICES) for name in SCRIPTS),
         )
         catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
         yield start_shared_gateway(catalogue=catalogue, GATEWAY_AGGREGATE_OVER_TOKENS="100000")
@@ -71,14 +117,80 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     return open_account(gateway)
 
 
-def chat(customer: Customer, name: str, *, stream: bool) -> Any:
+def chat(customer: Customer, name: str, *, stream: bool, **fields: Any) -> Any:
     body = {
         "model": f"odd/test/{name}",
         "stream": stream,
         "max_tokens": 500,
         "messages": [{"role": "user", "content": "Hi"}],
+        **fields,
     }
     return customer.http.post("/v1/chat/completions", json=body)
+
+
+def counted(customer: Customer, name: str, mode: str, **fields: Any) -> Any:
+    """The last chunk, or the whole answer, which carry the same figures."""
+    reply = chat(customer, f"{name}-{mode}", stream=mode == "streamed", **fields)
+    assert reply.status_code == 200, reply.text
+    return Stream.of(reply).chunks[-1] if mode == "streamed" else reply.json()
+
+
+def kept(customer: Customer) -> tuple[Any, str | None]:
+    """What the record has kept of the upstream's words, and its flags."""
+    columns = "dialect, upstream_usage, flags"
+    where = f"WHERE account_id = '{hex_of(customer.id)}'"
+    ((dialect, usage, flags),) = customer.gateway.query(f"SELECT {columns} FROM billing_generation {where}")
+    assert dialect == "openai"
+    return None if usage is None else orjson.loads(usage), flags
+
+
+EITHER_WAY = pytest.mark.parametrize("mode", ["streamed", "whole"])
+
+
+@EITHER_WAY
+def test_tokens_written_to_the_cache_cost_the_price_of_writing(customer: Customer, mode: str) -> None:
+    """1 prompt token at 2, 1,000 written at 2.5, 1 answered at 12."""
+    last = counted(customer, "written", mode)
+    assert last["usage"]["prompt_tokens_details"] == WRITTEN["prompt_tokens_details"]
+    assert last["usage"]["completion_tokens_details"] == WRITTEN["completion_tokens_details"]
+    metadata = {name: value for name, value in last["gateway_metadata"].items() if name.startswith("cache")}
+    assert metadata == {"cache_read_tokens": 0, "cache_creation_tokens": 1000}
+    assert debits(customer) == [Decimal("0.002514")] == [exact(last["usage"]["cost"])]
+    assert kept(customer) == (WRITTEN, None)
+
+
+@EITHER_WAY
+@pytest.mark.parametrize(("name", "completion", "flags"), [("reasoned", 7, None), ("unsound", 5, "total_mismatch")])
+def test_reasoning_beside_the_completion_is_billed_where_the_total_has_it(
+    customer: Customer, name: str, completion: int, flags: str | None, mode: str
+) -> None:
+    usage = counted(customer, name, mode)["usage"]
+    assert (usage["completion_tokens"], usage["total_tokens"]) == (completion, 10 + completion)
+    assert debits(customer) == [Decimal(10 * 2 + completion * 12) / 1_000_000]
+    assert kept(customer) == (COUNTS[name], flags)
+
+
+@EITHER_WAY
+def test_more_written_than_prompt_tokens_is_contradictory_and_kept(customer: Customer, mode: str) -> None:
+    assert chat(customer, f"contradictory-{mode}", stream=mode == "streamed").status_code == 503
+    assert debits(customer) == []
+    assert [record.ending for record in records(customer)] == ["cost_unresolvable"]
+    assert kept(customer) == (COUNTS["contradictory"], None)
+
+
+@EITHER_WAY
+@pytest.mark.parametrize(("name", "is_kept"), [("bulky", False), ("strange", True)])
+def test_what_an_upstream_says_of_usage_is_kept_within_bounds(
+    customer: Customer, name: str, is_kept: bool, mode: str
+) -> None:
+    counted(customer, name, mode)
+    assert kept(customer) == (COUNTS[name] if is_kept else None, None)
+
+
+def test_choices_that_are_counted_apart_are_added_up(customer: Customer) -> None:
+    usage = counted(customer, "apart", "streamed", n=3)["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (7, 9)
+    assert kept(customer)[0] == [{"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}] * 3
 
 
 @pytest.mark.parametrize("name", ["usage-first-breaks", "usage-first-finishes"])

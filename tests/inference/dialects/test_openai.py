@@ -61,9 +61,38 @@ def test_nothing_is_adjusted() -> None:
 
 def test_cached_tokens_are_part_of_the_prompt() -> None:
     details = {"prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 2}}
-    usage = usage_of({"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 99, **details})
+    usage = usage_of({"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13, **details})
     assert usage == Usage(uncached_prompt=6, cache_read=4, completion=3, reasoning=2)
     assert usage.prompt == 10
+
+
+def test_written_tokens_are_part_of_the_prompt() -> None:
+    usage = usage_of(
+        {
+            "prompt_tokens": 1001,
+            "completion_tokens": 1,
+            "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 1000},
+        }
+    )
+    assert usage == Usage(uncached_prompt=1, cache_read=0, cache_write_5m=1000, completion=1)
+
+
+@pytest.mark.parametrize(
+    ("total", "completion", "adds_up"),
+    [(15, 5, True), (None, 5, True), ("15", 5, True), (17, 7, True), (16, 5, False), (0, 5, False)],
+)
+def test_reasoning_is_a_part_of_the_completion_unless_the_total_says_otherwise(
+    total: Any, completion: int, adds_up: bool
+) -> None:
+    usage = usage_of(
+        {
+            "prompt_tokens": 10,
+            "completion_tokens": 5,
+            "total_tokens": total,
+            "completion_tokens_details": {"reasoning_tokens": 2},
+        }
+    )
+    assert usage == Usage(uncached_prompt=10, completion=completion, reasoning=2, adds_up=adds_up)
 
 
 @pytest.mark.parametrize("reported", [None, {}, {"prompt_tokens": None}, {"completion_tokens": 3}, "many"])
@@ -78,9 +107,10 @@ def test_a_count_that_cannot_be_is_contradictory(wrong: Any) -> None:
             usage_of({"prompt_tokens": 1, "completion_tokens": 1, name: wrong})
 
 
-def test_more_cached_than_prompt_tokens_is_contradictory() -> None:
+@pytest.mark.parametrize("details", [{"cached_tokens": 3}, {"cached_tokens": 1, "cache_write_tokens": 2}])
+def test_more_cached_and_written_than_prompt_tokens_is_contradictory(details: dict[str, int]) -> None:
     with pytest.raises(ContradictoryUsage):
-        usage_of({"prompt_tokens": 1, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2}})
+        usage_of({"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": details})
 
 
 def test_usage_on_every_chunk_is_cumulative() -> None:
@@ -88,6 +118,37 @@ def test_usage_on_every_chunk_is_cumulative() -> None:
     played = play(DIALECT, [*events(*counted, FINISH), b"data: [DONE]\n\n"])
     assert played.usage == Usage(uncached_prompt=1, completion=2)
     assert all("usage" not in chunk for chunk in played.raw)
+
+
+def finished(index: int) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]}
+
+
+def counted(completion: int) -> dict[str, Any]:
+    return {
+        "choices": [],
+        "usage": {"prompt_tokens": 7, "completion_tokens": completion, "total_tokens": 7 + completion},
+    }
+
+
+@pytest.mark.parametrize(
+    ("stream", "completion"),
+    [
+        ([finished(0), counted(3), finished(1), counted(3)], 6),  # llama.cpp: each choice behind its finish
+        ([finished(1), counted(3), finished(0), counted(9)], 12),
+        ([finished(0), finished(1), counted(6)], 6),
+        ([finished(0), finished(1), counted(6), counted(6)], 6),  # said twice
+        ([{**finished(0), "usage": counted(3)["usage"]}, finished(1), counted(6)], 6),  # cumulative, vLLM
+        ([counted(0), finished(0), finished(1), counted(6)], 6),  # the prompt's count first
+    ],
+)
+def test_usage_of_several_choices_is_added_up_where_each_is_counted_apart(
+    stream: list[dict[str, Any]], completion: int
+) -> None:
+    decoder = DIALECT.decoder(call(n=2, choices=2))
+    decoded = [decoder.decode(orjson.dumps(chunk)) for chunk in stream]
+    assert decoded[-1].usage == Usage(uncached_prompt=7, completion=completion)
+    assert DIALECT.usage(decoded[-1].reported, is_embedding=False) == decoded[-1].usage
 
 
 def test_a_stream_without_done_is_complete_by_its_finish() -> None:

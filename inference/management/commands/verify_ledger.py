@@ -1,4 +1,4 @@
-"""Recomputes every balance from the ledger and every usage entry from its generation record."""
+"""Recomputes every balance from the ledger, every usage entry from its record, and every record from its usage."""
 
 import sys
 from typing import Any
@@ -8,6 +8,7 @@ from django.core.management.base import CommandParser
 from accounts.management.arguments import account_from
 from billing.verify import Verification, verify
 from gateway.management.base import OperatorCommand
+from inference.dialects import read_usage
 
 
 class Command(OperatorCommand):
@@ -19,7 +20,7 @@ class Command(OperatorCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         account_id = account_from(options["account"]).pk if options["account"] is not None else None
         failed = False
-        for found in verify(account_id):
+        for found in verify(account_id, read_usage):
             if isinstance(found, Verification):
                 self.stdout.write(
                     f"checked {found.accounts} accounts, {found.entries} ledger entries, "
