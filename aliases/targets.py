@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from catalogue import routing
-from catalogue.model_ids import GLOBAL, ExplicitId
+from catalogue.model_ids import GLOBAL, ExplicitId, region_label
 from catalogue.models import WITH_ENDPOINT
 from catalogue.routes import Snapshot
 from gateway.errors import ApiError, InvalidAliasTarget
@@ -21,7 +21,10 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A route in words. `states_locode` is false where the request sent no locode and `global` stands in for it."""
+    """A route in words; the region label is spelled as in the catalogue.
+
+    `states_locode` is false where the request sent no locode and `global` stands in for it.
+    """
 
     provider: str
     canonical_id: str
@@ -51,7 +54,7 @@ def _target(fields: dict[str, Any]) -> Target:
         raise InvalidAliasTarget(SHAPES)
     if "provider" not in fields or "canonical_id" not in fields:
         raise InvalidAliasTarget(SHAPES)
-    locode = fields.get("locode", GLOBAL)
+    locode = region_label(fields.get("locode", GLOBAL))
     return Target(fields["provider"], fields["canonical_id"], locode, states_locode="locode" in fields)
 
 

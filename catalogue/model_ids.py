@@ -14,7 +14,7 @@ ALIAS_RULE = "1-64 characters of lowercase a-z, 0-9, '-' or '_', starting with a
 
 @dataclass(frozen=True, slots=True)
 class ExplicitId:
-    """A pinned route. `locode` None stands for the model's default region."""
+    """A pinned route. `locode` is spelled as in the catalogue; None stands for the model's default region."""
 
     provider: str
     canonical_id: str
@@ -60,7 +60,14 @@ def parse(text: str) -> ExplicitId | AutoId | AliasId:
                 param="model",
             )
         return AutoId("/".join(segments[1:]))
-    return ExplicitId(segments[0], "/".join(segments[1:3]), segments[3] if len(segments) == 4 else None)
+    return ExplicitId(segments[0], "/".join(segments[1:3]), region_label(segments[3]) if len(segments) == 4 else None)
+
+
+def region_label(text: str) -> str:
+    """A region label in the catalogue's spelling: `global` in lower case, UN/LOCODEs in upper case."""
+    if not text.isascii():  # beyond ASCII, letters such as the long s become plain ones in upper case
+        return text
+    return GLOBAL if text.lower() == GLOBAL else text.upper()
 
 
 def _alias_name(text: str) -> str:

@@ -95,7 +95,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One provider's service of one model: its routes by region label, `global` first."""
+    """One provider's service of one model: its routes by region label, `global` first, then the default region."""
 
     upstream: Upstream
     canonical_id: str

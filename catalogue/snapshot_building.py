@@ -123,7 +123,8 @@ class _Builder:
 
     def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
         upstream = self.upstreams[model.provider_id]
-        ordered = sorted(regions, key=lambda region: (region.locode != GLOBAL, region.locode))
+        default = _default_locode(regions)
+        ordered = sorted(regions, key=lambda one: (one.locode != GLOBAL, one.locode != default, one.locode))
         return Offer(
             upstream=upstream,
             canonical_id=model.canonical_id,
@@ -138,7 +139,7 @@ class _Builder:
             retires_on=model.retires_on,
             created=_created(model),
             owned_by=model.owned_by or model.canonical_id.split("/")[0],
-            default_locode=_default_locode(ordered),
+            default_locode=default,
             routes={region.locode: self._route(model, region, upstream) for region in ordered},
         )
 
@@ -191,12 +192,12 @@ def _created(model: models.Model) -> int:
     return int(model.first_offered_at.timestamp()) if model.created is None else model.created
 
 
-def _default_locode(ordered: list[models.Region]) -> str:
+def _default_locode(regions: list[models.Region]) -> str:
     """The region a 3-part id stands for: the marked one, else `global`, else the first of the file."""
-    marked = next((region for region in ordered if region.is_default), None)
+    marked = next((region for region in regions if region.is_default), None)
     if marked is not None:
         return marked.locode
-    first = min(ordered, key=lambda region: (region.locode != GLOBAL, region.pk))
+    first = min(regions, key=lambda region: (region.locode != GLOBAL, region.pk))
     return first.locode
 
 

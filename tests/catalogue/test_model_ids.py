@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.model_ids import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse
+from catalogue.model_ids import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse, region_label
 from gateway.errors import InvalidAliasName, InvalidRequest
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -21,6 +21,13 @@ providers = segments.filter(lambda text: text not in ("auto", "alias"))
         ("sim/test/echo", ExplicitId("sim", "test/echo", None)),
         ("sim/test/echo/FRPAR", ExplicitId("sim", "test/echo", "FRPAR")),
         ("sim/test/echo/global", ExplicitId("sim", "test/echo", "global")),
+        ("sim/test/echo/frPar", ExplicitId("sim", "test/echo", "FRPAR")),
+        ("sim/test/echo/GLOBAL", ExplicitId("sim", "test/echo", "global")),
+        (
+            "sim/test/echo/\N{LATIN SMALL LETTER LONG S}",
+            ExplicitId("sim", "test/echo", "\N{LATIN SMALL LETTER LONG S}"),
+        ),
+        ("SIM/Test/ECHO", ExplicitId("SIM", "Test/ECHO", None)),
         ("auto/test/echo", AutoId("test/echo")),
         ("alias/fast", AliasId("fast")),
         ("alias/" + "a" * 64, AliasId("a" * 64)),
@@ -91,7 +98,7 @@ def test_a_long_id_is_quoted_in_part() -> None:
 @given(providers, segments, segments, st.none() | segments)
 def test_any_three_or_four_segments_pin(provider: str, creator: str, model: str, locode: str | None) -> None:
     text = "/".join(filter(None, (provider, creator, model, locode)))
-    assert parse(text) == ExplicitId(provider, f"{creator}/{model}", locode)
+    assert parse(text) == ExplicitId(provider, f"{creator}/{model}", locode and region_label(locode))
 
 
 @given(segments, segments)

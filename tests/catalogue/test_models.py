@@ -67,8 +67,8 @@ def test_a_model_says_everything_that_is_known_of_it(account: Customer) -> None:
         "modality": "chat",
         "capabilities": {"streaming": True, "function_calling": True},
         "regions": [
-            listed_region("sim/test/two-prices", "DEFRA", dearer, carbon("DEFRA", 344, 0.0000688)),
             listed_region("sim/test/two-prices", "FRPAR", EUR_PRICES, carbon("FRPAR", 44, 0.0000088)),
+            listed_region("sim/test/two-prices", "DEFRA", dearer, carbon("DEFRA", 344, 0.0000688)),
         ],
     }
     assert type(created) is int

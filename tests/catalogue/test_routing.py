@@ -61,9 +61,10 @@ def test_global_is_not_found_on_a_regional_model() -> None:
     error = refusal("sim/test/echo/global", offer())
     assert told(error) == (404, "not_found", "not_found", "model")
     assert "only in specific regions (FRPAR, DEFRA)" in error.message
+    assert refusal("sim/test/echo/GLOBAL", offer()).message == error.message
 
 
-@pytest.mark.parametrize("locode", ["USQAS", "frpar", "GLOBAL"])
+@pytest.mark.parametrize("locode", ["USQAS", "usqas", "WORLD"])
 def test_a_region_that_is_not_served_is_never_substituted(locode: str) -> None:
     error = refusal(f"sim/test/echo/{locode}", offer())
     assert told(error) == (503, "provider_unavailable", "provider_unavailable", "model")

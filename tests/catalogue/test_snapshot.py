@@ -144,17 +144,19 @@ def test_facts_fill_what_an_offer_leaves_out(seed: Seed, llama: Entry) -> None:
 
 
 def test_the_default_region_is_the_marked_one_else_global_else_the_first(seed: Seed, llama: Entry) -> None:
+    """It comes first among the routes."""
     offer = llama["models"][0]
-    for regions, default in (
-        ([{"locode": "DEFRA"}, {"locode": "FRPAR", "default": True}], "FRPAR"),
-        ([{"locode": "FRPAR"}, {"locode": "global"}], "global"),
-        ([{"locode": "FRPAR"}, {"locode": "DEFRA"}], "FRPAR"),
+    for regions, default, others in (
+        ([{"locode": "DEFRA"}, {"locode": "FRPAR", "default": True}], "FRPAR", ["DEFRA"]),
+        ([{"locode": "FRPAR"}, {"locode": "global"}], "global", ["FRPAR"]),
+        ([{"locode": "FRPAR"}, {"locode": "DEFRA"}], "FRPAR", ["DEFRA"]),
     ):
         models.Provider.objects.all().delete()
         offer["regions"] = regions
         seed(llama)
         snapshot.refresh()
         assert snapshot.current().offers[ECHO].default_locode == default
+        assert list(snapshot.current().offers[ECHO].routes) == [default, *others]
 
 
 @pytest.mark.parametrize(
