@@ -25,7 +25,7 @@ def listing(key: str, *, limit: int, page: int, repeats: int) -> None:
     after = None
     if page > 1:
         last = generations.newest_first(asked, None)[(page - 1) * limit - 1]
-        after = generations.to_cursor(last, asked.salt)
+        after = asked.cursor(last)
     took = _database_ms(lambda: generations.page(asked, limit=limit, after=after), repeats)
     print(json.dumps({"after": after, "database_ms": took}))
 

@@ -1,6 +1,6 @@
 """Reads of generation records: a key's, page by page, and any one of an account's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -17,7 +17,7 @@ Position = tuple[datetime, UUID]  # of a record in a listing: created_at, and th
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Whose records, and of what time: the first and the last moment that count. A cursor continues this alone."""
+    """Whose records, and of what time: the first and the last moment that count."""
 
     key_id: UUID
     since: datetime | None = None
@@ -25,9 +25,13 @@ class Listing:
 
     @property
     def salt(self) -> str:
-        """Sets the cursors of each listing apart: signed with this, one of another listing does not verify."""
-        bounds = (moment.isoformat() if moment else "" for moment in (self.since, self.until))
-        return "/".join(("billing.generations", self.key_id.hex, *bounds))
+        """Sets the cursors of each key apart: signed with this, one of another key does not verify."""
+        return f"billing.generations/{self.key_id.hex}"
+
+    def cursor(self, record: Generation) -> str:
+        """The record's position, with the bounds of the listing."""
+        bounds = (moment and moment.isoformat() for moment in (self.since, self.until))
+        return signing.dumps([record.created_at.isoformat(), record.pk.hex, *bounds], salt=self.salt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,17 @@ class Page:
 
 
 def page(listing: Listing, *, limit: int, after: str | None = None) -> Page:
-    """One SELECT that reads `limit` + 1 rows of an index. Raises InvalidRequest for another listing's cursor."""
-    position = None if after is None else _position(listing, after)
+    """One SELECT that reads `limit` + 1 rows of an index.
+
+    With a cursor and no bounds the listing goes on within the bounds of its first page. Raises InvalidRequest for a
+    cursor of another key or of other bounds.
+    """
+    position = None
+    if after is not None:
+        listing, position = _continued(listing, after)
     found = list(newest_first(listing, position)[: limit + 1])
     more = len(found) > limit
-    return Page(found[:limit], to_cursor(found[limit - 1], listing.salt) if more else None)
+    return Page(found[:limit], listing.cursor(found[limit - 1]) if more else None)
 
 
 def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
@@ -92,8 +102,15 @@ def of_account(account_id: UUID, public_id: str) -> Generation:
     return found
 
 
-def _position(listing: Listing, cursor: str) -> Position:
+def _continued(listing: Listing, cursor: str) -> tuple[Listing, Position]:
+    """The listing that a cursor goes on with, and where."""
+    refusal = InvalidRequest("Not a cursor of this listing, with this key and these bounds.", param="after")
     try:
-        return from_cursor(cursor, listing.salt)
+        created_at, identifier, *bounds = signing.loads(cursor, salt=listing.salt)
     except signing.BadSignature:
-        raise InvalidRequest("Not a cursor of this listing, with this key and these bounds.", param="after") from None
+        raise refusal from None
+    since, until = (bound and datetime.fromisoformat(bound) for bound in bounds)
+    begun = replace(listing, since=since, until=until)
+    if listing not in (begun, Listing(listing.key_id)):
+        raise refusal
+    return begun, (datetime.fromisoformat(created_at), UUID(hex=identifier))

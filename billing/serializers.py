@@ -10,7 +10,7 @@ from gateway.rfc3339 import InvalidMoment, parse
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
-MAX_CURSOR_CHARACTERS = 500  # ours have about 120
+MAX_CURSOR_CHARACTERS = 500  # ours have about 200
 
 if TYPE_CHECKING:
     _MomentField = serializers.Field[datetime, str, str, Any]
