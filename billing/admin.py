@@ -162,11 +162,17 @@ class GenerationAdmin(RecordAdmin):
         "prompt_tokens",
         "completion_tokens",
         "ending",
+        "flagged_with",
     )
-    list_filter = (filters.RecordDay, filters.Priced)
+    list_filter = (filters.RecordDay, filters.Priced, filters.Flagged)
     list_select_related = ("account",)
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation id."
+
+    @admin.display(description="flags")
+    def flagged_with(self, record: Generation) -> str | None:
+        """What is odd about it."""
+        return " ".join(record.flagged) or None
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Model], search_term: str

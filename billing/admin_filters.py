@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts.models import Account
 from gateway.ids import first_uuid7
 
-from .models import Generation, LedgerEntry
+from .models import FLAGS, Generation, LedgerEntry
 
 ONE_DAY = timedelta(days=1)
 # A record's id is of its admission by the worker's clock, its time of its settlement by the database's. A settlement
@@ -117,6 +117,24 @@ class Priced(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Generation]) -> QuerySet[Generation]:
         """The chosen records."""
         return queryset.filter(cost=None) if self.value() == "no" else queryset
+
+
+class Flagged(admin.SimpleListFilter):
+    """The records with a flag, which are few and have an index of their own."""
+
+    title = "flags"
+    parameter_name = "flagged"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """All of them, or those of one flag."""
+        return [("any", "Flagged"), *((code, words.removesuffix(".")) for code, words in FLAGS.items())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Generation]) -> QuerySet[Generation]:
+        """The chosen records."""
+        chosen = self.value()
+        if chosen == "any":
+            return queryset.exclude(flags=None)
+        return queryset.exclude(flags=None).filter(flags__contains=chosen) if chosen in FLAGS else queryset
 
 
 class Balance(admin.SimpleListFilter):

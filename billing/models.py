@@ -18,9 +18,11 @@ from gateway.money import ExactDecimalField, MoneyField
 
 from . import rollup_models  # noqa: F401  # models of this app too
 
+MALFORMED_EVENT = "malformed_event"
 TOTAL_MISMATCH = "total_mismatch"
 # What is odd about a record, by the code in its `flags`.
 FLAGS = {
+    MALFORMED_EVENT: "An event of the provider's stream could not be read and was skipped.",
     TOTAL_MISMATCH: "The provider's total of tokens is not the sum of its counts, which are what is billed.",
 }
 
@@ -159,6 +161,11 @@ class Generation(models.Model):
     def route_id(self) -> str:
         """The resolved 4-part id that served the request."""
         return f"{self.provider}/{self.model}/{self.region}"
+
+    @property
+    def flagged(self) -> list[str]:
+        """What it is flagged with, in words."""
+        return [FLAGS.get(code, code) for code in (self.flags or "").split()]
 
     @property
     def total_tokens(self) -> int:

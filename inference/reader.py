@@ -3,13 +3,13 @@
 import time
 from typing import Any
 
-from billing.models import Generation
+from billing.models import MALFORMED_EVENT, Generation
 from catalogue.pricing import ContradictoryUsage, Usage
 
 from . import sse
 from .chunks import Chunks, Normalised
 from .deadlines import DeadlineExpired
-from .dialects.base import StreamDecoder, UpstreamFault
+from .dialects.base import MalformedReply, StreamDecoder, UpstreamFault
 from .dialects.http import UpstreamCall
 from .records import Ending, Outcome
 
@@ -18,7 +18,8 @@ class StreamReader:
     """One streamed answer as it comes in.
 
     `advance` reads once and adds to `brought`; `ending` is set once the answer has ended well or badly. What ends it
-    otherwise is raised, after everything before it has been added.
+    otherwise is raised, after everything before it has been added. One event that cannot be read is skipped and
+    flagged; a second one right behind it ends the answer.
     """
 
     def __init__(self, upstream: UpstreamCall, decoder: StreamDecoder, chunks: Chunks) -> None:
@@ -34,6 +35,8 @@ class StreamReader:
         self._parser = sse.SseParser()
         self._counted_bytes = 0  # of text, when the last usage came
         self._heard = False
+        self._malformed: MalformedReply | None = None  # of the newest event, where it could not be read
+        self._flags: tuple[str, ...] = ()
 
     def take(self) -> list[Normalised]:
         """What has come since the last time."""
@@ -45,7 +48,14 @@ class StreamReader:
         delivered = self.text_bytes if text_bytes is None else text_bytes
         uncounted = 0 if self.usage is None else max(0, delivered - self._counted_bytes)
         return Outcome(
-            ending, self.usage, self.prompt_usage, delivered, self.first_output_at, uncounted, reported=self.reported
+            ending,
+            self.usage,
+            self.prompt_usage,
+            delivered,
+            self.first_output_at,
+            uncounted,
+            reported=self.reported,
+            flags=self._flags,
         )
 
     def advance(self) -> None:
@@ -76,15 +86,23 @@ class StreamReader:
             self._upstream.deadlines.finished()
 
     def _end(self) -> None:
+        if not self.chunks.is_complete and self._malformed is not None:
+            raise self._malformed
         self.ending = Ending.FINISHED if self.chunks.is_complete else Ending.UPSTREAM_BROKE
 
     def _is_last(self, data: bytes) -> bool:
         """Takes one event in. True for the dialect's own end of the stream."""
         try:
             event = self._decoder.decode(data)
+        except MalformedReply as fault:
+            if self._malformed is not None:
+                raise
+            self._malformed, self._flags = fault, (MALFORMED_EVENT,)
+            return False
         except ContradictoryUsage as error:
             self.reported = error.reported
             raise
+        self._malformed = None
         said = None if event.chunk is None else self.chunks.normalise(event.chunk)
         self.prompt_usage = event.prompt_usage or self.prompt_usage
         if event.reported is not None:

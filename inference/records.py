@@ -55,7 +55,8 @@ class Outcome:
 
     `prompt_usage` is the prompt's part of a usage of which the rest never came; `text_bytes` is the UTF-8 length of the
     output, for an estimate, `uncounted_bytes` of what was delivered after the last usage; `first_output_at` is on the
-    monotonic clock. `reported` is all that the upstream said of usage, in its own words.
+    monotonic clock. `reported` is all that the upstream said of usage, in its own words; `flags` are codes of
+    `billing.models.FLAGS`.
     """
 
     ending: Generation.Ending
@@ -65,6 +66,7 @@ class Outcome:
     first_output_at: float | None = None
     uncounted_bytes: int = 0
     reported: Any = None
+    flags: tuple[str, ...] = ()
 
 
 def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Generation:
@@ -73,6 +75,7 @@ def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estima
     priced = outcome.ending != Ending.COST_UNRESOLVABLE
     cost = cost_of(admission.price, usage, admission.rates) if priced else None
     footprint = footprint_of(usage, route.energy)
+    flags = outcome.flags if usage.adds_up else (*outcome.flags, TOTAL_MISMATCH)
     return Generation(
         id=admission.id,
         account_id=admission.payer.account_id,
@@ -101,7 +104,7 @@ def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estima
         usage_estimated=usage_estimated,
         dialect=route.upstream.dialect,
         upstream_usage=_kept(outcome.reported),
-        flags=None if usage.adds_up else TOTAL_MISMATCH,
+        flags=" ".join(flags) or None,
         **_frozen(admission),
         **_costs(cost),
         energy_wh=footprint.energy_wh,

@@ -11,7 +11,7 @@ from tests.servers.gateway import GatewayServer
 PLACES = 10  # money columns are whole numbers of the tenth fractional digit
 COLUMNS = (
     "ending, interrupted, usage_estimated, prompt_tokens, completion_tokens, cost, balance_after, "
-    "provider, model, region, duration_ms, first_token_ms"
+    "provider, model, region, duration_ms, first_token_ms, flags"
 )
 
 
@@ -31,6 +31,7 @@ class Record:
     region: str
     duration_ms: int
     first_token_ms: int | None
+    flags: str | None
 
 
 def records(customer: Customer) -> list[Record]:

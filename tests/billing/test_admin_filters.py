@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils.html import escape
 
 from accounts.models import Account, User
 from billing import ledger
-from billing.models import Generation
+from billing.models import FLAGS, Generation
 from tests.billing.plans import RECORDS_A_DAY, fill, plans
 from tests.billing.records import MEMBER, key_of, open_for, serve
 
@@ -24,7 +25,8 @@ BEFORE_MIDNIGHT = 10
 WHOLE_TABLE = re.compile(
     r"Seq Scan on billing_(generation|ledgerentry)"
     r"|Rows Removed by Filter: \d{4}"  # an index that does not fit: an account has 200 rows, the other one 2,400
-    r"|SCAN billing_(generation|ledgerentry)(?! USING (COVERING )?INDEX (ledger_credit|generation_not_priced)\b)"
+    r"|SCAN billing_(generation|ledgerentry)"
+    r"(?! USING (COVERING )?INDEX (ledger_credit|generation_not_priced|generation_flagged)\b)"
 )
 
 
@@ -52,6 +54,8 @@ def test_no_filter_reads_a_whole_table(staff: Client, account: Account) -> None:
         RECORDS: [
             {"day": DAY},
             {"priced": "no"},
+            {"flagged": "any"},
+            {"flagged": "malformed_event"},
             {"q": "Acme"},
             {"q": "Acme", "day": DAY},
             {"q": "Acme", "priced": "no"},
@@ -136,3 +140,16 @@ def test_records_without_a_price_are_found(staff: Client, account: Account) -> N
     record = serve(account, priced=False)
     assert [row.pk for row in found(staff, RECORDS, priced="no")] == [record.pk]
     assert len(found(staff, RECORDS)) == 2
+
+
+@pytest.mark.parametrize(("flagged", "count"), [("any", 2), ("malformed_event", 1), ("", 3), ("other", 3)])
+def test_records_are_narrowed_by_their_flags(staff: Client, account: Account, flagged: str, count: int) -> None:
+    for flags in (None, "another", "another malformed_event"):
+        serve(account, flags=flags)
+    assert len(found(staff, RECORDS, flagged=flagged)) == count
+
+
+def test_a_flag_is_shown_in_words(staff: Client, account: Account) -> None:
+    serve(account, flags="malformed_event another")
+    words = f"{FLAGS['malformed_event']} another"
+    assert f">{escape(words)}<" in staff.get(RECORDS, {"flagged": "any"}).text

@@ -19,7 +19,7 @@ from accounts import keys
 from accounts.models import Account, User
 from billing import usage_records
 from billing.generations import to_cursor
-from billing.models import Generation
+from billing.models import FLAGS, Generation
 from billing.usage_records import PAGE_ROWS, select
 from billing.usage_statistics import Days, Scope
 from catalogue.pricing import Price, Usage
@@ -281,6 +281,11 @@ def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Accoun
     assert "Cost unknown Energy unknown Carbon unknown" in text
     assert "Nothing is booked for this request." in text
     assert "the tokens were counted by the gateway" in text
+
+
+def test_a_flagged_record_says_what_is_odd_about_it(member: Client, account: Account) -> None:
+    text = words(member, f"/usage/records/{used(account, flags='malformed_event').public_id}")
+    assert FLAGS["malformed_event"] in text
 
 
 def test_prices_in_another_currency_come_with_their_rate(client: Client) -> None:
