@@ -1,6 +1,6 @@
 """The chat messages and tools of a request, checked by hand: nested serializers would cost four times as much."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from gateway.errors import InvalidRequest
@@ -9,6 +9,7 @@ from .fields import StrictField
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
 TOOL_CHOICES = ("none", "auto", "required")
+_OBJECTS_OF_A_TOOL = ("function", "custom")
 
 
 class MessagesField(StrictField):
@@ -59,6 +60,37 @@ def content_of(message: Mapping[str, Any]) -> Any:
     """What a message says: its content, and without any the refusal of an assistant."""
     content = message.get("content")
     return content if content or not _refuses(message) else message["refusal"]
+
+
+def without_null_members(body: dict[str, Any]) -> dict[str, Any]:
+    """A checked chat request without the null members of its messages, tools and response format: null means absent.
+
+    Content stays as it came, its blocks and its null: upstreams take that of an assistant that calls tools, and some
+    demand the field. So do JSON Schemas, in which null is a value.
+    """
+    cleaned = {**body, "messages": [_message_without_nulls(message) for message in body["messages"]]}
+    if "tools" in body:
+        cleaned["tools"] = [_without_nulls(tool, _OBJECTS_OF_A_TOOL) for tool in body["tools"]]
+    if isinstance(body.get("response_format"), dict):
+        cleaned["response_format"] = _without_nulls(body["response_format"], ("json_schema",))
+    return cleaned
+
+
+def _message_without_nulls(message: dict[str, Any]) -> dict[str, Any]:
+    if None in message.values():
+        message = {name: value for name, value in message.items() if value is not None or name == "content"}
+    if message.get("tool_calls"):
+        return {**message, "tool_calls": [_without_nulls(call, _OBJECTS_OF_A_TOOL) for call in message["tool_calls"]]}
+    return message
+
+
+def _without_nulls(owner: dict[str, Any], parts: Iterable[str]) -> dict[str, Any]:
+    """The object, and those of its members that are named in `parts`, without null members."""
+    present = {name: value for name, value in owner.items() if value is not None}
+    for part in parts:
+        if isinstance(present.get(part), dict):
+            present[part] = {name: value for name, value in present[part].items() if value is not None}
+    return present
 
 
 def _refuses(message: Mapping[str, Any]) -> bool:

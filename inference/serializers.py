@@ -21,7 +21,7 @@ from .fields import (
     TextField,
     WholeNumberField,
 )
-from .messages import MessagesField, StreamOptionsField, ToolChoiceField, ToolsField
+from .messages import MessagesField, StreamOptionsField, ToolChoiceField, ToolsField, without_null_members
 
 DEFAULT_COMPLETION_TOKENS = 16
 # The gateway's own fields: a dialect writes its form of them.
@@ -39,6 +39,7 @@ class SamplingRequest(serializers.Serializer[Any]):
     stream_options = StreamOptionsField(required=False)
     stop = StopField(required=False)
     max_tokens = WholeNumberField(minimum=1, required=False)
+    max_completion_tokens = WholeNumberField(minimum=1, required=False)
     presence_penalty = NumberField(minimum=-2, maximum=2, required=False)
     frequency_penalty = NumberField(minimum=-2, maximum=2, required=False)
     user = TextField(required=False)
@@ -48,7 +49,6 @@ class ChatCompletionRequest(SamplingRequest):
     """`POST /v1/chat/completions`."""
 
     messages = MessagesField()
-    max_completion_tokens = WholeNumberField(minimum=1, required=False)
     tools = ToolsField(required=False)
     tool_choice = ToolChoiceField(required=False)
     parallel_tool_calls = FlagField(required=False)
@@ -83,8 +83,7 @@ def chat_call(body: dict[str, Any]) -> Call:
     # The first field that most clients forget is the one the spec names first.
     require_fields(present, ("model", "messages"))
     checked = _CHAT.run_validation(present)
-    cap = checked.get("max_completion_tokens", checked.get("max_tokens"))
-    return _sampling_call(Endpoint.CHAT, checked, body=pass_through(present), max_tokens=cap)
+    return _sampling_call(Endpoint.CHAT, checked, body=without_null_members(pass_through(present)), default_cap=None)
 
 
 def completion_call(body: dict[str, Any]) -> Call:
@@ -96,8 +95,7 @@ def completion_call(body: dict[str, Any]) -> Call:
     require_fields(present, ("model", "prompt"))
     checked = _COMPLETION.run_validation(present)
     passed = pass_through(present) | {"prompt": checked["prompt"]}
-    cap = checked.get("max_tokens", DEFAULT_COMPLETION_TOKENS)
-    return _sampling_call(Endpoint.COMPLETION, checked, body=passed, max_tokens=cap)
+    return _sampling_call(Endpoint.COMPLETION, checked, body=passed, default_cap=DEFAULT_COMPLETION_TOKENS)
 
 
 def embeddings_call(body: dict[str, Any]) -> Call:
@@ -109,15 +107,16 @@ def embeddings_call(body: dict[str, Any]) -> Call:
 
 
 def _sampling_call(
-    endpoint: Endpoint, checked: dict[str, Any], *, body: dict[str, Any], max_tokens: int | None
+    endpoint: Endpoint, checked: dict[str, Any], *, body: dict[str, Any], default_cap: int | None
 ) -> Call:
+    """Either field caps the answer; `max_completion_tokens` wins."""
     return Call(
         endpoint=endpoint,
         model=checked["model"],
         body=body,
         stream=checked.get("stream", False),
         include_usage=bool(checked.get("stream_options", {}).get("include_usage")),
-        max_tokens=max_tokens,
+        max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens", default_cap)),
         choices=checked.get("n", 1),
     )
 

@@ -206,6 +206,19 @@ def test_every_field_of_the_spec_reaches_the_upstream_as_it_came(account: Custom
     assert received(account, **fields)["body"] == {"model": "describe", "prompt": "hello there", **fields}
 
 
+@pytest.mark.parametrize(
+    ("caps", "cap"),
+    [
+        ({"max_completion_tokens": 5}, 5),
+        ({"max_completion_tokens": 5, "max_tokens": 7}, 5),
+        ({"max_completion_tokens": None, "max_tokens": 7}, 7),
+    ],
+)
+def test_either_field_caps_the_answer_and_the_newer_one_wins(account: Customer, caps: Json, cap: int) -> None:
+    body = received(account, **caps)["body"]
+    assert body == {"model": "describe", "prompt": "hello there", "max_tokens": cap}
+
+
 def test_a_chat_model_gets_the_prompt_as_one_user_message(account: Customer) -> None:
     body = received(account, model="sim/test/describe", user="opaque")["body"]
     assert body == {"model": "describe", "messages": HELLO, "max_tokens": 16, "user": "opaque"}
@@ -322,6 +335,7 @@ FAULTS: list[tuple[Json, str]] = [
     ({"prompt": None}, "prompt"),
     *each("prompt", 7, {}, [], ["a", "b"], [1, 2], [["a"]], [None], True),
     *each("max_tokens", 0, -1, 1.5, "16", True),
+    *each("max_completion_tokens", 0, "16"),
     *each("temperature", -0.1, 2.1, "1", True),
     *each("top_p", -0.1, 1.1, "1"),
     *each("n", 0, -1, 1.5, "1"),
