@@ -61,5 +61,5 @@ def _side(call: Call, route: Route) -> Side:
     if call.stream and not route.can_stream:
         raise InvalidRequest(f"Model {route.id!r} cannot stream.", param="stream")
     side = upstream_side(call, route)
-    DIALECTS[route.upstream.dialect].check(side.call)
+    DIALECTS[route.upstream.dialect].check(side.call, route)
     return side

@@ -10,6 +10,7 @@ from gateway.errors import InvalidRequest
 from ..call import Call, Endpoint
 from .anthropic_answers import answer_of, raise_fault, usage_of
 from .anthropic_messages import Block, conversation, text_blocks
+from .anthropic_output import output_of
 from .anthropic_stream import AnthropicDecoder
 from .base import Reply, UpstreamRequest
 from .common import (
@@ -23,6 +24,7 @@ from .common import (
     refuse_service_tier,
     refuse_storage,
 )
+from .parameters import HINTS, refuse_parameters
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
@@ -34,27 +36,35 @@ REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthr
 SERVICE_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 SPEEDS = (None, "standard")
 WITHOUT_EQUIVALENT = ("presence_penalty", "frequency_penalty")
+# OpenAI's fields that the API lacks: what they ask for beyond the usual is refused.
+LACKING = frozenset(
+    {"audio", "function_call", "functions", "logit_bias", "logprobs", "modalities", "seed", "top_logprobs", "verbosity"}
+)
+HINTS_LEFT_OUT = HINTS - {"metadata", "safety_identifier", "user"}
 # What is translated or answered for here; every other field goes upstream as it came.
 TRANSLATED = frozenset(
-    {"messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stop", "user", "metadata"}
-    | {"n", "temperature", "service_tier", "store", *WITHOUT_EQUIVALENT}
+    {"messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stop", "n", "temperature", "service_tier"}
+    | {"store", "reasoning_effort", "response_format", *WITHOUT_EQUIVALENT, *LACKING, *HINTS}
 )
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
 TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 
 
 class AnthropicDialect:
-    """See `base.Dialect`. Fields of a request fall in three groups:
+    """See `base.Dialect`. Fields of a request fall in four groups:
 
-    - What the spec names has its counterpart, or none: `presence_penalty` and `frequency_penalty` are left out, and
+    - What has its counterpart is translated; `presence_penalty` and `frequency_penalty` have none and are left out, and
       disclosed where they asked for something (that is, were not 0); a temperature above 1 is sent as 1 and disclosed.
     - What would move price, place or provider is refused.
-    - Everything else (`thinking`, `top_k`, `response_format`, `seed`, …) goes as it came. Anthropic refuses what it
-      does not know, in words that reach the client: better than a field that seems to work and does nothing.
+    - Other fields of OpenAI's that the API lacks (`LACKING`) are left out where they ask for the usual, and refused
+      where they ask for more; hints on which no answer depends are left out and disclosed.
+    - Everything else (`thinking`, `top_k`, …) goes as it came. Anthropic refuses what it does not know, in words that
+      reach the client: better than a field that seems to work and does nothing.
     """
 
-    def check(self, call: Call) -> None:
-        """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices."""
+    def check(self, call: Call, route: Route) -> None:
+        """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices,
+        the fields that it lacks."""
         if call.endpoint == Endpoint.EMBEDDING or "messages" not in call.body:
             raise InvalidRequest("model: This model's provider offers chat alone.", param="model")
         refuse_fields(call, REFUSED_FIELDS)
@@ -64,6 +74,7 @@ class AnthropicDialect:
             raise InvalidRequest("speed: only 'standard' keeps the published price.", param="speed")
         if call.choices > 1:
             raise InvalidRequest("n: This model gives one choice per request.", param="n")
+        refuse_parameters(call.body, LACKING | route.upstream.refused_parameters)
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
@@ -73,8 +84,11 @@ class AnthropicDialect:
             **_chat(call.body),
             **_tools(call.body),
             **_settings(call.body),
-            **{name: value for name, value in call.body.items() if name not in TRANSLATED},
         }
+        output = output_of(call.body, route.thinking, body)
+        body |= {name: value for name, value in call.body.items() if name not in TRANSLATED} | output.fields
+        for name in (*output.left_out, *route.upstream.refused_parameters):
+            body.pop(name, None)
         if call.stream:
             body["stream"] = True
         return UpstreamRequest(
@@ -83,7 +97,7 @@ class AnthropicDialect:
             headers=headers_for(
                 route.upstream, default_header="x-api-key", default_scheme="", own={"anthropic-version": VERSION}
             ),
-            adjusted=_adjusted(call.body),
+            adjusted=tuple(dict.fromkeys((*_adjusted(call.body), *output.adjusted))),
         )
 
     def reply(self, body: bytes, call: Call) -> Reply:
@@ -157,15 +171,18 @@ def _settings(body: Mapping[str, Any]) -> Block:
     return settings
 
 
-def _metadata(body: Mapping[str, Any]) -> Any:
-    """The client's own `metadata` as it came, with `user` in it unless it names a user itself."""
+def _metadata(body: Mapping[str, Any]) -> Block | None:
+    """The user that `metadata`, `user` or `safety_identifier` names. Other metadata describes stored answers."""
     metadata = body.get("metadata")
-    if "user" not in body:
-        return metadata
-    return {"user_id": body["user"], **(metadata if isinstance(metadata, dict) else {})}
+    named = metadata.get("user_id") if isinstance(metadata, dict) else None
+    user = named or body.get("user") or body.get("safety_identifier")
+    return None if user is None else {"user_id": user}
 
 
 def _adjusted(body: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the fields that are not sent as the client set them, a default left out not among them."""
     clamped = ("temperature",) if (body.get("temperature") or 0) > MAX_TEMPERATURE else ()
-    return clamped + tuple(name for name in WITHOUT_EQUIVALENT if body.get(name))
+    metadata = body.get("metadata")
+    dropped = ("metadata",) if metadata and (not isinstance(metadata, dict) or metadata.keys() != {"user_id"}) else ()
+    penalties = tuple(name for name in WITHOUT_EQUIVALENT if body.get(name))
+    return (*clamped, *penalties, *dropped, *(name for name in body if name in HINTS_LEFT_OUT))

@@ -78,8 +78,9 @@ class StreamDecoder(Protocol):
 class Dialect(Protocol):
     """One wire language."""
 
-    def check(self, call: Call) -> None:
-        """Refuses fields that would move price, place or provider. Raises InvalidRequest with `param`."""
+    def check(self, call: Call, route: Route) -> None:
+        """Refuses fields that would move price, place or provider, and those that the upstream lacks and the answer
+        depends on. Raises InvalidRequest with `param`."""
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """Our call in the upstream's words."""

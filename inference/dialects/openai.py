@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from catalogue.pricing import ContradictoryUsage, Usage
-from catalogue.routes import Route
+from catalogue.routes import Route, Upstream
 
 from ..call import Call, Endpoint
-from ..chunks import dicts
+from ..chunks import REASONING_FIELDS, dicts, without
 from .base import Event, Reply, UpstreamRequest
 from .common import (
     REROUTING_FIELDS,
@@ -24,23 +24,31 @@ from .common import (
     refuse_storage,
 )
 from .openai_blocks import put_in_words
+from .parameters import refuse_parameters, without_parameters
 
 PATHS = {Endpoint.CHAT: "/chat/completions", Endpoint.COMPLETION: "/completions", Endpoint.EMBEDDING: "/embeddings"}
 SERVICE_TIERS = ("auto", "default")
+# What an answer of ours, or of another gateway, may carry of its reasoning.
+REASONING_OF_EARLIER_TURNS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")
 
 
 class OpenAIDialect:
     """See `base.Dialect`."""
 
-    def check(self, call: Call) -> None:
-        """Refuses routing fields of other gateways, priced service tiers and storage at the provider."""
+    def check(self, call: Call, route: Route) -> None:
+        """Refuses routing fields of other gateways, priced service tiers, storage at the provider, and what the
+        catalogue says that it answers with an error."""
         refuse_fields(call, REROUTING_FIELDS)
         refuse_service_tier(call, kept=SERVICE_TIERS)
         refuse_storage(call)
+        refuse_parameters(call.body, route.upstream.refused_parameters)
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """The client's fields as they came, with the upstream's model name and its one field for the cap."""
-        body: dict[str, Any] = {**call.body, "model": route.upstream_model}
+        taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
+        body: dict[str, Any] = {**taken, "model": route.upstream_model}
+        if call.endpoint == Endpoint.CHAT:
+            body["messages"] = _messages(call.body["messages"], route.upstream)
         if call.max_tokens is not None:
             body[route.max_tokens_field] = call.max_tokens
         if call.stream:
@@ -51,6 +59,7 @@ class OpenAIDialect:
             url=route.base_url.rstrip("/") + PATHS[call.endpoint],
             body=encoded(body),
             headers=headers_for(route.upstream, default_header="Authorization", default_scheme="Bearer"),
+            adjusted=adjusted,
         )
 
     def reply(self, body: bytes, call: Call) -> Reply:
@@ -116,6 +125,15 @@ class OpenAIDecoder:
             self._counted_apart.append(usage)
             return list(self._counted_apart)
         return usage
+
+
+def _messages(messages: list[dict[str, Any]], upstream: Upstream) -> list[dict[str, Any]]:
+    """The messages as the upstream takes them."""
+    if not upstream.developer_role:
+        messages = [{**said, "role": "system"} if said["role"] == "developer" else said for said in messages]
+    if not upstream.reasoning_content:
+        messages = [without(said, REASONING_OF_EARLIER_TURNS) for said in messages]
+    return messages
 
 
 def usage_of(reported: Any) -> Usage | None:

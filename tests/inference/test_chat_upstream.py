@@ -63,7 +63,7 @@ def test_fields_that_the_spec_does_not_name_reach_the_upstream_untouched(account
     assert {name: body[name] for name in fields} == fields
 
 
-def test_messages_reach_the_upstream_untouched(account: Customer) -> None:
+def test_messages_reach_the_upstream_untouched_but_for_a_role_that_it_does_not_take(account: Customer) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"a": 1}'}, "extra": 1}
     messages: list[Json] = [
         {"role": "developer", "content": "Be brief.", "cache_control": {"type": "ephemeral"}},
@@ -73,7 +73,58 @@ def test_messages_reach_the_upstream_untouched(account: Customer) -> None:
         {"role": "function", "name": "old", "content": "older"},
         {"role": "assistant", "content": None, "refusal": "No."},
     ]
-    assert received(account, messages=messages)["body"]["messages"] == messages
+    as_system = {**messages[0], "role": "system"}
+    assert received(account, messages=messages)["body"]["messages"] == [as_system, *messages[1:]]
+
+
+def test_nulls_within_messages_and_tools_are_absent_and_those_of_contents_and_schemas_stay(account: Customer) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [None, 1], "default": None}}, "title": None}
+    function = {"name": "weather", "arguments": "{}"}
+    block = {"type": "text", "text": "hi", "cache_control": None}
+    nothing = dict.fromkeys(("name", "refusal", "audio", "function_call", "reasoning_content"))
+    sent: Json = {
+        "messages": [
+            {"role": "user", "content": [block], "name": None, "tool_calls": None},
+            {
+                **nothing,
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "1", "type": "function", "index": None, "custom": None, "function": {**function, "x": None}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": "sunny", "name": None},
+        ],
+        "tools": [
+            {
+                "type": "function",
+                "cache_control": None,
+                "function": {"name": "weather", "description": None, "strict": None, "parameters": schema},
+            },
+            {"type": "function", "function": {"name": "clock", "parameters": None}},
+        ],
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "description": None, "strict": None, "schema": schema},
+        },
+    }
+    body = received(account, **sent)["body"]
+    assert {name: body[name] for name in sent} == {
+        "messages": [
+            {"role": "user", "content": [block]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "1", "type": "function", "function": function}],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": "sunny"},
+        ],
+        "tools": [
+            {"type": "function", "function": {"name": "weather", "parameters": schema}},
+            {"type": "function", "function": {"name": "clock"}},
+        ],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
+    }
 
 
 @pytest.mark.parametrize(

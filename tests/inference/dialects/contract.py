@@ -186,9 +186,9 @@ class DialectContract:
         assert ours.body == before
 
     def test_fields_that_the_spec_does_not_name_go_as_they_came(self) -> None:
-        unknown: dict[str, Any] = {"seed": 2**63, "response_format": {"type": "json_object"}, "x_new": [{"a": None}]}
+        unknown: dict[str, Any] = {"top_k": 2**63, "x_new": [{"a": None}]}
         ours = call(**unknown)
-        self.dialect.check(ours)
+        self.dialect.check(ours, route())
         body = orjson.loads(self.dialect.request(ours, route()).body)
         assert {name: body[name] for name in unknown} == unknown
 
@@ -197,12 +197,23 @@ class DialectContract:
         assert everywhere <= self.recorded.refuses.keys()
         for name, value in self.recorded.refuses.items():
             with pytest.raises(InvalidRequest) as caught:
-                self.dialect.check(call(**{name: value}))
+                self.dialect.check(call(**{name: value}), route())
             assert caught.value.param == name
 
     @pytest.mark.parametrize("field", [{"service_tier": "auto"}, {"service_tier": "default"}, {"store": False}])
     def test_fields_that_ask_for_the_usual_are_taken(self, field: dict[str, Any]) -> None:
-        self.dialect.check(call(**field))
+        self.dialect.check(call(**field), route())
+
+    def test_a_field_that_the_provider_refuses_is_left_out_where_it_changes_nothing(self) -> None:
+        refusing = route(upstream(refused_parameters=frozenset({"temperature", "x_new", "user"})))
+        usual = call(temperature=1, user="u1")
+        self.dialect.check(usual, refusing)
+        body = orjson.loads(self.dialect.request(usual, refusing).body)
+        assert not {"temperature", "user"} & body.keys()
+        for field in ({"temperature": 0.9}, {"x_new": 1}):
+            with pytest.raises(InvalidRequest) as caught:
+                self.dialect.check(call(**field), refusing)
+            assert caught.value.param in field
 
     def test_a_body_that_cannot_be_written_is_the_clients_fault(self) -> None:
         deep: Any = []

@@ -44,7 +44,7 @@ def refused_param(*messages: dict[str, Any], **fields: Any) -> str | None:
 
 
 def dispatch(ours: Call) -> None:
-    DIALECT.check(ours)
+    DIALECT.check(ours, route())
     DIALECT.request(ours, route())
 
 
@@ -71,7 +71,7 @@ def test_embeddings_are_refused() -> None:
 
 def test_a_bare_prompt_is_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        DIALECT.check(Call(endpoint=Endpoint.COMPLETION, model="m", body={"prompt": "hi"}))
+        DIALECT.check(Call(endpoint=Endpoint.COMPLETION, model="m", body={"prompt": "hi"}), route())
     assert caught.value.param == "model"
 
 
@@ -328,6 +328,7 @@ def test_the_user_is_in_the_metadata() -> None:
     assert sent(user="u1")["metadata"] == {"user_id": "u1"}
     assert sent(user="u1", metadata={"user_id": "own"})["metadata"] == {"user_id": "own"}
     assert sent(metadata={"user_id": "own"})["metadata"] == {"user_id": "own"}
+    assert sent(safety_identifier="s1")["metadata"] == {"user_id": "s1"}
     assert "user" not in sent(user="u1")
 
 

@@ -55,8 +55,27 @@ def test_usage_is_asked_for_where_the_upstream_takes_it() -> None:
     assert "stream_options" not in silent
 
 
-def test_nothing_is_adjusted() -> None:
-    assert DIALECT.request(call(temperature=2), route()).adjusted == ()
+def test_nothing_is_adjusted_but_a_hint_that_the_provider_refuses() -> None:
+    assert DIALECT.request(call(temperature=2, user="u1"), route()).adjusted == ()
+    refusing = route(upstream(refused_parameters=frozenset({"user", "n"})))
+    assert DIALECT.request(call(n=1, user="u1"), refusing).adjusted == ("user",)
+
+
+DEVELOPER = {"role": "developer", "content": "Be brief."}
+THOUGHT = {"reasoning_content": "Hm.", "reasoning": "Hm.", "reasoning_details": [{}], "thinking_blocks": [{}]}
+SAID_BEFORE = {"role": "assistant", "content": "Well."}
+
+
+@pytest.mark.parametrize(("takes", "role"), [(True, "developer"), (False, "system")])
+def test_a_developer_message_is_a_system_message_where_that_role_is_not_taken(takes: bool, role: str) -> None:
+    request = DIALECT.request(call(DEVELOPER), route(upstream(developer_role=takes)))
+    assert orjson.loads(request.body)["messages"] == [{"role": role, "content": "Be brief."}]
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_the_reasoning_of_earlier_turns_is_sent_where_it_is_taken(takes: bool) -> None:
+    request = DIALECT.request(call({**SAID_BEFORE, **THOUGHT}), route(upstream(reasoning_content=takes)))
+    assert orjson.loads(request.body)["messages"] == [{**SAID_BEFORE, **(THOUGHT if takes else {})}]
 
 
 def test_cached_tokens_are_part_of_the_prompt() -> None:

@@ -1,0 +1,96 @@
+"""Fields of a request that an upstream does not take, in both dialects."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from catalogue.routes import Route
+from gateway.errors import InvalidRequest
+from inference.call import Call
+from inference.dialects import DIALECTS
+from inference.dialects.base import UpstreamRequest
+from tests.inference.dialects.routes import call, route, upstream
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+TOOL = {"type": "function", "function": {"name": "weather"}}
+USUAL: list[dict[str, Any]] = [
+    {"logprobs": False},
+    {"top_logprobs": 0},
+    {"logit_bias": {}},
+    {"modalities": ["text"]},
+    {"n": 1},
+    {"presence_penalty": 0},
+    {"frequency_penalty": 0.0},
+    {"response_format": {"type": "text"}},
+    {"parallel_tool_calls": True},
+    {"parallel_tool_calls": False, "tools": []},
+    {"tool_choice": "none"},
+    {"functions": [], "function_call": "auto"},
+    {"store": False},
+    {"verbosity": "medium"},
+]
+UNUSUAL: list[dict[str, Any]] = [
+    {"logprobs": True},
+    {"top_logprobs": 2, "logprobs": False},
+    {"logit_bias": {"50256": -100}},
+    {"modalities": ["text", "audio"]},
+    {"audio": {"voice": "alloy", "format": "wav"}},
+    {"n": 2},
+    {"seed": 0},
+    {"functions": [{"name": "weather"}], "function_call": "auto"},
+    {"function_call": {"name": "weather"}},
+    {"response_format": {"type": "json_object"}},
+    {"verbosity": "low"},
+]
+ids = lambda fields: ", ".join(f"{name}={value}" for name, value in fields.items())  # noqa: E731
+
+
+def refusing(dialect: str, *names: str) -> Route:
+    return route(upstream(dialect=dialect, refused_parameters=frozenset(names)))
+
+
+def dispatch(dialect: str, asked: Call, at: Route) -> UpstreamRequest:
+    DIALECTS[dialect].check(asked, at)
+    return DIALECTS[dialect].request(asked, at)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("fields", USUAL, ids=ids)
+def test_what_asks_for_the_usual_is_left_out_where_it_is_not_taken(dialect: str, fields: dict[str, Any]) -> None:
+    request = dispatch(dialect, call(**fields), refusing(dialect, *fields))
+    assert orjson.loads(request.body).keys() <= {"model", "messages", "max_tokens"}
+    assert request.adjusted == ()
+
+
+@pytest.mark.parametrize("fields", USUAL, ids=ids)
+def test_and_goes_as_it_came_where_nothing_is_known(fields: dict[str, Any]) -> None:
+    body = orjson.loads(DIALECTS["openai"].request(call(**fields), route()).body)
+    assert {name: body[name] for name in fields} == fields
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("fields", UNUSUAL, ids=ids)
+def test_what_would_change_the_answer_is_refused_by_name(dialect: str, fields: dict[str, Any]) -> None:
+    """By Anthropic's dialect without a word in the catalogue."""
+    asked = call(**fields, choices=fields.get("n", 1))
+    at = route(upstream(dialect=dialect)) if dialect == "anthropic" else refusing(dialect, *fields)
+    with pytest.raises(InvalidRequest) as caught:
+        dispatch(dialect, asked, at)
+    assert caught.value.param in fields
+
+
+def test_a_choice_among_tools_is_no_usual_one() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        DIALECTS["openai"].check(call(tools=[TOOL], tool_choice="none"), refusing("openai", "tool_choice"))
+    assert caught.value.param == "tool_choice"
+
+
+@pytest.mark.parametrize("name", ["prediction", "prompt_cache_key", "prompt_cache_retention", "metadata"])
+def test_a_hint_that_has_no_counterpart_is_left_out_and_disclosed(name: str) -> None:
+    value: Any = {"trace": "7"} if name in ("metadata", "prediction") else "x"
+    for dialect, at in (("anthropic", route()), ("openai", refusing("openai", name))):
+        request = dispatch(dialect, call(**{name: value}), at)
+        assert name not in orjson.loads(request.body)
+        assert request.adjusted == (name,)
