@@ -1,26 +1,32 @@
 """The one place where a request's `model` string becomes a route, or a refusal."""
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
 
-from catalogue import model_ids, quota, ranking, rotation, routing
+from catalogue import model_ids, quota, ranking, routing
 from catalogue.routes import Route, Snapshot
 from gateway.db import BRIEF_SECONDS, answering_within, release
-from gateway.errors import AliasNotFound
+from gateway.errors import AliasNotFound, ApiError
 
 from .models import Alias
 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What a route is wanted for: the modalities that serve the endpoint, and its name in messages."""
+    """What a route is wanted for: the modalities that serve the endpoint, and its name in messages.
+
+    An automatic choice also asks for the `refusals` of routes that cannot take this request, by region id, and among
+    equal routes for its `conversation`, of at most 64 bytes, which stays on one of them.
+    """
 
     modalities: Collection[str]
     endpoint: str
+    refusals: Callable[[Sequence[Route]], Mapping[int, ApiError]]
+    conversation: Callable[[], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,8 @@ class Resolution:
 def resolve(text: str, *, account_id: uuid.UUID, purpose: Purpose, snapshot: Snapshot, now: datetime) -> Resolution:
     """The route that `text` means for this account at this moment.
 
-    Raises what `model_ids.parse`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound.
+    Raises what `model_ids.parse`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound;
+    for an auto id of which no route can take the request, the refusal of the best one.
     """
     with answering_within(BRIEF_SECONDS):
         match model_ids.parse(text):
@@ -85,11 +92,14 @@ def _chosen(snapshot: Snapshot, auto: model_ids.AutoId, purpose: Purpose, now: d
         held = quota.held(offered, today)
         allowed = ranking.Eligibility(today, purpose.modalities, purpose.endpoint, held)
         routes = ranking.eligible(snapshot, auto, allowed)
-        ranked = ranking.rank(routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
-        turn = rotation.next_turn(auto.canonical_id) if ranked.tied > 1 else 0
     finally:
         release("default")
-    first, *others = ranked.rotated(turn)
+    refused = purpose.refusals(routes)
+    able = [route for route in routes if route.region_id not in refused]
+    ranked = ranking.rank(able or routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
+    if not able:
+        raise refused[ranked.routes[0].region_id]
+    first, *others = ranked.routes if ranked.tied == 1 else ranked.kept_together(purpose.conversation())
     return Resolution(
         first, routing_mode="auto", routing_reason=ranked.reason, requested_auto=str(auto), others=tuple(others)
     )

@@ -100,17 +100,18 @@ def _float_range(values: Sequence[Decimal]) -> dict[str, float]:
 
 
 def _capabilities(offers: Sequence[Offer]) -> Info | None:
-    """What every candidate can do; unknown where one is unknown and none is known to lack it."""
-    streaming = _all_of([offer.streaming for offer in offers])
+    """What any candidate can do, since a request goes to one that can; unknown where none is known to and one is
+    unknown."""
+    streaming = _any_of([offer.streaming for offer in offers])
     if streaming is None:
         return None
-    return known({"streaming": streaming, "function_calling": _all_of([offer.function_calling for offer in offers])})
+    return known({"streaming": streaming, "function_calling": _any_of([offer.function_calling for offer in offers])})
 
 
-def _all_of(values: Sequence[bool | None]) -> bool | None:
-    if False in values:
-        return False
-    return None if None in values else True
+def _any_of(values: Sequence[bool | None]) -> bool | None:
+    if True in values:
+        return True
+    return None if None in values else False
 
 
 def _smallest(values: Sequence[int | None]) -> int | None:

@@ -185,6 +185,7 @@ class Model(models.Model):
     max_output_tokens = models.PositiveIntegerField(null=True, blank=True)
     streaming = models.BooleanField(null=True, blank=True)
     function_calling = models.BooleanField(null=True, blank=True)
+    image_input = models.BooleanField(null=True, blank=True)
     max_tokens_field = models.CharField(max_length=30, choices=MaxTokensField, default=MaxTokensField.MAX_TOKENS)
     thinking = models.CharField(
         max_length=10, choices=Thinking, default=Thinking.BUDGET, help_text="What `reasoning_effort` becomes there."
@@ -271,16 +272,6 @@ class Region(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model}/{self.locode}"
-
-
-class Rotation(models.Model):
-    """Whose turn it is among the fully tied routes of a canonical model: one counter that all workers share."""
-
-    canonical_id = models.CharField(primary_key=True, max_length=255)
-    turns = models.BigIntegerField(default=0)
-
-    def __str__(self) -> str:
-        return f"{self.canonical_id}: {self.turns}"
 
 
 class CatalogueVersion(models.Model):

@@ -1,13 +1,14 @@
 """Automatic routing: which routes may take part, and in which order (contract decisions 2 and 24). Pure functions.
 
-The order: EU-sovereign routes first, then carbon intensity and cost (or cost first, by GATEWAY_AUTO_OBJECTIVE), then
-rotation among full ties. What is unknown ranks last in its step: unknown is not zero.
+The order: EU-sovereign routes first, then carbon intensity and cost (or cost first, by GATEWAY_AUTO_OBJECTIVE). What is
+unknown ranks last in its step: unknown is not zero. Full ties share the conversations among them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from hashlib import blake2b
 from typing import TypeVar
 
 from gateway.errors import (
@@ -42,11 +43,14 @@ class Ranking:
     tied: int
     reason: str
 
-    def rotated(self, turn: int) -> tuple[Route, ...]:
-        """The same order with the tied routes taking turns at its head."""
-        start = turn % self.tied
-        head = self.routes[: self.tied]
-        return (*head[start:], *head[:start], *self.routes[self.tied :])
+    def kept_together(self, conversation: bytes) -> tuple[Route, ...]:
+        """The same order, its tied routes in one that a conversation (at most 64 bytes) alone decides.
+
+        A rendezvous hash: even over conversations, the same in every process, and a route that comes or goes moves only
+        the conversations of its own.
+        """
+        head = sorted(self.routes[: self.tied], key=lambda route: _drawn(route, conversation))
+        return (*head, *self.routes[self.tied :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,10 @@ def _reasons(offers: Sequence[Offer]) -> str:
     """What staff say of those that are switched off for now, at the end of a sentence."""
     said = [o.unavailable_reason for o in offers if o.state == "unavailable" and o.unavailable_reason]
     return f": {' '.join(dict.fromkeys(said))}" if said else "."
+
+
+def _drawn(route: Route, conversation: bytes) -> bytes:
+    return blake2b(route.id.encode(), key=conversation, digest_size=8).digest()
 
 
 def _intensity(route: Route) -> int | None:

@@ -79,7 +79,9 @@ class Route:
     base_url: str
     max_tokens_field: str
     max_output_tokens: int | None
-    can_stream: bool
+    can_stream: bool  # not known to lack it, as the two below
+    can_call_functions: bool
+    can_take_images: bool
     aggregate: bool
     thinking: str
     published: PublishedPricing | None
@@ -105,6 +107,7 @@ class Offer:
     max_output_tokens: int | None
     streaming: bool | None
     function_calling: bool | None
+    image_input: bool | None
     state: str
     unavailable_reason: str
     retires_on: date | None

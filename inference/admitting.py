@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from django.utils import timezone
 
-from aliases.resolve import Purpose, resolve
+from aliases.resolve import resolve
 from catalogue import model_ids, routing, snapshot
 from catalogue.routes import Route
 from gateway.errors import InsufficientCredits, InvalidRequest
@@ -12,8 +12,8 @@ from gateway.steps import step
 
 from .admission import Payer
 from .call import Call, Endpoint
-from .dialects import DIALECTS
-from .modality import FITTING, NAMES, Side, upstream_side
+from .candidates import purpose_of, side_for
+from .modality import Side
 from .records import Admission
 
 
@@ -25,12 +25,12 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
         catalogue = snapshot.current()
         if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
             raise InvalidRequest("Automatic routing is not available for embeddings: name a provider.", param="model")
-        purpose = Purpose(FITTING[call.endpoint], NAMES[call.endpoint])
+        purpose = purpose_of(call, payer)
         resolution = resolve(
             call.model, account_id=payer.account_id, purpose=purpose, snapshot=catalogue, now=timezone.now()
         )
         route = resolution.route
-        side = _side(call, route)
+        side = side_for(call, route)
         routing.require_configured(route)
         price, rates = routing.require_price(catalogue, route, payer.currency)
     admission = Admission(
@@ -42,7 +42,7 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
 def readmit(admission: Admission, route: Route, *, reason: str) -> tuple[Admission, Side]:
     """The same request on the next candidate of its ranking, after the first failed for `reason` (decision 3)."""
     with step("routing the request"):
-        side = _side(admission.call, route)
+        side = side_for(admission.call, route)
         price, rates = routing.require_price(snapshot.current(), route, admission.payer.currency)
     readmitted = replace(
         admission,
@@ -53,13 +53,3 @@ def readmit(admission: Admission, route: Route, *, reason: str) -> tuple[Admissi
         fallback_reason=admission.fallback_reason or reason,
     )
     return readmitted, side
-
-
-def _side(call: Call, route: Route) -> Side:
-    """The call in the upstream's shape. Raises InvalidRequest for what it cannot take."""
-    routing.require_modality(route, FITTING[call.endpoint], NAMES[call.endpoint])
-    if call.stream and not route.can_stream:
-        raise InvalidRequest(f"Model {route.id!r} cannot stream.", param="stream")
-    side = upstream_side(call, route)
-    DIALECTS[route.upstream.dialect].check(side.call, route)
-    return side

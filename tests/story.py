@@ -24,7 +24,7 @@ from accounts.budgets import Budgets
 from accounts.models import Account, ApiKey, Membership, User
 from aliases import changes
 from aliases.models import Alias
-from aliases.resolve import Purpose, resolve
+from aliases.resolve import resolve
 from aliases.targets import Target
 from billing import ledger, rollups
 from billing.accounts import open_account
@@ -35,6 +35,7 @@ from catalogue.routing import require_price
 from gateway.ids import first_uuid7
 from inference.admission import Payer
 from inference.call import Call
+from inference.candidates import purpose_of
 from inference.records import Admission, Outcome, record
 from tests.browser import PASSWORD
 from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF
@@ -154,15 +155,16 @@ def _request(account: Account, draw: random.Random, habit: Habit, moment: dateti
     key = keys.find(account, habit.key)
     assert key is not None
     catalogue = snapshot.current()
-    modality = "embedding" if habit.endpoint == EMBEDDING else "chat"
-    purpose = Purpose((modality,), "this endpoint")
+    call = Call(habit.endpoint, habit.model, {"messages": [{"role": "user", "content": str(moment)}]})
+    payer = Payer(key.pk, account.pk, account.currency, Decimal(1), Budgets(0, 0))
+    purpose = purpose_of(call, payer)
     found = resolve(habit.model, account_id=account.pk, purpose=purpose, snapshot=catalogue, now=moment)
     price, rates = require_price(catalogue, found.route, account.currency)
     seconds = draw.uniform(0.4, 9) if habit.completion else draw.uniform(0.1, 0.4)
     started = time.monotonic() - seconds
     admission = Admission(
-        Call(habit.endpoint, habit.model, {}),
-        Payer(key.pk, account.pk, account.currency, Decimal(1), Budgets(0, 0)),
+        call,
+        payer,
         found,
         price,
         rates,

@@ -245,6 +245,7 @@ def _model(where: Where, values: Mapping[str, Any]) -> ModelEntry:
             "upstream_model": values["upstream_model"] or short_name,
             "streaming": capabilities.get("streaming"),
             "function_calling": capabilities.get("function_calling"),
+            "image_input": capabilities.get("image_input"),
         },
         _regions(where, values),
     )

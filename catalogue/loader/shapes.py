@@ -169,6 +169,7 @@ class Capabilities(Entry):
 
     streaming = _flag()
     function_calling = _flag()
+    image_input = _flag()
 
 
 class Model(Entry):

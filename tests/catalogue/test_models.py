@@ -107,7 +107,7 @@ def test_limits_and_capabilities_are_absent_where_they_are_unknown(
 ) -> None:
     unknown = {"context_length": None, "max_output_tokens": None}
     plain = model("plain", capabilities=None, **unknown)
-    streams = model("streams", capabilities={"streaming": True}, **unknown)
+    streams = model("streams", capabilities={"streaming": True, "image_input": True}, **unknown)
     customer = open_account(start_gateway(catalogue=catalogue_for(simulator.url, plain, streams)))
     assert not {"context_length", "max_output_tokens", "capabilities"} & set(find(customer, "sim/test/plain"))
     assert find(customer, "sim/test/streams")["capabilities"] == {"streaming": True}

@@ -151,20 +151,37 @@ def test_what_was_not_chosen_could_as_well_be_away(found: list[Route], objective
     assert ranked(order.routes[: order.tied], objective).routes == order.routes[: order.tied]
 
 
-@given(several, objectives, st.integers(min_value=0, max_value=10**12), st.integers(min_value=1, max_value=4))
-def test_each_of_the_tied_leads_equally_often(found: list[Route], objective: str, start: int, rounds: int) -> None:
-    order = ranked(found, objective)
-    turns = range(start, start + order.tied * rounds)
-    leaders = Counter(order.rotated(turn)[0].id for turn in turns)
-    assert leaders == {one.id: rounds for one in order.routes[: order.tied]}
+conversations = st.binary(max_size=64)
 
 
-@given(several, objectives, st.integers(min_value=0, max_value=10**12))
-def test_rotation_stays_among_the_tied(found: list[Route], objective: str, turn: int) -> None:
+@given(several, objectives, conversations)
+def test_a_conversation_reorders_the_tied_alone(found: list[Route], objective: str, conversation: bytes) -> None:
     order = ranked(found, objective)
-    rotated = order.rotated(turn)
-    assert sorted(one.id for one in rotated[: order.tied]) == [one.id for one in order.routes[: order.tied]]
-    assert rotated[order.tied :] == order.routes[order.tied :]
+    kept = order.kept_together(conversation)
+    assert sorted(one.id for one in kept[: order.tied]) == [one.id for one in order.routes[: order.tied]]
+    assert kept[order.tied :] == order.routes[order.tied :]
+
+
+TIED = [route(upstream(slug)) for slug in ("acme", "beta", "core", "dune")]
+
+
+@given(conversations, st.sampled_from(TIED))
+def test_a_tied_route_that_goes_moves_only_its_own_conversations(conversation: bytes, gone: Route) -> None:
+    before = ranked(TIED).kept_together(conversation)
+    after = ranked([one for one in TIED if one is not gone]).kept_together(conversation)
+    assert list(after) == [one for one in before if one is not gone]
+
+
+def test_conversations_are_spread_evenly_over_the_tied() -> None:
+    order = ranked(TIED)
+    leaders = Counter(order.kept_together(b"%d" % number)[0].id for number in range(4000))
+    assert all(850 < count < 1150 for count in leaders.values())
+    assert len(leaders) == len(TIED)
+
+
+def test_a_conversation_meets_the_same_route_in_every_process() -> None:
+    served = [ranked(TIED).kept_together(b"%d" % number)[0].upstream.slug for number in range(8)]
+    assert " ".join(served) == "dune dune dune beta dune core beta core"
 
 
 @pytest.mark.parametrize(
@@ -315,7 +332,7 @@ def test_an_explicit_id_has_no_others_and_no_reason(found: list[Route], data: st
     resolution = resolve(
         wanted.id,
         account_id=uuid.uuid4(),
-        purpose=Purpose(CHAT, "chat completions"),
+        purpose=Purpose(CHAT, "chat completions", refusals=lambda _: {}, conversation=bytes),
         snapshot=snapshot(*offers, USD="1.25"),
         now=NOON,
     )

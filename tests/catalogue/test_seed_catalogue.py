@@ -45,7 +45,7 @@ models:
     modality: chat
     context_length: 131072
     max_output_tokens: 8192
-    capabilities: {streaming: true, function_calling: true}
+    capabilities: {streaming: true, function_calling: true, image_input: false}
     max_tokens_field: max_completion_tokens
     thinking: adaptive
     aggregate: false
@@ -112,6 +112,7 @@ def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
         "max_output_tokens": 8192,
         "streaming": True,
         "function_calling": True,
+        "image_input": False,
         "max_tokens_field": "max_completion_tokens",
         "state": "unavailable",
         "unavailable_reason": "Moving house.",

@@ -83,6 +83,7 @@ def catalogue(simulator_url: str) -> Json:
         at("cost", "second", pricing=CHEAP),
         *(at("tied", who) for who in (FIRST, SECOND, THIRD)),
         at("tied", "american", pricing=CHEAP),
+        *(at("tied-fail", who, "status:503") for who in (FIRST, SECOND, THIRD, "american")),
         *(at("streams-tied", who) for who in (FIRST, SECOND)),
         at("text", FIRST, modality="completion"),
         at("text", SECOND, regions=[region("DEFRA")]),
@@ -94,6 +95,18 @@ def catalogue(simulator_url: str) -> Json:
         at("passing", "embedder", pricing=CHEAP, modality="embedding"),
         at("passing", "pounds", pricing=CHEAP | {"currency": "GBP"}),
         at("passing", "american", pricing=CHEAP, state="disabled"),
+        # The cheap route is first for whatever it can take.
+        at("streams", FIRST, pricing=CHEAP, capabilities={"streaming": False}),
+        at("streams", SECOND),
+        at("calls", FIRST, pricing=CHEAP, capabilities={"streaming": True, "function_calling": False}),
+        at("calls", SECOND, capabilities=None),
+        at("sees", FIRST, pricing=CHEAP, capabilities={"streaming": True, "image_input": False}),
+        at("sees", SECOND),
+        at("sees", THIRD, regions=[region("DEFRA")], capabilities={"streaming": True, "image_input": True}),
+        at("speaks", "anthropic", pricing=CHEAP),
+        at("speaks", SECOND),
+        at("needy", FIRST, modality="completion", pricing=CHEAP),
+        at("needy", "anthropic", capabilities={"streaming": False, "function_calling": False, "image_input": False}),
         at("embeds", FIRST, modality="embedding", pricing=EMBEDDING_PRICES),
         at("unknown-kind", FIRST, modality=None),
         at("all-gone", FIRST, state="disabled"),
@@ -117,6 +130,7 @@ def catalogue(simulator_url: str) -> Json:
         at("refuse-one", FIRST, "status:503", pricing=CHEAP),
         at("refuse-one", SECOND, "status:400"),
         at("unwilling", FIRST, "status:503", pricing=CHEAP),
+        at("unwilling", "anthropic"),
         at("unwilling", SECOND, capabilities={"streaming": False}),
         at("unwilling", THIRD, regions=[region("DEFRA")]),
         at("contradicts", FIRST, "bad-usage", pricing=CHEAP),
@@ -126,6 +140,7 @@ def catalogue(simulator_url: str) -> Json:
     file["providers"] += [
         *(provider(slug, simulator_url) for slug in (SECOND, THIRD, "embedder", "pounds")),
         provider("american", simulator_url, **american),
+        provider("anthropic", simulator_url, dialect="anthropic"),
         provider("refuser", REFUSES_CONNECTIONS),
     ]
     return file

@@ -139,10 +139,26 @@ def test_a_pin_never_fails_over(insured: Customer, simulator: Simulator, behavio
 
 
 def test_a_candidate_that_cannot_take_the_request_is_passed_by(insured: Customer, simulator: Simulator) -> None:
-    model_id, metadata = asked(insured, "unwilling", streams=True)
+    """One cannot stream, the other has no form for the image."""
+    image = {"type": "image_url", "image_url": {"url": "gs://bucket/a.png"}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "hello there"}, image]}]
+    model_id, metadata = asked(insured, "unwilling", streams=True, messages=messages)
     assert model_id == "third/test/unwilling/DEFRA"
     assert metadata["providers_attempted"] == [FIRST, THIRD]
     assert calls(simulator, "unwilling", SECOND) == 0
+
+
+def test_the_next_of_the_tied_is_the_conversations_own(insured: Customer) -> None:
+    """Every conversation goes by an order of its own, and keeps to it."""
+    orders = set()
+    for number in range(20):
+        messages = [{"role": "user", "content": f"question {number}"}]
+        first, again = (ask(insured, "auto/test/tied-fail", messages=messages) for _ in range(2))
+        attempted = error_of(first)["providers_attempted"]
+        assert error_of(again)["providers_attempted"] == attempted
+        assert attempted[-1] == "american"
+        orders.add(tuple(attempted))
+    assert len(orders) > 2
 
 
 def test_a_first_pick_that_serves_is_no_fallback(insured: Customer, simulator: Simulator) -> None:

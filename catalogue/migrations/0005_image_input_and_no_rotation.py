@@ -1,0 +1,16 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [
+        ("catalogue", "0004_what_upstreams_take"),
+    ]
+
+    operations = [
+        migrations.AddField(
+            model_name="model",
+            name="image_input",
+            field=models.BooleanField(blank=True, null=True),
+        ),
+        migrations.DeleteModel(name="Rotation"),
+    ]
