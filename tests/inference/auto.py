@@ -105,6 +105,8 @@ def catalogue(simulator_url: str) -> Json:
         at("sees", THIRD, regions=[region("DEFRA")], capabilities={"streaming": True, "image_input": True}),
         at("speaks", "anthropic", pricing=CHEAP),
         at("speaks", SECOND),
+        at("lacks", "picky", pricing=CHEAP),
+        at("lacks", SECOND),
         at("needy", FIRST, modality="completion", pricing=CHEAP),
         at("needy", "anthropic", capabilities={"streaming": False, "function_calling": False, "image_input": False}),
         at("embeds", FIRST, modality="embedding", pricing=EMBEDDING_PRICES),
@@ -141,6 +143,7 @@ def catalogue(simulator_url: str) -> Json:
         *(provider(slug, simulator_url) for slug in (SECOND, THIRD, "embedder", "pounds")),
         provider("american", simulator_url, **american),
         provider("anthropic", simulator_url, dialect="anthropic"),
+        provider("picky", simulator_url, refused_parameters=["logit_bias"]),
         provider("refuser", REFUSES_CONNECTIONS),
     ]
     return file

@@ -194,6 +194,8 @@ def with_image(url: str = "https://images.example/a.png") -> list[Json]:
         ("speaks", {"messages": with_image()}, "anthropic", "lowest_cost"),
         ("speaks", {"messages": with_image("gs://bucket/a.png")}, SECOND, "only_route"),
         ("speaks", {"messages": [*HELLO, {"role": "assistant", "tool_calls": [CALLED]}]}, SECOND, "only_route"),
+        ("lacks", {"logit_bias": {}}, "picky", "lowest_cost"),
+        ("lacks", {"logit_bias": {"1": 5}}, SECOND, "only_route"),
         ("text", {}, FIRST, "lowest_carbon_intensity"),
         ("text", {"tools": TOOLS}, SECOND, "only_route"),
     ],
