@@ -14,10 +14,16 @@ from gateway.errors import InvalidRequest
 from .call import Call, Endpoint
 from .chunks import REASONING_FIELDS, dicts, object_of
 from .dialects.base import Event, StreamDecoder
+from .dialects.parameters import refuse_parameters, without_parameters
 from .messages import content_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
-CHAT_ONLY = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
+# Fields of one endpoint alone, or of another meaning on each: nothing of a call that goes to the other one.
+OF_ONE_ENDPOINT = frozenset(
+    {"messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format"}
+    | {"modalities", "audio", "logprobs", "top_logprobs", "prompt", "echo", "suffix", "best_of"}
+)
+OF_CHAT_MODELS = frozenset({"reasoning_effort", "verbosity"})
 LABELS = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
 FITTING: dict[Endpoint, tuple[str, ...]] = {
     Endpoint.CHAT: (Modality.CHAT, Modality.COMPLETION),
@@ -65,24 +71,26 @@ class _Converting:
 
 
 def _text_as_chat(call: Call) -> Call:
-    for name in CHAT_ONLY:
-        if name in call.body:
-            raise InvalidRequest(f"{name}: a text completion takes no {name}.", param=name)
-    body = {name: value for name, value in call.body.items() if name != "prompt"}
+    body = _without_fields_of_one_endpoint(call, own="prompt", lacking=OF_ONE_ENDPOINT)
     body["messages"] = [{"role": "user", "content": call.body["prompt"]}]
     return replace(call, endpoint=Endpoint.CHAT, body=body)
 
 
 def _chat_as_text(call: Call) -> Call:
     """The conversation as a prompt with a label before each turn, which the model is to continue as the assistant."""
-    for name in ("tools", "tool_choice"):
-        if name in call.body:
-            raise InvalidRequest(f"{name}: a completion model takes no tools.", param=name)
-    own = ("messages", "parallel_tool_calls")
-    body = {name: value for name, value in call.body.items() if name not in own}
+    body = _without_fields_of_one_endpoint(call, own="messages", lacking=OF_ONE_ENDPOINT | OF_CHAT_MODELS)
     turns = [_turn(message, f"messages[{position}]") for position, message in enumerate(call.body["messages"])]
     body["prompt"] = "\n\n".join([*turns, "Assistant:"])
     return replace(call, endpoint=Endpoint.COMPLETION, body=body)
+
+
+def _without_fields_of_one_endpoint(call: Call, *, own: str, lacking: frozenset[str]) -> dict[str, Any]:
+    """The body without the conversation or prompt that it is to be given anew, and without what the model lacks.
+
+    Raises InvalidRequest where that would change the answer.
+    """
+    refuse_parameters(call.body, lacking - {own})
+    return without_parameters(call.body, lacking)[0]
 
 
 def _turn(message: Mapping[str, Any], path: str) -> str:

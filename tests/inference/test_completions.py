@@ -238,6 +238,37 @@ def test_a_list_of_one_prompt_is_that_prompt(account: Customer) -> None:
 # --- Chat on a model that completes text
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"echo": True}, "echo"),
+        ({"suffix": "."}, "suffix"),
+        ({"best_of": 2}, "best_of"),
+        ({"logprobs": 0}, "logprobs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [{"type": "function", "function": {"name": "weather"}}]}, "tools"),
+        ({"messages": HELLO}, "messages"),
+    ],
+)
+@pytest.mark.parametrize("model", [ON_CHAT, ON_CLAUDE])
+def test_a_chat_model_refuses_what_only_a_completion_model_does(
+    account: Customer, model: str, fields: Json, param: str
+) -> None:
+    assert refusal(ask(account, model=model, **fields)) == (*INVALID, param)
+    assert bills.untouched(account)
+
+
+def test_fields_of_the_other_endpoint_that_ask_for_the_usual_are_left_out(account: Customer) -> None:
+    usual = {"echo": False, "best_of": 1, "suffix": "", "logprobs": False, "n": 1, "reasoning_effort": "low"}
+    body = received(account, model="sim/test/describe", **usual)["body"]
+    assert body == {"model": "describe", "messages": HELLO, "max_tokens": 16, "n": 1, "reasoning_effort": "low"}
+    unasked: Json = {"tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "logprobs": False}
+    reply = chat(account, model="sim/text/describe", parallel_tool_calls=True, **unasked)
+    assert json.loads(reply.json()["choices"][0]["message"]["content"])["body"].keys() == {
+        "model", "prompt", "max_tokens"
+    }  # fmt: skip
+
+
 def chat(customer: Customer, **fields: object) -> Any:
     return customer.http.post(PATH, json={"model": ON_TEXT, "messages": HELLO, "max_tokens": 16, **fields})
 
@@ -303,7 +334,13 @@ CALL = {"id": "1", "type": "function", "function": {"name": "weather", "argument
     ("fields", "param"),
     [
         ({"tools": [TOOL]}, "tools"),
-        ({"tool_choice": "none"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logprobs": True, "top_logprobs": 2}, "logprobs"),
+        ({"modalities": ["audio"]}, "modalities"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"prompt": "hi"}, "prompt"),
+        ({"echo": True}, "echo"),
         ({"messages": [*HELLO, {"role": "assistant", "tool_calls": [CALL]}]}, "messages[1]"),
         ({"messages": [*HELLO, {"role": "tool", "tool_call_id": "1", "content": "x"}]}, "messages[1]"),
         (
