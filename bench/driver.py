@@ -33,7 +33,7 @@ def body_of(target: Target, model: str, **fields: Any) -> str:
         {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
         {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
     ]
-    return json.dumps({"model": target.prefix + model, "messages": messages, "max_tokens": 200, **fields})
+    return json.dumps({"model": target.prefix + model, "messages": messages, "max_tokens": 64, **fields})
 
 
 def run(target: Target, body: str, *, connections: int, count: int) -> Measured:

@@ -28,10 +28,10 @@ def _read(read: Callable[[], Any], wanted: str) -> Any:
         raise ImproperlyConfigured(wanted) from None
 
 
-def _positive(name: str, default: float) -> float:
-    wanted = f"{name} is a number of seconds above zero."
+def _positive(name: str, default: float, *, or_zero: bool = False) -> float:
+    wanted = f"{name} is a number of seconds{', zero or' if or_zero else ''} above zero."
     seconds: float = _read(lambda: env.float(name, default), wanted)
-    if not (seconds > 0 and math.isfinite(seconds)):
+    if not (seconds > 0 or (or_zero and seconds == 0)) or not math.isfinite(seconds):
         raise ImproperlyConfigured(wanted)
     return seconds
 
@@ -87,12 +87,13 @@ ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[:
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 
 GATEWAY_FIRST_BYTE_TIMEOUT = _positive("GATEWAY_FIRST_BYTE_TIMEOUT", 30.0)
+GATEWAY_FIRST_BYTE_PER_1000_TOKENS = _positive("GATEWAY_FIRST_BYTE_PER_1000_TOKENS", 0.25, or_zero=True)
 GATEWAY_STREAM_IDLE_TIMEOUT = _positive("GATEWAY_STREAM_IDLE_TIMEOUT", 90.0)
 GATEWAY_OVERALL_TIMEOUT = _positive("GATEWAY_OVERALL_TIMEOUT", 300.0)
 GATEWAY_DRAIN_TIMEOUT = _positive("GATEWAY_DRAIN_TIMEOUT", 30.0)
 GATEWAY_MAX_BODY_BYTES = _at_least("GATEWAY_MAX_BODY_BYTES", 32 * 1024 * 1024, 1)
 GATEWAY_MAX_UPSTREAM_BYTES = _at_least("GATEWAY_MAX_UPSTREAM_BYTES", 64 * 1024 * 1024, 1)
-GATEWAY_AGGREGATE_OVER_TOKENS = _at_least("GATEWAY_AGGREGATE_OVER_TOKENS", 512, 0)
+GATEWAY_AGGREGATE_OVER_TOKENS = _at_least("GATEWAY_AGGREGATE_OVER_TOKENS", 64, 0)
 
 GATEWAY_IP_RATE = _rate("GATEWAY_IP_RATE", "1200/m")
 GATEWAY_KEY_RPM = _at_least("GATEWAY_KEY_RPM", 0, 0)

@@ -54,8 +54,10 @@ def stream(call: Call, payer: Payer, client: Client) -> Metered:
 
 
 def _complete(admission: Admission, side: Side, client: Client) -> Answer:
-    aggregated = may_be_long(side.call, admission.route)
-    dispatched = dispatch(admission, replace(side.call, stream=aggregated), client)
+    is_long = may_be_long(side.call, admission.route)
+    aggregated = is_long and may_be_streamed(side.call, admission.route)
+    asked = replace(side.call, stream=aggregated)
+    dispatched = dispatch(admission, asked, client, comes_at_once=is_long and not aggregated)
     try:
         if aggregated and dispatched.upstream.content_type != "application/json":
             answer, outcome = _aggregated(admission, side, dispatched)
@@ -95,11 +97,21 @@ def _require_stream(admission: Admission, side: Side, dispatched: Dispatched) ->
 
 
 def may_be_long(call: Call, route: Route) -> bool:
-    """Whether a whole answer could outlast the first-byte budget, and the upstream can stream it (decision 18)."""
-    if call.endpoint == Endpoint.EMBEDDING or not route.can_stream:
+    """Whether a whole answer could outlast the first-byte budget."""
+    if call.endpoint == Endpoint.EMBEDDING:
         return False
     cap = call.max_tokens or route.max_output_tokens
     return cap is None or cap * call.choices > settings.GATEWAY_AGGREGATE_OVER_TOKENS
+
+
+def may_be_streamed(call: Call, route: Route) -> bool:
+    """Whether a whole answer loses nothing where it is streamed and put together: neither the usage that it is billed
+    by, nor what no stream carries (speech, the best of several)."""
+    if not (route.can_stream and route.aggregate and route.upstream.stream_options):
+        return False
+    modalities = call.body.get("modalities")
+    speaks = "audio" in call.body or (isinstance(modalities, list) and "audio" in modalities)
+    return not speaks and call.body.get("best_of", 1) == 1
 
 
 def _reader(admission: Admission, side: Side, dispatched: Dispatched) -> StreamReader:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from django.conf import settings
 
 from .dialects.base import UpstreamFault
+from .estimator import tokens_in
 
 AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished (contract decision 27)
+ORDINARY_PROMPT_TOKENS = 32_000
 
 
 class DeadlineExpired(UpstreamFault):
@@ -20,15 +22,22 @@ class DeadlineExpired(UpstreamFault):
 
 @dataclass(slots=True)
 class Deadlines:
-    """What is allowed until when. Reads ask `remaining()` and call `expire()` when the wait took that long."""
+    """What is allowed until when. Reads ask `remaining()` and call `expire()` when the wait took that long.
 
+    `request_bytes` is the length of the request's body, by which the prompt is estimated: the upstream reads it all
+    before its first byte.
+    """
+
+    request_bytes: int = 0
     started: float = field(default_factory=time.monotonic)
     _phase: str = "first-byte"
     _phase_seconds: float = 0.0
     _phase_ends: float = 0.0
 
     def __post_init__(self) -> None:
-        self._enter("first-byte", settings.GATEWAY_FIRST_BYTE_TIMEOUT)
+        beyond = max(0, tokens_in(self.request_bytes) - ORDINARY_PROMPT_TOKENS)
+        longer = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
+        self._enter("first-byte", settings.GATEWAY_FIRST_BYTE_TIMEOUT + longer)
 
     def progressed(self) -> None:
         """The upstream said something that counts: the idle budget starts anew."""

@@ -35,8 +35,10 @@ class Dispatched:
         self.upstream.close()
 
 
-def dispatch(admission: Admission, call: Call, client: Client) -> Dispatched:
+def dispatch(admission: Admission, call: Call, client: Client, *, comes_at_once: bool = False) -> Dispatched:
     """Sends `call`, the admitted one in the upstream's shape. The client is watched from the start.
+
+    An answer that `comes_at_once` sends no byte before it is complete, however long: it has the overall budget alone.
 
     Raises the ApiError of an upstream that fails or refuses, ClientLeft and WorkerStopped.
     """
@@ -44,7 +46,10 @@ def dispatch(admission: Admission, call: Call, client: Client) -> Dispatched:
     dialect = DIALECTS[route.upstream.dialect]
     with step("preparing the upstream request"):
         request = dialect.request(call, route)
-    upstream = UpstreamCall(request, Deadlines())
+    deadlines = Deadlines(len(request.body))
+    if comes_at_once:
+        deadlines.whole_answer()
+    upstream = UpstreamCall(request, deadlines)
     watch = ClientWatch(client, is_quiet=lambda: upstream.is_waiting, on_gone=lambda: upstream.abort(ClientLeft()))
     dispatched = Dispatched(upstream, watch, client, route.upstream.slug, request.adjusted)
     try:

@@ -25,6 +25,7 @@ BY_KIND = {name: BAD_BY_KIND[kind] for kind, name in re.findall(r'= _(\w+)\("([A
 BAD = BY_KIND | {
     "PORT": ["-1", "65536", "http", "80.5", ""],
     "WEB_CONCURRENCY": ["0", "-1", "auto", ""],
+    "GATEWAY_FIRST_BYTE_PER_1000_TOKENS": ["-1", "ten", "", "nan", "inf"],
     "GATEWAY_MAX_BODY_BYTES": ["0", "32M"],
     "GATEWAY_MAX_UPSTREAM_BYTES": ["0", "64M"],
     "PUBLIC_URL": ["gateway.example", "ftp://gateway.example", "https://", "https://a b", "https://x/path", ""],

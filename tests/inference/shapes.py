@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.catalogue import BEHAVIOURS, PRICES, catalogue_for, model
+from tests.catalogue import BEHAVIOURS, PRICES, catalogue_for, model, provider
 from tests.chat import HELLO, Stream
 from tests.servers.customer import Customer
 
@@ -31,6 +31,7 @@ MORE_BEHAVIOURS = {
     "rich": "reasoning+logprobs+extra-fields",
     "rich-refusal": "refusal+logprobs+extra-fields",
     "slow-whole": "chunks:20:0.1",
+    "slow-start": "slow-first-byte:1",
     "finish-length": "finish:max_tokens",
     "finish-refusal": "finish:refusal",
     "silent-after-role": "pause-after-role:30",
@@ -93,7 +94,7 @@ WAYS = {
 def catalogue(simulator_url: str) -> Json:
     """The catalogue of tests/catalogue.py, with every behaviour in every shape."""
     caching = {"pricing": ANTHROPIC_PRICES}
-    return catalogue_for(
+    everything = catalogue_for(
         simulator_url,
         *(model(slug, upstream_model=name) for slug, name in MORE_BEHAVIOURS.items()),
         *(shaped("text", slug, modality="completion") for slug in ALL_BEHAVIOURS),
@@ -101,9 +102,13 @@ def catalogue(simulator_url: str) -> Json:
         *(shaped("claude", slug, provider="simanthropic", **caching) for slug in ALL_BEHAVIOURS),
         shaped("claude", "uncapped", provider="simanthropic", upstream_model="describe", max_output_tokens=None),
         shaped("test", "cannot-stream", capabilities={"streaming": False}, upstream_model="chunks:1000:0"),
+        shaped("test", "never-aggregated", aggregate=False, upstream_model="describe"),
+        *(shaped("test", slug, provider="quiet") for slug in ("describe", "slow-whole")),
         shaped("test", "realtime", modality="realtime"),
         shaped("test", "responses", modality="responses"),
     )
+    everything["providers"].append(provider("quiet", simulator_url, stream_options=False))
+    return everything
 
 
 def shaped(creator: str, slug: str, **fields: Any) -> Json:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests import bills
-from tests.chat import PATH
+from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
-from tests.envelope import refusal
+from tests.envelope import message, refusal
 from tests.inference import shapes
 from tests.inference.shapes import CHAT, TEXT, WAYS, Way, post
 from tests.servers.customer import Customer
@@ -75,7 +75,7 @@ def comparable(value: Any) -> Any:
 def test_an_answer_that_was_put_together_is_the_whole_one(
     account: Customer, path: str, model: str, fields: Json
 ) -> None:
-    whole = said(account, path, model, 100, **fields)
+    whole = said(account, path, model, 64, **fields)
     assert said(account, path, model, 1000, **fields) == whole
     assert len(set(bills.debits(account))) == 1
 
@@ -100,19 +100,19 @@ def streamed_upstream(customer: Customer, way: Way, slug: str = "describe", **fi
 @pytest.mark.parametrize(
     ("name", "fields", "streamed"),
     [
-        ("chat-openai", {"max_tokens": 512}, False),
-        ("chat-openai", {"max_tokens": 513}, True),
-        ("chat-openai", {"max_completion_tokens": 512}, False),
-        ("chat-openai", {"max_tokens": 1, "max_completion_tokens": 513}, True),
-        ("chat-openai", {"max_tokens": 256, "n": 2}, False),
-        ("chat-openai", {"max_tokens": 257, "n": 2}, True),
+        ("chat-openai", {"max_tokens": 64}, False),
+        ("chat-openai", {"max_tokens": 65}, True),
+        ("chat-openai", {"max_completion_tokens": 64}, False),
+        ("chat-openai", {"max_tokens": 1, "max_completion_tokens": 65}, True),
+        ("chat-openai", {"max_tokens": 32, "n": 2}, False),
+        ("chat-openai", {"max_tokens": 33, "n": 2}, True),
         ("chat-openai", {}, True),  # the model may say 8192
-        ("chat-anthropic", {"max_tokens": 512}, False),
+        ("chat-anthropic", {"max_tokens": 64}, False),
         ("chat-anthropic", {}, True),
         ("text-openai", {}, False),  # 16 unless the client says otherwise
-        ("text-openai", {"max_tokens": 513}, True),
+        ("text-openai", {"max_tokens": 65}, True),
         ("text-on-chat", {}, False),
-        ("text-anthropic", {"max_tokens": 513}, True),
+        ("text-anthropic", {"max_tokens": 65}, True),
     ],
 )
 def test_what_may_be_longer_than_512_tokens_is_streamed(
@@ -123,6 +123,28 @@ def test_what_may_be_longer_than_512_tokens_is_streamed(
 
 def test_a_model_whose_limit_is_unknown_may_be_long(account: Customer) -> None:
     assert streamed_upstream(account, WAYS["chat-anthropic"], "uncapped")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"modalities": ["text", "audio"]}, {"audio": {"voice": "alloy"}}, {"modalities": ["audio"], "n": 2}],
+    ids=str,
+)
+def test_speech_is_asked_for_whole(account: Customer, fields: Json) -> None:
+    assert not streamed_upstream(account, WAYS["chat-openai"], **fields)
+
+
+@pytest.mark.parametrize(("best_of", "streamed"), [(1, True), (2, False)])
+def test_the_best_of_several_is_asked_for_whole(account: Customer, best_of: int, streamed: bool) -> None:
+    assert streamed_upstream(account, WAYS["text-openai"], max_tokens=1000, best_of=best_of) is streamed
+
+
+@pytest.mark.parametrize("model", ["quiet/test/describe", "sim/test/never-aggregated"])
+def test_nothing_is_streamed_for_the_sake_of_it_where_the_catalogue_forbids_it(account: Customer, model: str) -> None:
+    """Of a provider that reports no usage in streams, and of a model with `aggregate: false`."""
+    answer = account.http.post(PATH, json={"model": model, "messages": HELLO}).json()
+    assert "stream" not in json.loads(answer["choices"][0]["message"]["content"])["body"]
+    assert not bills.records(account)[0].usage_estimated
 
 
 def test_an_upstream_that_cannot_stream_answers_whole(account: Customer) -> None:
@@ -146,16 +168,47 @@ def test_the_threshold_is_the_operators(
         assert streamed_upstream(customer, WAYS["chat-openai"], max_tokens=cap) is streamed
 
 
+def test_a_long_prompt_has_more_time_until_its_first_byte(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+) -> None:
+    """The budget that a timeout names is the one that was given."""
+    server = start_gateway(
+        catalogue=shapes.catalogue(simulator.url),
+        GATEWAY_FIRST_BYTE_TIMEOUT="0.2",
+        GATEWAY_FIRST_BYTE_PER_1000_TOKENS="0.5",
+    )
+    customer = open_account(server)
+    for thousands, answered in ((32, "first-byte budget of 0.2 s"), (33, "first-byte budget of 0.6"), (52, None)):
+        prompt = "x" * (4000 * thousands - 400 * (answered is not None))
+        reply = post(customer, WAYS["text-openai"], "slow-start", prompt=prompt, max_tokens=1)
+        if answered is None:
+            assert reply.status_code == 200, reply.text
+        else:
+            assert refusal(reply) == TIMED_OUT
+            assert answered in message(reply)
+
+
 def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:
-    """It takes two seconds to say. What is too short to be streamed has to come within the budget."""
+    """It takes two seconds to say. What is too short to be streamed has to come within the budget, what is long but
+    cannot be streamed within the overall one."""
     server = start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_FIRST_BYTE_TIMEOUT="0.5")
     customer = open_account(server)
-    names = ("chat-openai", "chat-anthropic", "text-openai")
+    asked: list[tuple[Way, str, Json]] = [
+        *(
+            (WAYS[name], WAYS[name].models, {"max_tokens": 1000})
+            for name in ("chat-openai", "chat-anthropic", "text-openai")
+        ),
+        (WAYS["chat-openai"], "quiet/test", {}),
+        (WAYS["chat-openai"], "sim/test", {"modalities": ["text", "audio"]}),
+    ]
+    bodies = [{**way.request("", **fields), "model": f"{models}/slow-whole"} for way, models, fields in asked]
     with ThreadPoolExecutor() as pool:
-        replies = list(pool.map(lambda name: post(customer, WAYS[name], "slow-whole", max_tokens=1000), names))
-    for name, reply in zip(names, replies, strict=True):
+        replies = list(
+            pool.map(lambda way, body: customer.http.post(way.path, json=body), (a[0] for a in asked), bodies)
+        )
+    for (way, _, _), reply in zip(asked, replies, strict=True):
         assert reply.status_code == 200, reply.text
-        assert len(WAYS[name].whole_text(reply.json()).split()) == 20
-    assert refusal(post(customer, WAYS["chat-openai"], "slow-whole", max_tokens=100)) == TIMED_OUT
+        assert len(way.whole_text(reply.json()).split()) == 20
+    assert refusal(post(customer, WAYS["chat-openai"], "slow-whole", max_tokens=64)) == TIMED_OUT

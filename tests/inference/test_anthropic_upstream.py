@@ -32,7 +32,7 @@ ASK_BOTH: list[Json] = [{"role": "user", "content": "both please"}]
 
 both_dialects = pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
 every_mode = pytest.mark.parametrize(
-    "fields", [{"max_tokens": 500}, {"max_tokens": 1000}, {"stream": True}], ids=["whole", "aggregated", "streamed"]
+    "fields", [{"max_tokens": 64}, {"max_tokens": 1000}, {"stream": True}], ids=["whole", "aggregated", "streamed"]
 )
 
 
@@ -73,13 +73,13 @@ def test_a_conversation_is_a_message_request(account: Customer) -> None:
     ]
     fields: Json = {"stop": "zebra", "user": "opaque", "temperature": 0.5, "top_p": 0.9, "parallel_tool_calls": False}
     request = received(
-        account, messages=messages, tools=[WEATHER, CLOCK], tool_choice="required", max_tokens=100, **fields
+        account, messages=messages, tools=[WEATHER, CLOCK], tool_choice="required", max_tokens=64, **fields
     )
     assert (request["method"], request["path"]) == ("POST", "/v1/messages")
     assert request["headers"]["anthropic-version"] == "2023-06-01"
     assert request["body"] == {
         "model": "describe",
-        "max_tokens": 100,
+        "max_tokens": 64,
         "system": [
             {"type": "text", "text": "Be brief."},
             {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}},
@@ -156,7 +156,7 @@ def test_nothing_of_the_client_but_its_body_reaches_the_upstream(account: Custom
     ],
     ids=str,
 )
-@pytest.mark.parametrize("mode", [{"max_tokens": 500}, {"stream": True}], ids=["whole", "streamed"])
+@pytest.mark.parametrize("mode", [{"max_tokens": 64}, {"stream": True}], ids=["whole", "streamed"])
 def test_a_parameter_that_is_not_sent_as_it_came_is_disclosed(
     account: Customer, fields: Json, sent: Json, adjusted: str | None, mode: Json
 ) -> None:
@@ -279,7 +279,7 @@ def test_the_official_client_runs_a_tool_loop(account: Customer, how: str) -> No
     client = account.openai().chat.completions
 
     def ask_whole(**request: Any) -> ChatCompletion:
-        said: ChatCompletion = client.create(**request, max_tokens=500 if how == "whole" else 1000)
+        said: ChatCompletion = client.create(**request, max_tokens=64 if how == "whole" else 1000)
         return said
 
     def ask_streamed(**request: Any) -> Any:

@@ -154,7 +154,7 @@ def test_a_client_that_only_closed_its_sending_side_is_served(account: Customer,
 def test_a_half_closed_client_of_a_slow_upstream_is_served(account: Customer, streams: bool) -> None:
     """Two seconds: the gateway looks again and again, and makes sure with bytes that change nothing."""
     way = WAYS["chat-openai"]
-    with asking(account, way, "slow-whole", stream=streams, max_tokens=100) as raw, raw.makefile("rb") as answers:
+    with asking(account, way, "slow-whole", stream=streams, max_tokens=64) as raw, raw.makefile("rb") as answers:
         raw.shutdown(socket.SHUT_WR)
         received = answers.read()
     assert received.count(b" 200 OK\r\n") == 1
@@ -179,7 +179,7 @@ def test_a_half_closed_client_of_http_1_0_is_told_that_it_was_taken_for_gone(acc
 def test_a_pipelined_request_is_not_taken_for_leaving(account: Customer, streams: bool) -> None:
     """The next request waits until the answer before it has been given, and is then answered itself."""
     way = WAYS["chat-openai"]
-    first = request(account, way, "slow-whole", stream=streams, max_tokens=100)
+    first = request(account, way, "slow-whole", stream=streams, max_tokens=64)
     with connect(account.gateway) as raw, raw.makefile("rb") as answers:
         raw.sendall(first + request(account, way, "echo", max_tokens=16))
         if streams:

@@ -159,7 +159,7 @@ def test_a_connection_whose_answer_ends_during_the_stop_is_closed_with_it(
     customer = open_account(server)
     upstream = shapes.ALL_BEHAVIOURS["slow-whole"]
     with connect(server) as raw, raw.makefile("rb") as answers:
-        body = question("slow-whole", max_tokens=100)
+        body = question("slow-whole", max_tokens=64)
         prepared = requests.Request("POST", server.origin + PATH, json=body).prepare()
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
         assert isinstance(prepared.body, bytes)
