@@ -12,7 +12,7 @@ from django.db.models import Q
 from accounts.models import Account, ApiKey, currency_code
 from catalogue.carbon import FOOTPRINT_PLACES
 from catalogue.models import ENERGY_PLACES, RATE_PLACES
-from catalogue.pricing import Price
+from catalogue.pricing import Price, thawed_tiers
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
 
@@ -45,8 +45,9 @@ class Generation(models.Model):
     """One served request, with everything that its bill and its statistics need, frozen at admission.
 
     `cost` is null where the request was never priced (contradictory usage): absent is not zero. Prices are per
-    1,000,000 tokens in `price_currency`; costs in `currency`, the account's; `cost_eur` beside them. `upstream_usage`
-    is the upstream's own usage as it came, in the words of `dialect`: buckets and cost can be read from it again.
+    1,000,000 tokens in `price_currency`, `price_tiers` those of longer prompts (null: none); costs in `currency`, the
+    account's; `cost_eur` beside them. `upstream_usage` is the upstream's own usage as it came, in the words of
+    `dialect`: buckets and cost can be read from it again.
     """
 
     class Endpoint(models.TextChoices):
@@ -189,7 +190,13 @@ class Generation(models.Model):
             cache_read=self.cache_read_price,
             cache_write=self.cache_write_price,
             cache_write_1h=self.cache_write_1h_price,
+            tiers=thawed_tiers(self.price_tiers, self.price_currency),
         )
+
+    @property
+    def billed_price(self) -> Price:
+        """The tier of `price` that the length of the prompt chose, or the base price."""
+        return self.price.for_prompt(self.prompt_tokens)
 
 
 class ImmutableRow(TypeError):

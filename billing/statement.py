@@ -25,6 +25,7 @@ COLUMNS = (
     *("line", "generation_id", "created_at", "key", "endpoint", "model", "provider", "region"),
     *("requested_alias", "requested_auto", "alias_id", "prompt_tokens", "completion_tokens", "total_tokens"),
     *("usage_estimated", "interrupted", "ledger_seq", "currency", "cost", "balance_after", "cost_eur"),
+    "price_above_prompt_tokens",
     *("energy_wh", "carbon_gco2e"),
     # the last line's own
     *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
@@ -183,6 +184,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "cost": record.cost,
         "balance_after": None if entry is None else entry.balance_after,
         "cost_eur": record.cost_eur,
+        "price_above_prompt_tokens": None if record.cost is None else record.billed_price.above_prompt_tokens or None,
         "energy_wh": record.energy_wh,
         "carbon_gco2e": record.carbon_gco2e,
     }

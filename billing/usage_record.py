@@ -27,7 +27,7 @@ class Tokens:
 
 def tokens_of(record: Generation) -> list[Tokens]:
     """The kinds that were reported, at the prices that they were billed at."""
-    price = record.price
+    price = record.billed_price
     for_how_long = "" if record.cache_write_1h_tokens is None else " for 5 minutes"
     kinds = (
         ("Prompt", record.uncached_prompt_tokens, price.prompt),

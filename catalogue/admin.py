@@ -5,16 +5,22 @@ Where a credential is sent (addresses, headers, names of variables) can be chang
 it here could have the gateway send its keys elsewhere.
 """
 
+import json
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import urlencode
 
+from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from rest_framework import serializers
 
 from accounts.models import User
 from gateway.admin import RecordAdmin, SaysValues
@@ -22,14 +28,22 @@ from gateway.money import plain
 
 from . import health, models, price_history, quota
 from .admin_actions import OfferActions, RouteActions
+from .loader.entries import pricing_columns
+from .loader.faults import dotted, flatten
+from .loader.shapes import Pricing
 from .snapshot_building import missing_variables
 from .tallies import PriceChange
 
 if TYPE_CHECKING:
     _AnyAdmin = admin.ModelAdmin[Any]
     _Inline = admin.StackedInline[Any, Any]
+    _ModelForm = forms.ModelForm[models.Region]
 else:
-    _AnyAdmin, _Inline = admin.ModelAdmin, admin.StackedInline  # take no type parameters when the program runs
+    _AnyAdmin, _Inline, _ModelForm = (
+        admin.ModelAdmin,
+        admin.StackedInline,
+        forms.ModelForm,
+    )  # take no type parameters when the program runs
 
 
 class _Admin(SaysValues, _AnyAdmin):
@@ -41,6 +55,7 @@ _PRICES = (
     ("prompt_per_1m_tokens", "completion_per_1m_tokens"),
     ("cache_read_per_1m_tokens", "cache_write_per_1m_tokens", "cache_write_1h_per_1m_tokens"),
     ("batch_prompt_per_1m_tokens", "batch_completion_per_1m_tokens"),
+    "price_tiers",
 )
 
 CHANGES_SHOWN = 20
@@ -128,10 +143,48 @@ class ProviderAdmin(_Seeded, _Admin):
         return format_html_join(SafeString("<br>"), "{}: {} sent, {} failed", lines) if hours else "nothing sent"
 
 
+class _ExactDecoder(json.JSONDecoder):
+    """JSON whose numbers stay what was typed."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"parse_float": Decimal})
+
+
+class RegionForm(_ModelForm):
+    """A route, its prices held to the rules of a catalogue file's `pricing`."""
+
+    price_tiers = forms.JSONField(
+        required=False,
+        encoder=DjangoJSONEncoder,
+        decoder=_ExactDecoder,
+        help_text="Prices of longer prompts, as the catalogue's file has them: "
+        '[{"above_prompt_tokens": 272000, "prompt_per_1m_tokens": 5.00, "completion_per_1m_tokens": 22.50}]. '
+        "A cache price that a tier does not state is the tier's own prompt price.",
+    )
+
+    class Meta:
+        model = models.Region
+        fields = "__all__"
+
+    def clean(self) -> dict[str, Any]:
+        """Tiers in the form that the table keeps."""
+        values = super().clean() or {}
+        tiers = values.get("price_tiers") or []
+        if tiers and not self.errors:
+            stated = {name: values.get(name) for name in ("currency", *models.PRICES)}
+            try:
+                tiers = pricing_columns(Pricing().run_validation({**stated, "tiers": tiers}))["price_tiers"]
+            except serializers.ValidationError as error:
+                lines = [f"{dotted(path)}: {reason}" for path, reason in flatten(error.detail)]
+                raise ValidationError({"price_tiers": lines}) from None
+        return values | {"price_tiers": tiers}
+
+
 class RegionInline(_Seeded, _Inline):
     """The routes of a model."""
 
     model = models.Region
+    form = RegionForm
     extra = 0
     readonly_fields: ClassVar = ["locode", "is_default", "base_url", "upstream_region"]
     fields = (
@@ -164,6 +217,7 @@ class ModelAdmin(_Seeded, OfferActions, _Admin):
 class RegionAdmin(_Seeded, RouteActions, _Admin):
     """Routes: their state, prices and quota."""
 
+    form = RegionForm
     list_display = (
         "__str__",
         "is_default",

@@ -1,6 +1,6 @@
 """What the Models page reads: what the API lists, searched; for staff also what is not served, and why."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -13,9 +13,10 @@ from .listing import Info, View, listed
 from .model_ids import AUTO
 from .models import WITH_ENDPOINT, Status
 from .pricing import MILLION, rates_between
-from .routes import EMBEDDING, Offer, Route, Snapshot
+from .routes import EMBEDDING, Offer, PublishedPricing, Route, Snapshot
 
 AUTO_NAME = "Automatic routing"
+MAIN_PRICES = (("Prompt", "prompt"), ("Completion", "completion"))
 FURTHER_PRICES = (
     ("Cache read", "cache_read"),
     ("Cache write", "cache_write"),
@@ -74,12 +75,20 @@ class RegionLine:
 
     @property
     def further_prices(self) -> Iterator[tuple[str, Decimal]]:
-        """What else has a price per 1,000,000 tokens, and the price."""
+        """What else has a price per 1,000,000 tokens, and the price; last those of longer prompts."""
         published = self.route.published
-        for label, name in FURTHER_PRICES:
-            price: Decimal | None = getattr(published, name, None)
-            if price is not None:
-                yield label, price
+        if published is not None:
+            yield from _stated(published, FURTHER_PRICES)
+            for tier in published.tiers:
+                for label, price in _stated(tier, MAIN_PRICES + FURTHER_PRICES):
+                    yield f"{label}, prompts above {tier.above_prompt_tokens:,} tokens", price
+
+
+def _stated(published: PublishedPricing, names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Decimal]]:
+    for label, name in names:
+        price: Decimal | None = getattr(published, name)
+        if price is not None:
+            yield label, price
 
 
 @dataclass(frozen=True, slots=True)

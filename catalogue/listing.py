@@ -115,6 +115,14 @@ def _region(route: Route) -> Info:
 
 
 def _pricing(published: PublishedPricing) -> Info | None:
+    stated = _prices(published)
+    if not stated:
+        return None
+    tiers = [{"above_prompt_tokens": tier.above_prompt_tokens, **_prices(tier)} for tier in published.tiers]
+    return {**stated, "currency": published.currency, **({"tiers": tiers} if tiers else {})}
+
+
+def _prices(published: PublishedPricing) -> dict[str, float]:
     prices = {
         "prompt_per_1m_tokens": published.prompt,
         "completion_per_1m_tokens": published.completion,
@@ -123,8 +131,7 @@ def _pricing(published: PublishedPricing) -> Info | None:
         "batch_prompt_per_1m_tokens": published.batch_prompt,
         "batch_completion_per_1m_tokens": published.batch_completion,
     }
-    stated = {name: to_json(price) for name, price in prices.items() if price is not None}
-    return {**stated, "currency": published.currency} if stated else None
+    return {name: to_json(price) for name, price in prices.items() if price is not None}
 
 
 def _carbon_metrics(route: Route) -> Info | None:

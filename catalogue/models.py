@@ -249,6 +249,7 @@ class Region(models.Model):
     cache_write_1h_per_1m_tokens = _price()
     batch_prompt_per_1m_tokens = _price()
     batch_completion_per_1m_tokens = _price()
+    price_tiers = models.JSONField(default=list, blank=True)
     grid_carbon_intensity_gco2_per_kwh = models.PositiveIntegerField(
         "gCO2e per kWh", null=True, blank=True, help_text="Empty: the country's value."
     )
@@ -272,6 +273,10 @@ class Region(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model}/{self.locode}"
+
+
+PER_MILLION = "_per_1m_tokens"
+PRICES = tuple(field.name for field in Region._meta.fields if field.name.endswith(PER_MILLION))
 
 
 class CatalogueVersion(models.Model):

@@ -1,29 +1,32 @@
 """The history of prices: who changed which price of which route, when, from what to what.
 
 A price is a figure in a currency: the same figure in another currency is another price. History begins with the
-prices that a route comes with.
+prices that a route comes with. A price of a tier is named after the tier's threshold:
+`tiers[272000].prompt_per_1m_tokens`.
 """
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 
 from django.utils import timezone
 
 from accounts.models import User
 
 from . import changes
-from .models import Region
+from .models import PRICES, Region
+from .pricing import read_tiers
 from .tallies import PriceChange
 
-PRICES = tuple(field.name for field in Region._meta.fields if field.name.endswith("_per_1m_tokens"))
 ROWS_PER_STATEMENT = 500
 
 
 def between(route: str, before: Region | None, after: Region, at: datetime) -> Iterator[PriceChange]:
     """The changes, unsaved and without who made them, from one state of a route to the next; None is no route yet."""
-    for name in PRICES:
-        old, new = None if before is None else getattr(before, name), getattr(after, name)
+    earlier, later = {} if before is None else _prices(before), _prices(after)
+    for name in {**earlier, **later}:
+        old, new = earlier.get(name), later.get(name)
         currency_old = "" if before is None or old is None else before.currency
         currency_new = "" if new is None else after.currency
         if (old, currency_old) != (new, currency_new):
@@ -37,6 +40,13 @@ def between(route: str, before: Region | None, after: Region, at: datetime) -> I
                 new=new,
                 changed_at=at,
             )
+
+
+def _prices(region: Region) -> dict[str, Decimal | None]:
+    prices: dict[str, Decimal | None] = {name: getattr(region, name) for name in PRICES}
+    for above, stated in read_tiers(region.price_tiers):
+        prices |= {f"tiers[{above}].{name}": price for name, price in stated.items()}
+    return prices
 
 
 def record_seeding(found: Iterable[PriceChange]) -> None:

@@ -1,17 +1,20 @@
 """Usage, prices and their product: pure decimal arithmetic (contract decisions 6, 7, 17).
 
 Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tokens in the route's currency.
+Prices may have tiers by the length of the prompt: one tier's prices hold for the whole request.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from decimal import Decimal, localcontext
 from typing import Any
 
-from gateway.money import EXACT, round_money
+from gateway.money import EXACT, plain, round_money
 
 MILLION = Decimal(1_000_000)
 RATE_UNIT = Decimal(1).scaleb(-12)
+BILLED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "cache_write_1h")
+StoredTiers = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,11 @@ class ContradictoryUsage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices per 1,000,000 tokens in `currency`. Cache tokens without one cost what the next plainer kind does."""
+    """Prices per 1,000,000 tokens in `currency`. Cache tokens without one cost what the next plainer kind does.
+
+    `tiers` are the prices of longer prompts, by ascending threshold; a tier is the price of prompts of more than
+    `above_prompt_tokens` tokens, complete in itself: what it does not state is never taken from the base price.
+    """
 
     currency: str
     prompt: Decimal
@@ -65,6 +72,21 @@ class Price:
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
     cache_write_1h: Decimal | None = None
+    _: KW_ONLY
+    above_prompt_tokens: int = 0
+    tiers: tuple["Price", ...] = ()
+
+    def for_prompt(self, tokens: int) -> "Price":
+        """What a request with a prompt of so many tokens, cached ones included, is billed at: the highest tier whose
+        threshold the prompt is strictly above, else this price itself.
+        """
+        return next((tier for tier in reversed(self.tiers) if tokens > tier.above_prompt_tokens), self)
+
+    @property
+    def frozen_tiers(self) -> StoredTiers | None:
+        """The tiers as a record keeps them, for `thawed_tiers`; None where there are none."""
+        named = ((tier, {name: getattr(tier, name) for name in BILLED_PRICES}) for tier in self.tiers)
+        return stored_tiers((tier.above_prompt_tokens, prices) for tier, prices in named) or None
 
     @property
     def of_cache_read(self) -> Decimal:
@@ -118,10 +140,31 @@ def rates_between(price_currency: str, account_currency: str, units_per_eur: Map
     )
 
 
+def stored_tiers(tiers: Iterable[tuple[int, Mapping[str, Decimal | None]]]) -> StoredTiers:
+    """Tiers as JSON can keep them exactly: `{above_prompt_tokens, …prices as text}`, without the prices not stated."""
+    return [
+        {"above_prompt_tokens": above, **{name: plain(price) for name, price in prices.items() if price is not None}}
+        for above, prices in tiers
+    ]
+
+
+def read_tiers(stored: StoredTiers) -> Iterator[tuple[int, dict[str, Decimal]]]:
+    """The threshold and the stated prices of each tier that `stored_tiers` wrote."""
+    for tier in stored:
+        prices = {name: Decimal(price) for name, price in tier.items() if name != "above_prompt_tokens"}
+        yield tier["above_prompt_tokens"], prices
+
+
+def thawed_tiers(frozen: StoredTiers | None, currency: str) -> tuple[Price, ...]:
+    """The tiers of a record, from its `Price.frozen_tiers`."""
+    tiers: Iterator[tuple[int, dict[str, Any]]] = read_tiers(frozen or [])
+    return tuple(Price(currency, above_prompt_tokens=above, **prices) for above, prices in tiers)
+
+
 def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    """The cost of a request, rounded once."""
+    """The cost of a request, rounded once. The length of its prompt chooses the tier for all its tokens."""
     with localcontext(EXACT):
-        return _cost_of(price, usage, rates)
+        return _cost_of(price.for_prompt(usage.prompt), usage, rates)
 
 
 def _cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:

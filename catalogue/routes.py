@@ -51,7 +51,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PublishedPricing:
-    """A region's prices as the catalogue lists them, per 1,000,000 tokens. None is unknown."""
+    """A region's prices as the catalogue lists them, per 1,000,000 tokens. None is unknown.
+
+    `tiers`, by ascending threshold, are the prices of prompts of more than `above_prompt_tokens` tokens.
+    """
 
     currency: str
     prompt: Decimal | None
@@ -61,6 +64,8 @@ class PublishedPricing:
     cache_write_1h: Decimal | None
     batch_prompt: Decimal | None
     batch_completion: Decimal | None
+    above_prompt_tokens: int = 0
+    tiers: tuple["PublishedPricing", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,17 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gateway.turns import give_way
 
 from . import models
 from .carbon import EnergyFactors
 from .model_ids import GLOBAL
-from .pricing import Price
+from .models import PER_MILLION, PRICES
+from .pricing import Price, read_tiers
 from .routes import EMBEDDING, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
 
 WORLD = "WORLD"
@@ -207,16 +208,13 @@ def _default_locode(regions: list[models.Region]) -> str:
 def _published(region: models.Region) -> PublishedPricing | None:
     if not region.currency:
         return None
-    return PublishedPricing(
-        currency=region.currency,
-        prompt=region.prompt_per_1m_tokens,
-        completion=region.completion_per_1m_tokens,
-        cache_read=region.cache_read_per_1m_tokens,
-        cache_write=region.cache_write_per_1m_tokens,
-        cache_write_1h=region.cache_write_1h_per_1m_tokens,
-        batch_prompt=region.batch_prompt_per_1m_tokens,
-        batch_completion=region.batch_completion_per_1m_tokens,
-    )
+    tiers = tuple(_pricing(region.currency, prices, above) for above, prices in read_tiers(region.price_tiers))
+    return replace(_pricing(region.currency, {name: getattr(region, name) for name in PRICES}), tiers=tiers)
+
+
+def _pricing(currency: str, prices: Mapping[str, Decimal | None], above: int = 0) -> PublishedPricing:
+    named: dict[str, Any] = {name.removesuffix(PER_MILLION): prices.get(name) for name in PRICES}
+    return PublishedPricing(currency=currency, above_prompt_tokens=above, **named)
 
 
 def _price(published: PublishedPricing | None, modality: str) -> Price | None:
@@ -226,6 +224,9 @@ def _price(published: PublishedPricing | None, modality: str) -> Price | None:
     completion = Decimal(0) if modality == EMBEDDING else published.completion
     if completion is None:
         return None
+    tiers = [_price(tier, modality) for tier in published.tiers]
+    if None in tiers:
+        return None
     return Price(
         currency=published.currency,
         prompt=published.prompt,
@@ -233,4 +234,6 @@ def _price(published: PublishedPricing | None, modality: str) -> Price | None:
         cache_read=published.cache_read,
         cache_write=published.cache_write,
         cache_write_1h=published.cache_write_1h,
+        above_prompt_tokens=published.above_prompt_tokens,
+        tiers=tuple(tier for tier in tiers if tier is not None),
     )

@@ -69,7 +69,7 @@ class PriceChange(models.Model):
     region = models.ForeignKey(
         "catalogue.Region", on_delete=models.SET_NULL, null=True, editable=False, related_name="price_changes"
     )
-    field = models.CharField("price", max_length=40)
+    field = models.CharField("price", max_length=60)
     currency_old = models.CharField(max_length=3, blank=True)
     old: "MoneyField[Decimal | None, Decimal | None]" = MoneyField(null=True)
     currency_new = models.CharField(max_length=3, blank=True)

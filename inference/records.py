@@ -133,6 +133,7 @@ def _frozen(admission: Admission) -> dict[str, object]:
         "cache_read_price": price.cache_read,
         "cache_write_price": price.cache_write,
         "cache_write_1h_price": price.cache_write_1h,
+        "price_tiers": price.frozen_tiers,
         "account_rate": admission.rates.account,
         "eur_rate": admission.rates.eur,
         "energy_per_token_wh": energy.per_token_wh,

@@ -12,6 +12,8 @@ PRICES: Entry = {"currency": "EUR", "prompt_per_1m_tokens": 0.6, "completion_per
 DEARER: Entry = {"currency": "EUR", "prompt_per_1m_tokens": 0.9, "completion_per_1m_tokens": 1.8}
 USD_PRICES: Entry = {"currency": "USD", "prompt_per_1m_tokens": 0.5, "completion_per_1m_tokens": 1.5}
 CACHE_PRICES: Entry = {"cache_read_per_1m_tokens": 0.06, "cache_write_per_1m_tokens": 0.75}
+# Prompts of more than 22 tokens, which the upstream's 20 cached ones make of three words.
+TIER: Entry = {"above_prompt_tokens": 22, "prompt_per_1m_tokens": 1.2, "completion_per_1m_tokens": 1.8}
 USD_PER_EUR = 1.25
 
 # What is sent upstream as the model's name, where that is not the slug itself (see inference/simulator/behaviour.py).
@@ -140,6 +142,21 @@ def states() -> list[Entry]:
         model("half-closed", regions=[region("FRPAR", default=True), region("DEFRA", state="disabled")]),
         model("unpriced", pricing=None),
         model("dollars", pricing=USD_PRICES),
+        model(
+            "tiered",
+            upstream_model="cached:20",
+            pricing={**PRICES, **CACHE_PRICES, "tiers": [{**TIER, "cache_read_per_1m_tokens": 0.12}]},
+        ),
+        model(
+            "tiered-embedding",
+            upstream_model="cached:20",
+            modality="embedding",
+            pricing={
+                "currency": "EUR",
+                "prompt_per_1m_tokens": 0.1,
+                "tiers": [{"above_prompt_tokens": 22, "prompt_per_1m_tokens": 0.2}],
+            },
+        ),
         model("unknown-energy", energy_per_token_wh=None),
         model("unknown-modality", modality=None),
         model("completion", modality="completion"),

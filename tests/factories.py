@@ -1,6 +1,7 @@
 """Customers and records for tests that stay in the process, made by the product's own verbs."""
 
 import itertools
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,8 @@ from catalogue.pricing import Price, Rates, Usage, cost_of
 from inference.dialects import read_usage
 
 EUR_PRICE = Price(currency="EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
+# Twice the price, and 1.5 times, of prompts of more than 1000 tokens.
+TIERED_PRICE = replace(EUR_PRICE, tiers=(Price("EUR", Decimal("1.20"), Decimal("1.80"), above_prompt_tokens=1000),))
 NO_EXCHANGE = Rates(account=Decimal(1), eur=Decimal(1))
 SMALL = Usage(uncached_prompt=1000, completion=200)  # costs 0.00084 at EUR_PRICE
 
@@ -60,6 +63,7 @@ def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **c
         "cache_read_price": price.cache_read,
         "cache_write_price": price.cache_write,
         "cache_write_1h_price": price.cache_write_1h,
+        "price_tiers": price.frozen_tiers,
         "account_rate": NO_EXCHANGE.account,
         "eur_rate": NO_EXCHANGE.eur,
         "currency": account.currency,

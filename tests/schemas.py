@@ -37,13 +37,12 @@ def closed_interval(of: Schema) -> Schema:
 
 
 CAPABILITIES = record({"streaming": {"type": "boolean"}}, {"function_calling": {"type": "boolean"}})
-PRICING = record(
-    {"currency": CURRENCY},
-    {
-        f"{name}_per_1m_tokens": FLOAT
-        for name in ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
-    },
-)
+PRICES = {
+    f"{name}_per_1m_tokens": FLOAT
+    for name in ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
+}
+TIERS = {"type": "array", "items": record({"above_prompt_tokens": COUNTED}, PRICES), "minItems": 1}
+PRICING = record({"currency": CURRENCY}, {**PRICES, "tiers": TIERS})
 CARBON = record(
     {},
     {

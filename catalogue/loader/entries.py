@@ -8,6 +8,8 @@ from typing import Any
 from rest_framework import serializers
 
 from catalogue.model_ids import GLOBAL
+from catalogue.models import PRICES
+from catalogue.pricing import stored_tiers
 from catalogue.snapshot_building import WORLD
 
 from . import shapes
@@ -16,7 +18,6 @@ from .fields import Pattern
 from .files import read
 
 Columns = dict[str, Any]
-PRICES = tuple(name for name in shapes.Pricing._declared_fields if name != "currency")
 _SYNTHESIZED = shapes.RegionOfModel().run_validation({"locode": GLOBAL})
 
 
@@ -262,14 +263,17 @@ def _regions(where: Where, model: Mapping[str, Any]) -> tuple[RegionEntry, ...]:
             _in_region(where, region["locode"]),
             region["locode"],
             {name: value for name, value in region.items() if name not in ("locode", "default", "pricing")}
-            | _pricing(region["pricing"] or model["pricing"])
+            | pricing_columns(region["pricing"] or model["pricing"])
             | {"is_default": region["locode"] == default, "is_synthesized": not model["regions"]},
         )
         for region in listed
     )
 
 
-def _pricing(pricing: Mapping[str, Any] | None) -> Columns:
+def pricing_columns(pricing: Mapping[str, Any] | None) -> Columns:
+    """What a route's row holds of a checked pricing; None is no price."""
     if pricing is None:
-        return {"currency": "", **dict.fromkeys(PRICES)}
-    return dict(pricing)
+        return {"currency": "", **dict.fromkeys(PRICES), "price_tiers": []}
+    tiers = ((tier["above_prompt_tokens"], {name: tier[name] for name in PRICES}) for tier in pricing["tiers"])
+    prices = {name: pricing[name] for name in PRICES}
+    return {"currency": pricing["currency"], **prices, "price_tiers": stored_tiers(tiers)}

@@ -1,12 +1,13 @@
-"""Holding back prices that move too far: a slipped decimal point must not reach a bill unseen."""
+"""Prices that move too far: a slipped decimal point must not reach a bill unseen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from catalogue.models import Region
+from catalogue.models import PRICES, Region
+from catalogue.pricing import read_tiers
 
-from .entries import PRICES, Columns
+from .entries import Columns
 
 FARTHEST = 10  # a price may move up or down by this factor; none of the providers' own changes was ever larger
 
@@ -30,30 +31,60 @@ def without_jumps(
     """The columns to write, with the jumping prices as they are in the row.
 
     Where the currency changes, prices are compared in EUR if both rates are known; and one that jumps holds the whole
-    pricing of the route, for an old price in a new currency would be neither.
+    pricing of the route, for an old price in a new currency would be neither. So it does where the route has tiers,
+    before or after: a new base price beside old tiers would be a price list that nobody wrote.
     """
-    jumping = [name for name in PRICES if _jumps(name, wanted, row, units_per_eur)]
-    held = [
-        HeldPrice(route, name, _shown(getattr(row, name), row.currency), _shown(wanted[name], wanted["currency"]))
-        for name in jumping
-    ]
-    if jumping and wanted["currency"] != row.currency:
-        jumping = ["currency", *PRICES]
-    return wanted | {name: getattr(row, name) for name in jumping}, held
+    before: Columns = {name: getattr(row, name) for name in (*PRICES, "currency", "price_tiers")}
+    jumping = {name: HeldPrice(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
+    if jumping and (wanted["currency"] != row.currency or wanted["price_tiers"] or row.price_tiers):
+        return wanted | before, list(jumping.values())
+    return wanted | {name: before[name] for name in jumping}, list(jumping.values())
 
 
-def _jumps(name: str, wanted: Columns, row: Region, units_per_eur: Mapping[str, Decimal]) -> bool:
-    before, after = getattr(row, name), wanted[name]
+def _jumps(
+    before: Columns, after: Columns, units_per_eur: Mapping[str, Decimal]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Each price or threshold that moves too far, with what it is and would be.
+
+    The prices of a tier that appears or goes are compared with those that hold for prompts of its length without it, a
+    threshold with the one in its place.
+    """
+    thresholds = sorted({above for columns in (before, after) for above, _ in read_tiers(columns["price_tiers"])})
+    for above in (0, *thresholds):
+        old, new = _in_force(before, above), _in_force(after, above)
+        for name in PRICES:
+            if _is_jump(old.get(name), new.get(name), _exchange(before["currency"], after["currency"], units_per_eur)):
+                shown = _shown(old[name], before["currency"]), _shown(new[name], after["currency"])
+                yield f"tiers[{above}].{name}" if above else name, shown
+    pairs = zip(read_tiers(before["price_tiers"]), read_tiers(after["price_tiers"]), strict=False)
+    for (old_above, _), (new_above, _) in pairs:
+        if max(old_above, new_above) > FARTHEST * min(old_above, new_above):
+            yield f"tiers[{old_above}].above_prompt_tokens", (str(old_above), str(new_above))
+
+
+def _in_force(columns: Columns, above: int) -> Mapping[str, Decimal | None]:
+    """The stated prices of prompts that are a little longer than this threshold, 0 for the base price's."""
+    stated: Mapping[str, Decimal | None] = columns
+    for threshold, prices in read_tiers(columns["price_tiers"]):
+        if threshold <= above:
+            stated = prices
+    return stated
+
+
+def _exchange(old: str, new: str, units_per_eur: Mapping[str, Decimal]) -> tuple[Decimal, Decimal]:
+    """What prices in the two currencies are divided by to be compared: 1 where a rate is unknown."""
+    rates = units_per_eur.get(old), units_per_eur.get(new)
+    return (rates[0], rates[1]) if old != new and rates[0] and rates[1] else (Decimal(1), Decimal(1))
+
+
+def _is_jump(before: Decimal | None, after: Decimal | None, exchange: tuple[Decimal, Decimal]) -> bool:
     if before is None or after is None:
         return False
     if not before or not after:
-        return bool(before != after)
-    if row.currency != wanted["currency"]:
-        rates = units_per_eur.get(row.currency), units_per_eur.get(wanted["currency"])
-        if rates[0] and rates[1]:
-            before, after = before / rates[0], after / rates[1]
-    return bool(max(before, after) > FARTHEST * min(before, after))
+        return before != after
+    before, after = before / exchange[0], after / exchange[1]
+    return max(before, after) > FARTHEST * min(before, after)
 
 
-def _shown(price: Decimal, currency: str) -> str:
-    return f"{price.normalize():f} {currency}"
+def _shown(price: Decimal | None, currency: str) -> str:
+    return "none" if price is None else f"{price.normalize():f} {currency}"

@@ -32,6 +32,7 @@ CURRENCY = r"[A-Z]{3}"
 COUNTRY = r"[A-Z]{2}"
 MOST_IN_INTEGER = 2**31 - 1
 MOST_IN_BIG_INTEGER = 2**63 - 1
+MAIN_PRICES = ("prompt_per_1m_tokens", "completion_per_1m_tokens")
 # Ten million units of any currency for a million tokens: what no provider asks, yet a long answer's cost still fits.
 MOST_IN_PRICE = Decimal(10_000_000)
 # Far above any model, far below what the column holds.
@@ -137,10 +138,9 @@ class Provider(Entry):
         return attrs
 
 
-class Pricing(Entry):
+class Prices(Entry):
     """Prices per 1,000,000 tokens, as published."""
 
-    currency = fields.Pattern(CURRENCY, "a currency code of three capital letters")
     prompt_per_1m_tokens = _price()
     completion_per_1m_tokens = _price()
     cache_read_per_1m_tokens = _price()
@@ -148,6 +148,36 @@ class Pricing(Entry):
     cache_write_1h_per_1m_tokens = _price()
     batch_prompt_per_1m_tokens = _price()
     batch_completion_per_1m_tokens = _price()
+
+
+class Tier(Prices):
+    """The prices of a request whose prompt, cached tokens included, is longer than the threshold."""
+
+    above_prompt_tokens = fields.Whole(min_value=1, max_value=MOST_IN_INTEGER)
+
+
+class Pricing(Prices):
+    """The prices of a route."""
+
+    currency = fields.Pattern(CURRENCY, "a currency code of three capital letters")
+    tiers = Tier(many=True, default=list)
+
+    def validate(self, attrs: Any) -> Any:
+        """A tier stands by itself: it states the two prices that the base states, and comes after lower thresholds."""
+        if attrs["tiers"] and attrs["prompt_per_1m_tokens"] is None:
+            raise serializers.ValidationError({"tiers": "need a prompt_per_1m_tokens beside them"})
+        needed = [name for name in MAIN_PRICES if attrs[name] is not None]
+        faults: list[dict[str, str]] = []
+        below = 0
+        for tier in attrs["tiers"]:
+            fault = {name: "must be stated in a tier, as it is beside it" for name in needed if tier[name] is None}
+            if tier["above_prompt_tokens"] <= below:
+                fault["above_prompt_tokens"] = f"must be above that of the tier before, {below}"
+            below = tier["above_prompt_tokens"]
+            faults.append(fault)
+        if any(faults):
+            raise serializers.ValidationError({"tiers": faults})
+        return attrs
 
 
 class RegionOfModel(Entry):

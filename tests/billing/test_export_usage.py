@@ -23,7 +23,7 @@ from gateway.money import plain
 from gateway.rfc3339 import to_text
 from tests.billing.api import Holder, seconds, store
 from tests.chat import answer, ask, stream
-from tests.factories import new_account, new_key, served
+from tests.factories import TIERED_PRICE, new_account, new_key, served
 from tests.servers.customer import Customer
 
 ALWAYS = ("--since", "2000-01-01", "--until", "2999-12-31")
@@ -142,6 +142,18 @@ def test_a_line_ties_a_record_to_its_entry_in_exact_decimals(acme: Account) -> N
     assert row["created_at"] == to_text(record.created_at)
     assert (row["prompt_tokens"], row["completion_tokens"], row["total_tokens"]) == ("1000000", "1", "1000001")
     assert total["cost"] == "0.0001235567"
+
+
+def test_a_line_says_which_tier_priced_it(acme: Account) -> None:
+    for tokens in (1000, 1001):
+        settle(acme, Usage(uncached_prompt=tokens), TIERED_PRICE)
+    settle(acme, Usage(uncached_prompt=1001), TIERED_PRICE, priced=False)
+    settle(acme, Usage(uncached_prompt=1001))
+    records, _ = exported(acme)
+    assert [record["price_above_prompt_tokens"] for record in records] == ["", "1000", "", ""]
+    assert [record["cost"] for record in records] == ["0.0006", "0.0012012", "", "0.0006006"]
+    lines = map(json.loads, export(acme, *ALWAYS, "--format", "jsonl").splitlines())
+    assert [line.get("price_above_prompt_tokens") for line in lines] == [None, 1000, None, None, None]
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "\N{FULLWIDTH EQUALS SIGN}"])

@@ -17,7 +17,7 @@ from billing import ledger
 from billing.models import Generation, ImmutableRow, LedgerEntry, Wallet
 from catalogue.pricing import Price, Usage
 from gateway.money import MAX_MONEY, LossyValueError
-from tests.factories import mismatches, new_account, new_key, served
+from tests.factories import EUR_PRICE, TIERED_PRICE, mismatches, new_account, new_key, served
 
 BOTH = ["default", "settlement"]
 in_one_transaction = pytest.mark.django_db
@@ -331,6 +331,17 @@ def test_a_reference_used_by_two_operators_at_once_grants_once() -> None:
     assert balance_of(acme) == 5
 
 
+@in_one_transaction
+def test_a_record_keeps_its_tiers_and_is_silent_where_it_has_none() -> None:
+    acme = new_account()
+    flat, tiered = served(acme), served(acme, price=TIERED_PRICE)
+    for generation in (flat, tiered):
+        ledger.settle(generation, using="default")
+    assert Generation.objects.get(price_tiers__isnull=True).pk == flat.pk
+    assert Generation.objects.get(pk=flat.pk).price == EUR_PRICE
+    assert Generation.objects.get(pk=tiered.pk).price == TIERED_PRICE
+
+
 @only_postgresql
 @in_one_transaction
 @pytest.mark.parametrize("priced", [True, False])
@@ -352,7 +363,8 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
         "first_token_ms": 12,
     }
     usage = Usage(uncached_prompt=10, cache_read=5, cache_write_5m=3, cache_write_1h=2, completion=7, reasoning=4)
-    price = Price("EUR", *(Decimal(n) for n in ("0.6", "1.2", "0.06", "0.75", "0.9")))
+    caching = (Decimal(n) for n in ("0.6", "1.2", "0.06", "0.75", "0.9"))
+    price = Price("EUR", *caching, tiers=TIERED_PRICE.tiers)
     accounts = new_account(), new_account()
     one, other = (served(account, usage, price, priced=priced, **everything) for account in accounts)
     ledger.settle(one, using="default")

@@ -16,7 +16,7 @@ from billing import frozen, spool
 from billing.models import Generation, LedgerEntry, Wallet
 from billing.settlement import replay_spool
 from gateway.ids import uuid7
-from tests.factories import mismatches, new_account, served
+from tests.factories import TIERED_PRICE, mismatches, new_account, served
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
 
@@ -35,7 +35,7 @@ def acme() -> Account:
 
 
 def test_a_frozen_generation_thaws_to_the_same_bill(acme: Account) -> None:
-    generation = served(acme)
+    generation = served(acme, price=TIERED_PRICE)
     thawed, quota_region = frozen.thaw(frozen.freeze(generation, 7))
     assert quota_region == 7
     for field in Generation._meta.concrete_fields:

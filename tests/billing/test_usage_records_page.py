@@ -28,7 +28,7 @@ from tests.billing.api import seconds, store
 from tests.billing.records import MEMBER, open_for
 from tests.billing.timeline import advance_all, advance_until
 from tests.billing.usage import day_ago, links, noon, rows, used, words
-from tests.factories import new_account, new_key
+from tests.factories import TIERED_PRICE, new_account, new_key
 
 pytestmark = pytest.mark.django_db
 on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's plans")
@@ -272,6 +272,18 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         "Grid intensity 44 g CO₂e per kWh",
     ):
         assert told in text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told", "named"), [(1000, "Prompt 1,000 0.60", False), (1001, "Prompt 1,001 1.20", True)]
+)
+def test_a_record_shows_the_prices_of_its_tier(
+    member: Client, account: Account, prompt: int, told: str, named: bool
+) -> None:
+    record = used(account, usage=Usage(uncached_prompt=prompt, completion=1), price=TIERED_PRICE)
+    text = words(member, f"/usage/records/{record.public_id}")
+    assert told in text
+    assert ("Prices of prompts above 1,000 tokens, which hold for the whole request." in text) == named
 
 
 def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Account) -> None:

@@ -17,7 +17,7 @@ from billing import ledger, verify
 from billing.models import Generation, LedgerEntry
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from inference.dialects import read_usage
-from tests.factories import mismatches, new_account, served
+from tests.factories import TIERED_PRICE, mismatches, new_account, served
 
 pytestmark = pytest.mark.django_db
 
@@ -82,6 +82,26 @@ def test_books_in_order_are_said_to_be_so(acme: Account) -> None:
     ledger.correct(acme.pk, Decimal(-200), "overdrawn on purpose")
     told = verify_ledger()
     assert told == Told("checked 2 accounts, 4 ledger entries, 3 generations: 0 mismatches", [], 0)
+
+
+def test_long_prompts_recompute_at_their_tier_and_no_other(acme: Account) -> None:
+    for usage in (Usage(uncached_prompt=1000, completion=200), Usage(uncached_prompt=501, cache_read=500)):
+        ledger.settle(served(acme, usage, TIERED_PRICE), using="default")
+    assert mismatches() == []
+    record = Generation.objects.get(prompt_tokens=1001)
+    (tier,) = TIERED_PRICE.frozen_tiers or []
+    for changed, prompt_cost in (
+        ([tier | {"above_prompt_tokens": 1001}], "0.0006006"),
+        ([tier | {"prompt": "1.3"}], "0.0013013"),
+        (None, "0.0006006"),
+    ):
+        Generation.objects.filter(pk=record.pk).update(price_tiers=changed)
+        names = ("prompt cost", "cost", "cost in EUR")
+        assert mismatches() == [
+            f"account Acme: {record.public_id}: {name} 0.0012012, its tokens and frozen prices give {prompt_cost}"
+            for name in names
+        ]
+    Generation.objects.filter(pk=record.pk).update(price_tiers=[tier])
 
 
 def test_nothing_at_all_is_in_order() -> None:

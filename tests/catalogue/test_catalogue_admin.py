@@ -1,6 +1,7 @@
 """What staff can and cannot do to the catalogue."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -92,6 +93,50 @@ def test_prices_that_staff_edit_have_a_history(seed: Seed, llama: Entry, admin_c
         assert newest.changed_by_name in page.text
     for other in ("another", "acme/meta/llama"):
         assert "0.65 USD" not in admin_client.get(listing, {"q": other}).text
+
+
+def test_tiers_that_staff_edit_are_exact_and_have_a_history(seed: Seed, llama: Entry, admin_client: Client) -> None:
+    seed(llama)
+    region = models.Region.objects.get()
+    tier = '{"above_prompt_tokens": 1000, "prompt_per_1m_tokens": %s, "completion_per_1m_tokens": "1.8"}'
+    edit(admin_client, region, price_tiers=f"[{tier % '0.1234567891'}]")
+    edit(admin_client, region, daily_token_quota="5")
+    (kept,) = models.Region.objects.get().price_tiers
+    assert kept == {
+        "above_prompt_tokens": 1000,
+        "prompt_per_1m_tokens": "0.1234567891",
+        "completion_per_1m_tokens": "1.80",
+    }
+    edit(admin_client, region.model, **{"regions-0-price_tiers": f"[{tier % '1.2'}]"})
+    first, second = PriceChange.objects.filter(field="tiers[1000].prompt_per_1m_tokens").order_by("id")
+    assert (first.old, first.new) == (None, Decimal("0.1234567891"))
+    assert (second.old, second.new) == (first.new, Decimal("1.2"))
+    edit(admin_client, region, price_tiers="")
+    assert models.Region.objects.get().price_tiers == []
+
+
+@pytest.mark.parametrize(
+    ("tiers", "reason"),
+    [
+        ("[", "Enter a valid JSON."),
+        ('{"above_prompt_tokens": 1}', "Expected a list of items"),
+        ("[1]", "tiers[0]: must be a table"),
+        ('[{"above_prompt_tokens": 0}]', "tiers[0].above_prompt_tokens: Ensure this value is greater than or equal"),
+        (
+            '[{"above_prompt_tokens": 9, "prompt_per_1m_tokens": 1.5}]',
+            "tiers[0].completion_per_1m_tokens: must be stated in a tier, as it is beside it",
+        ),
+        ('[{"above_prompt_tokens": 9, "prompt_per_1m_tokens": NaN}]', "prompt_per_1m_tokens: must be a number"),
+    ],
+)
+def test_tiers_are_held_to_the_rules_of_a_file(
+    seed: Seed, llama: Entry, admin_client: Client, tiers: str, reason: str
+) -> None:
+    seed(llama)
+    region = models.Region.objects.get()
+    with pytest.raises(AssertionError, match=re.escape(reason)):
+        edit(admin_client, region, price_tiers=tiers)
+    assert models.Region.objects.get().price_tiers == []
 
 
 def test_the_price_history_is_only_looked_at(seed: Seed, llama: Entry, admin_client: Client) -> None:
@@ -230,7 +275,8 @@ def edit(client: Client, row: Row, **fields: str) -> Any:
         name: value for formset in page.context["inline_admin_formsets"] for name, value in _inputs(formset.formset)
     }
     sent = {name: value for name, value in inputs.items() if value is not None} | fields
-    answer = client.post(url, {name: json.dumps(value) if value == {} else value for name, value in sent.items()})
+    as_typed = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in sent.items()}
+    answer = client.post(url, as_typed)
     assert answer.status_code == 302, answer.context["errors"]
     return answer
 

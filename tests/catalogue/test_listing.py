@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from catalogue import loader, models, quota, snapshot
 from tests import schemas
-from tests.catalogue import PRICES, catalogue_for, model, region
+from tests.catalogue import PRICES, TIER, catalogue_for, model, region
 from tests.listing import NOWHERE, Json, Read, auto, catalogue, entries, locodes, told
 from tests.seeding import Seed
 from tests.servers.customer import Customer, GatewaySession
@@ -176,6 +176,16 @@ def test_a_route_without_a_price_is_listed_without_one_and_is_no_candidate(seed:
     listed = entries(read)
     assert set(listed) == {"sim/test/free"}
     assert "pricing" not in listed["sim/test/free"]["regions"][0]
+
+
+def test_prices_of_longer_prompts_stand_beside_the_base_price(seed: Seed, read: Read) -> None:
+    longer = {"above_prompt_tokens": 200, "prompt_per_1m_tokens": 3, "completion_per_1m_tokens": 4}
+    more = {**TIER, "cache_read_per_1m_tokens": 0.5, "cache_write_1h_per_1m_tokens": 5, "batch_prompt_per_1m_tokens": 1}
+    seed(catalogue(model("tiered", pricing={**PRICES, "tiers": [more, longer]}), model("flat")))
+    pricing = entries(read)["sim/test/tiered"]["regions"][0]["pricing"]
+    unpublished = "cache_write_1h_per_1m_tokens"
+    assert pricing == {**PRICES, "tiers": [{k: v for k, v in more.items() if k != unpublished}, longer]}
+    assert "tiers" not in entries(read)["sim/test/flat"]["regions"][0]["pricing"]
 
 
 def test_a_route_without_a_rate_is_listed_in_its_currency_and_is_no_candidate(seed: Seed, read: Read) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.catalogue import PRICES, USD_PRICES, model, region
+from tests.catalogue import PRICES, TIER, USD_PRICES, model, region
 from tests.listing import AMERICAN, PLACES, SWISS, Read, auto, catalogue
 from tests.seeding import Entry, Seed
 
@@ -74,6 +74,18 @@ def test_an_auto_entry_says_everything_that_its_candidates_share(seed: Seed, rea
             },
         },
     }
+
+
+def test_ranking_and_range_go_by_base_prices(seed: Seed, read: Read) -> None:
+    dearer = {**PRICES, "prompt_per_1m_tokens": 0.61}
+    offers = [
+        model("echo", provider=slug, regions=[region("FRPAR")], pricing=pricing)
+        for slug, pricing in (("a", dearer), ("b", {**PRICES, "tiers": [TIER]}))
+    ]
+    seed(catalogue(*offers, providers={"a": {}, "b": {}}))
+    envelope = auto(read, "echo")["auto_routing"]
+    assert envelope["candidates"] == ["b/test/echo/FRPAR", "a/test/echo/FRPAR"]
+    assert envelope["pricing_range"]["prompt_per_1m_tokens"] == {"min": 0.6, "max": 0.61}
 
 
 @pytest.mark.parametrize(

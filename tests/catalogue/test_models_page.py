@@ -176,6 +176,14 @@ def test_a_model_shows_limits_prices_and_footprint(member: Client) -> None:
     assert "Provider healthy" in text
 
 
+def test_a_model_shows_the_prices_of_longer_prompts(member: Client) -> None:
+    text = entry(member, "Tiered", provider="sim")
+    assert "Prompt per 1M tokens 0.60 EUR" in text
+    assert "Prompt, prompts above 22 tokens per 1M 1.20 EUR Completion, prompts above 22 tokens per 1M 1.80 EUR" in text
+    assert "Cache read, prompts above 22 tokens per 1M 0.12 EUR" in text
+    assert "above" not in entry(member, "Cached", provider="sim")
+
+
 def test_a_region_shows_its_own_price(member: Client) -> None:
     assert "sim/test/two-prices/DEFRA Copy 0.90 EUR 1.80 EUR" in entry(member, "Two prices", provider="sim")
 

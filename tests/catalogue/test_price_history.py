@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
 from catalogue import changes, price_history
-from catalogue.models import Region
+from catalogue.models import PRICES, Region
 from catalogue.tallies import PriceChange
 from tests.seeding import Entry, Seed
 
@@ -79,6 +79,27 @@ def test_a_new_currency_is_a_new_price(seed: Seed, llama: Entry) -> None:
     }
 
 
+def test_prices_of_tiers_are_named_after_their_threshold(seed: Seed, llama: Entry) -> None:
+    tiers = [{"above_prompt_tokens": 1000, PROMPT: 1.2, COMPLETION: 1.8}]
+    llama["models"][0]["pricing"]["tiers"] = tiers
+    seed(llama)
+    assert since(2) == {
+        (f"tiers[1000].{PROMPT}", None, "", Decimal("1.2"), "EUR"),
+        (f"tiers[1000].{COMPLETION}", None, "", Decimal("1.8"), "EUR"),
+    }
+    tiers[0] |= {"above_prompt_tokens": 2**31 - 1, "cache_write_1h_per_1m_tokens": 2}
+    seed(llama, accept_price_jumps=True)
+    assert since(4) == {
+        (f"tiers[1000].{PROMPT}", Decimal("1.2"), "EUR", None, ""),
+        (f"tiers[1000].{COMPLETION}", Decimal("1.8"), "EUR", None, ""),
+        (f"tiers[2147483647].{PROMPT}", None, "", Decimal("1.2"), "EUR"),
+        (f"tiers[2147483647].{COMPLETION}", None, "", Decimal("1.8"), "EUR"),
+        ("tiers[2147483647].cache_write_1h_per_1m_tokens", None, "", Decimal(2), "EUR"),
+    }
+    seed(llama)
+    assert len(history()) == 9
+
+
 def test_a_price_that_goes_is_recorded(seed: Seed, llama: Entry) -> None:
     seed(llama)
     llama["models"][0]["pricing"] = None
@@ -145,5 +166,5 @@ def test_an_edit_is_recorded_with_the_editor(seed: Seed, llama: Entry) -> None:
 
 
 def test_every_price_of_a_route_has_a_history() -> None:
-    assert len(price_history.PRICES) == 7
-    assert "currency" not in price_history.PRICES
+    assert len(PRICES) == 7
+    assert "currency" not in PRICES

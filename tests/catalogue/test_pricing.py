@@ -1,5 +1,6 @@
 """What a request costs (contract decisions 6, 7 and 17)."""
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.pricing import Cost, Price, Rates, Usage, cost_of, rates_between
+from catalogue.pricing import Cost, Price, Rates, Usage, cost_of, rates_between, thawed_tiers
 from gateway.money import MONEY_PLACES, fractional_digits
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -16,6 +17,12 @@ pytestmark = pytest.mark.sqlite_is_enough
 PARITY = Rates(account=Decimal(1), eur=Decimal(1))
 PRICE = Price("EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
 CACHING = replace(PRICE, cache_read=Decimal("0.06"), cache_write=Decimal("0.75"), cache_write_1h=Decimal("1.20"))
+
+LONG = Price(
+    "EUR", prompt=Decimal("1.20"), completion=Decimal("1.80"), cache_read=Decimal("0.12"), above_prompt_tokens=100
+)
+LONGER = replace(LONG, prompt=Decimal("2.40"), cache_write=Decimal("3.00"), above_prompt_tokens=1000)
+TIERED = replace(CACHING, tiers=(LONG, LONGER))
 
 tokens = st.integers(0, 10**9)
 usages = st.builds(
@@ -66,6 +73,39 @@ def test_a_one_hour_write_falls_back_to_the_price_of_a_write() -> None:
 
 def test_a_cache_price_of_zero_is_a_price() -> None:
     assert cost(Usage(cache_read=10**6), replace(CACHING, cache_read=Decimal(0))).total == 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "applied"), [(0, CACHING), (100, CACHING), (101, LONG), (1000, LONG), (1001, LONGER), (10**9, LONGER)]
+)
+def test_a_prompt_above_a_threshold_prices_the_whole_request(prompt: int, applied: Price) -> None:
+    """All tokens of it, the first ones too, whichever way the prompt is spread over its buckets."""
+    usages = (
+        Usage(uncached_prompt=prompt, completion=500),
+        Usage(cache_read=prompt // 2, cache_write_5m=prompt - prompt // 2, completion=500),
+        Usage(uncached_prompt=prompt // 2, cache_write_1h=prompt - prompt // 2, completion=500),
+    )
+    for usage in usages:
+        assert cost(usage, TIERED) == cost(usage, replace(applied, tiers=()))
+
+
+def test_completion_tokens_reach_no_tier() -> None:
+    assert cost(Usage(uncached_prompt=100, completion=10**6), TIERED).completion == Decimal("1.20")
+
+
+def test_what_a_tier_does_not_state_falls_back_within_the_tier() -> None:
+    price = replace(CACHING, tiers=(Price("EUR", Decimal(6), Decimal(9), above_prompt_tokens=1),))
+    usage = Usage(cache_read=10**6, cache_write_5m=10**6, cache_write_1h=10**6)
+    assert cost(usage, price).prompt == 18
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**9), prices), max_size=3, unique_by=lambda tier: tier[0]), prices)
+def test_tiers_are_kept_exactly_by_a_record(found: list[tuple[int, Price]], base: Price) -> None:
+    tiers = tuple(replace(tier, above_prompt_tokens=above) for above, tier in sorted(found, key=lambda one: one[0]))
+    price = replace(base, tiers=tiers)
+    kept = thawed_tiers(json.loads(json.dumps(price.frozen_tiers)), "EUR")
+    assert kept == tiers
+    assert (price.frozen_tiers is None) == (not tiers)
 
 
 def test_reasoning_is_a_part_of_the_completion() -> None:

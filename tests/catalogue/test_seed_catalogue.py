@@ -64,7 +64,18 @@ models:
         base_url: null
         upstream_region: fr-par
         pricing:
-          {currency: EUR, prompt_per_1m_tokens: 0.55, completion_per_1m_tokens: 0.70, cache_read_per_1m_tokens: 0.05}
+          currency: EUR
+          prompt_per_1m_tokens: 0.55
+          completion_per_1m_tokens: 0.70
+          cache_read_per_1m_tokens: 0.05
+          tiers:
+            - {above_prompt_tokens: 100000, prompt_per_1m_tokens: 0.0000000001, completion_per_1m_tokens: 1e2}
+            - above_prompt_tokens: 200000
+              prompt_per_1m_tokens: 2
+              completion_per_1m_tokens: "3.50"
+              cache_write_1h_per_1m_tokens: 4
+              batch_prompt_per_1m_tokens: 1
+              source: https://acme.example
         grid_carbon_intensity_gco2_per_kwh: 56
         daily_token_quota: 1000
         state: disabled
@@ -92,6 +103,20 @@ def test_every_field_of_the_contract_is_stored(seed: Seed) -> None:
         "cache_write_1h_per_1m_tokens": None,
         "batch_prompt_per_1m_tokens": None,
         "batch_completion_per_1m_tokens": None,
+        "price_tiers": [
+            {
+                "above_prompt_tokens": 100000,
+                "prompt_per_1m_tokens": "0.0000000001",
+                "completion_per_1m_tokens": "100.00",
+            },
+            {
+                "above_prompt_tokens": 200000,
+                "prompt_per_1m_tokens": "2.00",
+                "completion_per_1m_tokens": "3.50",
+                "cache_write_1h_per_1m_tokens": "4.00",
+                "batch_prompt_per_1m_tokens": "1.00",
+            },
+        ],
         "grid_carbon_intensity_gco2_per_kwh": 56,
         "daily_token_quota": 1000,
     }

@@ -230,6 +230,57 @@ def test_a_price_that_is_refused(refused: Refused, acme: Entry, price: str, reas
     assert reason in lines[0]
 
 
+PAIR = "prompt_per_1m_tokens: 1, completion_per_1m_tokens: 2"
+
+
+@pytest.mark.parametrize(
+    ("base", "tiers", "field", "reason"),
+    [
+        (PAIR, "{above_prompt_tokens: 1}", "tiers", "Expected a list"),
+        (PAIR, f"[{{{PAIR}}}]", "tiers[0].above_prompt_tokens", "This field is required."),
+        (PAIR, f"[{{above_prompt_tokens: 0, {PAIR}}}]", "tiers[0].above_prompt_tokens", "greater than or equal to 1"),
+        (PAIR, f"[{{above_prompt_tokens: 1.5, {PAIR}}}]", "tiers[0].above_prompt_tokens", "must be a whole number"),
+        (
+            PAIR,
+            f"[{{above_prompt_tokens: 7, {PAIR}}}, {{above_prompt_tokens: 7, {PAIR}}}]",
+            "tiers[1].above_prompt_tokens",
+            "must be above that of the tier before, 7",
+        ),
+        (
+            PAIR,
+            "[{above_prompt_tokens: 7, prompt_per_1m_tokens: 1}]",
+            "tiers[0].completion_per_1m_tokens",
+            "must be stated in a tier, as it is beside it",
+        ),
+        (
+            PAIR,
+            "[{above_prompt_tokens: 7, completion_per_1m_tokens: 1}]",
+            "tiers[0].prompt_per_1m_tokens",
+            "must be stated in a tier, as it is beside it",
+        ),
+        (
+            "completion_per_1m_tokens: 1",
+            f"[{{above_prompt_tokens: 7, {PAIR}}}]",
+            "tiers",
+            "need a prompt_per_1m_tokens beside them",
+        ),
+        (
+            PAIR,
+            f"[{{above_prompt_tokens: 7, {PAIR}, cache_read_per_1m_tokens: -1}}]",
+            "tiers[0].cache_read_per_1m_tokens",
+            "must not be negative",
+        ),
+        (PAIR, f"[{{above_prompt_tokens: 7, {PAIR}, currency: EUR}}]", "tiers[0].currency", "is not a known key"),
+    ],
+)
+def test_a_tier_that_is_refused(refused: Refused, acme: Entry, base: str, tiers: str, field: str, reason: str) -> None:
+    pricing = f"{{currency: EUR, {base}, tiers: {tiers}}}"
+    lines = refused(acme, f"models: [{{provider: acme, id: meta/llama, pricing: {pricing}}}]")
+    assert len(lines) == 1
+    assert lines[0].startswith(f"file1.yaml: models[0] acme/meta/llama: pricing.{field}: ")
+    assert reason in lines[0]
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [

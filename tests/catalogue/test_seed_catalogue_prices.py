@@ -7,6 +7,8 @@ import pytest
 from catalogue.models import Region
 from tests.seeding import Entry, Seed
 
+PROMPT, COMPLETION = "prompt_per_1m_tokens", "completion_per_1m_tokens"
+
 
 @pytest.mark.parametrize("price", [6.1, 0.059, 0], ids=["up", "down", "to zero"])
 def test_a_price_jump_is_held_back_and_the_rest_applies(seed: Seed, llama: Entry, price: float) -> None:
@@ -59,6 +61,70 @@ def test_a_jump_into_a_new_currency_holds_the_whole_pricing(seed: Seed, llama: E
     llama["models"][0]["pricing"] = {"currency": "JPY", "prompt_per_1m_tokens": 96, "completion_per_1m_tokens": 1.2}
     assert "completion_per_1m_tokens: 1.2 EUR -> 1.2 JPY" in seed(llama)
     assert _prices() == ("EUR", Decimal("0.6"), Decimal("1.2"))
+
+
+def tier(above: int = 1000, prompt: float = 1.2, completion: float = 1.8) -> Entry:
+    return {"above_prompt_tokens": above, PROMPT: prompt, COMPLETION: completion}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "held"),
+    [
+        ([], [tier()], []),
+        ([tier()], [], []),
+        ([tier()], [tier(prompt=12, completion=0.18)], []),
+        ([tier()], [tier(), tier(5000, 9, 18)], []),
+        ([tier()], [tier(9000)], []),
+        ([tier()], [tier(prompt=12.1)], [f"tiers[1000].{PROMPT}: 1.2 EUR -> 12.1 EUR"]),
+        ([tier()], [tier(completion=0)], [f"tiers[1000].{COMPLETION}: 1.8 EUR -> 0 EUR"]),
+        ([], [tier(prompt=12)], [f"tiers[1000].{PROMPT}: 0.6 EUR -> 12 EUR"]),
+        ([tier(prompt=12)], [], [f"tiers[1000].{PROMPT}: 12 EUR -> 0.6 EUR"]),
+        ([tier()], [tier(), tier(5000, 13)], [f"tiers[5000].{PROMPT}: 1.2 EUR -> 13 EUR"]),
+        ([tier(2721)], [tier(272)], ["tiers[2721].above_prompt_tokens: 2721 -> 272"]),
+        ([tier(272)], [tier(2721)], ["tiers[272].above_prompt_tokens: 272 -> 2721"]),
+    ],
+)
+def test_tiers_that_jump_are_held_back(
+    seed: Seed, llama: Entry, before: list[Entry], after: list[Entry], held: list[str]
+) -> None:
+    """A tier that comes or goes is compared with what prompts of its length cost without it."""
+    pricing = llama["models"][0]["pricing"]
+    pricing["tiers"] = before
+    seed(llama)
+    stored = Region.objects.get().price_tiers
+    pricing["tiers"] = after
+    lines = [line for line in seed(llama).splitlines() if "held back" in line]
+    ending = "(--accept-price-jumps takes it)"
+    assert lines == [f"held back: acme/meta/llama/global: {line} {ending}" for line in held]
+    assert (Region.objects.get().price_tiers == stored) == bool(held)
+    seed(llama, accept_price_jumps=True)
+    assert [row["above_prompt_tokens"] for row in Region.objects.get().price_tiers] == [
+        row["above_prompt_tokens"] for row in after
+    ]
+
+
+@pytest.mark.parametrize(("tiers_before", "tiers_after"), [([tier()], []), ([], [tier()])])
+def test_a_jump_holds_the_whole_pricing_of_a_route_with_tiers(
+    seed: Seed, llama: Entry, tiers_before: list[Entry], tiers_after: list[Entry]
+) -> None:
+    pricing = llama["models"][0]["pricing"]
+    pricing["tiers"] = tiers_before
+    seed(llama)
+    pricing |= {PROMPT: 12, COMPLETION: 1.3, "tiers": tiers_after}
+    assert f"{PROMPT}: 0.6 EUR -> 12 EUR" in seed(llama)
+    assert _prices() == ("EUR", Decimal("0.6"), Decimal("1.2"))
+    assert len(Region.objects.get().price_tiers) == len(tiers_before)
+
+
+def test_tiers_in_a_new_currency_are_compared_at_the_exchange_rate(seed: Seed, llama: Entry) -> None:
+    pricing = llama["models"][0]["pricing"]
+    pricing["tiers"] = [tier()]
+    seed(llama, {"exchange_rates": {"rates": {"JPY": 160}}})
+    pricing |= {"currency": "JPY", PROMPT: 96, COMPLETION: 192, "tiers": [tier(prompt=192, completion=288)]}
+    assert "held back" not in seed(llama)
+    pricing |= {"currency": "EUR", PROMPT: 0.6, COMPLETION: 1.2, "tiers": [tier(prompt=192, completion=1.8)]}
+    assert f"tiers[1000].{PROMPT}: 192 JPY -> 192 EUR" in seed(llama)
+    assert _prices()[0] == "JPY"
 
 
 def _prices() -> tuple[str, Decimal | None, Decimal | None]:

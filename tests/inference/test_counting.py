@@ -11,7 +11,7 @@ from inference.answers import output_bytes, text_answer
 from inference.text_chunks import TextChunks
 from tests.bills import debits, exact, hex_of, records
 from tests.catalogue import catalogue_for, model, provider
-from tests.chat import Stream
+from tests.chat import Stream, ask
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import refusal
 from tests.inference.odd_upstream import http, listening
@@ -268,3 +268,30 @@ def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, r
 def test_a_body_nested_too_deep_with_a_long_number_is_the_clients_fault(account: Customer) -> None:
     body = b'{"n": 1234567890123456789, "x": ' + b"[" * 1000 + b"]" * 1000 + b"}"
     assert refusal(account.http.post("/v1/chat/completions", data=body)).status == 400
+
+
+@pytest.mark.parametrize("asked", [{}, {"stream": True}, {"max_tokens": 1000}], ids=["whole", "stream", "aggregated"])
+@pytest.mark.parametrize(("content", "cost"), [("one two", "0.0000048"), ("one two three", "0.0000114")])
+def test_a_prompt_above_a_threshold_is_billed_at_its_tier(
+    account: Customer, asked: dict[str, Any], content: str, cost: str
+) -> None:
+    """Twenty cached tokens and these words: 22 are not above 22; above it every token has the tier's price."""
+    said = ask(account, "tiered", **{"max_tokens": 16, **asked}, messages=[{"role": "user", "content": content}])
+    usage = Stream.of(said).chunks[-1]["usage"] if asked.get("stream") else said.json()["usage"]
+    assert exact(usage["cost"]) == Decimal(cost)
+    assert debits(account) == [Decimal(cost)]
+
+
+@pytest.mark.parametrize(("text", "cost"), [("one two", "0.0000022"), ("one two three", "0.0000046")])
+def test_an_embedding_above_a_threshold_is_billed_at_its_tier(account: Customer, text: str, cost: str) -> None:
+    reply = account.http.post("/v1/embeddings", json={"model": "sim/test/tiered-embedding", "input": text})
+    assert exact(reply.json()["usage"]["cost"]) == Decimal(cost)
+    assert debits(account) == [Decimal(cost)]
+
+
+def test_tiers_are_frozen_in_the_record_and_absent_where_there_are_none(account: Customer) -> None:
+    for slug in ("echo", "tiered"):
+        assert ask(account, slug).status_code == 200
+    where = "FROM billing_generation WHERE account_id = %s ORDER BY created_at"
+    rows = account.gateway.query(f"SELECT price_tiers IS NULL {where}", [hex_of(account.id)])
+    assert [bool(is_null) for (is_null,) in rows] == [True, False]
