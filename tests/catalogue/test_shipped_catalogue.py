@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -139,17 +140,41 @@ def test_a_million_tokens_cost_the_published_price_in_its_own_currency(shipped: 
         assert published is not None, route.id
         rates = rates_between(price.currency, price.currency, shipped.units_per_eur)
         assert rates is not None, route.id
-        plain = cost_of(price, Usage(uncached_prompt=MILLION, completion=MILLION), rates)
-        assert (plain.prompt, plain.completion) == (published.prompt, published.completion), route.id
-        assert plain.prompt > 0, route.id
-        assert (plain.completion > 0) == (route.modality != EMBEDDING), route.id
-        cached = cost_of(price, Usage(cache_read=MILLION), rates).prompt
-        written = cost_of(price, Usage(cache_write_5m=MILLION), rates).prompt
-        written_for_longer = cost_of(price, Usage(cache_write_1h=MILLION), rates).prompt
-        assert cached == (published.cache_read or published.prompt), route.id
-        assert written == (published.cache_write or published.prompt), route.id
-        assert written_for_longer == (published.cache_write_1h or written), route.id
-        assert cached <= plain.prompt <= written <= written_for_longer, route.id
+        for priced, listed in zip((price, *price.tiers), (published, *published.tiers), strict=True):
+            alone = replace(priced, tiers=())
+            plain = cost_of(alone, Usage(uncached_prompt=MILLION, completion=MILLION), rates)
+            assert (plain.prompt, plain.completion) == (listed.prompt, listed.completion), route.id
+            assert plain.prompt > 0, route.id
+            assert (plain.completion > 0) == (route.modality != EMBEDDING), route.id
+            cached = cost_of(alone, Usage(cache_read=MILLION), rates).prompt
+            written = cost_of(alone, Usage(cache_write_5m=MILLION), rates).prompt
+            written_for_longer = cost_of(alone, Usage(cache_write_1h=MILLION), rates).prompt
+            assert cached == (listed.cache_read or listed.prompt), route.id
+            assert written == (listed.cache_write or listed.prompt), route.id
+            assert written_for_longer == (listed.cache_write_1h or written), route.id
+            assert cached <= plain.prompt <= written <= written_for_longer, route.id
+
+
+def test_long_prompts_of_openai_cost_double_and_their_completions_half_as_much_again(shipped: Snapshot) -> None:
+    """The shipped tiers: threshold, prompt, completion, cache read and cache write in dollars."""
+    tiered = {route.id: route.price for route in routes_of(shipped) if route.price is not None and route.price.tiers}
+    assert {
+        route_id: [
+            (tier.above_prompt_tokens, *map(str, (tier.prompt, tier.completion, tier.cache_read, tier.cache_write)))
+            for tier in price.tiers
+        ]
+        for route_id, price in tiered.items()
+    } == {
+        "openai/openai/gpt-5.4/global": [(272000, "5.00", "22.50", "0.50", "None")],
+        "openai/openai/gpt-5.4-pro/global": [(272000, "60.00", "270.00", "None", "None")],
+        "openai/openai/gpt-5.6-luna/global": [(272000, "0.40", "1.80", "0.04", "0.50")],
+        "openai/openai/gpt-5.6-terra/global": [(272000, "4.00", "18.00", "0.40", "5.00")],
+    }
+    for price in tiered.values():
+        assert price.for_prompt(272_000) is price
+        tier = price.for_prompt(272_001)
+        assert (tier.prompt, tier.completion) == (2 * price.prompt, Decimal("1.5") * price.completion)
+        assert (tier.of_cache_read, tier.of_cache_write_5m) == (2 * price.of_cache_read, 2 * price.of_cache_write_5m)
 
 
 def test_each_price_can_be_billed_in_each_currency_that_has_a_rate(shipped: Snapshot) -> None:
@@ -232,10 +257,11 @@ def entries(section: str) -> list[dict[str, Any]]:
 
 def test_each_price_has_its_source_and_its_day_beside_it() -> None:
     for model in entries("models"):
-        for pricing in (model.get("pricing"), *(region.get("pricing") for region in model["regions"])):
-            if pricing is not None:
-                assert pricing["source"], model["id"]
-                assert date.fromisoformat(pricing["as_of"]) <= TODAY, model["id"]
+        stated = [model.get("pricing"), *(region.get("pricing") for region in model["regions"])]
+        pricings = [pricing for pricing in stated if pricing is not None]
+        for prices in (*pricings, *(tier for pricing in pricings for tier in pricing.get("tiers", ()))):
+            assert prices["source"], model["id"]
+            assert date.fromisoformat(prices["as_of"]) <= TODAY, model["id"]
 
 
 def test_each_provider_and_each_table_has_its_source() -> None:
