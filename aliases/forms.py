@@ -1,4 +1,4 @@
-"""The forms of the aliases page. They refuse what the API refuses, in the same words."""
+"""The forms of the aliases page. They refuse what the API refuses."""
 
 from collections.abc import Callable
 from datetime import date
@@ -9,7 +9,7 @@ from django import forms
 from accounts.models import Account
 from catalogue.model_ids import ALIAS_RULE
 from catalogue.routes import Snapshot
-from gateway.errors import ApiError
+from gateway.errors import ApiError, InvalidAliasName
 
 from . import picker, targets
 from .models import Alias
@@ -31,7 +31,10 @@ class NameField(forms.CharField):
         )
 
     def clean(self, value: Any) -> str:
-        return _told(lambda: alias_name(super(NameField, self).clean(value)))
+        try:
+            return alias_name(super().clean(value))
+        except InvalidAliasName:
+            raise forms.ValidationError(f"An alias name has {ALIAS_RULE}.") from None
 
 
 class TargetField(forms.CharField):

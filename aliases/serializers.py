@@ -16,7 +16,7 @@ def alias_name(value: Any) -> str:
     # Beyond ASCII, letters such as the Kelvin sign become a plain `k` in lower case.
     name = value.lower() if isinstance(value, str) and value.isascii() else ""
     if not ALIAS_NAME.fullmatch(name):
-        raise InvalidAliasName(f"An alias name has {ALIAS_RULE}.", param="name")
+        raise InvalidAliasName.of_field("name", f"must have {ALIAS_RULE}.")
     return name
 
 

@@ -104,7 +104,7 @@ def of_account(account_id: UUID, public_id: str) -> Generation:
 
 def _continued(listing: Listing, cursor: str) -> tuple[Listing, Position]:
     """The listing that a cursor goes on with, and where."""
-    refusal = InvalidRequest("Not a cursor of this listing, with this key and these bounds.", param="after")
+    refusal = InvalidRequest.of_field("after", "is no cursor of this listing, with this key and these bounds.")
     try:
         created_at, identifier, *bounds = signing.loads(cursor, salt=listing.salt)
     except signing.BadSignature:

@@ -10,13 +10,13 @@ from gateway.rfc3339 import InvalidMoment, parse
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
-MAX_CURSOR_CHARACTERS = 500  # ours have about 200
 
 if TYPE_CHECKING:
     _MomentField = serializers.Field[datetime, str, str, Any]
     _LimitField = serializers.Field[int, str, int, Any]
+    _CursorField = serializers.Field[str, str, str, Any]
 else:
-    _MomentField = _LimitField = serializers.Field  # takes no type parameters when the program runs
+    _MomentField = _LimitField = _CursorField = serializers.Field  # takes no type parameters when the program runs
 
 
 class MomentField(_MomentField):
@@ -42,8 +42,15 @@ class LimitField(_LimitField):
 
     def to_internal_value(self, data: str) -> int:
         if not re.fullmatch(r"[0-9]{1,4}", data) or not 1 <= int(data) <= self._maximum:
-            raise serializers.ValidationError(f"A whole number from 1 to {self._maximum}.")
+            raise serializers.ValidationError(f"must be a whole number from 1 to {self._maximum}.")
         return int(data)
+
+
+class CursorField(_CursorField):
+    """Any text: whoever reads the listing knows its cursors."""
+
+    def to_internal_value(self, data: str) -> str:
+        return data
 
 
 class GenerationsQuery(serializers.Serializer[Any]):
@@ -52,4 +59,4 @@ class GenerationsQuery(serializers.Serializer[Any]):
     since = MomentField(required=False, round_up=True)
     until = MomentField(required=False)
     limit = LimitField(default=DEFAULT_LIMIT)
-    after = serializers.CharField(required=False, trim_whitespace=False, max_length=MAX_CURSOR_CHARACTERS)
+    after = CursorField(required=False)

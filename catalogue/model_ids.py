@@ -47,17 +47,17 @@ def parse(text: str) -> ExplicitId | AutoId | AliasId:
     if segments[0] == ALIAS:
         return AliasId(_alias_name(text))
     if "" in segments or len(segments) not in (3, 4):
-        raise InvalidRequest(
-            f"Model id {_shown(text)!r} must match {{provider}}/{{creator}}/{{model}}[/{{locode}}]: "
+        raise InvalidRequest.of_field(
+            "model",
+            f"must match {{provider}}/{{creator}}/{{model}}[/{{locode}}], and {_shown(text)!r} does not: "
             f"received {len(segments)} segment{'' if len(segments) == 1 else 's'}"
             f"{' (an empty one among them)' if '' in segments else ''}.",
-            param="model",
         )
     if segments[0] == AUTO:
         if len(segments) == 4:
-            raise InvalidRequest(
-                "An auto id is auto/{creator}/{model}: received 4 segments. To pin a region, name a provider.",
-                param="model",
+            raise InvalidRequest.of_field(
+                "model",
+                "must match auto/{creator}/{model}: received 4 segments. To pin a region, name a provider.",
             )
         return AutoId("/".join(segments[1:]))
     return ExplicitId(segments[0], "/".join(segments[1:3]), region_label(segments[3]) if len(segments) == 4 else None)
@@ -73,7 +73,7 @@ def region_label(text: str) -> str:
 def _alias_name(text: str) -> str:
     name = text.removeprefix(f"{ALIAS}/")
     if name == text or not ALIAS_NAME.fullmatch(name):
-        raise InvalidAliasName(f"{_shown(text)!r} is no alias name: alias/ takes {ALIAS_RULE}.", param="model")
+        raise InvalidAliasName.of_field("model", f"must have {ALIAS_RULE} after alias/, and {_shown(text)!r} does not.")
     return name
 
 

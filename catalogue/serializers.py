@@ -14,7 +14,7 @@ class Choice(serializers.ChoiceField):
 
     def __init__(self, choices: Iterable[str]) -> None:
         words = list(choices)
-        message = f"Must be one of {', '.join(words)}."
+        message = f"must be one of {', '.join(words)}."
         super().__init__(choices=words, required=False, error_messages={"invalid_choice": message})
 
 

@@ -23,6 +23,7 @@ Domain code raises these; only `gateway.exception_handler` turns one into a body
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 
 class ApiError(Exception):
@@ -93,6 +94,11 @@ class InvalidRequest(ApiError):
 
     status, type, code, retry = 400, "invalid_request_error", "invalid_request_error", False
     message = "The request is not valid."
+
+    @classmethod
+    def of_field(cls, path: str, rule: str) -> Self:
+        """A field breaks a rule: `path` as in `messages[2].role`, `rule` as in "must be a string."."""
+        return cls(f"`{path}` {rule}", param=path)
 
 
 class InvalidAliasName(InvalidRequest):

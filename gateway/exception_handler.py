@@ -72,8 +72,8 @@ def _from_drf(error: Exception) -> ApiError | None:
     known: ApiError | None = None
     match error:
         case drf.ValidationError():
-            message, param = first_fault(error.detail)
-            known = InvalidRequest(message, param=param)
+            rule, path = first_fault(error.detail)
+            known = InvalidRequest(rule) if path is None else InvalidRequest.of_field(path, rule)
         case drf.MethodNotAllowed():
             known = MethodNotAllowed(str(error.detail))
         case drf.NotAuthenticated() | drf.AuthenticationFailed():

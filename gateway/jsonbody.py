@@ -97,7 +97,7 @@ def _bound_counts(body: bytes) -> None:
     if len(body) <= COUNT_ABOVE_BYTES:
         return
     if body.count(b'"role"') > MAX_MESSAGES:
-        raise InvalidRequest(f"A request holds at most {MAX_MESSAGES} messages.", param="messages")
+        raise InvalidRequest.of_field("messages", f"must be at most {MAX_MESSAGES} messages.")
     if body.count(b"{") + body.count(b"[") > MAX_VALUES:
         raise InvalidRequest(f"A request holds at most {MAX_VALUES} objects and arrays.")
     if body.count(b",") > MAX_COMMAS:

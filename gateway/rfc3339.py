@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 _SHAPE = re.compile(
     r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6}(?P<beyond>\d*))?(?:Z|[+-]\d{2}:\d{2})", re.ASCII | re.IGNORECASE
 )
-HINT = "Write an RFC 3339 date-time with an offset, such as 2026-10-30T12:00:00Z (in an address, + is %2B)."
+RULE = "must be an RFC 3339 date-time with an offset, such as 2026-10-30T12:00:00Z (in an address, + is %2B)."
 
 
 class InvalidMoment(ValueError):
@@ -25,9 +25,9 @@ def parse(text: str, *, round_up: bool = False) -> datetime:
     """
     shape = _SHAPE.fullmatch(text)
     if shape is None:
-        raise InvalidMoment(HINT)
+        raise InvalidMoment(RULE)
     beyond = round_up and (shape["beyond"] or "").strip("0") != ""
     try:
         return datetime.fromisoformat(text.upper()).astimezone(UTC) + timedelta(microseconds=beyond)
     except (ValueError, OverflowError):
-        raise InvalidMoment(HINT) from None
+        raise InvalidMoment(RULE) from None

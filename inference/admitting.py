@@ -24,7 +24,7 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
     with step("routing the request"):
         catalogue = snapshot.current()
         if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
-            raise InvalidRequest("Automatic routing is not available for embeddings: name a provider.", param="model")
+            raise InvalidRequest.of_field("model", "must name a provider: embeddings have no automatic routing.")
         purpose = purpose_of(call, payer)
         resolution = resolve(
             call.model, account_id=payer.account_id, purpose=purpose, snapshot=catalogue, now=timezone.now()

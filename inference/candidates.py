@@ -31,7 +31,7 @@ def side_for(call: Call, route: Route) -> Side:
     """The call in the upstream's shape. Raises InvalidRequest for what the route cannot take."""
     routing.require_modality(route, FITTING[call.endpoint], NAMES[call.endpoint])
     if call.stream and not route.can_stream:
-        raise InvalidRequest(f"Model {route.id!r} cannot stream.", param="stream")
+        raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
     side = upstream_side(call, route)
     DIALECTS[route.upstream.dialect].check(side.call, route)
     return side
@@ -51,9 +51,9 @@ def refusals(call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
         try:
             side = side_for(call, route)
             if wants_tools and not route.can_call_functions:
-                raise InvalidRequest(f"Model {route.id!r} takes no tools.", param="tools")
+                raise InvalidRequest.of_field("tools", f"must be absent: model {route.id!r} takes none.")
             if shows_images and not route.can_take_images:
-                raise InvalidRequest(f"Model {route.id!r} takes no images.", param="messages")
+                raise InvalidRequest.of_field("messages", f"must be without images: model {route.id!r} takes none.")
             if route.upstream.slug not in translated:
                 DIALECTS[route.upstream.dialect].request(side.call, route)
                 translated.add(route.upstream.slug)

@@ -8,7 +8,7 @@ from rest_framework import serializers
 class StrictField(serializers.Field[Any, Any, Any, Any]):
     """A value of one JSON type."""
 
-    default_error_messages = {"type": "Must be {expected}."}
+    default_error_messages = {"type": "must be {expected}."}
     types: tuple[type, ...] = ()
     expected = ""
 
@@ -55,9 +55,9 @@ class NumberField(StrictField):
     def to_internal_value(self, data: Any) -> Any:
         number = super().to_internal_value(data)
         if self.minimum is not None and not number >= self.minimum:
-            raise serializers.ValidationError(f"Must be at least {self.minimum}.")
+            raise serializers.ValidationError(f"must be at least {self.minimum}.")
         if self.maximum is not None and not number <= self.maximum:
-            raise serializers.ValidationError(f"Must be at most {self.maximum}.")
+            raise serializers.ValidationError(f"must be at most {self.maximum}.")
         return number
 
 
@@ -74,7 +74,7 @@ class StopField(StrictField):
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, str) or (isinstance(data, list) and all(isinstance(item, str) for item in data)):
             return data
-        raise serializers.ValidationError("Must be a string or an array of strings.")
+        raise serializers.ValidationError("must be a string or an array of strings.")
 
 
 class ChoiceField(TextField):
@@ -87,18 +87,18 @@ class ChoiceField(TextField):
     def to_internal_value(self, data: Any) -> Any:
         text = super().to_internal_value(data)
         if text not in self.choices:
-            raise serializers.ValidationError(f"Must be one of {', '.join(self.choices)}.")
+            raise serializers.ValidationError(f"must be one of {', '.join(self.choices)}.")
         return text
 
 
 class PromptField(StrictField):
-    """A prompt: a string, or a list of one string (contract decision 29)."""
+    """A prompt: a string, or a list of one string."""
 
     def to_internal_value(self, data: Any) -> str:
         if isinstance(data, list) and len(data) == 1:
             data = data[0]
         if not isinstance(data, str):
-            raise serializers.ValidationError("Must be a string. Several prompts are several requests.")
+            raise serializers.ValidationError("must be a string. Several prompts are several requests.")
         return data
 
 
@@ -109,7 +109,7 @@ class EmbeddingInputField(StrictField):
         if isinstance(data, str) or (isinstance(data, list) and data and _is_embeddable(data)):
             return data
         raise serializers.ValidationError(
-            "Must be a string, or a non-empty array of strings, of token ids, or of arrays of token ids."
+            "must be a string, or a non-empty array of strings, of token ids, or of arrays of token ids."
         )
 
 

@@ -17,7 +17,7 @@ class MessagesField(StrictField):
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, list) or not data:
-            _refuse("messages", "Must be an array of at least one message.")
+            _refuse("messages", "must be an array of at least one message.")
         for position, message in enumerate(data):
             _check_message(message, f"messages[{position}]")
         return data
@@ -28,7 +28,7 @@ class ToolsField(StrictField):
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, list):
-            _refuse("tools", "Must be an array of tools.")
+            _refuse("tools", "must be an array of tools.")
         for position, tool in enumerate(data):
             _check_tool(tool, f"tools[{position}]")
         return data
@@ -40,7 +40,7 @@ class ToolChoiceField(StrictField):
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, str):
             if data not in TOOL_CHOICES:
-                _refuse("tool_choice", "Must be one of none, auto, required, or an object naming a function.")
+                _refuse("tool_choice", "must be one of none, auto, required, or an object naming a function.")
             return data
         _function_object(data, "tool_choice")
         return data
@@ -102,12 +102,12 @@ def _check_message(message: Any, path: str) -> None:
     _require(message, dict, path, "an object")
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        _refuse(f"{path}.role", "Must be one of system, developer, user, assistant, tool, function.")
+        _refuse(f"{path}.role", "must be one of system, developer, user, assistant, tool, function.")
     _optional(message, "name", str, path, "a string")
     tool_calls = message.get("tool_calls")
     if tool_calls is not None:
         if role != "assistant":
-            _refuse(f"{path}.tool_calls", "Only an assistant message carries tool calls.")
+            _refuse(f"{path}.tool_calls", "must be absent: only an assistant message carries tool calls.")
         _require(tool_calls, list, f"{path}.tool_calls", "an array")
         for position, tool_call in enumerate(tool_calls):
             _check_tool_call(tool_call, f"{path}.tool_calls[{position}]")
@@ -120,13 +120,13 @@ def _check_message(message: Any, path: str) -> None:
 def _check_content(content: Any, path: str, *, optional: bool) -> None:
     if content is None:
         if not optional:
-            _refuse(path, "Is required, but on an assistant message with tool calls or a refusal.")
+            _refuse(path, "is required, except on an assistant message with tool calls or a refusal.")
     elif isinstance(content, list):
         for position, block in enumerate(content):
             _require(block, dict, f"{path}[{position}]", "an object")
             _require(block.get("type"), str, f"{path}[{position}].type", "a string")
     elif not isinstance(content, str):
-        _refuse(path, "Must be a string or an array of content blocks.")
+        _refuse(path, "must be a string or an array of content blocks.")
 
 
 def _check_tool_call(tool_call: Any, path: str) -> None:
@@ -145,7 +145,7 @@ def _function_object(value: Any, path: str) -> dict[str, Any]:
     """`{type: function, function: {name, …}}`, which tools, tool calls and a tool choice share."""
     _require(value, dict, path, "an object")
     if value.get("type") != "function":
-        _refuse(f"{path}.type", "Must be 'function'.")
+        _refuse(f"{path}.type", "must be 'function'.")
     function: dict[str, Any] = value.get("function") or {}
     _require(value.get("function"), dict, f"{path}.function", "an object")
     _require(function.get("name"), str, f"{path}.function.name", "a string")
@@ -159,8 +159,8 @@ def _optional(owner: dict[str, Any], name: str, kind: type, path: str, expected:
 
 def _require(value: Any, kind: type, path: str, expected: str) -> None:
     if not isinstance(value, kind):
-        _refuse(path, f"Must be {expected}.")
+        _refuse(path, f"must be {expected}.")
 
 
 def _refuse(path: str, rule: str) -> NoReturn:
-    raise InvalidRequest(f"{path}: {rule}", param=path)
+    raise InvalidRequest.of_field(path, rule)

@@ -96,7 +96,7 @@ def _without_fields_of_one_endpoint(call: Call, *, own: str, lacking: frozenset[
 def _turn(message: Mapping[str, Any], path: str) -> str:
     label = LABELS.get(message["role"])
     if label is None or message.get("tool_calls") or message.get("function_call"):
-        raise InvalidRequest(f"{path}: a completion model takes no tools.", param=path)
+        raise InvalidRequest.of_field(path, "must be without tools: a completion model takes none.")
     content = content_of(message)
     if isinstance(content, list):
         content = "".join(_text_block(block, f"{path}.content[{at}]") for at, block in enumerate(content))
@@ -106,7 +106,7 @@ def _turn(message: Mapping[str, Any], path: str) -> str:
 def _text_block(block: Mapping[str, Any], path: str) -> str:
     text = block.get("text")
     if block["type"] != "text" or not isinstance(text, str):
-        raise InvalidRequest(f"{path}: a completion model takes text only.", param=path)
+        raise InvalidRequest.of_field(path, "must be text: a completion model takes nothing else.")
     return text
 
 

@@ -135,4 +135,4 @@ def require_fields(present: dict[str, Any], names: Iterable[str]) -> None:
     """Raises InvalidRequest for the first required field that is missing."""
     for name in names:
         if name not in present:
-            raise InvalidRequest(f"{name} is required.", param=name)
+            raise InvalidRequest.of_field(name, "is required.")

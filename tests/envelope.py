@@ -44,3 +44,16 @@ def message(reply: requests.Response) -> str:
     """The words for people."""
     said: str = reply.json()["error"]["message"]
     return said
+
+
+def faulty_field(reply: requests.Response) -> str | None:
+    """The field that a 400 is about."""
+    status, kind, code, param = refusal(reply)
+    assert (status, kind, code) == (400, "invalid_request_error", "invalid_request_error"), reply.text
+    assert names_the_field(message(reply), param)
+    return param
+
+
+def names_the_field(said: str, path: str | None) -> bool:
+    """Whether a message is a sentence about the field: "`n` must be at least 1."."""
+    return re.fullmatch(rf"`{re.escape(path or '')}` [a-z].*\.", said) is not None

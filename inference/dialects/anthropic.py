@@ -66,14 +66,14 @@ class AnthropicDialect:
         """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices,
         the fields that it lacks."""
         if call.endpoint == Endpoint.EMBEDDING or "messages" not in call.body:
-            raise InvalidRequest("model: This model's provider offers chat alone.", param="model")
+            raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
         refuse_fields(call, REFUSED_FIELDS)
         refuse_service_tier(call, kept=tuple(SERVICE_TIERS))
         refuse_storage(call)
         if call.body.get("speed") not in SPEEDS:
-            raise InvalidRequest("speed: only 'standard' keeps the published price.", param="speed")
+            raise InvalidRequest.of_field("speed", "must be 'standard': other speeds have other prices.")
         if call.choices > 1:
-            raise InvalidRequest("n: This model gives one choice per request.", param="n")
+            raise InvalidRequest.of_field("n", "must be 1: this model gives one choice per request.")
         refuse_parameters(call.body, LACKING | route.upstream.refused_parameters)
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
@@ -125,7 +125,7 @@ def _chat(body: Mapping[str, Any]) -> Block:
     chat = conversation(body["messages"])
     own = body.get("system", [])
     if not isinstance(own, str | list):
-        raise InvalidRequest("system: Must be a string or an array of content blocks.", param="system")
+        raise InvalidRequest.of_field("system", "must be a string or an array of content blocks.")
     system = [*text_blocks(own), *chat.system]
     return {"messages": chat.messages, **({"system": system} if system else {})}
 

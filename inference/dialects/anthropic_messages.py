@@ -118,8 +118,8 @@ def _thinking(message: Mapping[str, Any], path: str) -> list[Block]:
     """The signed thinking that an answer of ours carried, as it was; `index` is the only thing that was added to it."""
     blocks = message.get("thinking_blocks") or []
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        param = f"{path}.thinking_blocks"
-        raise InvalidRequest(f"{param}: Must be an array of thinking blocks, as they were received.", param=param)
+        rule = "must be an array of thinking blocks, as they were received."
+        raise InvalidRequest.of_field(f"{path}.thinking_blocks", rule)
     signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
     return [{name: value for name, value in block.items() if name != "index"} for block in signed]
 
@@ -132,7 +132,7 @@ def _tool_use(call: Mapping[str, Any], path: str) -> Block:
 def _function_use(call: Any, function_call_id: str | None, path: str) -> Block:
     """The call of a function from the days before tools, which had no id."""
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        raise InvalidRequest(f"{path}: Must be an object with a name and arguments.", param=path)
+        raise InvalidRequest.of_field(path, "must be an object with a name and arguments.")
     return _use(function_call_id or "", call, f"{path}.arguments")
 
 
@@ -148,15 +148,15 @@ def _arguments(text: Any, path: str) -> orjson.Fragment:
     try:
         parsed = orjson.loads(text)
     except orjson.JSONDecodeError:
-        raise InvalidRequest(f"{path}: Must be valid JSON.", param=path) from None
+        raise InvalidRequest.of_field(path, "must be valid JSON.") from None
     if not isinstance(parsed, dict):
-        raise InvalidRequest(f"{path}: Must be a JSON object.", param=path)
+        raise InvalidRequest.of_field(path, "must be a JSON object.")
     return orjson.Fragment(text)
 
 
 def _called(function_call_id: str | None, path: str) -> str:
     if function_call_id is None:
-        raise InvalidRequest(f"{path}.role: No function was called before this result.", param=f"{path}.role")
+        raise InvalidRequest.of_field(f"{path}.role", "must follow the call of a function.")
     return function_call_id
 
 
@@ -189,12 +189,12 @@ def _image(image: Any, path: str) -> Block:
     url = image.get("url") if isinstance(image, dict) else image
     path = f"{path}.url" if isinstance(image, dict) else path
     if not isinstance(url, str):
-        raise InvalidRequest(f"{path}: Must be the URL of an image.", param=path)
+        raise InvalidRequest.of_field(path, "must be the URL of an image.")
     if url[:8].lower().startswith(("https://", "http://")):
         return {"type": "url", "url": url}
     held = _DATA_URL.fullmatch(url)
     if held is None:
-        raise InvalidRequest(f"{path}: Must be an http, https or base64 data URL.", param=path)
+        raise InvalidRequest.of_field(path, "must be an http, https or base64 data URL.")
     return {"type": "base64", **held.groupdict()}
 
 

@@ -61,7 +61,7 @@ def _thinking(body: Mapping[str, Any], kind: str, request: Block, config: Block)
         return Output()
     if effort != "none" and (not isinstance(effort, str) or effort not in EFFORTS):
         names = ", ".join(["none", *EFFORTS])
-        raise InvalidRequest(f"reasoning_effort: Must be one of {names}.", param="reasoning_effort")
+        raise InvalidRequest.of_field("reasoning_effort", f"must be one of {names}.")
     is_forced = request.get("tool_choice", {}).get("type") in FORCED
     if kind == Thinking.ADAPTIVE:
         if effort != "none":
@@ -111,11 +111,10 @@ def _form(response_format: Any) -> Block | None:
     if kind == "text":
         return None
     if kind != "json_schema":
-        reason = "This model's provider takes the types 'text' and 'json_schema'."
-        raise InvalidRequest(f"response_format: {reason}", param="response_format")
+        rule = "must be of the type 'text' or 'json_schema': this model's provider takes no other."
+        raise InvalidRequest.of_field("response_format", rule)
     named = response_format.get("json_schema")
     schema = named.get("schema") if isinstance(named, dict) else None
     if not isinstance(schema, dict):
-        path = "response_format.json_schema.schema"
-        raise InvalidRequest(f"{path}: Must be an object, a JSON Schema.", param=path)
+        raise InvalidRequest.of_field("response_format.json_schema.schema", "must be an object, a JSON Schema.")
     return {"type": "json_schema", "schema": schema}

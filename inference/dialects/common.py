@@ -47,22 +47,20 @@ def refuse_fields(call: Call, names: Iterable[str]) -> None:
     """Raises InvalidRequest for the first of these fields that the client sent."""
     for name in names:
         if name in call.body:
-            raise InvalidRequest(
-                f"{name}: this field would change price, place or provider of a pinned request.", param=name
-            )
+            raise InvalidRequest.of_field(name, "would change price, place or provider of a pinned request.")
 
 
 def refuse_service_tier(call: Call, *, kept: Iterable[str]) -> None:
     """Raises InvalidRequest for a service tier with a price of its own; those `kept` have the published one."""
     if call.body.get("service_tier", "auto") not in kept:
-        names = " and ".join(repr(name) for name in kept)
-        raise InvalidRequest(f"service_tier: only {names} keep the published price.", param="service_tier")
+        names = " or ".join(repr(name) for name in kept)
+        raise InvalidRequest.of_field("service_tier", f"must be {names}: other tiers have other prices.")
 
 
 def refuse_storage(call: Call) -> None:
     """Raises InvalidRequest where the client wants its answer kept by the provider."""
     if call.body.get("store") not in (None, False):
-        raise InvalidRequest("store: answers are not stored at a provider.", param="store")
+        raise InvalidRequest.of_field("store", "must be false: answers are not stored at a provider.")
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:

@@ -58,7 +58,7 @@ def refuse_parameters(body: Mapping[str, Any], names: Collection[str]) -> None:
     """Raises InvalidRequest for the first of these fields whose value would change the answer."""
     for name in body:
         if name in names and name not in HINTS and not changes_nothing(body, name):
-            raise InvalidRequest(f"{name}: this model does not take it.", param=name)
+            raise InvalidRequest.of_field(name, "asks for what this model does not take.")
 
 
 def without_parameters(body: Json, names: Collection[str]) -> tuple[Json, tuple[str, ...]]:

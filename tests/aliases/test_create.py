@@ -234,7 +234,7 @@ NAMES = ["", "-fast", "_fast", "a" * 65, "fa st", " fast", "fast\n", "fa.st", "f
 def test_a_name_outside_the_rule_is_refused_with_it(caller: Caller, name: str) -> None:
     reply = caller.post(name=name, target=ECHO)
     assert reply.refusal == INVALID_NAME
-    assert RULE in reply.message
+    assert reply.message == f"`name` must have {RULE}."
 
 
 @pytest.mark.sqlite_is_enough

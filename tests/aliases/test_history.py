@@ -59,7 +59,7 @@ def test_a_limit_out_of_bounds_is_refused_and_not_clamped(caller: Caller, limit:
     caller.create("fast")
     reply = caller.get(f"{HISTORY}?limit={limit}")
     assert reply.refusal == (400, "invalid_request_error", "invalid_request_error", "limit")
-    assert "1 to 200" in reply.message
+    assert reply.message == "`limit` must be a whole number from 1 to 200."
 
 
 def test_a_recreated_name_has_a_history_of_its_own(caller: Caller) -> None:

@@ -218,7 +218,7 @@ def test_days_out_of_bounds_are_refused_and_not_clamped(caller: Caller, days: st
     caller.create("fast")
     reply = caller.get(f"{STATS}?days={days}")
     assert reply.refusal == (400, "invalid_request_error", "invalid_request_error", "days")
-    assert "1 to 365" in reply.message
+    assert reply.message == "`days` must be a whole number from 1 to 365."
 
 
 def test_a_year_of_use_is_read_from_its_rows(caller: Caller) -> None:

@@ -13,6 +13,7 @@ from django.test import Client
 from accounts.models import Account, ApiKey
 from billing.models import Generation
 from gateway.ids import uuid7
+from tests.envelope import names_the_field
 from tests.factories import new_account, new_key, served
 
 Json = dict[str, Any]
@@ -46,6 +47,7 @@ class Holder:
     def refusal(self, path: str, **query: str | int) -> tuple[int, str, str, str | None]:
         response = self.get(path, **query)
         error = response.json()["error"]  # type: ignore[attr-defined]
+        assert response.status_code != 400 or names_the_field(error["message"], error["param"])
         return response.status_code, error["type"], error["code"], error["param"]
 
     def pages(self, **query: str | int) -> list[list[Json]]:

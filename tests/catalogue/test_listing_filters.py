@@ -154,4 +154,4 @@ def test_no_other_value_is_taken(seed: Seed, read: Read, path: str, param: str) 
     seed(catalogue(model("echo")))
     reply = read(path)
     assert told(reply) == (400, "invalid_request_error", "invalid_request_error", param)
-    assert json.loads(reply.content)["error"]["message"] == f"Must be one of {WORDS[param]}."
+    assert json.loads(reply.content)["error"]["message"] == f"`{param}` must be one of {WORDS[param]}."

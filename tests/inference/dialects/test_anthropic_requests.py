@@ -8,6 +8,7 @@ import pytest
 from gateway.errors import InvalidRequest
 from inference.call import Call, Endpoint
 from inference.dialects.anthropic import AnthropicDialect
+from tests.envelope import names_the_field
 from tests.inference.dialects.routes import call, route, upstream
 from tests.inference.simulator_process import Provider
 
@@ -40,6 +41,7 @@ def refused_param(*messages: dict[str, Any], **fields: Any) -> str | None:
     """The `param` of the refusal, whichever step makes it."""
     with pytest.raises(InvalidRequest) as caught:
         dispatch(call(*messages, **fields))
+    assert names_the_field(caught.value.message, caught.value.param)
     return caught.value.param
 
 
