@@ -83,6 +83,7 @@ class Route:
     upstream_model: str
     base_url: str
     max_tokens_field: str
+    context_length: int | None
     max_output_tokens: int | None
     can_stream: bool  # not known to lack it, as the two below
     can_call_functions: bool

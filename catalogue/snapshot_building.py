@@ -163,6 +163,7 @@ class _Builder:
                 {**self.fillers[model.provider_id], "upstream_region": region.upstream_region},
             ),
             max_tokens_field=model.max_tokens_field,
+            context_length=model.context_length,
             max_output_tokens=model.max_output_tokens,
             can_stream=model.streaming is not False,
             can_call_functions=model.function_calling is not False,

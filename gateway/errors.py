@@ -6,6 +6,7 @@ ApiError (500 internal_server_error)
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · TooManyRequests 429
+│   ├── UpstreamRefused
 ├── KeyBudgetSpent 429
 ├── NotFound 404
 │   ├── AliasNotFound
@@ -150,6 +151,19 @@ class TooManyRequests(InvalidRequest):
     status, code, retry = 429, "rate_limit_exceeded", True
 
 
+class UpstreamRefused(InvalidRequest):
+    """400: the upstream refuses the request for what it says; the message names and quotes it.
+
+    `code` is the upstream's own word for what is wrong, where it has one that is not among this family's.
+    """
+
+    fallback_reason = "primary_error"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.code = code or type(self).code
+
+
 class KeyBudgetSpent(ApiError):
     """429: the key's own requests or tokens per minute. It goes out with `Retry-After`."""
 
@@ -191,8 +205,15 @@ class UnpricedRoute(ProviderError):
 class UpstreamFailed(ProviderError):
     """The upstream's failure, named and quoted, without credentials, headers or addresses."""
 
-    def __init__(self, message: str, *, retry: bool = True, fallback_reason: str = "primary_error") -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry: bool = True,
+        fallback_reason: str = "primary_error",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, headers=headers)
         self.retry = retry
         self.fallback_reason = fallback_reason  # what failover would say of it
 
@@ -239,9 +260,16 @@ class AllProvidersFailed(ProviderUnavailable):
 
     param = None
 
-    def __init__(self, last_error: str, *, retry: bool, providers_attempted: Sequence[str]) -> None:
+    def __init__(
+        self,
+        last_error: str,
+        *,
+        retry: bool,
+        providers_attempted: Sequence[str],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         message = f"All providers failed. Last error: {last_error}"
-        super().__init__(message, providers_attempted=providers_attempted, last_error=last_error)
+        super().__init__(message, headers=headers, providers_attempted=providers_attempted, last_error=last_error)
         self.retry = retry
 
 
@@ -271,3 +299,10 @@ class StepFailed(ApiError):
 
     def __init__(self, step: str) -> None:
         super().__init__(f"Internal error while {step}. Nothing was billed.")
+
+
+def _codes(kind: type[ApiError]) -> frozenset[str | None]:
+    return frozenset({kind.code}).union(*map(_codes, kind.__subclasses__()))
+
+
+OWN_CODES = _codes(ApiError)  # those that clients know to be the gateway's

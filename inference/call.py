@@ -14,7 +14,7 @@ class Call:
 
     `body` is what the client sent without its nulls and without the fields that the gateway owns (`model`, `stream`,
     `stream_options`, the output caps): a dialect adds its own form of those. `max_tokens` is the cap, in tokens per
-    choice.
+    choice. `sent` are the names of all the fields that the client sent.
     """
 
     endpoint: Generation.Endpoint
@@ -24,3 +24,4 @@ class Call:
     include_usage: bool = False
     max_tokens: int | None = None
     choices: int = 1
+    sent: frozenset[str] = frozenset()

@@ -65,14 +65,14 @@ def _complete(admission: Admission, side: Side, client: Client) -> Answer:
             answer, outcome = _whole(admission, side, dispatched)
     except UpstreamFault as error:
         dispatched.note(failed=health.is_failure(error.status))
-        raise refusal(error, admission.route) from error
+        raise refusal(error, admission) from error
     finally:
         dispatched.close()
     dispatched.note(failed=False)
     with step("settling the charge"):
         report = settle(admission, outcome)
     if outcome.ending == Ending.COST_UNRESOLVABLE:
-        raise refusal(ContradictoryUsage(), admission.route, record=admission.public_id)
+        raise refusal(ContradictoryUsage(), admission, record=admission.public_id)
     return Answer(admission.public_id, answer | report, dispatched.adjusted)
 
 
@@ -90,8 +90,8 @@ def _require_stream(admission: Admission, side: Side, dispatched: Dispatched) ->
         DIALECTS[admission.route.upstream.dialect].reply(dispatched.upstream.read_all(), side.call)
         raise UpstreamFault("answered a stream request with a whole answer")
     except (UpstreamFault, ContradictoryUsage) as error:
-        dispatched.note(failed=True)
-        raise refusal(error, admission.route) from error
+        dispatched.note(failed=health.is_failure(getattr(error, "status", None)))
+        raise refusal(error, admission) from error
     finally:
         dispatched.close()
 

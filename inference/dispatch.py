@@ -9,6 +9,7 @@ from .call import Call
 from .deadlines import Deadlines
 from .dialects import DIALECTS
 from .dialects.base import UpstreamFault
+from .dialects.errors import report_of_body
 from .dialects.http import UpstreamCall
 from .failures import refusal, refusal_of_status
 from .records import Admission
@@ -55,13 +56,13 @@ def dispatch(admission: Admission, call: Call, client: Client, *, comes_at_once:
     try:
         upstream.open()
         if not 200 <= upstream.status < 300:
-            words = dialect.error_message(upstream.read_all()) if upstream.status >= 400 else ""
+            report = report_of_body(upstream.status, upstream.read_all() if upstream.status >= 400 else b"")
             dispatched.note(failed=health.is_failure(upstream.status))
-            raise refusal_of_status(upstream.status, words, route)
+            raise refusal_of_status(report, admission, retry_after=upstream.retry_after)
     except UpstreamFault as error:
         dispatched.note(failed=True)
         dispatched.close()
-        raise refusal(error, route) from error
+        raise refusal(error, admission) from error
     except BaseException:
         dispatched.close()
         raise

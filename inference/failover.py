@@ -1,13 +1,23 @@
-"""Automatic failover, behind GATEWAY_AUTO_FAILOVER (contract decision 3): never for a pinned or aliased request."""
+"""Automatic failover, behind GATEWAY_AUTO_FAILOVER: never for a pinned or aliased request."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from django.conf import settings
 
-from gateway.errors import AllProvidersFailed, InvalidRequest, ProviderTimeout, UnpricedRoute, UpstreamFailed
+from catalogue.routes import Route
+from gateway.errors import (
+    AllProvidersFailed,
+    InvalidRequest,
+    ProviderTimeout,
+    UnpricedRoute,
+    UpstreamFailed,
+    UpstreamRefused,
+)
 
 from .admitting import readmit
+from .dialects.errors import CONTEXT_OVERFLOW
 from .modality import Side
 from .records import Admission
 
@@ -17,22 +27,55 @@ Served = TypeVar("Served")
 def with_failover(admission: Admission, side: Side, serve: Callable[[Admission, Side], Served]) -> Served:
     """What `serve` returns for the first candidate that does not fail before its first delivered byte.
 
-    Raises AllProvidersFailed when each has, worth a retry where one of them is; without failover, the one failure as it
-    is.
+    A refusal ends it, since the request would fare no better elsewhere, except for one that is too long for the route:
+    then only candidates with a larger context window are left. Raises UpstreamRefused, and AllProvidersFailed when the
+    last candidate has failed, worth a retry where one of them is; without failover, the one failure as it is.
     """
-    try:
+    if admission.resolution.routing_mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
         return serve(admission, side)
-    except (UpstreamFailed, ProviderTimeout) as error:
-        if admission.resolution.routing_mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
-            raise
-        last, is_futile = error, not error.retry
-    for route in admission.resolution.others:
-        try:
-            admission, side = readmit(admission, route, reason=last.fallback_reason)
-        except (InvalidRequest, UnpricedRoute):
-            continue  # the request is in order, the first candidate took it: this one cannot, and is passed by
+    failures: list[UpstreamFailed | ProviderTimeout] = []
+    others, overflowed = iter(admission.resolution.others), 0.0
+    while True:
+        last: UpstreamFailed | ProviderTimeout | UpstreamRefused
         try:
             return serve(admission, side)
+        except UpstreamRefused as error:
+            if error.code != CONTEXT_OVERFLOW:
+                raise
+            last, overflowed = error, max(overflowed, admission.route.context_length or math.inf)
         except (UpstreamFailed, ProviderTimeout) as error:
-            last, is_futile = error, is_futile and not error.retry
-    raise AllProvidersFailed(last.message, retry=not is_futile, providers_attempted=admission.attempted) from last
+            last = error
+            failures.append(error)
+        following = _next(admission, others, last.fallback_reason, window_above=overflowed)
+        if following is None:
+            break
+        admission, side = following
+    if isinstance(last, UpstreamRefused):
+        raise last
+    raise AllProvidersFailed(
+        last.message,
+        retry=any(failure.retry for failure in failures),
+        providers_attempted=admission.attempted,
+        headers=_shortest_wait(failures),
+    ) from last
+
+
+def _next(
+    admission: Admission, others: Iterator[Route], reason: str, *, window_above: float
+) -> tuple[Admission, Side] | None:
+    """The same request on the next candidate that can take it; a window that is unknown is not above any."""
+    for route in others:
+        if window_above and (route.context_length or 0) <= window_above:
+            continue
+        try:
+            return readmit(admission, route, reason=reason)
+        except (InvalidRequest, UnpricedRoute):
+            continue  # the request is in order, the first candidate took it: this one cannot, and is passed by
+    return None
+
+
+def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str, str]:
+    """`Retry-After` where each upstream that may serve again has named one: the soonest of them."""
+    waits = [failure.headers.get("Retry-After") for failure in failures if failure.retry]
+    named = [int(wait) for wait in waits if wait is not None]
+    return {"Retry-After": str(min(named))} if named and len(named) == len(waits) else {}

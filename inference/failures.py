@@ -1,32 +1,49 @@
-"""An upstream's failures in the gateway's words: named, quoted, and free of secrets and addresses (decision 11)."""
+"""An upstream's failures and refusals in the gateway's words: named, quoted, and free of secrets and addresses."""
 
+import math
 import re
-from urllib.parse import urlsplit
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 from catalogue.pricing import ContradictoryUsage
 from catalogue.routes import Route
-from gateway.errors import ApiError, ProviderTimeout, UpstreamFailed, UsageContradicted
+from gateway.errors import OWN_CODES, ApiError, ProviderTimeout, UpstreamFailed, UpstreamRefused, UsageContradicted
 
+from .call import Call
 from .deadlines import DeadlineExpired
 from .dialects.base import UpstreamFault
+from .dialects.errors import REFUSED, ErrorReport, ReportedError
 from .dialects.http import Unreachable
+from .records import Admission
+from .redaction import quoted
 
 GENERATION_HEADER = "X-Generation-Id"
-QUOTE_LENGTH = 300
-WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
 RATE_LIMITED = 429
 OUT_OF_SERVICE = frozenset({502, 503, 529})
 WORTH_A_RETRY = frozenset({408, 409, 425, 429})
-_SECRETS = re.compile(
-    r"\b(?:sk|pk|rk|key|api|token|bearer)(?:[-_ ]|\s*[=:]\s*)[\w.*…-]{6,}|\beyJ[\w.-]{10,}", re.IGNORECASE
+LONGEST_RETRY_AFTER = 120  # seconds: some clients give up above it, others sleep however long they are told to
+PLAIN_WORD = re.compile(r"[a-z][a-z0-9_]{0,63}")
+# Codes that speak of the operator's account at the provider, and that clients would take for their own at the gateway.
+OF_THE_ACCOUNT = re.compile(
+    r"(?:^|_)(?:(?:api_?)?keys?|accounts?|auth\w*|billing|credits?|balance|payment|permission|forbidden|quota|organization"
+    r"|project|rate_limit\w*|unauthorized|access)(?:_|$)"
 )
-_ADDRESSES = re.compile(
-    r"\bhttps?://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:]{3,}\](?::\d+)?", re.IGNORECASE
-)
+FIELD_PATH = re.compile(r"([A-Za-z_]\w{0,63})([.\[][\w.\[\]-]{0,190})?")
+# What an upstream calls a field: what the client may have called it, in the order of which one counts.
+CLIENTS_NAMES = {
+    "max_tokens": ("max_completion_tokens", "max_tokens"),
+    "max_completion_tokens": ("max_completion_tokens", "max_tokens"),
+    "stop_sequences": ("stop_sequences", "stop"),
+    "system": ("system", "messages"),
+    "messages": ("messages", "prompt"),
+    "prompt": ("prompt", "messages"),
+    "metadata": ("metadata", "user"),
+}
 
 
-def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route, *, record: str | None = None) -> ApiError:
+def refusal(fault: UpstreamFault | ContradictoryUsage, admission: Admission, *, record: str | None = None) -> ApiError:
     """What the client is told of a fault before anything was delivered; `record` is the id of the record it left."""
+    route = admission.route
     provider = f"Provider {route.upstream.slug!r}"
     if isinstance(fault, ContradictoryUsage):
         return UsageContradicted(
@@ -35,23 +52,76 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, route: Route, *, record: 
         )
     if isinstance(fault, DeadlineExpired):
         return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
+    if isinstance(fault, ReportedError) and fault.status in REFUSED:
+        return _refused(fault.report, admission)
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
-    said = quoted(fault.message, route).rstrip(".")
     retry = fault.status is None or _is_worth_a_retry(fault.status)
-    return UpstreamFailed(f"{provider} {said}.", retry=retry, fallback_reason=reason)
+    return UpstreamFailed(told(fault, route), retry=retry, fallback_reason=reason)
 
 
-def refusal_of_status(status: int, words: str, route: Route) -> ApiError:
-    """What the client is told of an answer that is no success. `words` are the upstream's own, if it had any."""
+def told(fault: UpstreamFault, route: Route) -> str:
+    """A fault in one sentence."""
+    return f"Provider {route.upstream.slug!r} {quoted(fault.message, route).rstrip('.')}."
+
+
+def refusal_of_status(report: ErrorReport, admission: Admission, *, retry_after: str) -> ApiError:
+    """What the client is told of an answer that is no success: its report, and its header `Retry-After`."""
+    route, status = admission.route, report.status or 0
     provider = f"Provider {route.upstream.slug!r}"
     if status < 400:
         return UpstreamFailed(f"{provider} answered with a redirect (HTTP {status}), which is not followed.")
-    said = "" if status in WITHOUT_WORDS or not words else f": {quoted(words, route)}"
+    if status in REFUSED:
+        return _refused(report, admission)
+    said = f": {quoted(report.words, route)}" if report.words else ""
+    retry = _is_worth_a_retry(status)
     return UpstreamFailed(
         f"{provider} answered with HTTP {status}{said}",
-        retry=_is_worth_a_retry(status),
+        retry=retry,
         fallback_reason=_fallback_reason(status),
+        headers=_retry_after(retry_after) if retry else None,
     )
+
+
+def _refused(report: ErrorReport, admission: Admission) -> UpstreamRefused:
+    """The request's own fault, as the upstream has it."""
+    said = f": {quoted(report.words, admission.route)}" if report.words else f" (HTTP {report.status})."
+    return UpstreamRefused(
+        f"Provider {admission.route.upstream.slug!r} refused the request{said}",
+        code=_code(report.code or ""),
+        param=_param(report.param or "", admission.call),
+    )
+
+
+def _code(code: str) -> str | None:
+    """The upstream's code where it is a plain word that speaks of the request."""
+    speaks = PLAIN_WORD.fullmatch(code) and code not in OWN_CODES and not OF_THE_ACCOUNT.search(code)
+    return code if speaks else None
+
+
+def _param(path: str, call: Call) -> str | None:
+    """The field in question where the client sent it; of one that it calls otherwise the path within is not its own."""
+    found = FIELD_PATH.fullmatch(path)
+    if found is None:
+        return None
+    name, within = found[1], found[2] or ""
+    own = next((own for own in CLIENTS_NAMES.get(name, (name,)) if own in call.sent), None)
+    return own + within if own == name else own
+
+
+def _retry_after(said: str) -> dict[str, str]:
+    """The header, of a number of seconds or a date, in whole seconds that every client honours."""
+    try:
+        seconds = float(said) if said[:1].isdigit() else _seconds_until(parsedate_to_datetime(said))
+    except (ValueError, OverflowError):
+        return {}
+    if not math.isfinite(seconds):
+        return {}
+    return {"Retry-After": str(min(max(math.ceil(seconds), 1), LONGEST_RETRY_AFTER))}
+
+
+def _seconds_until(moment: datetime) -> float:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - datetime.now(UTC)).total_seconds()
 
 
 def _is_worth_a_retry(status: int) -> bool:
@@ -63,13 +133,3 @@ def _fallback_reason(status: int | None) -> str:
     if status == RATE_LIMITED:
         return "primary_rate_limited"
     return "primary_unavailable" if status in OUT_OF_SERVICE else "primary_error"
-
-
-def quoted(words: str, route: Route) -> str:
-    """An upstream's words on one line, trimmed, with credentials and addresses taken out."""
-    text = " ".join(words.split())
-    for private in (route.upstream.credential, urlsplit(route.base_url).netloc):
-        if private:
-            text = text.replace(private, "[…]")
-    text = _ADDRESSES.sub("[…]", _SECRETS.sub("[…]", text))
-    return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"

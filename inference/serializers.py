@@ -83,7 +83,13 @@ def chat_call(body: dict[str, Any]) -> Call:
     # The first field that most clients forget is the one the spec names first.
     require_fields(present, ("model", "messages"))
     checked = _CHAT.run_validation(present)
-    return _sampling_call(Endpoint.CHAT, checked, body=without_null_members(pass_through(present)), default_cap=None)
+    return _sampling_call(
+        Endpoint.CHAT,
+        checked,
+        sent=frozenset(present),
+        body=without_null_members(pass_through(present)),
+        default_cap=None,
+    )
 
 
 def completion_call(body: dict[str, Any]) -> Call:
@@ -95,7 +101,9 @@ def completion_call(body: dict[str, Any]) -> Call:
     require_fields(present, ("model", "prompt"))
     checked = _COMPLETION.run_validation(present)
     passed = pass_through(present) | {"prompt": checked["prompt"]}
-    return _sampling_call(Endpoint.COMPLETION, checked, body=passed, default_cap=DEFAULT_COMPLETION_TOKENS)
+    return _sampling_call(
+        Endpoint.COMPLETION, checked, sent=frozenset(present), body=passed, default_cap=DEFAULT_COMPLETION_TOKENS
+    )
 
 
 def embeddings_call(body: dict[str, Any]) -> Call:
@@ -103,11 +111,17 @@ def embeddings_call(body: dict[str, Any]) -> Call:
     present = without_nulls(body)
     require_fields(present, ("model", "input"))
     checked = _EMBEDDINGS.run_validation(present)
-    return Call(endpoint=Endpoint.EMBEDDING, model=checked["model"], body=pass_through(present))
+    body, sent = pass_through(present), frozenset(present)
+    return Call(endpoint=Endpoint.EMBEDDING, model=checked["model"], body=body, sent=sent)
 
 
 def _sampling_call(
-    endpoint: Endpoint, checked: dict[str, Any], *, body: dict[str, Any], default_cap: int | None
+    endpoint: Endpoint,
+    checked: dict[str, Any],
+    *,
+    sent: frozenset[str],
+    body: dict[str, Any],
+    default_cap: int | None,
 ) -> Call:
     """Either field caps the answer; `max_completion_tokens` wins."""
     return Call(
@@ -118,6 +132,7 @@ def _sampling_call(
         include_usage=bool(checked.get("stream_options", {}).get("include_usage")),
         max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens", default_cap)),
         choices=checked.get("n", 1),
+        sent=sent,
     )
 
 

@@ -18,7 +18,7 @@ from .deadlines import DeadlineExpired
 from .dialects.base import UpstreamFault
 from .dialects.http import WorkerStopped
 from .dispatch import Dispatched
-from .failures import refusal
+from .failures import refusal, told
 from .reader import StreamReader
 from .records import Admission, Ending
 from .settling import Report, frozen, settle
@@ -58,12 +58,12 @@ class Metered:
                 self._reader.advance()
         except ContradictoryUsage as error:
             self._settle(Ending.COST_UNRESOLVABLE)
-            raise refusal(error, self._admission.route, record=self.generation_id) from error
+            raise refusal(error, self._admission, record=self.generation_id) from error
         except UpstreamFault as error:
             if self._reader.first_output_at is None:
                 self._dispatched.note(failed=health.is_failure(error.status))
                 self._abandon()
-                raise refusal(error, self._admission.route) from error
+                raise refusal(error, self._admission) from error
             self._break_off(error)  # right behind its first output, in the same read
         except BaseException:
             self._abandon()
@@ -182,7 +182,7 @@ class Metered:
                 error = ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
             case _:
                 fault = self._fault or UpstreamFault("broke off in mid-stream")
-                error = ProviderError(f"{refusal(fault, self._admission.route).message} {BILLED}")
+                error = ProviderError(f"{told(fault, self._admission.route)} {BILLED}")
         return [*self._released(), sse.frame(envelope(error))]
 
     def _finish_frames(self, report: Report) -> list[bytes]:

@@ -8,7 +8,7 @@ from catalogue.routes import Route
 from gateway.errors import InvalidRequest
 
 from ..call import Call, Endpoint
-from .anthropic_answers import answer_of, raise_fault, usage_of
+from .anthropic_answers import answer_of, usage_of
 from .anthropic_messages import Block, conversation, text_blocks
 from .anthropic_output import output_of
 from .anthropic_stream import AnthropicDecoder
@@ -17,13 +17,13 @@ from .common import (
     REROUTING_FIELDS,
     counted_reply,
     encoded,
-    error_text,
     headers_for,
     parse_object,
     refuse_fields,
     refuse_service_tier,
     refuse_storage,
 )
+from .errors import raise_error
 from .parameters import HINTS, refuse_parameters
 
 VERSION = "2023-06-01"
@@ -103,7 +103,7 @@ class AnthropicDialect:
     def reply(self, body: bytes, call: Call) -> Reply:
         """The message as a chat completion, with its usage taken out."""
         message = parse_object(body)
-        raise_fault(message)
+        raise_error(message)
         usage = message.pop("usage", None)
         return counted_reply(answer_of(message), usage, usage_of)
 
@@ -114,10 +114,6 @@ class AnthropicDialect:
     def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
         """See `anthropic_answers.usage_of`."""
         return usage_of(reported)
-
-    def error_message(self, body: bytes) -> str:
-        """`error.message`."""
-        return error_text(body)
 
 
 def _chat(body: Mapping[str, Any]) -> Block:

@@ -1,4 +1,4 @@
-"""Anthropic's answers in OpenAI's shape: content blocks, stop reasons, usage, errors. The stream shares the rules.
+"""Anthropic's answers in OpenAI's shape: content blocks, stop reasons, usage. The stream shares the rules.
 
 What a message says beyond what OpenAI has a name for (`stop_sequence`, `container`, …) stays where it was, at the top
 level. Signed thinking is kept whole in `thinking_blocks`, so that it can come back unmodified (`anthropic_messages`).
@@ -11,8 +11,8 @@ import orjson
 
 from catalogue.pricing import Usage
 
-from .base import MalformedReply, UpstreamFault
-from .common import count, error_words, optional_count, reported
+from .base import MalformedReply
+from .common import count, optional_count
 
 Json = dict[str, Any]
 
@@ -26,19 +26,6 @@ STOP_REASONS = {
     "refusal": "content_filter",
 }
 MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
-ERROR_STATUS = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
 
 
 def answer_of(message: Mapping[str, Any]) -> Json:
@@ -82,16 +69,6 @@ def usage_of(reported: Any) -> Usage | None:
         completion=count(reported["output_tokens"]),
         reasoning=optional_count(_object(reported.get("output_tokens_details")).get("thinking_tokens")),
     )
-
-
-def raise_fault(answer: Mapping[str, Any]) -> None:
-    """Raises UpstreamFault where an error stands in an answer's place, with the status that goes with its type."""
-    if not answer.get("error") and answer.get("type") != "error":
-        return
-    kind = _object(answer.get("error")).get("type")
-    status = ERROR_STATUS.get(kind) if isinstance(kind, str) else None
-    words = "" if status in WITHOUT_WORDS else error_words(answer)
-    raise UpstreamFault(reported(words), status=status)
 
 
 def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None]:

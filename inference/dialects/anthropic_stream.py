@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 from catalogue.pricing import ContradictoryUsage, Usage
 
-from .anthropic_answers import MESSAGE_FIELDS, Json, arguments_of, extras, finish_reason, raise_fault, usage_of
+from .anthropic_answers import MESSAGE_FIELDS, Json, arguments_of, extras, finish_reason, usage_of
 from .base import Event, MalformedReply
 from .common import parse_object
+from .errors import raise_error
 
 Part = TypeVar("Part")
 
@@ -43,7 +44,7 @@ class AnthropicDecoder:
     def decode(self, data: bytes) -> Event:
         """A piece of output, the finish with its usage, or nothing. Unknown events are nothing."""
         event = parse_object(data)
-        raise_fault(event)
+        raise_error(event)
         match event.get("type"):
             case "message_start":
                 return self._start(_part(event, "message", dict))

@@ -1,4 +1,4 @@
-"""What a dialect is: pure functions from our call to theirs, from their bytes to ours, and their errors to ours.
+"""What a dialect is: pure functions from our call to theirs, and from their bytes to ours.
 
 A provider is data, a dialect is code: a new one is a file here, a line in the registry and a test file.
 """
@@ -96,6 +96,3 @@ class Dialect(Protocol):
 
         Raises ContradictoryUsage.
         """
-
-    def error_message(self, body: bytes) -> str:
-        """The upstream's own words in an error body, untrimmed; empty where there are none."""

@@ -1,4 +1,4 @@
-"""What dialects share: headers, refusals, JSON that comes in, the many shapes of an error, and counts of tokens."""
+"""What dialects share: headers, refusals, JSON that comes in, and counts of tokens."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from catalogue.routes import Upstream
 from gateway.errors import InvalidRequest
 
 from ..call import Call
-from .base import MalformedReply, Reply, UpstreamFault
+from .base import MalformedReply, Reply
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -95,32 +95,6 @@ def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any
     except ContradictoryUsage as error:
         error.answer, error.reported = answer, usage
         raise
-
-
-def raise_error_object(answer: dict[str, Any]) -> None:
-    """An error where an answer belongs is an error, whatever the status said. Raises UpstreamFault."""
-    if answer.get("error"):
-        raise UpstreamFault(reported(error_words(answer)))
-
-
-def reported(words: str) -> str:
-    """What an upstream did that put an error in an answer's place."""
-    return f"reported an error: {words}" if words else "answered with an error"
-
-
-def error_text(body: bytes) -> str:
-    """The message in an error body; empty where there is none."""
-    try:
-        return error_words(orjson.loads(body))
-    except orjson.JSONDecodeError:
-        return ""
-
-
-def error_words(parsed: Any) -> str:
-    """The message in an error of the many shapes in use; empty where there is none."""
-    while isinstance(parsed, dict):
-        parsed = parsed.get("error") or parsed.get("message") or parsed.get("detail")
-    return parsed if isinstance(parsed, str) else ""
 
 
 def optional_count(value: Any) -> int | None:

@@ -58,6 +58,7 @@ class UpstreamCall:
         self.deadlines = deadlines
         self.status = 0
         self.content_type = ""
+        self.retry_after = ""  # the header's text, empty where there is none
         self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
         self._request = request
         self._response: urllib3.BaseHTTPResponse | None = None
@@ -81,6 +82,7 @@ class UpstreamCall:
             _opening.reset(token)
         self._response, self.status = response.raw, response.status_code
         self.content_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        self.retry_after = response.headers.get("Retry-After", "").strip()
 
     def connected(self, sock: socket.socket) -> None:
         """Called by the connection when the request has been sent: from here on `abort` can cut it."""

@@ -14,15 +14,14 @@ from .common import (
     count,
     counted_reply,
     encoded,
-    error_text,
     headers_for,
     optional_count,
     parse_object,
-    raise_error_object,
     refuse_fields,
     refuse_service_tier,
     refuse_storage,
 )
+from .errors import raise_error
 from .openai_blocks import put_in_words
 from .parameters import refuse_parameters, without_parameters
 
@@ -65,7 +64,7 @@ class OpenAIDialect:
     def reply(self, body: bytes, call: Call) -> Reply:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
-        raise_error_object(answer)
+        raise_error(answer)
         put_in_words(answer, "message")
         count_usage = prompt_usage_of if call.endpoint == Endpoint.EMBEDDING else usage_of
         return counted_reply(answer, answer.pop("usage", None), count_usage)
@@ -77,10 +76,6 @@ class OpenAIDialect:
     def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
         """See `usage_of` and `prompt_usage_of`."""
         return prompt_usage_of(reported) if is_embedding else usage_of(reported)
-
-    def error_message(self, body: bytes) -> str:
-        """`error.message`, or one of the places where compatible servers put it."""
-        return error_text(body)
 
 
 class OpenAIDecoder:
@@ -98,7 +93,7 @@ class OpenAIDecoder:
         if data == b"[DONE]":
             return Event(is_last=True)
         chunk = parse_object(data)
-        raise_error_object(chunk)
+        raise_error(chunk)
         put_in_words(chunk, "delta")
         usage = chunk.pop("usage", None)
         if self._choices > 1:

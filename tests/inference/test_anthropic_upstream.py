@@ -245,9 +245,7 @@ def test_stop_reasons_are_the_specs(account: Customer, finish: str, reason: str,
     assert last["choices"][0]["finish_reason"] == reason
 
 
-@pytest.mark.parametrize(
-    ("code", "words"), [(404, "model: status:404"), (413, "maximum size"), (429, "rate limit"), (529, "Overloaded")]
-)
+@pytest.mark.parametrize(("code", "words"), [(404, "model: status:404"), (429, "rate limit"), (529, "Overloaded")])
 def test_its_errors_are_quoted(account: Customer, code: int, words: str) -> None:
     reply = post(account, WAY, f"status-{code}")
     assert refusal(reply) == UPSTREAM_FAILED

@@ -96,10 +96,8 @@ def test_when_all_fail_the_last_error_is_told(insured: Customer, streams: bool) 
     assert bills.untouched(insured)
 
 
-@pytest.mark.parametrize(("slug", "is_futile"), [("refuse-all", True), ("refuse-one", False), ("all-fail", False)])
-def test_a_retry_is_futile_where_every_candidate_refused_the_request(
-    insured: Customer, slug: str, is_futile: bool
-) -> None:
+@pytest.mark.parametrize(("slug", "is_futile"), [("lost-to-all", True), ("lost-to-one", False), ("all-fail", False)])
+def test_a_retry_is_futile_where_it_is_with_every_candidate(insured: Customer, slug: str, is_futile: bool) -> None:
     reply = ask(insured, f"auto/test/{slug}")
     assert reply.headers.get("x-should-retry") == ("false" if is_futile else None)
 

@@ -21,6 +21,7 @@ BAD_KEY = "sk-gw-" + "A" * 43
         ("sim/test/nowhere", openai.NotFoundError, 404, "not_found", "model"),
         ("sim/test/gone", openai.NotFoundError, 404, "model_not_found", "model"),
         ("sim/test/resting", openai.InternalServerError, 503, "model_unavailable", "model"),
+        ("sim/test/status-400", openai.BadRequestError, 400, "invalid_request_error", None),
         ("sim/test/status-500", openai.InternalServerError, 503, "provider_error", None),
         ("sim/test/status-429", openai.InternalServerError, 503, "provider_error", None),
         ("sim/test/bad-usage", openai.InternalServerError, 503, "provider_error", None),
@@ -71,7 +72,7 @@ def test_the_official_client_raises_an_error_in_mid_stream(account: Customer) ->
 
 def test_the_official_client_does_not_retry_what_is_futile(account: Customer, simulator: Simulator) -> None:
     calls = simulator.stats("status:400")["calls"]
-    with pytest.raises(openai.InternalServerError):
+    with pytest.raises(openai.BadRequestError):
         account.openai(max_retries=2).chat.completions.create(model="sim/test/status-400", messages=HI)
     assert simulator.stats("status:400")["calls"] == calls + 1
 

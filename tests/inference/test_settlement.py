@@ -23,7 +23,7 @@ TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)
 UNRESOLVABLE = (503, "provider_error", "provider_error", None)
 BROKE = (402, "invalid_request_error", "insufficient_credits", None)
 
-NO_RETRY_STATUSES = (400, 401, 403, 404, 422)
+NO_RETRY_STATUSES = (401, 403, 404)
 RETRY_STATUSES = (408, 409, 425, 429, 500, 502, 503, 529)
 BUDGETS = {
     "GATEWAY_FIRST_BYTE_TIMEOUT": "0.5",
@@ -136,13 +136,21 @@ def test_the_last_credit_may_be_overdrawn_by_one_request_until_more_is_granted(
 
 @pytest.mark.parametrize("code", [*NO_RETRY_STATUSES, *RETRY_STATUSES])
 @whole_or_streamed
-def test_an_upstreams_refusal_is_a_503_that_costs_nothing(account: Customer, code: int, streams: bool) -> None:
+def test_an_upstreams_failure_is_a_503_that_costs_nothing(account: Customer, code: int, streams: bool) -> None:
     reply = ask(account, f"status-{code}", stream=streams)
     assert refusal(reply) == UPSTREAM_FAILED
     assert str(code) in message(reply)
     assert "'sim'" in message(reply)
     assert reply.headers.get("x-should-retry") == ("false" if code in NO_RETRY_STATUSES else None)
-    assert "Retry-After" not in reply.headers
+    assert reply.headers.get("Retry-After") == ("7" if code == 429 else None)
+    assert bills.untouched(account)
+
+
+@whole_or_streamed
+@pytest.mark.parametrize("code", [400, 422])
+def test_an_upstreams_refusal_is_a_400_that_costs_nothing(account: Customer, code: int, streams: bool) -> None:
+    reply = ask(account, f"status-{code}", stream=streams)
+    assert refusal(reply)[:2] == (400, "invalid_request_error")
     assert bills.untouched(account)
 
 

@@ -1,4 +1,7 @@
-"""Whatever is wrong with an upstream is a 503 that names the provider and quotes it, with no secret, for nothing."""
+"""Whatever is wrong with an upstream is a 503 that names the provider and quotes it, with no secret, for nothing.
+
+What it refuses is the request's fault (`test_refusals`).
+"""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +30,7 @@ Json = dict[str, Any]
 UPSTREAM_FAILED = (503, "provider_error", "provider_error", None)
 TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)
 CREDENTIAL = PROVIDER_KEYS["SIM_API_KEY"]
-FUTILE = (400, 401, 403, 404, 413, 422)
+FUTILE = (401, 403, 404)
 WORTH_A_RETRY = (408, 409, 425, 429, 500, 501, 502, 503, 529)
 CAP = 60_000  # bytes of one upstream answer, on the gateway of this module
 SSE = "Content-Type: text/event-stream"
@@ -61,10 +64,10 @@ SCRIPTS: dict[str, Script] = {
     "leaky-200": http("200 OK", error(LEAKY)),
     "leaky-frame": http("200 OK", b"data: " + error(LEAKY) + b"\n\n", SSE),
     "long-500": http("500 Oops", error("word " * 5000)),
-    "lines-400": http("400 Bad", error("first line\n\n  second\tline")),
-    "detail-422": http("422 Bad", b'{"detail": "no such thing"}'),
+    "lines-404": http("404 Bad", error("first line\n\n  second\tline")),
+    "detail-409": http("409 Bad", b'{"detail": "no such thing"}'),
     "text-503": http("503 Bad", b"upstream connect error"),
-    "other-shape-400": http("400 Bad", b'{"error": ["what", 7]}'),
+    "other-shape-404": http("404 Bad", b'{"error": ["what", 7]}'),
     "endless-500": http("500 Oops", b"x" * 2 * CAP),
     "large-200": http("200 OK", b" " * CAP + b"{}"),
     **{
@@ -221,7 +224,7 @@ def test_a_status_is_a_503_that_is_only_retried_where_that_may_help(
     assert f"HTTP {code}" in message(reply)
     assert model.partition("/")[0] in message(reply)
     assert (reply.headers.get("x-should-retry") == "false") == (code in FUTILE)
-    assert "Retry-After" not in reply.headers
+    assert reply.headers.get("Retry-After") == ("7" if code == 429 else None)
     assert keeps_to_itself(reply, odd, simulator)
     assert bills.untouched(customer)
 
@@ -256,8 +259,8 @@ def test_what_is_no_answer_is_none_in_the_other_dialect_either(
     ("name", "words"),
     [
         ("error-in-200", "Provider 'odd' reported an error: It rained."),
-        ("lines-400", "Provider 'odd' answered with HTTP 400: first line second line"),
-        ("detail-422", "Provider 'odd' answered with HTTP 422: no such thing"),
+        ("lines-404", "Provider 'odd' answered with HTTP 404: first line second line"),
+        ("detail-409", "Provider 'odd' answered with HTTP 409: no such thing"),
         ("text-503", "Provider 'odd' answered with HTTP 503"),
         ("html-500", "Provider 'odd' answered with HTTP 500"),
         ("redirect-302", "Provider 'odd' answered with a redirect (HTTP 302), which is not followed."),

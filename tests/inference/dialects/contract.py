@@ -142,15 +142,6 @@ class DialectContract:
                 self.dialect.reply(body, call())
             assert words in caught.value.message or "answered with an error" in caught.value.message
 
-    def test_the_words_of_an_error_are_found(self) -> None:
-        assert set(self.recorded.errors) == {401, 429, 500}
-        for body, words in self.recorded.errors.values():
-            assert words in self.dialect.error_message(body)
-
-    @pytest.mark.parametrize("body", [b"", HTML, b"[]", b"{}", b'{"error": {}}', b'{"error": {"message": 7}}'])
-    def test_an_error_without_words_has_none(self, body: bytes) -> None:
-        assert self.dialect.error_message(body) == ""
-
     def test_a_request_goes_to_the_routes_address_and_model(self) -> None:
         request = self.dialect.request(call(max_tokens=7), route())
         body = orjson.loads(request.body)

@@ -46,6 +46,7 @@ def route(provider: Upstream | None = None, **fields: Any) -> Route:
         upstream_model="model-upstream",
         base_url="https://par.acme.example/v1/",
         max_tokens_field="max_tokens",
+        context_length=131072,
         max_output_tokens=8192,
         can_stream=True,
         can_call_functions=True,

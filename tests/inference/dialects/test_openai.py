@@ -214,17 +214,3 @@ def test_thinking_that_stands_beside_its_blocks_is_said_once() -> None:
     delta = {"content": [thinking("Hm."), TEXT], "reasoning_content": "Hm."}
     [said] = play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas
     assert said == {"role": "assistant", "content": "Paris", "reasoning_content": "Hm."}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"error": {"message": "No such thing."}},
-        {"error": "No such thing."},
-        {"message": "No such thing."},
-        {"detail": "No such thing."},
-        {"error": {"error": {"message": "No such thing."}}},
-    ],
-)
-def test_words_are_found_in_the_shapes_of_compatible_servers(body: dict[str, Any]) -> None:
-    assert DIALECT.error_message(orjson.dumps(body)) == "No such thing."

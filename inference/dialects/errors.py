@@ -1,0 +1,156 @@
+"""What an upstream says in an error of any shape: its words, the status it means, its code, the field it names."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from .base import UpstreamFault
+
+# The request is refused for what it says. Another provider, or another try, would not mend it.
+REFUSED = frozenset({400, 413, 422})
+WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
+CONTEXT_OVERFLOW = "context_length_exceeded"
+
+# The status that goes with an error's code or type, where no number is given. The first six words are not of the
+# request, although some of them come as an `invalid_request_error`.
+STATUSES = {
+    "invalid_api_key": 401,
+    "insufficient_quota": 429,
+    "rate_limit_exceeded": 429,
+    "model_not_found": 404,
+    "billing_not_active": 402,
+    "account_deactivated": 403,
+    CONTEXT_OVERFLOW: 400,
+    "invalid_request_error": 400,
+    "BadRequestError": 400,
+    "INVALID_ARGUMENT": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+OVERFLOW_NAMES = frozenset({CONTEXT_OVERFLOW, "exceed_context_size_error", "model_context_window_exceeded"})
+# As Anthropic, Bedrock, Cohere, Google, Groq, llama.cpp, LM Studio, MiniMax, Mistral, Moonshot, OpenAI, OpenRouter,
+# SGLang, TGI, vLLM and xAI say it. A model's limit on its output is another matter.
+_OVERFLOW = re.compile(
+    r"(?:prompt|input|conversation) (?:is )?too long"
+    r"|maximum (?:allowed )?(?:context|model|prompt|input|sequence) length"
+    r"|context[ _](?:length|window|size|limit)s? (?:(?:is|was|has been) )?exceed"
+    r"|(?:exceed(?:s|ed|ing)?|(?:long|larg|great)er than|too (?:large|long|big) for)(?: \S+){0,4} context"
+    r"|context length of only"
+    r"|token count[^.]{0,40} exceeds"
+    r"|input tokens exceed"
+    r"|exceeded model token limit"
+    r"|reduce the length of (?:the|your) (?:messages|prompt|input|conversation)"
+    r"|inputs?`? (?:tokens \+ `?max_new_tokens|must have less than \d+ tokens)"
+    r"|too many (?:input |prompt )?tokens(?! per)",
+    re.IGNORECASE,
+)
+_MOST_WORDS = 4000  # characters that are searched
+# A field's path before the words about it, as in `tools.0.name: Field required`.
+_PREFIX = re.compile(r"([A-Za-z_]\w*)(?:[.\[][\w.\]\[]*)?: ")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """An upstream's error. `status` is the answer's own, or what an error in an answer's place means.
+
+    `code` and `param` are as the upstream wrote them. None is absent; `words` are empty where there are none.
+    """
+
+    words: str = ""
+    status: int | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+class ReportedError(UpstreamFault):
+    """An error in an answer's place."""
+
+    def __init__(self, report: ErrorReport) -> None:
+        said = f"reported an error: {report.words}" if report.words else "answered with an error"
+        super().__init__(said, status=report.status)
+        self.report = report
+
+
+def raise_error(answer: Mapping[str, Any]) -> None:
+    """An error where an answer belongs is an error, whatever the status said. Raises ReportedError."""
+    if answer.get("error") or answer.get("type") == "error":
+        raise ReportedError(report_of(answer))
+
+
+def report_of_body(status: int, body: bytes) -> ErrorReport:
+    """The report in the body of an answer with this status."""
+    try:
+        return report_of(orjson.loads(body), status=status)
+    except orjson.JSONDecodeError:
+        return ErrorReport(status=status)
+
+
+def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
+    """The report in a parsed error. A context overflow has its code whatever name, or words alone, the upstream has."""
+    levels = list(_levels(parsed))
+    words = levels.pop() if levels and isinstance(levels[-1], str) else ""
+    named = [level for level in levels if isinstance(level, dict)]
+    code = _first(named, "code")
+    status = _status(named) if status is None else status
+    if status is None or status in REFUSED:
+        names = OVERFLOW_NAMES.intersection(filter(None, (code, _first(named, "type"))))
+        if names or _OVERFLOW.search(words[:_MOST_WORDS]):
+            status, code = status or 400, CONTEXT_OVERFLOW
+    if status in WITHOUT_WORDS:
+        words = ""
+    return ErrorReport(words, status, code, _param(named, words))
+
+
+def _levels(parsed: Any) -> Iterator[Any]:
+    """An error's objects from the outside in, and its message last, of the many shapes in use."""
+    while True:
+        if isinstance(parsed, list) and parsed and isinstance(parsed[0], dict):
+            parsed = parsed[0]
+        if isinstance(parsed, dict | str):
+            yield parsed
+        if not isinstance(parsed, dict):
+            return
+        inner = [parsed[name] for name in ("error", "message", "detail", "msg") if parsed.get(name)]
+        parsed = next((value for value in inner if isinstance(value, dict | list | str)), None)
+
+
+def _first(levels: list[dict[str, Any]], name: str) -> str | None:
+    """The innermost text of this name."""
+    return next((level[name] for level in reversed(levels) if isinstance(level.get(name), str)), None)
+
+
+def _status(levels: list[dict[str, Any]]) -> int | None:
+    """The status that an error in an answer's place means: a number that it gives, else that of its code or type."""
+    for level in reversed(levels):
+        for name in ("code", "status", "status_code", "type"):
+            value = level.get(name)
+            if isinstance(value, str):
+                value = int(value) if re.fullmatch(r"[45]\d\d", value) else STATUSES.get(value)
+            if type(value) is int and 400 <= value < 600:
+                return value
+    return None
+
+
+def _param(levels: list[dict[str, Any]], words: str) -> str | None:
+    """The field in question: named as such, as a location within the body, or before the words.
+
+    Of the last only the first segment: the upstream's own messages may be numbered otherwise than the client's.
+    """
+    if (param := _first(levels, "param")) is not None:
+        return param
+    located: list[Any] = next((level["loc"] for level in reversed(levels) if isinstance(level.get("loc"), list)), [])
+    path = [str(part) for part in located if part != "body"]
+    if path:
+        return ".".join(path)
+    prefix = _PREFIX.match(words)
+    return prefix[1] if prefix else None

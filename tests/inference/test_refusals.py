@@ -1,0 +1,314 @@
+"""What an upstream refuses is the request's fault: a 400 that names the provider and quotes it, for nothing."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from tests import bills
+from tests.catalogue import PRICES, provider
+from tests.chat import HELLO, Stream
+from tests.conftest import PROVIDER_KEYS, OpenAccount, StartGateway
+from tests.envelope import message, refusal
+from tests.inference import shapes
+from tests.inference.odd_upstream import OddUpstream, Script, http, listening
+from tests.inference.shapes import CHAT, EMBEDDINGS, TEXT
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+Json = dict[str, Any]
+
+GENERAL = "invalid_request_error"
+OVERFLOW = "context_length_exceeded"
+SSE, JSON = "Content-Type: text/event-stream", "Content-Type: application/json"
+TOO_LONG = "prompt is too long: 213462 tokens > 200000 maximum"
+CREDENTIAL = PROVIDER_KEYS["SIM_API_KEY"]
+NEXT_HOUR = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+LAST_YEAR = format_datetime(datetime.now(UTC) - timedelta(days=365), usegmt=True)
+
+
+def said(words: str = "No.", **fields: Any) -> bytes:
+    """An error in OpenAI's shape."""
+    return json.dumps({"error": {"message": words, **fields}}).encode()
+
+
+def by_claude(kind: str, words: str = "No.") -> bytes:
+    return json.dumps({"type": "error", "error": {"type": kind, "message": words}}).encode()
+
+
+def frames(*events: bytes) -> bytes:
+    return http("200 OK", b"".join(b"data: " + event + b"\n\n" for event in events), SSE)
+
+
+def chunk(**fields: Any) -> bytes:
+    return json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": None, **fields}]}).encode()
+
+
+OUTPUT = chunk(delta={"content": "hello"})
+ANSWER = frames(OUTPUT, chunk(finish_reason="stop"), b"[DONE]")
+
+# What it answers with, and what the client is to see of it: code and param.
+CODES: dict[str, tuple[Json, str, str | None]] = {
+    "own-code": ({"code": "unsupported_value", "param": "temperature"}, "unsupported_value", "temperature"),
+    "overflow-code": ({"code": OVERFLOW, "param": "messages"}, OVERFLOW, "messages"),
+    "a-path": ({"param": "messages[0].content"}, GENERAL, "messages[0].content"),
+    "not-sent": ({"param": "top_k"}, GENERAL, None),
+    "a-cap-by-another-name": ({"param": "max_tokens"}, GENERAL, "max_completion_tokens"),
+    "no-path": ({"param": "messages; drop table"}, GENERAL, None),
+    "no-word": ({"code": "Not A Word"}, GENERAL, None),
+    "a-number": ({"code": 400, "param": 7}, GENERAL, None),
+    **{
+        f"code-{code}": ({"code": code}, GENERAL, None)
+        for code in (
+            *("insufficient_credits", "api_key_expired", "model_not_found", "alias_not_found", "rate_limit_exceeded"),
+            *("insufficient_quota", "invalid_api_key", "billing_hard_limit_reached", "account_deactivated"),
+        )
+    },
+}
+CLAUDES: dict[str, tuple[bytes, str, str | None]] = {
+    "its-cap": (by_claude(GENERAL, "max_tokens: 9 > 8"), GENERAL, "max_completion_tokens"),
+    "its-stop": (by_claude(GENERAL, "stop_sequences: each must be non-empty"), GENERAL, "stop"),
+    "its-messages": (by_claude(GENERAL, "messages.0.content: Field required"), GENERAL, "messages"),
+    "its-overflow": (by_claude(GENERAL, TOO_LONG), OVERFLOW, None),
+    "its-size": (by_claude("request_too_large"), GENERAL, None),
+}
+IN_ANSWERS: dict[str, bytes] = {
+    "number": said(code=400),
+    "status": said(status="422"),
+    "type": said(type=GENERAL),
+    "overflow": said(TOO_LONG),
+}
+WAITS = {"9": "9", "1.2": "2", "0": "1", "3600": "120", NEXT_HOUR: "120", LAST_YEAR: "1", "soon": None, "-5": None}
+SCRIPTS: dict[str, Script] = {
+    **{name: http("400 Bad", said(**fields)) for name, (fields, _, _) in CODES.items()},
+    **{name: http("400 Bad", body) for name, (body, _, _) in CLAUDES.items()},
+    **{f"in-200-{name}": http("200 OK", body, JSON) for name, body in IN_ANSWERS.items()},
+    **{f"in-frame-{name}": frames(body) for name, body in IN_ANSWERS.items()},
+    **{f"claude-frame-{kind}": frames(by_claude(kind)) for kind in (GENERAL, "request_too_large", "overloaded_error")},
+    **{f"bare-{code}": http(f"{code} Bad", b"<html>nginx</html>") for code in (400, 413, 422)},
+    **{f"wait-{at}": http("429 Slow", said(), f"Retry-After: {wait}") for at, wait in enumerate(WAITS)},
+    "wait-503": http("503 Busy", said(), "Retry-After: 9"),
+    "wait-404": http("404 Gone", said(), "Retry-After: 9"),
+    "late": frames(OUTPUT, said("Too late.", code=400)),
+    "ordinary": http("400 Bad", said("Unsupported key response_format")),
+    "leaky": http("400 Bad", said(f"Key {CREDENTIAL} of http://10.2.3.4/v1 and vllm.internal:8000 is bad.")),
+    "overflows": http("400 Bad", said(TOO_LONG)),
+    "refuses": http("400 Bad", said("Refused.")),
+    "fails": http("503 Busy", said("Busy."), "Retry-After: 9"),
+    "fails-later": http("503 Busy", said("Busy."), "Retry-After: 20"),
+    "complains": http("200 OK", said("It rained.")),
+    "answers": ANSWER,
+}  # fmt: skip
+
+# Candidates in the order of their ranking: what each does, and its context window.
+CANDIDATES: dict[str, list[tuple[str, int | None]]] = {
+    "refused-at-once": [("refuses", 100), ("answers", 100)],
+    "refused-later": [("fails", 100), ("refuses", 100), ("answers", 100)],
+    "larger-window": [("overflows", 100), ("answers", 100), ("answers", None), ("answers", 200)],
+    "no-larger-window": [("overflows", 100), ("answers", 100), ("answers", None)],
+    "unknown-window": [("overflows", None), ("answers", 200)],
+    "overflows-twice": [("overflows", 100), ("overflows", 300), ("answers", 200), ("answers", 400)],
+    "larger-fails": [("overflows", 100), ("fails", 200)],
+    "all-fail": [("fails-later", 100), ("fails", 100)],
+    "one-names-no-wait": [("fails", 100), ("complains", 100)],
+}
+
+
+@pytest.fixture(scope="module")
+def odd() -> Iterator[OddUpstream]:
+    with listening(SCRIPTS) as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
+def strict(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
+    content = shapes.catalogue(simulator.url)
+    at = f"http://127.0.0.1:{odd.port}/v1"
+    content["providers"] += [
+        provider("odd", at, credential_env="SIM_API_KEY"),
+        provider("oddclaude", at, dialect="anthropic"),
+        *(provider(f"rank{rank}", at) for rank in range(4)),
+    ]
+    content["models"] += [
+        *(
+            shapes.shaped("test", name, provider=slug, upstream_model=name)
+            for slug in ("odd", "oddclaude")
+            for name in SCRIPTS
+        ),
+        *(
+            shapes.shaped("auto", name, provider=f"rank{rank}", upstream_model=behaviour, context_length=window,
+                          pricing=PRICES | {"prompt_per_1m_tokens": 0.1 + rank})
+            for name, candidates in CANDIDATES.items()
+            for rank, (behaviour, window) in enumerate(candidates)
+        ),
+    ]  # fmt: skip
+    return start_shared_gateway(catalogue=content, GATEWAY_AUTO_FAILOVER="true")
+
+
+@pytest.fixture
+def customer(strict: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(strict)
+
+
+def ask(customer: Customer, model: str, **fields: Any) -> Any:
+    asked = {"messages": HELLO, "max_completion_tokens": 16, **fields}
+    return customer.http.post(CHAT, json={"model": model, **asked})
+
+
+MODES: dict[str, Json] = {"whole": {}, "aggregated": {"max_completion_tokens": 1000}, "streamed": {"stream": True}}
+
+
+# --- Statuses
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+@pytest.mark.parametrize(
+    ("path", "model", "fields"),
+    [
+        (CHAT, "simanthropic/claude", {"messages": HELLO, "max_tokens": 16}),
+        (CHAT, "simanthropic/claude", {"messages": HELLO, "stream": True}),
+        (CHAT, "sim/text", {"messages": HELLO}),
+        (TEXT, "sim/text", {"prompt": "hi", "stream": True}),
+        (EMBEDDINGS, "sim/embed", {"input": "hi"}),
+    ],
+    ids=["claude", "claude streamed", "chat on text", "text streamed", "embeddings"],
+)
+def test_a_refused_request_is_a_400_that_nobody_is_to_repeat(
+    customer: Customer, code: int, path: str, model: str, fields: Json
+) -> None:
+    reply = customer.http.post(path, json={"model": f"{model}/status-{code}", **fields})
+    assert refusal(reply)[:2] == (400, GENERAL)
+    assert message(reply).startswith(f"Provider '{model.partition('/')[0]}' refused the request: ")
+    assert reply.headers["x-should-retry"] == "false"
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+def test_a_refusal_without_words_says_its_status(customer: Customer, code: int) -> None:
+    reply = ask(customer, f"odd/test/bare-{code}")
+    assert refusal(reply) == (400, GENERAL, GENERAL, None)
+    assert message(reply) == f"Provider 'odd' refused the request (HTTP {code})."
+
+
+# --- Code and param
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_code_and_param_are_the_upstreams_where_they_speak_of_the_request(customer: Customer, name: str) -> None:
+    _, code, param = CODES[name]
+    reply = ask(customer, f"odd/test/{name}", temperature=1)
+    assert refusal(reply) == (400, GENERAL, code, param)
+    assert message(reply) == "Provider 'odd' refused the request: No."
+
+
+@pytest.mark.parametrize("name", CLAUDES)
+def test_the_field_has_the_name_that_the_client_gave_it(customer: Customer, name: str) -> None:
+    _, code, param = CLAUDES[name]
+    assert refusal(ask(customer, f"oddclaude/test/{name}", stop=["a"])) == (400, GENERAL, code, param)
+
+
+def test_a_prompt_that_was_sent_as_a_message_is_the_field_in_question(customer: Customer) -> None:
+    reply = customer.http.post(TEXT, json={"model": "odd/test/a-path", "prompt": "hi"})
+    assert refusal(reply) == (400, GENERAL, GENERAL, "prompt")
+
+
+# --- Errors in an answer's place
+
+
+@pytest.mark.parametrize("name", IN_ANSWERS)
+@pytest.mark.parametrize(
+    ("form", "mode"), [*(("in-200", mode) for mode in MODES), ("in-frame", "aggregated"), ("in-frame", "streamed")]
+)
+def test_an_error_in_an_answers_place_is_a_refusal_where_it_means_one(
+    customer: Customer, name: str, form: str, mode: str
+) -> None:
+    reply = ask(customer, f"odd/test/{form}-{name}", **MODES[mode])
+    assert refusal(reply) == (400, GENERAL, OVERFLOW if name == "overflow" else GENERAL, None)
+    assert "Provider 'odd' refused the request: " in message(reply)
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize(("kind", "status"), [(GENERAL, 400), ("request_too_large", 400), ("overloaded_error", 503)])
+def test_an_error_event_is_a_refusal_by_its_type(customer: Customer, kind: str, status: int) -> None:
+    assert refusal(ask(customer, f"oddclaude/test/claude-frame-{kind}", stream=True)).status == status
+    assert bills.untouched(customer)
+
+
+def test_an_error_after_output_ends_the_stream_as_a_failure(customer: Customer) -> None:
+    said = Stream.of(ask(customer, "odd/test/late", stream=True))
+    (error,) = said.errors
+    assert (error["type"], error["code"], said.done) == ("provider_error", "provider_error", False)
+    assert error["message"].startswith("Provider 'odd' reported an error: Too late.")
+    (record,) = bills.records(customer)
+    assert (record.ending, record.interrupted) == ("upstream_broke", True)
+
+
+# --- Words
+
+
+def test_ordinary_words_are_quoted_as_they_are(customer: Customer) -> None:
+    reply = ask(customer, "odd/test/ordinary")
+    assert message(reply) == "Provider 'odd' refused the request: Unsupported key response_format"
+
+
+def test_secrets_and_addresses_are_not_quoted(customer: Customer) -> None:
+    reply = ask(customer, "odd/test/leaky")
+    assert message(reply) == "Provider 'odd' refused the request: Key […] of […] and […] is bad."
+
+
+# --- Failures name their wait
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_an_upstreams_wait_is_passed_on_within_bounds(customer: Customer, wait: str) -> None:
+    reply = ask(customer, f"odd/test/wait-{list(WAITS).index(wait)}")
+    assert refusal(reply)[:3] == (503, "provider_error", "provider_error")
+    assert reply.headers.get("Retry-After") == WAITS[wait]
+
+
+def test_only_what_is_worth_a_retry_names_a_wait(customer: Customer) -> None:
+    assert ask(customer, "odd/test/wait-503").headers["Retry-After"] == "9"
+    assert "Retry-After" not in ask(customer, "odd/test/wait-404").headers
+
+
+# --- Failover stops at what another provider cannot mend
+
+
+@pytest.mark.parametrize(
+    ("name", "served_by"),
+    [
+        ("refused-at-once", None),
+        ("refused-later", None),
+        ("larger-window", "rank3"),
+        ("no-larger-window", None),
+        ("unknown-window", None),
+        ("overflows-twice", "rank3"),
+    ],
+)
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_failover_ends_at_a_refusal_unless_a_larger_window_may_mend_it(
+    customer: Customer, name: str, served_by: str | None, streams: bool
+) -> None:
+    reply = ask(customer, f"auto/auto/{name}", stream=streams, max_completion_tokens=1000)
+    if served_by is None:
+        assert refusal(reply)[:3] == (400, GENERAL, GENERAL if name.startswith("refused") else OVERFLOW)
+        assert bills.untouched(customer)
+        return
+    metadata = (Stream.of(reply).frames[-1] if streams else reply.json())["gateway_metadata"]
+    assert (metadata["provider"], metadata["fallback_reason"]) == (served_by, "primary_error")
+
+
+@pytest.mark.parametrize(("name", "wait"), [("larger-fails", "9"), ("all-fail", "9"), ("one-names-no-wait", None)])
+def test_when_the_last_candidate_fails_the_shortest_wait_is_told(
+    customer: Customer, name: str, wait: str | None
+) -> None:
+    reply = ask(customer, f"auto/auto/{name}", max_completion_tokens=1000)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "provider_unavailable")
+    assert reply.headers.get("Retry-After") == wait
+    assert "x-should-retry" not in reply.headers
