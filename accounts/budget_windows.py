@@ -16,8 +16,8 @@ WINDOW_SECONDS = 60
 
 ADMIT = """
 local now = tonumber(redis.call('TIME')[1])
-local function wait(key, limit)
-  if limit == 0 then return 0 end
+local function look(key, limit)
+  if limit == 0 then return {0, 0, 0} end
   local flat, used, seconds, amounts = redis.call('HGETALL', key), 0, {}, {}
   for i = 1, #flat, 2 do
     local second = tonumber(flat[i])
@@ -30,18 +30,20 @@ local function wait(key, limit)
     end
   end
   table.sort(seconds)
-  local left = 0
+  local remaining, reset, wait = math.max(0, limit - used), 0, 0
+  if seconds[1] then reset = seconds[#seconds] + 60 - now end
   for _, second in ipairs(seconds) do
     if used < limit then break end
     used = used - amounts[second]
-    left = second + 60 - now
+    wait = second + 60 - now
   end
-  return left
+  return {remaining, reset, wait}
 end
-local requests, tokens = wait(KEYS[1], tonumber(ARGV[1])), wait(KEYS[2], tonumber(ARGV[2]))
-if requests == 0 and tokens == 0 and ARGV[1] ~= '0' then
+local requests, tokens = look(KEYS[1], tonumber(ARGV[1])), look(KEYS[2], tonumber(ARGV[2]))
+if requests[3] == 0 and tokens[3] == 0 and ARGV[1] ~= '0' then
   redis.call('HINCRBY', KEYS[1], now, 1)
   redis.call('EXPIRE', KEYS[1], 61)
+  requests = {requests[1] - 1, 60, 0}
 end
 return {requests, tokens}
 """
@@ -52,11 +54,27 @@ redis.call('EXPIRE', KEYS[1], 61)
 """
 
 
-class Waits(NamedTuple):
-    """Seconds until something is left of each budget; 0 where something is."""
+class Left(NamedTuple):
+    """What is left of a limit in the window; all 0 where there is no limit.
 
-    requests: int
-    tokens: int
+    `reset` and `wait` are seconds: until nothing counts any more, and until something is left (0 where something is).
+    """
+
+    remaining: int
+    reset: int
+    wait: int
+
+
+class Admission(NamedTuple):
+    """What is left of both limits, with the request that was asked about where it is admitted: where neither waits."""
+
+    requests: Left
+    tokens: Left
+
+    @property
+    def wait(self) -> int:
+        """Seconds until something is left of both."""
+        return max(self.requests.wait, self.tokens.wait)
 
 
 class SharedWindows:
@@ -66,9 +84,10 @@ class SharedWindows:
         self._admit = client.register_script(ADMIT)
         self._spend = client.register_script(SPEND)
 
-    def admit(self, key: str, *, requests: int, tokens: int) -> Waits:
+    def admit(self, key: str, *, requests: int, tokens: int) -> Admission:
         """Counts one request where something is left of both limits, else nothing. One call."""
-        return Waits(*self._admit(keys=[f"budget:{{{key}}}:requests", _tokens_of(key)], args=[requests, tokens]))
+        found = self._admit(keys=[f"budget:{{{key}}}:requests", _tokens_of(key)], args=[requests, tokens])
+        return Admission(*(Left(*one) for one in found))
 
     def spend(self, key: str, tokens: int) -> None:
         """Counts tokens, whatever is left. One call."""
@@ -92,15 +111,16 @@ class OwnWindows:
         self._tokens: defaultdict[str, Counters] = defaultdict(dict)
         self._swept_at = 0
 
-    def admit(self, key: str, *, requests: int, tokens: int) -> Waits:
+    def admit(self, key: str, *, requests: int, tokens: int) -> Admission:
         """As Redis does it."""
         now = int(self._clock())
         with self._lock:
             self._sweep(now)
-            waits = Waits(_wait(self._requests[key], requests, now), _wait(self._tokens[key], tokens, now))
-            if requests and not any(waits):
-                _add(self._requests[key], now, 1)
-            return waits
+            found = Admission(_left(self._requests[key], requests, now), _left(self._tokens[key], tokens, now))
+            if not requests or found.wait:
+                return found
+            _add(self._requests[key], now, 1)
+            return Admission(Left(found.requests.remaining - 1, WINDOW_SECONDS, 0), found.tokens)
 
     def spend(self, key: str, tokens: int) -> None:
         """As Redis does it."""
@@ -124,16 +144,17 @@ def _add(counters: Counters, now: int, amount: int) -> None:
     counters[now] = counters.get(now, 0) + amount
 
 
-def _wait(counters: Counters, limit: int, now: int) -> int:
-    """Seconds until the window holds less than its limit."""
+def _left(counters: Counters, limit: int, now: int) -> Left:
     if not limit:
-        return 0
+        return Left(0, 0, 0)
     for second in [second for second in counters if second <= now - WINDOW_SECONDS]:
         del counters[second]
-    used, left = sum(counters.values()), 0
+    used, wait = sum(counters.values()), 0
+    remaining = max(0, limit - used)
+    reset = max(counters, default=now - WINDOW_SECONDS) + WINDOW_SECONDS - now
     for second in sorted(counters):
         if used < limit:
             break
         used -= counters[second]
-        left = second + WINDOW_SECONDS - now
-    return left
+        wait = second + WINDOW_SECONDS - now
+    return Left(remaining, reset, wait)

@@ -1,7 +1,7 @@
 """A key's requests and tokens per minute: no more in any 60 seconds, whichever worker serves, streams included.
 
 A request is admitted while anything is left of both, and its tokens are spent when they are known, at the end of its
-answer (contract decision 29). What is refused is not counted: whoever waits as long as the message says is served.
+answer. What is refused is not counted: whoever waits as long as the message says is served.
 """
 
 import functools
@@ -13,7 +13,7 @@ from django.conf import settings
 from gateway.errors import KeyBudgetSpent
 from gateway.shared_store import SharedStore, shared_store
 
-from .budget_windows import OwnWindows, SharedWindows, Waits
+from .budget_windows import Admission, OwnWindows, SharedWindows
 
 _own = OwnWindows()
 
@@ -34,18 +34,23 @@ def budgets_of(rpm: int | None, tpm: int | None) -> Budgets:
     )
 
 
-def spend_request(key_id: uuid.UUID, budgets: Budgets) -> None:
-    """Counts one request. Raises KeyBudgetSpent where nothing is left of a budget, which counts nothing."""
+def spend_request(key_id: uuid.UUID, budgets: Budgets) -> dict[str, str]:
+    """Counts one request, and returns the `x-ratelimit-…` headers of its answer: none for a budget that is no limit.
+
+    Raises KeyBudgetSpent, with these headers, where nothing is left of a budget; that counts nothing.
+    """
     if not (budgets.requests or budgets.tokens):
-        return
+        return {}
     key, store = key_id.hex, shared_store()
     limits = {"requests": budgets.requests, "tokens": budgets.tokens}
     if store is None:
-        waits = _own.admit(key, **limits)
+        found = _own.admit(key, **limits)
     else:
-        waits = store.ask(lambda _: _shared(store).admit(key, **limits), lambda: _own.admit(key, **limits))
-    if any(waits):
-        raise _refusal(budgets, waits)
+        found = store.ask(lambda _: _shared(store).admit(key, **limits), lambda: _own.admit(key, **limits))
+    headers = _headers(budgets, found)
+    if found.wait:
+        raise _refusal(budgets, found, headers)
+    return headers
 
 
 def spend_tokens(key_id: uuid.UUID, budgets: Budgets, tokens: int) -> None:
@@ -64,11 +69,26 @@ def _shared(store: SharedStore) -> SharedWindows:
     return SharedWindows(store.client)
 
 
-def _refusal(budgets: Budgets, waits: Waits) -> KeyBudgetSpent:
+def _headers(budgets: Budgets, found: Admission) -> dict[str, str]:
+    """OpenAI's names and formats: the limit, what remains of it, and the time until all of it does."""
+    told: dict[str, str] = {}
+    for name, limit, left in (
+        ("requests", budgets.requests, found.requests),
+        ("tokens", budgets.tokens, found.tokens),
+    ):
+        if limit:
+            minutes, seconds = divmod(left.reset, 60)
+            told[f"x-ratelimit-limit-{name}"] = str(limit)
+            told[f"x-ratelimit-remaining-{name}"] = str(left.remaining)
+            told[f"x-ratelimit-reset-{name}"] = f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+    return told
+
+
+def _refusal(budgets: Budgets, found: Admission, headers: dict[str, str]) -> KeyBudgetSpent:
     """Names the budget that takes longest to have something left."""
-    wait = max(waits)
-    spent = f"{budgets.requests} requests" if wait == waits.requests else f"{budgets.tokens} tokens"
+    wait = found.wait
+    spent = f"{budgets.requests} requests" if wait == found.requests.wait else f"{budgets.tokens} tokens"
     return KeyBudgetSpent(
         f"This key's budget of {spent} per minute is spent. Try again in {wait} second{'' if wait == 1 else 's'}.",
-        headers={"Retry-After": str(wait)},
+        headers=headers | {"Retry-After": str(wait)},
     )

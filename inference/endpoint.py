@@ -34,18 +34,22 @@ def inference_endpoint(handler: Handler) -> Callable[[HttpRequest], HttpResponse
     def view(request: HttpRequest) -> HttpResponseBase:
         if request.method == "OPTIONS":
             return options(ALLOWED)
+        limits: dict[str, str] = {}
         try:
             with step("authenticating the key"):
                 payer = authenticate(request.META.get("HTTP_AUTHORIZATION"))
             if request.method != "POST":
                 return method_not_allowed(request, ALLOWED)
-            budgets.spend_request(payer.key_id, payer.budgets)
-            return handler(request, payer, parse_object(read_body(request)))
+            limits = budgets.spend_request(payer.key_id, payer.budgets)
+            response = handler(request, payer, parse_object(read_body(request)))
         except ClientLeft:
-            return render(InvalidRequest(CLOSED_ITS_SIDE))
+            response = render(InvalidRequest(CLOSED_ITS_SIDE))
         except WorkerStopped:
-            return render(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."))
+            response = render(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."))
         except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-            return render(from_exception(error))
+            response = render(from_exception(error))
+        for name, value in limits.items():
+            response[name] = value
+        return response
 
     return view

@@ -8,7 +8,7 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounts.budget_windows import OwnWindows, SharedWindows, Waits
+from accounts.budget_windows import Admission, Left, OwnWindows, SharedWindows
 from tests.patience import eventually
 from tests.servers.redis import PrivateRedis
 
@@ -18,7 +18,7 @@ Past = Mapping[int, int]  # amounts by how many seconds ago
 
 
 class Windows(Protocol):
-    def admit(self, key: str, *, requests: int, tokens: int) -> Waits: ...
+    def admit(self, key: str, *, requests: int, tokens: int) -> Admission: ...
 
     def spend(self, key: str, tokens: int) -> None: ...
 
@@ -67,42 +67,47 @@ def remember(request: pytest.FixtureRequest) -> Remember:
 
 def test_as_many_requests_as_the_limit_are_admitted_and_one_more_is_not(remember: Remember) -> None:
     windows = remember({}, {})
-    assert [windows.admit(KEY, requests=3, tokens=0) for _ in range(4)] == [(0, 0), (0, 0), (0, 0), (60, 0)]
+    found = [windows.admit(KEY, requests=3, tokens=0).requests for _ in range(4)]
+    assert found == [(2, 60, 0), (1, 60, 0), (0, 60, 0), (0, 60, 60)]
 
 
 def test_what_is_refused_is_not_counted(remember: Remember) -> None:
     windows = remember({30: 2}, {})
-    assert [windows.admit(KEY, requests=2, tokens=0).requests for _ in range(3)] == [30, 30, 30]
-    assert windows.admit(KEY, requests=3, tokens=0) == (0, 0)
+    assert [windows.admit(KEY, requests=2, tokens=0).requests for _ in range(3)] == [(0, 30, 30)] * 3
+    assert windows.admit(KEY, requests=3, tokens=0).requests == (0, 60, 0)
 
 
 def test_a_request_counts_for_exactly_sixty_seconds(remember: Remember) -> None:
-    assert remember({59: 1}, {}).admit(KEY, requests=1, tokens=0) == (1, 0)
-    assert remember({60: 1}, {}).admit(KEY, requests=1, tokens=0) == (0, 0)
+    assert remember({59: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 1, 1)
+    assert remember({60: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 60, 0)
 
 
 def test_the_wait_ends_when_the_window_holds_less_than_the_limit(remember: Remember) -> None:
-    assert remember({50: 1, 40: 2, 10: 2}, {}).admit(KEY, requests=3, tokens=0) == (20, 0)
+    assert remember({50: 1, 40: 2, 10: 2}, {}).admit(KEY, requests=3, tokens=0).requests == (0, 50, 20)
 
 
 def test_tokens_are_spent_beyond_what_is_left_and_then_nothing_is_admitted(remember: Remember) -> None:
     windows = remember({}, {})
-    assert windows.admit(KEY, requests=0, tokens=100) == (0, 0)
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (100, 0, 0)
     windows.spend(KEY, 99)
-    assert windows.admit(KEY, requests=0, tokens=100) == (0, 0)
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (1, 60, 0)
     windows.spend(KEY, 5000)
-    assert windows.admit(KEY, requests=0, tokens=100) == (0, 60)
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (0, 60, 60)
 
 
 def test_a_request_that_the_tokens_refuse_takes_no_request(remember: Remember) -> None:
     windows = remember({}, {20: 100})
-    assert windows.admit(KEY, requests=1, tokens=100) == (0, 40)
-    assert windows.admit(KEY, requests=1, tokens=101) == (0, 0)
+    assert windows.admit(KEY, requests=1, tokens=100) == (Left(1, 0, 0), Left(0, 40, 40))
+    assert windows.admit(KEY, requests=1, tokens=101) == (Left(0, 60, 0), Left(1, 40, 0))
+
+
+def test_what_has_no_limit_is_not_looked_at(remember: Remember) -> None:
+    assert remember({5: 1}, {5: 1}).admit(KEY, requests=0, tokens=0) == (Left(0, 0, 0), Left(0, 0, 0))
 
 
 def test_keys_are_counted_apart(remember: Remember) -> None:
     windows = remember({5: 1}, {})
-    assert windows.admit("another", requests=1, tokens=0) == (0, 0)
+    assert windows.admit("another", requests=1, tokens=0).requests == (0, 60, 0)
 
 
 def test_redis_forgets_a_key_that_rests(redis_server: PrivateRedis) -> None:

@@ -1,5 +1,6 @@
 """A key's requests and tokens per minute, seen by clients (contract decisions 1 and 29)."""
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -44,6 +45,62 @@ def test_requests_beyond_the_budget_are_told_which_it_was_and_how_long_to_wait(a
     expected = f"This key's budget of 2 requests per minute is spent. Try again in {wait} seconds."
     assert reply.json()["error"]["message"] == expected
     answer(account, "echo")  # another key of the account has its own
+
+
+def limits(reply: requests.Response) -> dict[str, str]:
+    """What the answer tells of the key's budgets."""
+    prefix = "x-ratelimit-"
+    return {name[len(prefix) :]: value for name, value in reply.headers.items() if name.startswith(prefix)}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (PATH, question("echo"), 200),
+        (PATH, question("echo", stream=True), 200),
+        ("/v1/completions", {"model": "sim/test/echo", "prompt": "hi there"}, 200),
+        ("/v1/embeddings", {"model": "sim/test/embedding", "input": "hi there"}, 200),
+        (PATH, {}, 400),
+        (PATH, question("nothing"), 404),
+        ("/api/v1/chat/completions", question("status-500"), 503),
+    ],
+    ids=str,
+)
+def test_every_answer_tells_what_is_left_of_the_budgets(
+    account: Customer, path: str, body: dict[str, object], status: int
+) -> None:
+    limited = with_key(account, "--rpm", "2", "--tpm", "1000")
+    first, second, third = [limited.post(path, json=body) for _ in range(3)]
+    taken = 1000 - int(limits(second)["remaining-tokens"])
+    assert [first.status_code, second.status_code, third.status_code] == [status, status, 429]
+    assert (taken > 0) == (status == 200)
+    reset = limits(second)["reset-tokens"]
+    assert limits(first) == {
+        "limit-requests": "2",
+        "remaining-requests": "1",
+        "reset-requests": "1m0s",
+        "limit-tokens": "1000",
+        "remaining-tokens": "1000",
+        "reset-tokens": "0s",
+    }
+    assert limits(second) == limits(first) | {
+        "remaining-requests": "0",
+        "remaining-tokens": str(1000 - taken),
+        "reset-tokens": reset,
+    }
+    assert re.fullmatch(r"1m0s|[1-5]?\ds", reset) if taken else reset == "0s"
+    assert limits(third)["remaining-requests"] == "0"
+
+
+@pytest.mark.parametrize(("option", "kind"), [("--rpm", "requests"), ("--tpm", "tokens")])
+def test_nothing_is_told_of_a_budget_that_is_none(account: Customer, option: str, kind: str) -> None:
+    assert {name.partition("-")[2] for name in limits(chat(with_key(account, option, "5")))} == {kind}
+    assert limits(ask(account, "echo")) == {}
+
+
+def test_what_comes_before_the_budget_tells_nothing_of_it(account: Customer) -> None:
+    limited = with_key(account, "--rpm", "1")
+    assert [limits(limited.get(path)) for path in (PATH, "/v1/models")] == [{}, {}]
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=["whole", "streamed"])
