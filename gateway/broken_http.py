@@ -1,4 +1,4 @@
-"""Answers to HTTP so broken that no request came of it: in the envelope, never HTML (contract decision 15)."""
+"""Answers to HTTP so broken that no request came of it: in the envelope, never HTML."""
 
 from typing import NamedTuple
 

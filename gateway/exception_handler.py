@@ -31,7 +31,7 @@ UNNAMED_STEP = "handling the request"
 
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
-    """The spec's error object. `param` and `code` are always there: the SDKs lift them onto their exceptions."""
+    """docs/api.md#error-object. `param` and `code` are always there: the SDKs lift them onto their exceptions."""
     body: dict[str, Any] = {
         "type": error.type,
         "message": error.message,

@@ -1,4 +1,4 @@
-"""The limit of one client address on the API (GATEWAY_IP_RATE), the first check of all (contract decision 1)."""
+"""The limit of one client address on the API (GATEWAY_IP_RATE), the first check (docs/api.md#order-of-checks)."""
 
 from django.conf import settings
 from django.core.exceptions import MiddlewareNotUsed

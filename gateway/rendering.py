@@ -26,7 +26,7 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class AnyTypeJsonParser(BaseParser):
-    """A JSON object, whatever Content-Type the client put on it (contract decision 15)."""
+    """A JSON object, whatever Content-Type the client put on it (docs/api.md#conventions)."""
 
     media_type = "*/*"
 

@@ -1,4 +1,4 @@
-"""The environment, read top to bottom. A bad value stops the start (contract section 2)."""
+"""The environment, read top to bottom. A bad value stops the start (docs/settings.md)."""
 
 import math
 import os

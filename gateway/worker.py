@@ -124,7 +124,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
         return served
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """gunicorn's refusals of broken HTTP, in the envelope instead of HTML (contract decision 15)."""
+        """gunicorn's refusals of broken HTTP, in the envelope instead of HTML."""
         if isinstance(exc, gevent.GreenletExit):
             return  # an idle connection, closed by a drain
         if isinstance(exc, OSError) and exc.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):

@@ -1,4 +1,4 @@
-"""The error family is the spec's table of errors, and everything else that can be raised is folded into it."""
+"""The error family is the table of docs/api.md#error-codes; everything else that can be raised is folded into it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +17,8 @@ from gateway.exception_handler import drf_exception_handler, envelope, first_fau
 
 pytestmark = pytest.mark.sqlite_is_enough
 
-# Status, type, code, param: the rows of spec.md, "Catalogue of errors". `param` of a general 400 is the field's name.
-# The in-stream row has the status of its whole-answer form (contract decision 6).
+# Status, type, code, param: the rows of docs/api.md#error-codes. `param` of a general 400 is the field's name.
+# The in-stream row has the status of its whole-answer form.
 SPEC = {
     (401, "authentication_error", "authentication_error", None),
     (401, "authentication_error", "api_key_malformed", None),
@@ -48,8 +48,8 @@ SPEC = {
 }
 OURS = {
     (503, "internal_server_error", "service_unavailable", None),  # what a replica that stops gives up: any model
-    (405, "invalid_request_error", "method_not_allowed", None),  # contract decision 15
-    (503, "provider_unavailable", "provider_unavailable", None),  # decision 3: every candidate of an auto id failed
+    (405, "invalid_request_error", "method_not_allowed", None),
+    (503, "provider_unavailable", "provider_unavailable", None),  # every candidate of an auto id failed
 }
 # Retried by the SDKs on their own, and rightly so.
 PASSING = {"provider_unavailable", "provider_error", "service_unavailable"} | {

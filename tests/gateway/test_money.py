@@ -1,4 +1,4 @@
-"""Money is exact in whatever database the tests run on (contract decision 17)."""
+"""Money is exact in whatever database the tests run on."""
 
 import random
 from decimal import Decimal
