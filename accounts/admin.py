@@ -127,7 +127,7 @@ class MembershipInline(_MembershipInline):
 
 
 class KeyState(admin.SimpleListFilter):
-    """The three states of the spec; without a choice, every key that is not deleted."""
+    """The three states of a key; without a choice, every key that is not deleted."""
 
     title = "state"
     parameter_name = "state"

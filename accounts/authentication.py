@@ -1,4 +1,4 @@
-"""From an Authorization header to a key, with the four refusals of the spec (Authentication, contract decision 5).
+"""From an Authorization header to a key, with the four refusals of docs/api.md#authentication.
 
 The hot path joins more tables into its SELECT (`inference.admission`) and shares `bearer_token` and `judge` with the
 control plane's DRF authentication here.

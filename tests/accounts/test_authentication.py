@@ -1,4 +1,4 @@
-"""Who asks (spec: Authentication; contract decisions 1, 4 and 5), at an inference and at a control-plane endpoint."""
+"""Who asks (docs/api.md#authentication), at an inference and at a control-plane endpoint."""
 
 import secrets
 

@@ -1,4 +1,4 @@
-"""The life of an API key (spec: API key; contract decision 4): what is kept of a token, and for how long."""
+"""The life of an API key (docs/api.md#authentication): what is kept of a token, and for how long."""
 
 import base64
 import hashlib
