@@ -1,4 +1,4 @@
-"""The `auto/{creator}/{model}` entries of the catalogue (spec: AutoRoutingEnvelope, contract decision 13)."""
+"""The `auto/{creator}/{model}` entries of the catalogue (docs/api.md#models)."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal

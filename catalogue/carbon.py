@@ -1,4 +1,4 @@
-"""Energy and carbon of a request: pure arithmetic (contract decision 20)."""
+"""Energy and carbon of a request: pure arithmetic (docs/api.md#energy-and-carbon)."""
 
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal

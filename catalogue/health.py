@@ -1,4 +1,4 @@
-"""What the workers see of each provider, and the status that follows from it (contract decision 14).
+"""What the workers see of each provider, and the status that follows from it (docs/api.md#providers).
 
 Outcomes are noted in memory and added to shared rows, one a provider and minute, on each worker's beat.
 """

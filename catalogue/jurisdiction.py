@@ -1,4 +1,4 @@
-"""Where a route is and whose law reaches it: the three filters of the catalogue, and EU sovereignty (decision 13)."""
+"""Where a route is and whose law reaches it: the three filters of the catalogue, and EU sovereignty."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The catalogue as clients read it (spec: ModelInfo, ProviderInfo). What is unknown is absent, never zero."""
+"""The catalogue as clients read it (docs/api.md#models). What is unknown is absent, never zero."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass

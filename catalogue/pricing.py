@@ -1,4 +1,4 @@
-"""Usage, prices and their product: pure decimal arithmetic (contract decisions 6, 7, 17).
+"""Usage, prices and their product: pure decimal arithmetic (docs/api.md#cost).
 
 Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tokens in the route's currency.
 Prices may have tiers by the length of the prompt: one tier's prices hold for the whole request.

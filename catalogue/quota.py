@@ -1,6 +1,6 @@
 """Daily token quotas of routes: counted when requests are settled, in UTC days, by all workers together.
 
-A route is held once what was used reaches its quota, so the request that crosses it is still served (decision 25).
+A route is held once what was used reaches its quota, so the request that crosses it is still served.
 Counters are read live and are no part of the snapshot: a route without a quota is never asked about.
 """
 

@@ -1,4 +1,4 @@
-"""Automatic routing: which routes may take part, and in which order (contract decisions 2 and 24). Pure functions.
+"""Automatic routing: which routes may take part, and in which order (docs/api.md#automatic-routing). Pure functions.
 
 The order: EU-sovereign routes first, then carbon intensity and cost (or cost first, by GATEWAY_AUTO_OBJECTIVE). What is
 unknown ranks last in its step: unknown is not zero. Full ties share the conversations among them.

@@ -1,4 +1,4 @@
-"""Seeding the catalogue from files (contract section 3): read, check as a whole, plan, write in one transaction."""
+"""Seeding the catalogue from files (docs/contract.md#catalogue-file): read, check, plan, write in one transaction."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The shape of each entry of a catalogue file, key by key (contract section 3). An unknown key is a fault."""
+"""The shape of each entry of a file, key by key (docs/contract.md#catalogue-file). An unknown key is a fault."""
 
 from collections.abc import Mapping
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Energy and carbon of a request (contract decision 20)."""
+"""Energy and carbon of a request (docs/api.md#energy-and-carbon)."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""The catalogue as clients read it, entry by entry (spec: ModelInfo, ProviderInfo; contract decisions 13 and 28)."""
+"""The catalogue as clients read it, entry by entry (docs/api.md#models)."""
 
 import time
 from datetime import UTC, datetime

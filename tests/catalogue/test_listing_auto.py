@@ -1,4 +1,4 @@
-"""The entries of auto ids: what their candidates share (spec: ModelInfo; contract decision 28)."""
+"""The entries of auto ids: what their candidates share (docs/api.md#models)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a filter of the listing keeps (contract decision 13)."""
+"""What a filter of the listing keeps (docs/api.md#models)."""
 
 import json
 from collections.abc import Mapping

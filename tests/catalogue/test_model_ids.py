@@ -1,4 +1,4 @@
-"""What a `model` string means (spec: requirements 1, and the errors about ids)."""
+"""What a `model` string means (docs/api.md#model-ids)."""
 
 import contextlib
 

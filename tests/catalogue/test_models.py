@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /v1/models/{id}` (spec: ModelInfo; contract decisions 13 and 28), for explicit ids."""
+"""`GET /v1/models` and `GET /v1/models/{id}` (docs/api.md#models), for explicit ids."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from tests.servers.simulator import Simulator
 Json = dict[str, Any]
 
 EUR_PRICES = {"prompt_per_1m_tokens": 0.6, "completion_per_1m_tokens": 1.2, "currency": "EUR"}
-EVERY_WORKER_WITHIN = 2.0  # seconds that a change of the catalogue may take to be served (contract section 1)
+EVERY_WORKER_WITHIN = 2.0  # seconds that a change of the catalogue may take to be served
 
 
 def carbon(locode: str, intensity: int, grams: float) -> Json:

@@ -1,4 +1,4 @@
-"""What a request costs (contract decisions 6, 7 and 17)."""
+"""What a request costs (docs/api.md#cost)."""
 
 import json
 from dataclasses import replace

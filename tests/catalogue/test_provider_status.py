@@ -1,4 +1,4 @@
-"""Provider status from the outside: what upstreams do becomes what `/v1/providers` says (contract decision 14).
+"""Provider status from the outside: what upstreams do becomes what `/v1/providers` says (docs/api.md#providers).
 
 Each test has a provider of its own. A worker adds up what it saw each second, so each status is waited for.
 """

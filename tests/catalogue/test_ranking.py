@@ -1,4 +1,4 @@
-"""The laws of automatic routing, as properties of pure functions (contract decisions 2 and 24)."""
+"""The laws of automatic routing, as properties of pure functions (docs/api.md#automatic-routing)."""
 
 import uuid
 from collections import Counter
@@ -63,7 +63,7 @@ def ranked(found: Sequence[Route], objective: str = "carbon") -> Ranking:
 
 
 def is_sovereign(one: Route) -> bool:
-    """The contract's words: eu_native, without us_legal_reach, seated in an EU member state, in an EU/EEA region."""
+    """The rule in words: eu_native, without us_legal_reach, seated in an EU member state, in an EU/EEA region."""
     at = one.upstream
     entity = at.eu_native and not at.us_legal_reach and at.country in EU_SEATS
     return entity and one.locode in {"FRPAR", "DEFRA", "NOOSL"}

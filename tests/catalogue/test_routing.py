@@ -1,4 +1,4 @@
-"""An explicit id is a pin: the one route it names, or a refusal (spec: requirements 1 and 2, errors)."""
+"""An explicit id is a pin: the one route it names, or a refusal (docs/api.md#model-ids)."""
 
 from dataclasses import replace
 from datetime import date, timedelta

@@ -14,7 +14,7 @@ from catalogue.loader.planning import Plan, make_plan
 from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, Provider, Region
 from tests.seeding import MODEL, PROVIDER, Entry, Seed
 
-CONTRACT = """
+FILE = """
 exchange_rates: {as_of: 2026-10-30, base: EUR, rates: {USD: 1.0850}}
 places: {FRPAR: {name: Paris, country: FR, eu: true, eea: true, notes: capital}, source: UNECE}
 grid: {FR: 44, WORLD: 473, as_of: 2024-12-31}
@@ -82,8 +82,8 @@ models:
 """
 
 
-def test_every_field_of_the_contract_is_stored(seed: Seed) -> None:
-    seed(CONTRACT)
+def test_every_key_of_a_file_is_stored(seed: Seed) -> None:
+    seed(FILE)
     stored = Region.objects.select_related("model__provider").values().get()
     assert stored | {"id": 0, "model_id": 0} == {
         "id": 0,
@@ -123,7 +123,7 @@ def test_every_field_of_the_contract_is_stored(seed: Seed) -> None:
 
 
 def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
-    seed(CONTRACT)
+    seed(FILE)
     stored = Model.objects.values().get()
     assert timezone.now() - timedelta(minutes=1) < stored["first_offered_at"] <= timezone.now()
     assert stored | {"id": 0, "provider_id": 0} == {
@@ -153,7 +153,7 @@ def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
 
 
 def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
-    seed(CONTRACT)
+    seed(FILE)
     stored = Provider.objects.values().get()
     assert stored | {"id": 0} == {
         "id": 0,
@@ -178,7 +178,7 @@ def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
 
 
 def test_the_plain_tables_are_stored(seed: Seed) -> None:
-    seed(CONTRACT)
+    seed(FILE)
     assert Place.objects.values_list().get() == ("FRPAR", "Paris", "FR", True, True)
     assert dict(GridIntensity.objects.values_list()) == {"FR": 44, "WORLD": 473}
     assert EnergyEstimate.objects.values_list().get() == ("meta/llama-3.3-70b-instruct", Decimal("0.00066"))
@@ -280,7 +280,7 @@ def test_without_a_path_it_seeds_what_ships(seed: Seed) -> None:
 
 
 def test_it_prints_a_line_for_each_table_and_a_total(seed: Seed) -> None:
-    assert seed(CONTRACT).splitlines() == [
+    assert seed(FILE).splitlines() == [
         "providers: 1 created, 0 updated, 0 unchanged, 0 removed",
         "models: 1 created, 0 updated, 0 unchanged, 0 removed",
         "regions: 1 created, 0 updated, 0 unchanged, 0 removed",
@@ -293,9 +293,9 @@ def test_it_prints_a_line_for_each_table_and_a_total(seed: Seed) -> None:
 
 
 def test_a_second_run_changes_nothing_and_leaves_the_version_alone(seed: Seed) -> None:
-    seed(CONTRACT)
+    seed(FILE)
     before = changes.version()
-    assert seed(CONTRACT).splitlines()[-1] == "created 0, updated 0, unchanged 8, removed 0"
+    assert seed(FILE).splitlines()[-1] == "created 0, updated 0, unchanged 8, removed 0"
     assert changes.version() == before
 
 
