@@ -1,4 +1,4 @@
-"""What open streams have delivered so far, kept in the database in case their worker dies (design section 3).
+"""What open streams have delivered so far, kept in the database in case their worker dies.
 
 A stream that is open for some seconds has a row here, which its worker renews with each beat. Settling removes the row;
 a row that nobody renews is settled by the sweeper. Times are the database's, not the worker's.

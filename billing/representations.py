@@ -1,4 +1,4 @@
-"""Generation records as the API shows them (spec: GenerationRecord, GenerationStats, GenerationMetricsResponse).
+"""Generation records as the API shows them (docs/api.md#records).
 
 Everything comes from what the record froze at admission, never from today's catalogue.
 """

@@ -1,4 +1,4 @@
-"""Settling what nobody will: streams whose worker died (design section 3).
+"""Settling what nobody will: streams whose worker died (docs/operations.md#what-dies-and-what-happens).
 
 A live stream renews its checkpoint every few seconds, and ends by itself when it could not for 30 s. A row that is
 120 s old therefore belongs to nobody. Claiming deletes it in the settling transaction, so two sweepers, or a sweeper

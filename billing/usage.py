@@ -1,4 +1,4 @@
-"""The API's `usage` object: the same on a response and in every record of it (spec: Usage)."""
+"""The API's `usage` object: the same on a response and in every record of it (docs/api.md#usage)."""
 
 from decimal import Decimal
 from typing import Any
