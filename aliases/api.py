@@ -1,4 +1,4 @@
-"""The seven alias endpoints (spec: Alias endpoints; contract decisions 16 and 23)."""
+"""The seven alias endpoints (docs/api.md#aliases)."""
 
 from django.utils import timezone
 from rest_framework.request import Request

@@ -1,4 +1,4 @@
-"""The alias API's shapes (spec: Alias, AliasEvent, the stats and history queries)."""
+"""The alias API's shapes (docs/api.md#aliases)."""
 
 from typing import Any
 

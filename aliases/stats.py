@@ -36,7 +36,7 @@ def _represented(row: Row, catalogue: Snapshot) -> dict[str, Any]:
 
 
 def _figures(totals: Totals) -> dict[str, int | float]:
-    """The spec's totals, all of them required: a sum that no record knows is zero."""
+    """The totals, all of them required: a sum that no record knows is zero."""
     return {
         "requests": totals.requests,
         "prompt_tokens": totals.prompt_tokens,

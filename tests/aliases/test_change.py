@@ -1,4 +1,4 @@
-"""`PATCH /v1/aliases/{name}`: rename, repoint, or both at once (contract decision 16)."""
+"""`PATCH /v1/aliases/{name}`: rename, repoint, or both at once (docs/api.md#changing-aliases)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`POST /v1/aliases`: the three target forms, every rule, and their order (contract decision 16)."""
+"""`POST /v1/aliases`: the three target forms, every rule, and their order (docs/api.md#aliases)."""
 
 import io
 import re
