@@ -1,4 +1,4 @@
-"""Who asks, and may they: one SELECT over key, account and wallet (design: the path of a completion, step 2)."""
+"""Who asks, and may they: one SELECT over key, account and wallet."""
 
 import uuid
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from .records import Admission
 
 
 def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
-    """Refuses in the contract's order: balance, routing, modality, what the dialect cannot pass, credentials, price."""
+    """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price."""
     if payer.balance <= 0:
         raise InsufficientCredits
     with step("routing the request"):
@@ -40,7 +40,7 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
 
 
 def readmit(admission: Admission, route: Route, *, reason: str) -> tuple[Admission, Side]:
-    """The same request on the next candidate of its ranking, after the first failed for `reason` (decision 3)."""
+    """The same request on the next candidate of its ranking, after the first failed for `reason`."""
     with step("routing the request"):
         side = side_for(admission.call, route)
         price, rates = routing.require_price(snapshot.current(), route, admission.payer.currency)

@@ -1,4 +1,4 @@
-"""Chat on a model that completes text, and text completion on a model that chats (contract decision 19).
+"""Chat on a model that completes text, and text completion on a model that chats (docs/api.md#modalities).
 
 A `Side` is the upstream's view of a call: the call in its shape, and the way back for its chunks and answers.
 """

@@ -70,7 +70,7 @@ class Outcome:
 
 
 def record(admission: Admission, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Generation:
-    """The unsaved record that `settle` takes. It has no cost where the usage contradicted itself (decision 6)."""
+    """The unsaved record that `settle` takes. It has no cost where the usage contradicted itself."""
     route, resolution = admission.route, admission.resolution
     priced = outcome.ending != Ending.COST_UNRESOLVABLE
     cost = cost_of(admission.price, usage, admission.rates) if priced else None

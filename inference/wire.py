@@ -1,4 +1,4 @@
-"""Answers in OpenAI's shape, with the gateway's `usage` and `gateway_metadata` (spec: Usage, Response metadata)."""
+"""Answers in OpenAI's shape, with the gateway's `usage` and `gateway_metadata` (docs/api.md#usage)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Errors as clients read them: the spec's envelope, and nothing of what is behind it."""
+"""Errors as clients read them: the error object of docs/api.md, and nothing of what is behind it."""
 
 import re
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ def refusal(reply: requests.Response) -> Refusal:
 
 
 def checked(error: dict[str, Any]) -> tuple[str, str | None, str | None]:
-    """Type, code and param of an error object, which has the spec's fields and shows no insides."""
+    """Type, code and param of an error object, which has the fields of docs/api.md#error-object and no insides."""
     assert set(error) == {"type", "message", "code", "param"}
     assert error["message"]
     assert not INSIDES.search(error["message"])

@@ -20,7 +20,7 @@ from tests.servers.postgres import PostgresDatabases, PrivatePostgres
 from tests.servers.process import ServerError
 
 SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
-# The gateway's own variables (contract, section 2): a developer's shell or .env must not change what tests see.
+# The gateway's own variables (docs/settings.md): a developer's shell or .env must not change what tests see.
 OURS = (
     "DATABASE_URL CACHE_URL SECRET_KEY SECRET_KEY_FALLBACKS DEBUG ALLOWED_HOSTS PUBLIC_URL EMAIL_URL EMAIL_FROM BIND "
     f"PORT WEB_CONCURRENCY ENV_FILE {POSTGRES_PORT}"

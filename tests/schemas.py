@@ -1,7 +1,7 @@
-"""The spec's tables of the catalogue as JSON Schemas. No other field may appear: what is new is added here.
+"""The tables of docs/api.md#models as JSON Schemas. No other field may appear: what is new is added here.
 
-Where the spec says "omitted when unknown, never 0", a zero is refused. Entries carry `object`, `created` and `owned_by`
-in the list too (contract decision 13).
+Where unknown is absent and never 0, a zero is refused. Entries carry `object`, `created` and `owned_by`
+in the list too.
 """
 
 from typing import Any

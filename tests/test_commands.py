@@ -1,4 +1,4 @@
-"""The operator's commands (contract section 1): what they print, and that a mistake is one line and changes nothing."""
+"""The operator's commands (docs/contract.md#commands): what they print; a mistake is one line and changes nothing."""
 
 import re
 import uuid

@@ -1,4 +1,4 @@
-"""`maintain` (contract section 1): the periodic work, once or again and again, and what it says."""
+"""`maintain` (docs/operations.md#maintain): the periodic work, once or again and again, and what it says."""
 
 import contextlib
 import signal

@@ -1,4 +1,4 @@
-"""The environment (contract section 2): a bad value stops the start with one clear line."""
+"""The environment (docs/settings.md): a bad value stops the start with one clear line."""
 
 import os
 import re
@@ -76,7 +76,7 @@ def test_the_start_stops_with_one_line(name: str, value: str) -> None:
     assert re.fullmatch(rf"ImproperlyConfigured: {name} is [^\n]+\n", done.stderr)
 
 
-def test_the_defaults_are_those_of_the_contract(read: Any) -> None:
+def test_the_defaults_are_those_of_the_document(read: Any) -> None:
     found = read(DATABASE_URL=None, PUBLIC_URL=None, ALLOWED_HOSTS=None)
     assert found["DATABASES"]["default"]["NAME"] == str(ROOT / "var" / "gateway.sqlite3")
     assert (found["BIND"], found["PORT"], found["WEB_CONCURRENCY"], found["DEBUG"]) == ("127.0.0.1", 8000, 1, False)
@@ -96,7 +96,7 @@ def test_a_rate_is_written_as_django_ratelimit_has_it(read: Any, rate: str) -> N
     assert read(GATEWAY_IP_RATE=rate)["GATEWAY_IP_RATE"] == rate
 
 
-def test_the_limits_of_the_contract(read: Any) -> None:
+def test_the_limits_of_the_document(read: Any) -> None:
     found = read(GATEWAY_IP_RATE=None, CACHE_URL=None)
     assert (found["GATEWAY_IP_RATE"], found["GATEWAY_KEY_RPM"], found["GATEWAY_KEY_TPM"]) == ("1200/m", 0, 0)
     assert found["GATEWAY_TRUSTED_PROXIES"] == 0

@@ -1,4 +1,4 @@
-"""`hello there` as the official client sends it, and what the spec says of its answer."""
+"""`hello there` as the official client sends it, and what docs/api.md says of its answer."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Automatic routing as customers see it (spec: requirement 1, gateway_metadata; decisions 2, 3, 19, 23 and 24)."""
+"""Automatic routing as customers see it (docs/api.md#automatic-routing)."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Chat completions through the official client, and their answers field by field (spec: POST /v1/chat/completions)."""
+"""Chat completions through the official client, and their answers field by field (docs/api.md#chat-completions)."""
 
 import json
 import time

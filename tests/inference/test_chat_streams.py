@@ -1,4 +1,4 @@
-"""Streamed chat completions, chunk by chunk and through the official client (spec: POST /v1/chat/completions)."""
+"""Streamed chat completions, chunk by chunk and through the official client (docs/api.md#streaming)."""
 
 import contextlib
 from typing import Any

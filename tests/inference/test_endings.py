@@ -1,4 +1,4 @@
-"""Every ending on every way through: endpoint x dialect x how the answer is asked for (issue 3; decisions 6 to 11)."""
+"""Every ending on every way through: endpoint x dialect x how the answer is asked for (docs/api.md#endings)."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A client that leaves is noticed within a second, and one that has not left is never taken for gone (decision 10)."""
+"""A client that leaves is noticed within a second, and one that has not left is never taken for gone."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What a completion asks of the database, with a word on each query (design section 1: two round trips)."""
+"""What a completion asks of the database, with a word on each query: two round trips."""
 
 import json
 import re

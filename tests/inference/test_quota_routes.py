@@ -1,4 +1,4 @@
-"""Daily token quotas from the customer's side (spec: route availability; contract decisions 2, 13, 24 and 25).
+"""Daily token quotas from the customer's side (docs/api.md#availability).
 
 Each answer to HELLO counts 4 tokens: two words in, two words out. Each test has a model of its own, so that no test
 spends what another needs.

@@ -1,4 +1,4 @@
-"""Every dialect of the registry keeps the contract."""
+"""Every dialect of the registry keeps the contract of `DialectContract`."""
 
 import pytest
 from hypothesis import given
