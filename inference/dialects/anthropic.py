@@ -10,7 +10,7 @@ from gateway.errors import InvalidRequest
 from ..call import Call, Endpoint
 from .anthropic_answers import answer_of, usage_of
 from .anthropic_messages import Block, conversation, text_blocks
-from .anthropic_output import output_of
+from .anthropic_output import check_output, output_of
 from .anthropic_stream import AnthropicDecoder
 from .base import Reply, UpstreamRequest
 from .common import (
@@ -75,6 +75,7 @@ class AnthropicDialect:
         if call.choices > 1:
             raise InvalidRequest.of_field("n", "must be 1: this model gives one choice per request.")
         refuse_parameters(call.body, LACKING | route.upstream.refused_parameters)
+        check_output(call.body)
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""

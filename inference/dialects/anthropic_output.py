@@ -41,9 +41,18 @@ class Output:
     adjusted: tuple[str, ...] = ()
 
 
+def check_output(body: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for an effort or a form of answer that has no counterpart."""
+    effort = body.get("reasoning_effort", "none")
+    if effort != "none" and (not isinstance(effort, str) or effort not in EFFORTS):
+        names = ", ".join(["none", *EFFORTS])
+        raise InvalidRequest.of_field("reasoning_effort", f"must be one of {names}.")
+    _form(body.get("response_format"))
+
+
 def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
-    """The thinking and the form that a request asks for. `request` is what has been translated so far: its
-    `max_tokens`, `messages` and `tool_choice` set the bounds. Raises InvalidRequest for what has no counterpart.
+    """The thinking and the form that a request asks for, once checked. `request` is what has been translated so far:
+    its `max_tokens`, `messages` and `tool_choice` set the bounds.
     """
     config: Block = {}
     output = _thinking(body, kind, request, config)
@@ -59,9 +68,6 @@ def _thinking(body: Mapping[str, Any], kind: str, request: Block, config: Block)
     effort = body.get("reasoning_effort")
     if effort is None:
         return Output()
-    if effort != "none" and (not isinstance(effort, str) or effort not in EFFORTS):
-        names = ", ".join(["none", *EFFORTS])
-        raise InvalidRequest.of_field("reasoning_effort", f"must be one of {names}.")
     is_forced = request.get("tool_choice", {}).get("type") in FORCED
     if kind == Thinking.ADAPTIVE:
         if effort != "none":
@@ -92,7 +98,10 @@ def _with(thinking: Block, body: Mapping[str, Any]) -> Output:
 
 
 def _continues_without_thinking(messages: Sequence[Block]) -> bool:
-    """Whether tool results follow a turn whose thinking was not sent back: with a budget the API refuses to go on."""
+    """Whether the model is to go on with a turn that did not begin with thinking, which the API refuses with a budget:
+    its own last words, or tool results behind a turn whose thinking was not sent back."""
+    if messages and messages[-1]["role"] == "assistant":
+        return True
     if len(messages) < 2 or not _begins_with(messages[-1], {"tool_result"}):
         return False
     return not _begins_with(messages[-2], THINKING)

@@ -79,7 +79,7 @@ def test_no_effort_is_no_thinking(thinking: str, expected: Any) -> None:
 @pytest.mark.parametrize("effort", ["extreme", 5, ["low"], ""])
 def test_an_effort_that_does_not_exist_is_refused(effort: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        requested(reasoning_effort=effort)
+        DIALECT.check(call(reasoning_effort=effort), route())
     assert caught.value.param == "reasoning_effort"
 
 
@@ -129,6 +129,12 @@ def test_tool_results_after_a_turn_without_its_thinking_go_on_without_any() -> N
     assert "thinking" in sent(requested(USER, turn, result, reasoning_effort="low", tools=[TOOL], thinking="adaptive"))
 
 
+def test_a_turn_that_the_client_began_goes_on_without_thinking() -> None:
+    request = requested(USER, {"role": "assistant", "content": "The answer is ("}, reasoning_effort="low")
+    assert "thinking" not in sent(request)
+    assert request.adjusted == ("reasoning_effort",)
+
+
 def test_a_schema_of_the_answer_is_the_output_format() -> None:
     request = requested(response_format=JSON, reasoning_effort="low", thinking="adaptive")
     assert sent(request)["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}
@@ -154,5 +160,5 @@ def test_the_clients_own_output_config_wins() -> None:
 )
 def test_a_form_that_has_no_counterpart_is_refused(form: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        requested(response_format=form)
+        DIALECT.check(call(response_format=form), route())
     assert caught.value.param == param

@@ -77,7 +77,7 @@ def test_what_would_change_the_answer_is_refused_by_name(dialect: str, fields: d
     asked = call(**fields, choices=fields.get("n", 1))
     at = route(upstream(dialect=dialect)) if dialect == "anthropic" else refusing(dialect, *fields)
     with pytest.raises(InvalidRequest) as caught:
-        dispatch(dialect, asked, at)
+        DIALECTS[dialect].check(asked, at)
     assert caught.value.param in fields
 
 
