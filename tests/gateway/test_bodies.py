@@ -86,14 +86,12 @@ def test_a_chunked_body_is_counted(gateway: GatewayServer, account: Customer) ->
 @pytest.mark.parametrize("path", PATHS)
 def test_a_chunked_body_needs_no_length(account: Customer, path: str) -> None:
     """A hundred small pieces; the client library sends no Content-Length with an iterator."""
-    slug = "embedding" if "embeddings" in path else "echo"
     asked = {
-        "model": f"sim/test/{slug}",
-        "input": "hi",
-        "prompt": "hi",
-        "messages": [{"role": "user", "content": "hi"}],
+        "completions": {"model": "sim/test/echo", "prompt": "hi"},
+        "embeddings": {"model": "sim/test/embedding", "input": "hi"},
+        "chat/completions": {"model": "sim/test/echo", "messages": [{"role": "user", "content": "hi"}]},
     }
-    content = json.dumps(asked).encode()
+    content = json.dumps(asked[path.partition("v1/")[2]]).encode()
     pieces = (content[at : at + 3] for at in range(0, len(content), 3))
     assert account.http.post(path, data=pieces).status_code == 200
 
@@ -142,3 +140,10 @@ def test_the_number_of_values_is_capped_whoever_asks(gateway: GatewayServer, ope
     reply = open_account(gateway, credit=None).http.post("/v1/embeddings", data=content)
     assert refusal(reply) == (*INVALID[:3], None)
     assert "4000000" in message(reply)
+
+
+def test_a_text_of_32_mib_may_be_full_of_commas(account: Customer) -> None:
+    frame = messages_body(1, 42)
+    content = frame.replace(b'"0 ', b'"' + b"and, " * ((LIMIT - len(frame)) // 5))
+    assert content.count(b",") > 4_000_000
+    assert account.http.post(PATH, data=content).status_code == 200

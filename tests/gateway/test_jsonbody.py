@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.jsonbody import MAX_COMMAS, parse_object
+from gateway.jsonbody import COUNTED_AT_ONCE, MAX_COMMAS, MAX_VALUES, holds_more, parse_object
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -68,3 +69,21 @@ def test_values_are_counted_before_they_are_parsed() -> None:
     assert len(parse_object(b'{"input": [0' + b",0" * MAX_COMMAS + b"]}")["input"]) == MAX_COMMAS + 1
     with pytest.raises(InvalidRequest, match=str(MAX_COMMAS)):
         parse_object(b'{"input": [' + b"," * (MAX_COMMAS + 1))
+
+
+@pytest.mark.parametrize(
+    "said", ["," * (MAX_COMMAS + 1), "a, " * (MAX_COMMAS + 1), "{[" * MAX_VALUES], ids=lambda said: said[:3]
+)
+def test_what_stands_in_a_text_is_no_value(said: str) -> None:
+    assert parse_object(json.dumps({"input": said}).encode()) == {"input": said}
+
+
+@given(bodies, st.integers(0, 60))
+@example(r'{"\\": "\"{[,", "a": ["\\\",", 1]}', 8)
+def test_characters_are_counted_outside_strings_wherever_a_block_ends(body: str, before_its_end: int) -> None:
+    padded = b" " * (COUNTED_AT_ONCE - before_its_end) + body.encode()
+    outside = re.sub(r'"(?:[^"\\]|\\.)*"', "", body)
+    for characters in (b",", b"{["):
+        count = sum(map(outside.count, characters.decode()))
+        assert not holds_more(padded, characters, count)
+        assert count == 0 or holds_more(padded, characters, count - 1)
