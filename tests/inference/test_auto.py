@@ -213,8 +213,8 @@ def test_the_best_route_that_can_take_the_request_serves(
 @pytest.mark.parametrize(
     ("slug", "fields", "param", "words"),
     [
-        ("needy", {"tools": TOOLS}, "tools", "a completion model takes no tools"),
-        ("sees", {"service_tier": "priority"}, "service_tier", "only 'auto' and 'default'"),
+        ("needy", {"tools": TOOLS}, "tools", "what this model does not take"),
+        ("sees", {"service_tier": "priority"}, "service_tier", "must be 'auto' or 'default'"),
         ("alone", {"store": True}, "store", "not stored"),
     ],
 )
