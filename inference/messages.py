@@ -9,7 +9,7 @@ from .fields import StrictField
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
 TOOL_CHOICES = ("none", "auto", "required")
-_OBJECTS_OF_A_TOOL = ("function", "custom")
+_TOOL_KINDS = ("function", "custom")
 
 
 class MessagesField(StrictField):
@@ -35,14 +35,16 @@ class ToolsField(StrictField):
 
 
 class ToolChoiceField(StrictField):
-    """`none`, `auto`, `required`, or one function by name."""
+    """`none`, `auto`, `required`, one tool by name, or `{type: allowed_tools, allowed_tools: {mode, tools}}`."""
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, str):
             if data not in TOOL_CHOICES:
-                _refuse("tool_choice", "must be one of none, auto, required, or an object naming a function.")
-            return data
-        _function_object(data, "tool_choice")
+                _refuse("tool_choice", "must be one of none, auto, required, or an object naming a tool.")
+        elif isinstance(data, dict) and data.get("type") == "allowed_tools":
+            _check_allowed_tools(data.get("allowed_tools"), "tool_choice.allowed_tools")
+        else:
+            _named(data, "tool_choice")
         return data
 
 
@@ -70,7 +72,7 @@ def without_null_members(body: dict[str, Any]) -> dict[str, Any]:
     """
     cleaned = {**body, "messages": [_message_without_nulls(message) for message in body["messages"]]}
     if "tools" in body:
-        cleaned["tools"] = [_without_nulls(tool, _OBJECTS_OF_A_TOOL) for tool in body["tools"]]
+        cleaned["tools"] = [_without_nulls(tool, _TOOL_KINDS) for tool in body["tools"]]
     if isinstance(body.get("response_format"), dict):
         cleaned["response_format"] = _without_nulls(body["response_format"], ("json_schema",))
     return cleaned
@@ -80,7 +82,7 @@ def _message_without_nulls(message: dict[str, Any]) -> dict[str, Any]:
     if None in message.values():
         message = {name: value for name, value in message.items() if value is not None or name == "content"}
     if message.get("tool_calls"):
-        return {**message, "tool_calls": [_without_nulls(call, _OBJECTS_OF_A_TOOL) for call in message["tool_calls"]]}
+        return {**message, "tool_calls": [_without_nulls(call, _TOOL_KINDS) for call in message["tool_calls"]]}
     return message
 
 
@@ -130,26 +132,40 @@ def _check_content(content: Any, path: str, *, optional: bool) -> None:
 
 
 def _check_tool_call(tool_call: Any, path: str) -> None:
-    function = _function_object(tool_call, path)
+    kind, called = _named(tool_call, path)
     _require(tool_call.get("id"), str, f"{path}.id", "a string")
-    _require(function.get("arguments"), str, f"{path}.function.arguments", "a string of JSON")
+    if kind == "custom":
+        _require(called.get("input"), str, f"{path}.custom.input", "a string")
+    else:
+        _require(called.get("arguments"), str, f"{path}.function.arguments", "a string of JSON")
 
 
 def _check_tool(tool: Any, path: str) -> None:
-    function = _function_object(tool, path)
-    _optional(function, "description", str, f"{path}.function", "a string")
-    _optional(function, "parameters", dict, f"{path}.function", "an object")
+    kind, described = _named(tool, path)
+    _optional(described, "description", str, f"{path}.{kind}", "a string")
+    _optional(described, "format" if kind == "custom" else "parameters", dict, f"{path}.{kind}", "an object")
 
 
-def _function_object(value: Any, path: str) -> dict[str, Any]:
-    """`{type: function, function: {name, …}}`, which tools, tool calls and a tool choice share."""
+def _check_allowed_tools(allowed: Any, path: str) -> None:
+    _require(allowed, dict, path, "an object")
+    if allowed.get("mode") not in ("auto", "required"):
+        _refuse(f"{path}.mode", "must be one of auto, required.")
+    _require(allowed.get("tools"), list, f"{path}.tools", "an array of tools")
+    for position, tool in enumerate(allowed["tools"]):
+        _require(tool, dict, f"{path}.tools[{position}]", "an object")
+
+
+def _named(value: Any, path: str) -> tuple[str, dict[str, Any]]:
+    """The kind and the content of `{type: function, function: {name, …}}` or of the same with `custom`, which tools,
+    tool calls and a tool choice share."""
     _require(value, dict, path, "an object")
-    if value.get("type") != "function":
-        _refuse(f"{path}.type", "must be 'function'.")
-    function: dict[str, Any] = value.get("function") or {}
-    _require(value.get("function"), dict, f"{path}.function", "an object")
-    _require(function.get("name"), str, f"{path}.function.name", "a string")
-    return function
+    kind = value.get("type")
+    if kind not in _TOOL_KINDS:
+        _refuse(f"{path}.type", "must be 'function' or 'custom'.")
+    named: dict[str, Any] = value.get(kind) or {}
+    _require(value.get(kind), dict, f"{path}.{kind}", "an object")
+    _require(named.get("name"), str, f"{path}.{kind}.name", "a string")
+    return kind, named
 
 
 def _optional(owner: dict[str, Any], name: str, kind: type, path: str, expected: str) -> None:

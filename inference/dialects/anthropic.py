@@ -9,7 +9,7 @@ from gateway.errors import InvalidRequest
 
 from ..call import Call, Endpoint
 from .anthropic_answers import answer_of, usage_of
-from .anthropic_messages import Block, conversation, text_blocks
+from .anthropic_messages import Block, conversation, require_function, text_blocks
 from .anthropic_output import check_output, output_of
 from .anthropic_stream import AnthropicDecoder
 from .base import Reply, UpstreamRequest
@@ -129,15 +129,16 @@ def _chat(body: Mapping[str, Any]) -> Block:
 
 def _tools(body: Mapping[str, Any]) -> Block:
     """`tools` and `tool_choice`. That calls may not be parallel is said on the choice, which `none` cannot carry."""
-    tools = [_tool(tool) for tool in body.get("tools") or []]
+    tools = [_tool(tool, f"tools[{position}]") for position, tool in enumerate(body.get("tools") or [])]
     choice = _tool_choice(body.get("tool_choice"))
     if tools and body.get("parallel_tool_calls") is False and choice.get("type") != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
     return {**({"tools": tools} if tools else {}), **({"tool_choice": choice} if choice else {})}
 
 
-def _tool(tool: Mapping[str, Any]) -> Block:
+def _tool(tool: Mapping[str, Any], path: str) -> Block:
     """A tool's fields, from both levels of OpenAI's shape into one; its own extras (`cache_control`) stay."""
+    require_function(tool, path)
     function = {name: value for name, value in tool["function"].items() if value is not None}
     schema = function.pop("parameters", None) or EMPTY_SCHEMA
     if function.get("strict") is False:
@@ -151,6 +152,7 @@ def _tool_choice(choice: Any) -> Block:
         return {}
     if isinstance(choice, str):
         return {"type": TOOL_CHOICES[choice]}
+    require_function(choice, "tool_choice")
     return {"type": "tool", "name": choice["function"]["name"]}
 
 

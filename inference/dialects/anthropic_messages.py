@@ -124,7 +124,14 @@ def _thinking(message: Mapping[str, Any], path: str) -> list[Block]:
     return [{name: value for name, value in block.items() if name != "index"} for block in signed]
 
 
+def require_function(tool: Mapping[str, Any], path: str) -> None:
+    """Raises InvalidRequest for a tool, a call or a choice of a kind that the API has no form for."""
+    if tool["type"] != "function":
+        raise InvalidRequest.of_field(f"{path}.type", "must be 'function': this model takes no other tools.")
+
+
 def _tool_use(call: Mapping[str, Any], path: str) -> Block:
+    require_function(call, path)
     use = _use(call["id"], call["function"], f"{path}.function.arguments")
     return {**use, **_kept(call, CALL_FIELDS)}
 

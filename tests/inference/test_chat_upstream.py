@@ -128,6 +128,26 @@ def test_nulls_within_messages_and_tools_are_absent_and_those_of_contents_and_sc
 
 
 @pytest.mark.parametrize(
+    "choice",
+    [
+        {"type": "custom", "custom": {"name": "grep"}},
+        {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "custom"}]}},
+    ],
+    ids=lambda choice: choice["type"],
+)
+def test_custom_tools_and_their_calls_reach_the_upstream_untouched(account: Customer, choice: Json) -> None:
+    tool = {"type": "custom", "custom": {"name": "grep", "format": {"type": "grammar", "grammar": {"syntax": "lark"}}}}
+    call = {"id": "call_1", "type": "custom", "custom": {"name": "grep", "input": "a b"}}
+    messages: list[Json] = [
+        *HELLO,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "found"},
+    ]
+    body = received(account, messages=messages, tools=[tool], tool_choice=choice)["body"]
+    assert (body["messages"], body["tools"], body["tool_choice"]) == (messages, [tool], choice)
+
+
+@pytest.mark.parametrize(
     ("caps", "sent"),
     [
         ({"max_tokens": 7}, 7),

@@ -21,6 +21,9 @@ Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "hello there"}
 FUNCTION: Json = {"name": "weather", "description": "The weather.", "parameters": {"type": "object"}}
 TOOL: Json = {"type": "function", "function": FUNCTION}
+CUSTOM_TOOL: Json = {"type": "custom", "custom": {"name": "grep", "description": "", "format": {"type": "text"}}}
+CUSTOM_CALL: Json = {"id": "call_2", "type": "custom", "custom": {"name": "grep", "input": "a b"}}
+ALLOWED_TOOLS: Json = {"mode": "auto", "tools": [{"type": "custom", "custom": {"name": "grep"}}]}
 TOOL_CALL: Json = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 CALLING: Json = {"role": "assistant", "tool_calls": [TOOL_CALL]}
 MISSING = object()
@@ -124,6 +127,35 @@ FAULTS: list[tuple[Json, str]] = [
     ),
     *(({"tool_choice": value}, "tool_choice") for value in each("any", "", 5, True, [])),
     *(({"tool_choice": value}, "tool_choice.type") for value in each({}, {"type": "auto"})),
+    *((tool(type="custom", custom=value), "tools[0].custom") for value in each(MISSING, None, "grep", [])),
+    (tool(type="custom", custom={"format": {}}), "tools[0].custom.name"),
+    (tool(type="custom", custom={"name": "grep", "description": 5}), "tools[0].custom.description"),
+    (tool(type="custom", custom={"name": "grep", "format": "text"}), "tools[0].custom.format"),
+    (calling(type="custom"), "messages[1].tool_calls[0].custom"),
+    *(
+        (calling(type="custom", custom={"name": value, "input": "a"}), "messages[1].tool_calls[0].custom.name")
+        for value in each(None, 5)
+    ),
+    *(
+        (calling(type="custom", custom={"name": "grep", "input": value}), "messages[1].tool_calls[0].custom.input")
+        for value in each(None, {}, 5)
+    ),
+    ({"tool_choice": {"type": "custom", "custom": {}}}, "tool_choice.custom.name"),
+    *(
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": value}}, "tool_choice.allowed_tools")
+        for value in each(None, [], "auto")
+    ),
+    *(
+        ({"tool_choice": {"type": "allowed_tools", "allowed_tools": value}}, f"tool_choice.allowed_tools.{name}")
+        for value, name in (
+            ({"tools": []}, "mode"),
+            ({"mode": "none", "tools": []}, "mode"),
+            ({"mode": ["auto"], "tools": []}, "mode"),
+            ({"mode": "auto"}, "tools"),
+            ({"mode": "auto", "tools": {}}, "tools"),
+            ({"mode": "auto", "tools": ["grep"]}, "tools[0]"),
+        )
+    ),
     ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
     ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice.function.name"),
     ({"tool_choice": {"type": "function", "function": {"name": 5}}}, "tool_choice.function.name"),
@@ -154,6 +186,9 @@ ACCEPTED: list[Json] = [
     {"tools": [{"type": "function", "function": {"name": "weather", "strict": True}}]},
     *({"tools": [TOOL], "tool_choice": value} for value in ("none", "auto", "required")),
     {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}},
+    {"tools": [CUSTOM_TOOL, TOOL], "tool_choice": {"type": "custom", "custom": {"name": "grep"}}},
+    {"tools": [CUSTOM_TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": ALLOWED_TOOLS}},
+    said(USER, {**CALLING, "tool_calls": [CUSTOM_CALL]}, {"role": "tool", "tool_call_id": "call_2", "content": "x"}),
     {"tools": [TOOL], "parallel_tool_calls": False},
     *(said({"role": role, "content": "hello"}, USER) for role in ("system", "developer", "user", "assistant")),
     said({"role": "function", "name": "weather", "content": "sunny"}, USER),

@@ -329,6 +329,9 @@ def test_chat_on_a_completion_model_passes_the_official_client(account: Customer
 TOOL = {"type": "function", "function": {"name": "weather"}}
 CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 
+CUSTOM_TOOL = {"type": "custom", "custom": {"name": "grep"}}
+CUSTOM_CALL = {"id": "1", "type": "custom", "custom": {"name": "grep", "input": "a"}}
+
 
 @pytest.mark.parametrize(
     ("fields", "param"),
@@ -341,7 +344,9 @@ CALL = {"id": "1", "type": "function", "function": {"name": "weather", "argument
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"prompt": "hi"}, "prompt"),
         ({"echo": True}, "echo"),
+        ({"tools": [CUSTOM_TOOL]}, "tools"),
         ({"messages": [*HELLO, {"role": "assistant", "tool_calls": [CALL]}]}, "messages[1]"),
+        ({"messages": [*HELLO, {"role": "assistant", "tool_calls": [CUSTOM_CALL]}]}, "messages[1]"),
         ({"messages": [*HELLO, {"role": "tool", "tool_call_id": "1", "content": "x"}]}, "messages[1]"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},

@@ -19,6 +19,7 @@ USER = {"role": "user", "content": "hi"}
 PNG = "iVBORw0KGgo="
 CACHED = {"type": "ephemeral", "ttl": "1h"}
 TOOL = {"type": "function", "function": {"name": "weather"}}
+CUSTOM = {"type": "custom", "custom": {"name": "grep"}}
 
 
 def sent(*messages: dict[str, Any], **fields: Any) -> Any:
@@ -142,6 +143,24 @@ def test_tool_calls_become_blocks_after_the_text() -> None:
         "role": "assistant",
         "content": [{"type": "text", "text": "wait"}, tool_use(), tool_use("call_2")],
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [TOOL, CUSTOM]}, "tools[1].type"),
+        ({"tools": [TOOL], "tool_choice": CUSTOM}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}, "tool_choice.type"),
+    ],
+)
+def test_what_custom_tools_need_is_refused(fields: dict[str, Any], param: str) -> None:
+    assert refused_param(USER, **fields) == param
+
+
+def test_a_call_of_a_custom_tool_is_refused() -> None:
+    calls = [tool_call(), {"id": "call_2", "type": "custom", "custom": {"name": "grep", "input": "a"}}]
+    param = refused_param(USER, {"role": "assistant", "tool_calls": calls})
+    assert param == "messages[1].tool_calls[1].type"
 
 
 @pytest.mark.parametrize("content", [None, ""])
