@@ -20,7 +20,7 @@ from .chunks import Chunks
 from .dialects import DIALECTS
 from .dialects.base import Reply, UpstreamFault
 from .dispatch import Dispatched, dispatch
-from .embeddings import embedding_answer
+from .embeddings import embedding_answer, input_count
 from .failover import with_failover
 from .failures import refusal
 from .modality import Side
@@ -137,7 +137,7 @@ def _aggregated(admission: Admission, side: Side, dispatched: Dispatched) -> tup
         return {}, reader.outcome(Ending.COST_UNRESOLVABLE)
     if reader.ending != Ending.FINISHED:
         raise UpstreamFault("ended its answer without finishing it")
-    return _in_shape(admission, whole.answer()), reader.outcome(Ending.FINISHED)
+    return _in_shape(admission, whole.answer() | reader.chunks.unsent), reader.outcome(Ending.FINISHED)
 
 
 def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[dict[str, Any], Outcome]:
@@ -179,6 +179,7 @@ def _in_shape(admission: Admission, answer: dict[str, Any]) -> dict[str, Any]:
     """The client's shape of an answer, with what the gateway owns in it."""
     if admission.call.endpoint == Endpoint.EMBEDDING:
         as_base64 = admission.call.body.get("encoding_format") == "base64"
-        return embedding_answer(answer, model=admission.route.id, as_base64=as_base64)
+        inputs = input_count(admission.call.body["input"])
+        return embedding_answer(answer, model=admission.route.id, as_base64=as_base64, inputs=inputs)
     shaped = chat_answer if admission.call.endpoint == Endpoint.CHAT else text_answer
     return shaped(answer, id=admission.public_id, created=admission.created, model=admission.route.id)

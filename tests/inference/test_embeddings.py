@@ -1,8 +1,10 @@
 """Embeddings: inputs, formats, dimensions, and a bill for the input alone (spec: /v1/embeddings)."""
 
 import base64
+import json
 import re
 import struct
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -10,9 +12,14 @@ import pytest
 
 from inference.simulator.embeddings import vector
 from tests import bills
+from tests.catalogue import catalogue_for, provider
+from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import faulty_field, refusal
-from tests.inference.shapes import EMBEDDINGS
+from tests.inference.odd_upstream import http, listening
+from tests.inference.shapes import EMBEDDINGS, shaped
 from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
 
@@ -21,6 +28,7 @@ ECHO = "sim/embed/echo"
 # An upstream that answers with floats whatever it is asked for, and one that does as it is told.
 MODELS = [ECHO, "sim/embed/ignores-format"]
 INVALID = (400, "invalid_request_error", "invalid_request_error")
+JSON_TYPE = "Content-Type: application/json"
 UPSTREAM_FAILED = (503, "provider_error", "provider_error", None)
 
 every_model = pytest.mark.parametrize("model", MODELS)
@@ -207,6 +215,82 @@ def test_a_model_that_does_not_embed_is_refused(account: Customer, model: str) -
 def test_an_upstream_that_fails_costs_nothing(account: Customer, slug: str) -> None:
     assert refusal(ask(account, model=f"sim/embed/{slug}")) == UPSTREAM_FAILED
     assert bills.untouched(account)
+
+
+# --- What is no vector for each input
+
+FLOATS, PACKED = [0.5, -1, 2], base64.b64encode(struct.pack("<3f", 0.5, -1, 2)).decode()
+NAN = base64.b64encode(struct.pack("<f", float("nan"))).decode()
+NO_VECTORS: dict[str, Any] = {
+    "absent": None,
+    "empty": [],
+    "empty-text": "",
+    "a-number": 5,
+    "an-object": {"a": 1},
+    "nulls": [0.5, None],
+    "flags": [True],
+    "texts": ["0.5"],
+    "nested": [[0.5]],
+    "not-base64": "!",
+}
+# What an upstream answers two inputs with, by the name of its model.
+ANSWERS: dict[str, Any] = {
+    "in-order": [{"embedding": FLOATS, "index": 0}, {"embedding": PACKED, "index": 1}],
+    "out-of-order": [{"embedding": PACKED, "index": 1}, {"embedding": FLOATS, "index": 0}],
+    "not-numbered": [{"embedding": FLOATS}, {"embedding": PACKED}],
+    "none": [],
+    "one": [{"embedding": FLOATS, "index": 0}],
+    "three": [{"embedding": FLOATS, "index": index} for index in range(3)],
+    "twice": [{"embedding": FLOATS, "index": 0}] * 2,
+    "from-one": [{"embedding": FLOATS, "index": index} for index in (1, 2)],
+    **{name: [{"embedding": FLOATS}, {"embedding": value}] for name, value in NO_VECTORS.items()},
+    "half-a-float": [{"embedding": FLOATS}, {"embedding": "AAA="}],
+    "not-a-number": [{"embedding": FLOATS}, {"embedding": NAN}],
+}
+GOOD = ("in-order", "out-of-order", "not-numbered")
+# Bytes that hold no floats are the client's to read where it asked for base64.
+BAD_AS_FLOATS = ("half-a-float", "not-a-number")
+
+
+@pytest.fixture(scope="module")
+def odd_gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+    scripts = {
+        name: http("200 OK", json.dumps({"data": data, "usage": {"prompt_tokens": 2}}).encode(), JSON_TYPE)
+        for name, data in ANSWERS.items()
+    }
+    with listening(scripts) as odd:
+        models = [shaped("embed", name, provider="odd", modality="embedding", upstream_model=name) for name in ANSWERS]
+        catalogue = catalogue_for(simulator.url, *models)
+        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
+        yield start_shared_gateway(catalogue=catalogue)
+
+
+@pytest.fixture
+def odd_account(odd_gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(odd_gateway)
+
+
+@pytest.mark.parametrize("given", [["a", "b"], [[1, 2], [3]]], ids=str)
+@pytest.mark.parametrize("name", GOOD)
+def test_vectors_come_in_the_order_of_the_inputs(odd_account: Customer, name: str, given: Any) -> None:
+    for format, expected_vector in (("float", FLOATS), ("base64", PACKED)):
+        data = answer(odd_account, model=f"odd/embed/{name}", input=given, encoding_format=format)["data"]
+        assert data == [{"object": "embedding", "index": index, "embedding": expected_vector} for index in (0, 1)]
+
+
+@pytest.mark.parametrize("name", [name for name in ANSWERS if name not in GOOD])
+def test_what_is_no_vector_for_each_input_costs_nothing(odd_account: Customer, name: str) -> None:
+    for format in ("float", "base64"):
+        if format == "float" or name not in BAD_AS_FLOATS:
+            reply = ask(odd_account, model=f"odd/embed/{name}", input=["a", "b"], encoding_format=format)
+            assert refusal(reply) == UPSTREAM_FAILED
+    assert bills.untouched(odd_account)
+
+
+@pytest.mark.parametrize("given", ["a", ["a"], [1, 2], [[1, 2]]], ids=str)
+def test_a_vector_too_many_costs_nothing(odd_account: Customer, given: Any) -> None:
+    assert refusal(ask(odd_account, model="odd/embed/in-order", input=given)) == UPSTREAM_FAILED
+    assert bills.untouched(odd_account)
 
 
 def test_usage_that_contradicts_itself_withholds_the_answer(account: Customer) -> None:
