@@ -11,6 +11,7 @@ from .call import Endpoint
 from .chunks import without
 from .text_chunks import SPOKEN
 
+IDENTIFIERS = ("id", "type", "format")
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
 
@@ -79,7 +80,7 @@ def merged(known: Any, added: Any) -> Any:
         both = dict(known)
         for name, value in added.items():
             # An identifier is sent once or repeated whole, never in pieces.
-            whole = name not in known or name in ("id", "type")
+            whole = name not in known or name in IDENTIFIERS
             both[name] = value if whole else merged(known[name], value)
         return both
     if _is_indexed(known) and _is_indexed(added):

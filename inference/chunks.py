@@ -1,11 +1,12 @@
-"""Normalising stream chunks to what every client understands (wire-notes 2), whatever an upstream omits or repeats.
+"""Normalising stream chunks to what every client understands, whatever an upstream omits or repeats.
 
 One object per stream. It sets what we own (`id`, `object`, `created`, `model`), keeps every field it does not know,
-opens choices in ascending order, and drops chunks that say nothing and choices that have finished.
+opens choices in ascending order, and drops chunks that say nothing and choices that have finished. What rides on a
+chunk that is dropped waits for the closing one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
 FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_use": "tool_calls"}
 # A chat model's reasoning comes under either name.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
+REASONING_PARTS = ("text", "summary")
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
 
@@ -31,11 +33,18 @@ def text_finish_reason(reported: Any) -> str | None:
     return "stop" if reason == "tool_calls" else reason
 
 
+def after_calls(reason: str | None, calls: Collection[Any]) -> str | None:
+    """The finish reason of a choice that carried these tool calls: clients run tools at `tool_calls` alone, and some
+    upstreams say `stop`."""
+    return "tool_calls" if reason == "stop" and calls else reason
+
+
 @dataclass(slots=True)
 class Tool:
-    """A tool call of a choice: its ordinal, and the length of the arguments so far."""
+    """A tool call of a choice: its ordinal, its kind, and the length of the arguments so far."""
 
     ordinal: int
+    kind: str
     arguments: int = 0
 
 
@@ -51,7 +60,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Normalised:
-    """A chunk to send, and what it says. `text_bytes` is the UTF-8 length of its output, for the estimator."""
+    """A chunk to send, and what it says. `text_bytes` is the UTF-8 length of its words, for the estimator."""
 
     chunk: dict[str, Any]
     has_output: bool = False
@@ -63,11 +72,13 @@ class Chunks(ABC):
     """The state of one stream, in one of the two shapes that stream."""
 
     object_name: ClassVar[str]
+    nullable: ClassVar[Mapping[str, None]] = {}  # fields that a choice of this shape always has
 
     def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected = choices
         self._choices: dict[int, Choice] = {}
+        self.unsent: dict[str, Any] = {}  # fields of chunks that were not sent, for the closing one
 
     @property
     def all_finished(self) -> bool:
@@ -77,7 +88,12 @@ class Chunks(ABC):
     @property
     def is_complete(self) -> bool:
         """Whether an end of the stream here is a good one: each choice that it began has finished."""
-        return bool(self._choices) and all(choice.finished for choice in self._choices.values())
+        return bool(self._choices) and not self._open
+
+    @property
+    def _open(self) -> list[int]:
+        """The choices that have begun and not finished."""
+        return [index for index, choice in self._choices.items() if not choice.finished]
 
     def normalise(self, chunk: Mapping[str, Any]) -> Normalised | None:
         """The chunk as it goes out; None where it would say nothing."""
@@ -85,18 +101,33 @@ class Chunks(ABC):
         choices: list[dict[str, Any]] = []
         for choice in dicts(chunk.get("choices")):
             self._choice(choice, said, choices)
+        extras = extras_of(chunk)
         if not choices:
+            self.unsent |= {name: value for name, value in extras.items() if value is not None}
             return None
-        said.chunk = {**self._own, **without(chunk, OWNED), "choices": choices}
+        if self.unsent:
+            self.unsent = without(self.unsent, extras)
+        said.chunk = {**self._own, **extras, "choices": choices}
         return said
+
+    def finish_open(self) -> Iterator[Normalised]:
+        """Finishes the choices that have begun, if any choice has finished: an upstream that ends its stream in order
+        may have finished only the first of several."""
+        still_open = self._open
+        if len(still_open) < len(self._choices):
+            for index in still_open:
+                said = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
+                if said is not None:
+                    yield said
 
     def closing(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         """A chunk of our own after the upstream's last."""
-        return {**self._own, "choices": choices}
+        return {**self._own, **self.unsent, "choices": choices}
 
     def stalled(self) -> dict[str, Any]:
-        """The last chunk of a stream that stalled: it says nothing and finishes nothing (decision 9)."""
-        return self.closing([{"index": 0, **self._said_nothing(), "finish_reason": None}])
+        """The last chunk of a stream that stalled: of a choice that has not finished, it says and finishes nothing."""
+        index = min(self._open, default=len(self._choices))
+        return self.closing([{"index": index, **self.nullable, **self._said_nothing(), "finish_reason": None}])
 
     def _finish(self, reported: Any) -> str | None:
         """The finish reason, out of those that this shape has."""
@@ -118,21 +149,22 @@ class Chunks(ABC):
             choices.extend(self._earlier_choices(index))
         self._choices[index] = known
         known.finished = finish is not None
-        said.has_output |= text_bytes > 0
+        said.has_output = said.has_output or text_bytes > 0 or any(map(_is_output, content.values()))
         said.finishes |= known.finished
         said.text_bytes += text_bytes
-        choices.append({"index": index, **extras, **self._worded(content, known), "finish_reason": finish})
+        worded = {**self.nullable, **extras, **self._worded(content, known)}
+        choices.append({"index": index, **worded, "finish_reason": after_calls(finish, known.tools)})
 
     def _earlier_choices(self, index: int) -> Iterator[dict[str, Any]]:
         """Opens the choices below this one that have said nothing yet: clients expect ascending order."""
         for earlier in range(min(index, self._expected)):
             if earlier not in self._choices:
                 opened = self._choices[earlier] = Choice()
-                yield {"index": earlier, **self._worded({}, opened), "finish_reason": None}
+                yield {"index": earlier, **self.nullable, **self._worded({}, opened), "finish_reason": None}
 
     @abstractmethod
     def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
-        """What the choice says, in order, and the bytes of output in it."""
+        """What the choice says, in order and without nulls, and the bytes of words in it."""
 
     @abstractmethod
     def _worded(self, content: dict[str, Any], known: Choice) -> dict[str, Any]:
@@ -141,6 +173,14 @@ class Chunks(ABC):
     @abstractmethod
     def _said_nothing(self) -> dict[str, Any]:
         """No content, in its shape."""
+
+
+def extras_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The upstream's own fields of an answer or a chunk. A fingerprint that is null is left out: it is a string."""
+    extras = without(answer, OWNED)
+    if extras.get("system_fingerprint", "") is None:
+        del extras["system_fingerprint"]
+    return extras
 
 
 def without(source: Mapping[str, Any], owned: Iterable[str]) -> dict[str, Any]:
@@ -156,6 +196,17 @@ def object_of(value: Any) -> dict[str, Any]:
 def bytes_said(said: Mapping[str, Any], fields: Iterable[str]) -> int:
     """UTF-8 bytes of the text in these fields, for the estimator."""
     return sum(len(said[name].encode()) for name in fields if isinstance(said.get(name), str))
+
+
+def bytes_thought(said: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of the reasoning, once: some upstreams say the same under both names, and in parts as well."""
+    in_parts = sum(bytes_said(part, REASONING_PARTS) for part in dicts(said.get("reasoning_details")))
+    return max(in_parts, *(bytes_said(said, (name,)) for name in REASONING_FIELDS))
+
+
+def _is_output(value: Any) -> bool:
+    """Whether a member of a delta says anything: what is empty does not."""
+    return value not in ("", [], {})
 
 
 def dicts(value: Any) -> list[Mapping[str, Any]]:

@@ -78,6 +78,8 @@ class StreamReader:
         block = self._upstream.read()
         for data in self._parser.feed(block) if block else self._parser.finish():
             if self._is_last(data):
+                for said in self.chunks.finish_open():
+                    self._add(said)
                 self._end()
                 return
         if not block:

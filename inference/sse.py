@@ -7,11 +7,17 @@ import orjson
 
 DONE = b"data: [DONE]\n\n"
 _BOM = b"\xef\xbb\xbf"
+# Line ends by Unicode's rules (U+0085, U+2028, U+2029) that JSON allows in a string.
+_LINE_ENDS = ((b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"))
 
 
 def frame(payload: dict[str, Any]) -> bytes:
-    """One event carrying one JSON object."""
-    return b"data: " + orjson.dumps(payload) + b"\n\n"
+    """One event carrying one JSON object, with no line end in it by any rule that a client may split lines by."""
+    data = orjson.dumps(payload)
+    if not data.isascii():
+        for raw, escaped in _LINE_ENDS:
+            data = data.replace(raw, escaped)
+    return b"data: " + data + b"\n\n"
 
 
 class SseParser:

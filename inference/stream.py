@@ -188,7 +188,7 @@ class Metered:
     def _finish_frames(self, report: Report) -> list[bytes]:
         """Usage rides on the finish chunk, or on a chunk of its own where the client asked for one."""
         if self._held is not None and not self._admission.call.include_usage:
-            return [sse.frame(self._held | report)]
+            return [sse.frame(self._held | self._reader.chunks.unsent | report)]
         return [*self._released(), sse.frame(self._reader.chunks.closing([]) | report)]
 
     def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:

@@ -1,5 +1,6 @@
 """The OpenAI dialect: chat completions (`/chat/completions`), as spoken by most providers."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -7,8 +8,8 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route, Upstream
 
 from ..call import Call, Endpoint
-from ..chunks import REASONING_FIELDS, dicts, without
-from .base import Event, Reply, UpstreamRequest
+from ..chunks import REASONING_FIELDS, dicts, object_of, without
+from .base import Event, MalformedReply, Reply, UpstreamRequest
 from .common import (
     REROUTING_FIELDS,
     count,
@@ -65,6 +66,8 @@ class OpenAIDialect:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
         raise_error(answer)
+        if call.endpoint == Endpoint.CHAT:
+            _require_messages(answer)
         put_in_words(answer, "message")
         count_usage = prompt_usage_of if call.endpoint == Endpoint.EMBEDDING else usage_of
         return counted_reply(answer, answer.pop("usage", None), count_usage)
@@ -120,6 +123,13 @@ class OpenAIDecoder:
             self._counted_apart.append(usage)
             return list(self._counted_apart)
         return usage
+
+
+def _require_messages(answer: Mapping[str, Any]) -> None:
+    """Raises MalformedReply where a choice has no message: nothing was answered, and nothing is to be paid."""
+    for choice in dicts(answer.get("choices")):
+        if not object_of(choice.get("message")):
+            raise MalformedReply("answered without a message")
 
 
 def _messages(messages: list[dict[str, Any]], upstream: Upstream) -> list[dict[str, Any]]:

@@ -5,14 +5,16 @@ from typing import Any
 
 import orjson
 import pytest
+from openai.types import Completion
+from openai.types.chat import ChatCompletion
 
 from tests import bills
 from tests.catalogue import catalogue_for, model, provider
 from tests.chat import HELLO, Stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import checked, refusal
-from tests.inference.odd_upstream import http, listening
-from tests.inference.shapes import CHAT
+from tests.inference.odd_upstream import Script, http, listening
+from tests.inference.shapes import CHAT, TEXT, shaped
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -43,8 +45,116 @@ def streamed(*events: Json | bytes, done: bool = True) -> bytes:
     return http("200 OK", b"".join(frames) + (b"data: [DONE]\n\n" if done else b""), SSE)
 
 
+def whole(*choices: Json, **fields: Any) -> bytes:
+    return http("200 OK", orjson.dumps({"choices": choices, "usage": USAGE, **fields}), JSON)
+
+
+def calls(finish: str, *fragments: Json) -> bytes:
+    """A stream that calls tools and finishes for this reason."""
+    return streamed(*(chunk({"tool_calls": [fragment]}) for fragment in fragments), chunk({}, finish), usage())
+
+
+def called(*tool_calls: Json, finish: str) -> bytes:
+    """A whole answer that calls tools."""
+    return whole({"message": {"content": None, "tool_calls": tool_calls}, "finish_reason": finish})
+
+
+WEATHER = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+GREP = {"id": "call_2", "type": "custom", "custom": {"name": "grep", "input": "a b"}}
+SOUND: list[Json] = [
+    {"audio": {"id": "audio_1", "transcript": "hel"}},
+    {"audio": {"transcript": "lo", "data": "AAAA"}},
+    {"audio": {"expires_at": 1}},
+]
+OLD_CALL: list[Json] = [{"function_call": {"name": "weather", "arguments": ""}}, {"function_call": {"arguments": "{}"}}]
+THOUGHTS: list[Json] = [
+    {"reasoning_details": [{"type": "reasoning.text", "text": word, "format": "own-v1", "index": 0}]}
+    for word in ("Hm", "mm.")
+]
+SEALED: list[Json] = [{"reasoning_details": [{"type": "reasoning.encrypted", "data": "c2VjcmV0", "index": 0}]}]
+# What a delta may carry: its pieces, what a message makes of them, and the tokens of it that are words.
+DELTAS: dict[str, tuple[list[Json], Json, int]] = {
+    "sound": (SOUND, {"audio": {"id": "audio_1", "transcript": "hello", "data": "AAAA", "expires_at": 1}}, 2),
+    "old-call": (OLD_CALL, {"function_call": {"name": "weather", "arguments": "{}"}}, 3),
+    "thoughts": (
+        THOUGHTS,
+        {"reasoning_details": [{"type": "reasoning.text", "text": "Hmmm.", "format": "own-v1", "index": 0}]},
+        2,
+    ),
+    "thoughts-twice": (
+        [{**THOUGHTS[0], "reasoning": "Hm", "reasoning_content": "Hm"}],
+        {**THOUGHTS[0], "reasoning": "Hm", "reasoning_content": "Hm"},
+        1,
+    ),
+    "sealed": (SEALED, SEALED[0], 0),
+}
+LINE_ENDS = "a\u2028b\u2029c\x85d"
+
 # The name of a model: what its upstream sends.
-SCRIPTS = {
+SCRIPTS: dict[str, Script] = {
+    **{name: streamed(*map(chunk, pieces), chunk({}, "stop"), usage()) for name, (pieces, _, _) in DELTAS.items()},
+    **{f"{name}-breaks": streamed(*map(chunk, pieces), done=False) for name, (pieces, _, _) in DELTAS.items()},
+    "empty-members": streamed(
+        chunk({"role": "assistant", "content": "", "tool_calls": [], "audio": {}, "refusal": None}), done=False
+    ),
+    **{f"called-{finish}": called(WEATHER, finish=finish) for finish in ("stop", "length", "content_filter")},
+    **{f"calls-{finish}": calls(finish, {"index": 0, **WEATHER}) for finish in ("stop", "length", "content_filter")},
+    "calls-in-one": streamed(chunk({"tool_calls": [{"index": 0, **WEATHER}]}, "stop"), usage()),
+    "custom-called": called(WEATHER, GREP, finish="tool_calls"),
+    "custom-calls": calls(
+        "tool_calls",
+        {"index": 0, **WEATHER},
+        {"index": 3, "id": "call_2", "type": "custom", "custom": {"name": "grep", "input": ""}, "function": None},
+        {"index": 3, "custom": {"input": "a "}},
+        {"index": 3, "type": "custom", "custom": {"name": "grep", "input": "b"}},
+    ),
+    "line-ends": streamed(chunk({"content": LINE_ENDS}), chunk({}, "stop"), usage()),
+    "one-of-two-finishes": streamed(
+        chunk({"content": "hello"}), chunk({"content": "there"}, index=1), chunk({}, "stop"), usage()
+    ),
+    "one-of-two-calls": streamed(
+        chunk({"content": "hello"}), chunk({"tool_calls": [WEATHER]}, index=1), chunk({}, "length"), usage()
+    ),
+    "none-of-two-finishes": streamed(chunk({"content": "hello"}), chunk({"content": "there"}, index=1), usage()),
+    "one-of-two-is-cut": streamed(
+        chunk({"content": "hello"}), chunk({"content": "there"}, index=1), chunk({}, "stop"), usage(), done=False
+    ),
+    "rides": streamed(
+        {"choices": [], "prompt_progress": {"total": 9}, "timings": {"n": 1}, "created": 7},
+        chunk({"role": "assistant", "content": ""}, x_first="kept"),
+        chunk({"content": "hello there"}, timings={"n": 2}, system_fingerprint=None),
+        chunk({}, "stop"),
+        usage(timings={"n": 3}, system_fingerprint="fp_1", service_tier=None),
+    ),
+    "rides-to-a-stall": (
+        streamed(chunk({"content": "hello there"}), {"choices": [], "x_last": "kept"}, done=False).replace(
+            b"Content-Length: ", b"Content-Length: 9"
+        ),
+        *[b": ping\n\n"] * 100,
+    ),
+    "stalls-after-one-of-two": (
+        streamed(chunk({"content": "hello there"}), chunk({}, "stop"), done=False).replace(
+            b"Content-Length: ", b"Content-Length: 9"
+        ),
+        *[b": ping\n\n"] * 100,
+    ),
+    "bare": whole({"message": {"role": "assistant"}}, system_fingerprint=None),
+    "bare-stream": streamed(chunk({"reasoning_content": "Hm."}), chunk({}, "length", system_fingerprint=None), usage()),
+    "full": whole(
+        {"message": {"content": "hi", "refusal": "no"}, "logprobs": {"content": []}, "finish_reason": "stop"},
+        system_fingerprint="fp_1",
+    ),
+    "no-message": whole({"index": 0, "finish_reason": "stop"}),
+    "empty-message": whole({"index": 0, "message": {}, "finish_reason": "stop"}),
+    "null-message": whole({"index": 0, "message": None, "finish_reason": "stop"}),
+    "one-message-of-two": whole({"message": {"content": "hi"}}, {"index": 1, "finish_reason": "stop"}),
+    "text": whole({"text": "hi", "finish_reason": None}, system_fingerprint=None),
+    "text-stream": streamed(
+        {"choices": [{"text": "hi"}]}, {"choices": [{"text": "", "finish_reason": "eos"}]}, usage()
+    ),
+    "text-of-two": streamed(
+        {"choices": [{"text": "hi"}, {"index": 1, "text": "ho"}]}, {"choices": [{"finish_reason": "length"}]}, usage()
+    ),
     "skips-one": streamed(
         chunk({"content": "hello"}), NONSENSE, chunk({"content": " there"}), chunk({}, "stop"), usage()
     ),
@@ -60,11 +170,11 @@ SCRIPTS = {
 @pytest.fixture(scope="module")
 def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
     with listening(SCRIPTS) as odd:
-        catalogue = catalogue_for(
-            simulator.url, *(model(name, provider="odd", upstream_model=name) for name in SCRIPTS)
-        )
+        models = [model(name, provider="odd", upstream_model=name) for name in SCRIPTS]
+        models += [shaped("text", name, provider="odd", modality="completion", upstream_model=name) for name in SCRIPTS]
+        catalogue = catalogue_for(simulator.url, *models)
         catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-        yield start_shared_gateway(catalogue=catalogue)
+        yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="0.5")
 
 
 @pytest.fixture
@@ -73,6 +183,7 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 
 def ask(customer: Customer, name: str, **fields: Any) -> Any:
+    """A chat; on a whole answer `max_tokens` is small, or the upstream is asked to stream it."""
     return customer.http.post(CHAT, json={"model": f"odd/test/{name}", "messages": HELLO, **fields})
 
 
@@ -80,12 +191,187 @@ def stream(customer: Customer, name: str, **fields: Any) -> Stream:
     return Stream.of(ask(customer, name, stream=True, **fields))
 
 
+def complete(customer: Customer, name: str, **fields: Any) -> Any:
+    return customer.http.post(TEXT, json={"model": f"odd/text/{name}", "prompt": "hi", **fields})
+
+
 def answer(customer: Customer, name: str, **fields: Any) -> Json:
-    """A whole answer, put together from the upstream's stream unless `max_tokens` is small."""
     reply = ask(customer, name, **fields)
     assert reply.status_code == 200, reply.text
     said: Json = reply.json()
     return said
+
+
+# --- Every member of a delta
+
+
+@pytest.mark.parametrize("name", DELTAS)
+def test_every_member_of_a_delta_is_delivered_as_it_comes(customer: Customer, name: str) -> None:
+    pieces, said, _ = DELTAS[name]
+    *deltas, last = [choice["delta"] for chunk in stream(customer, name).chunks for choice in chunk["choices"]]
+    assert deltas == [{"role": "assistant", **pieces[0]}, *pieces[1:]]
+    assert last == {}
+    message = answer(customer, name)["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": None, "refusal": None, **said}
+
+
+@pytest.mark.parametrize("name", DELTAS)
+def test_every_member_of_a_delta_is_output_of_which_words_are_billed(customer: Customer, name: str) -> None:
+    assert [checked(error)[1] for error in stream(customer, f"{name}-breaks").errors] == ["provider_error"]
+    (record,) = bills.records(customer)
+    assert (record.ending, record.completion_tokens) == ("upstream_broke", DELTAS[name][2])
+    assert record.first_token_ms is not None
+
+
+def test_members_that_are_empty_are_no_output(customer: Customer) -> None:
+    assert refusal(ask(customer, "empty-members", stream=True)) == UPSTREAM_FAILED
+    assert bills.untouched(customer)
+
+
+# --- Finish reasons
+
+
+@pytest.mark.parametrize(("said", "told"), [("stop", "tool_calls"), ("length", "length"), ("content_filter",) * 2])
+def test_a_choice_that_called_tools_finishes_with_tool_calls(customer: Customer, said: str, told: str) -> None:
+    assert answer(customer, f"called-{said}", max_tokens=16)["choices"][0]["finish_reason"] == told
+    assert answer(customer, f"calls-{said}")["choices"][0]["finish_reason"] == told
+    assert finishes(stream(customer, f"calls-{said}")) == {0: told}
+
+
+def test_a_call_that_comes_with_its_finish_finishes_with_tool_calls(customer: Customer) -> None:
+    assert finishes(stream(customer, "calls-in-one")) == {0: "tool_calls"}
+
+
+def finishes(said: Stream) -> dict[int, str]:
+    """The one finish reason of each choice, by its index."""
+    choices = [choice for chunk in said.chunks for choice in chunk["choices"] if choice["finish_reason"]]
+    assert len(choices) == len({choice["index"] for choice in choices})
+    return {choice["index"]: choice["finish_reason"] for choice in choices}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("one-of-two-finishes", {0: "stop", 1: "stop"}), ("one-of-two-calls", {0: "length", 1: "tool_calls"})],
+)
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}], ids=["plain", "asks for usage"])
+def test_an_end_in_order_after_one_finish_finishes_every_choice(
+    customer: Customer, name: str, expected: dict[int, str], options: Json
+) -> None:
+    said = stream(customer, name, n=2, **options)
+    assert (said.done, said.errors) == (True, [])
+    assert finishes(said) == expected
+    assert ["usage" in chunk for chunk in said.chunks] == [False] * (len(said.chunks) - 1) + [True]
+    choices = answer(customer, name, n=2)["choices"]
+    assert {choice["index"]: choice["finish_reason"] for choice in choices} == expected
+    assert [record.ending for record in bills.records(customer)] == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("name", ["none-of-two-finishes", "one-of-two-is-cut"])
+def test_an_end_without_a_finish_or_out_of_order_breaks_a_stream(customer: Customer, name: str) -> None:
+    assert not stream(customer, name, n=2).done
+    assert [record.ending for record in bills.records(customer)] == ["upstream_broke"]
+    assert refusal(ask(customer, name, n=2)) == UPSTREAM_FAILED
+
+
+def test_a_stall_names_a_choice_that_has_not_finished(customer: Customer) -> None:
+    said = stream(customer, "stalls-after-one-of-two", n=2)
+    (last,) = said.chunks[-1]["choices"]
+    assert (said.done, last) == (True, {"index": 1, "delta": {}, "finish_reason": None})
+    assert finishes(said) == {0: "stop"}
+
+
+# --- What rides on chunks
+
+
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}], ids=["plain", "asks for usage"])
+def test_what_rides_on_chunks_without_choices_is_on_the_closing_one(customer: Customer, options: Json) -> None:
+    said = stream(customer, "rides", **options)
+    first, *_, last = said.chunks
+    assert (first["timings"], last["timings"]) == ({"n": 2}, {"n": 3})
+    assert (last["prompt_progress"], last["x_first"], last["system_fingerprint"]) == ({"total": 9}, "kept", "fp_1")
+    assert "service_tier" not in last
+    assert [chunk for chunk in said.chunks if chunk["created"] == 7 or chunk.get("system_fingerprint", 7) is None] == []
+    whole = answer(customer, "rides")
+    own = ("timings", "prompt_progress", "x_first", "system_fingerprint")
+    assert {name: whole[name] for name in own} == {name: last[name] for name in own}
+
+
+def test_what_rides_on_chunks_without_choices_is_on_the_last_one_of_a_stall(customer: Customer) -> None:
+    said = stream(customer, "rides-to-a-stall")
+    assert said.done
+    assert (said.chunks[-1]["x_last"], "usage" in said.chunks[-1]) == ("kept", True)
+
+
+def test_no_client_sees_the_end_of_a_line_within_an_event(customer: Customer) -> None:
+    reply = ask(customer, "line-ends", stream=True)
+    lines = [line for line in reply.content.decode().splitlines() if line]
+    assert len(lines) == len(Stream.of(reply).chunks) + 1
+    assert Stream.of(reply).text == LINE_ENDS
+
+
+# --- Fields that are always there
+
+
+@pytest.mark.parametrize("fields", [{"max_tokens": 16}, {}], ids=["whole", "aggregated"])
+def test_a_message_has_every_field_that_clients_demand(customer: Customer, fields: Json) -> None:
+    said = answer(customer, "bare" if fields else "bare-stream", **fields)
+    (choice,) = said["choices"]
+    assert (choice["logprobs"], choice["message"]["content"], choice["message"]["refusal"]) == (None, None, None)
+    assert choice["message"]["role"] == "assistant"
+    assert "system_fingerprint" not in said
+
+
+def test_what_an_upstream_says_is_not_nulled(customer: Customer) -> None:
+    said = answer(customer, "full", max_tokens=16)
+    (choice,) = said["choices"]
+    assert (choice["logprobs"], choice["message"]["refusal"]) == ({"content": []}, "no")
+    assert said["system_fingerprint"] == "fp_1"
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_tokens": 1000}], ids=["whole", "aggregated"])
+def test_a_text_has_every_field_that_clients_demand(customer: Customer, fields: Json) -> None:
+    said = complete(customer, "text-stream" if fields else "text", **fields).json()
+    assert said["choices"] == [{"index": 0, "text": "hi", "logprobs": None, "finish_reason": "stop"}]
+    assert "system_fingerprint" not in said
+    Completion.model_validate(said, strict=True)
+
+
+def test_streamed_texts_have_every_field_that_clients_demand(customer: Customer) -> None:
+    said = Stream.of(complete(customer, "text-of-two", n=2, stream=True))
+    choices = [choice for chunk in said.chunks for choice in chunk["choices"]]
+    assert {choice["logprobs"] for choice in choices} == {None}
+    assert finishes(said) == {0: "length", 1: "stop"}
+    Completion.model_validate(said.chunks[-1], strict=True)
+
+
+@pytest.mark.parametrize("name", ["no-message", "empty-message", "null-message", "one-message-of-two"])
+@pytest.mark.parametrize("path", [CHAT, TEXT])
+def test_a_choice_without_a_message_is_the_upstreams_fault(customer: Customer, name: str, path: str) -> None:
+    asked: Json = {"messages": HELLO} if path == CHAT else {"prompt": "hi"}
+    reply = customer.http.post(path, json={"model": f"odd/test/{name}", "max_tokens": 16, **asked})
+    assert refusal(reply) == UPSTREAM_FAILED
+    assert bills.untouched(customer)
+
+
+# --- Custom tools
+
+
+def test_calls_of_custom_tools_come_back_as_they_were(customer: Customer) -> None:
+    for said in (answer(customer, "custom-called", max_tokens=16), answer(customer, "custom-calls")):
+        (choice,) = said["choices"]
+        assert choice["message"]["tool_calls"] == [WEATHER, GREP]
+        assert choice["finish_reason"] == "tool_calls"
+        ChatCompletion.model_validate(said, strict=True)
+
+
+def test_streamed_calls_of_custom_tools_are_numbered_and_named_once(customer: Customer) -> None:
+    deltas = [choice["delta"] for chunk in stream(customer, "custom-calls").chunks for choice in chunk["choices"]]
+    assert [fragment for delta in deltas for fragment in delta.get("tool_calls", ())] == [
+        {"index": 0, **WEATHER},
+        {"index": 1, "id": "call_2", "type": "custom", "custom": {"name": "grep", "input": ""}},
+        {"index": 1, "custom": {"input": "a "}},
+        {"index": 1, "custom": {"input": "b"}},
+    ]
 
 
 # --- Events that cannot be read

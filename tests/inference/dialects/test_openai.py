@@ -205,7 +205,7 @@ def test_content_in_blocks_is_put_in_words(content: list[Any], said: dict[str, s
     """The same of a whole answer and of a stream."""
     reply = DIALECT.reply(orjson.dumps({"choices": [{"message": {"content": content, "x": 1}}]}), call())
     [choice] = chat_answer(reply.body, id="gen-1", created=1, model="m")["choices"]
-    assert choice["message"] == {"role": "assistant", "content": None, "x": 1, **said}
+    assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "x": 1, **said}
     played = play(DIALECT, events({"choices": [{"index": 0, "delta": {"content": content, "x": 1}}]}, SAID, FINISH))
     assert played.deltas == [{"role": "assistant", "x": 1, **said}, {"content": "hi"}, {}]
 
