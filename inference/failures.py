@@ -38,6 +38,9 @@ CLIENTS_NAMES = {
     "messages": ("messages", "prompt"),
     "prompt": ("prompt", "messages"),
     "metadata": ("metadata", "user"),
+    "tool_choice": ("tool_choice", "parallel_tool_calls"),
+    "thinking": ("thinking", "reasoning_effort"),
+    "output_config": ("output_config", "response_format", "reasoning_effort"),
 }
 
 
@@ -105,7 +108,7 @@ def _param(path: str, call: Call) -> str | None:
         return None
     name, within = found[1], found[2] or ""
     own = next((own for own in CLIENTS_NAMES.get(name, (name,)) if own in call.sent), None)
-    return own + within if own == name else own
+    return name + within if own == name else own
 
 
 def _retry_after(said: str) -> dict[str, str]:

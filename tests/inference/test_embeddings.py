@@ -210,7 +210,7 @@ def test_a_model_that_does_not_embed_is_refused(account: Customer, model: str) -
 
 
 @pytest.mark.parametrize(
-    "slug", ["status-400", "status-429", "status-529", "empty", "html", "redirect", "drop", "malformed", "truncated"]
+    "slug", ["status-404", "status-429", "status-529", "empty", "html", "redirect", "drop", "malformed", "truncated"]
 )
 def test_an_upstream_that_fails_costs_nothing(account: Customer, slug: str) -> None:
     assert refusal(ask(account, model=f"sim/embed/{slug}")) == UPSTREAM_FAILED

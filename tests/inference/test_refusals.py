@@ -74,6 +74,7 @@ CODES: dict[str, tuple[Json, str, str | None]] = {
 CLAUDES: dict[str, tuple[bytes, str, str | None]] = {
     "its-cap": (by_claude(GENERAL, "max_tokens: 9 > 8"), GENERAL, "max_completion_tokens"),
     "its-stop": (by_claude(GENERAL, "stop_sequences: each must be non-empty"), GENERAL, "stop"),
+    "its-form": (by_claude(GENERAL, "output_config.format.schema: too deep"), GENERAL, "response_format"),
     "its-messages": (by_claude(GENERAL, "messages.0.content: Field required"), GENERAL, "messages"),
     "its-overflow": (by_claude(GENERAL, TOO_LONG), OVERFLOW, None),
     "its-size": (by_claude("request_too_large"), GENERAL, None),
@@ -210,7 +211,9 @@ def test_code_and_param_are_the_upstreams_where_they_speak_of_the_request(custom
 @pytest.mark.parametrize("name", CLAUDES)
 def test_the_field_has_the_name_that_the_client_gave_it(customer: Customer, name: str) -> None:
     _, code, param = CLAUDES[name]
-    assert refusal(ask(customer, f"oddclaude/test/{name}", stop=["a"])) == (400, GENERAL, code, param)
+    form = {"type": "json_schema", "json_schema": {"name": "any", "schema": {"type": "object"}}}
+    reply = ask(customer, f"oddclaude/test/{name}", stop=["a"], response_format=form)
+    assert refusal(reply) == (400, GENERAL, code, param)
 
 
 def test_a_prompt_that_was_sent_as_a_message_is_the_field_in_question(customer: Customer) -> None:
