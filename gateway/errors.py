@@ -1,4 +1,4 @@
-"""Everything the client may be told: the spec's table of errors, one class a row.
+"""Everything the client may be told: the table of docs/api.md#error-codes, one class a row.
 
 ApiError (500 internal_server_error)
 ├── AuthenticationError 401
@@ -10,7 +10,7 @@ ApiError (500 internal_server_error)
 ├── KeyBudgetSpent 429
 ├── NotFound 404
 │   ├── AliasNotFound
-├── ModelNotFound 404 (its type is a quirk of the spec)
+├── ModelNotFound 404 (its type is a quirk that clients know)
 ├── ProviderError 503
 │   ├── UnpricedRoute · UpstreamFailed · UsageContradicted
 │   │   ├── CostUnresolvable (in-stream)

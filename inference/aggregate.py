@@ -1,4 +1,4 @@
-"""A whole answer put together from a stream (contract decision 18), so that the budgets mean the same for both.
+"""A whole answer put together from a stream, so that the budgets mean the same for both.
 
 Known fields go by table. In what is unknown within a delta, strings concatenate, lists of objects numbered by `index`
 merge by it, objects merge by key, else the last wins; outside of deltas the last wins.

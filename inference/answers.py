@@ -20,14 +20,14 @@ TEXT_OBJECT = "text_completion"
 
 
 def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
-    """The spec's `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices."""
+    """The `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices."""
     own = {"id": id, "object": "chat.completion", "created": created, "model": model}
     choices = [_chat_choice(choice, position) for position, choice in enumerate(_choices_of(answer))]
     return {**extras_of(answer), **own, "choices": choices}
 
 
 def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
-    """The spec's `text_completion` object, as `chat_answer`."""
+    """The `text_completion` object, as `chat_answer`."""
     own = {"id": id, "object": TEXT_OBJECT, "created": created, "model": model}
     choices = [_text_choice(choice, position) for position, choice in enumerate(_choices_of(answer))]
     return {**extras_of(answer), **own, "choices": choices}

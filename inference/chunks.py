@@ -20,7 +20,7 @@ OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
 
 
 def finish_reason(reported: Any) -> str | None:
-    """One of the spec's reasons. An upstream's own word for the end counts as `stop`."""
+    """One of the API's reasons. An upstream's own word for the end counts as `stop`."""
     if not isinstance(reported, str) or not reported:
         return None
     known = FINISH_SYNONYMS.get(reported, reported)

@@ -18,7 +18,7 @@ def input_count(given: Any) -> int:
 
 
 def embedding_answer(answer: Mapping[str, Any], *, model: str, as_base64: bool, inputs: int) -> dict[str, Any]:
-    """The spec's embeddings object, its vectors in the order of the inputs, still without usage and metadata.
+    """The embeddings object, its vectors in the order of the inputs, still without usage and metadata.
 
     Raises MalformedReply where it has not one vector for each input.
     """

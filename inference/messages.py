@@ -13,7 +13,7 @@ _TOOL_KINDS = ("function", "custom")
 
 
 class MessagesField(StrictField):
-    """At least one Message of the spec."""
+    """At least one message (docs/api.md#messages)."""
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, list) or not data:

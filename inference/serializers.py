@@ -1,6 +1,6 @@
-"""The requests as the spec defines them. One instance of each, built at import: DRF's set-up costs more than a check.
+"""The requests of docs/api.md. One instance of each, built at import: DRF's set-up costs more than a check.
 
-Defaults are the upstream's business and never injected; null means absent; what the spec does not name passes on.
+Defaults are the upstream's business and never injected; null means absent; what is not named here passes on.
 """
 
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ for _serializer in (_CHAT, _COMPLETION, _EMBEDDINGS):
 def chat_call(body: dict[str, Any]) -> Call:
     """A chat completion request, checked. Raises InvalidRequest and DRF's ValidationError."""
     present = without_nulls(body)
-    # The first field that most clients forget is the one the spec names first.
+    # The first field that most clients forget is the one that is named first.
     require_fields(present, ("model", "messages"))
     checked = _CHAT.run_validation(present)
     return _sampling_call(
@@ -95,7 +95,7 @@ def chat_call(body: dict[str, Any]) -> Call:
 def completion_call(body: dict[str, Any]) -> Call:
     """A text completion request, checked. Raises as `chat_call`.
 
-    The default of 16 tokens is the one default that goes upstream: it bounds the bill (decision 19).
+    The default of 16 tokens is the one default that goes upstream: it bounds the bill.
     """
     present = without_nulls(body)
     require_fields(present, ("model", "prompt"))

@@ -1,4 +1,4 @@
-"""OpenAI's chat messages in the words of Anthropic's Messages API (wire-notes 5). Pure functions.
+"""OpenAI's chat messages in the words of Anthropic's Messages API (docs/providers.md). Pure functions.
 
 System and developer messages leave the conversation for the top-level `system`. What a client says in blocks goes as it
 came, `cache_control` included; a `cache_control` on a whole message marks its last block. A message's `name`, its

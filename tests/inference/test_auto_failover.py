@@ -1,4 +1,4 @@
-"""With GATEWAY_AUTO_FAILOVER the next candidate serves, and the answer says so (contract decisions 23 and 24)."""
+"""With GATEWAY_AUTO_FAILOVER the next candidate serves, and the answer says so (docs/api.md#automatic-routing)."""
 
 import pytest
 import requests
@@ -171,7 +171,7 @@ def test_a_first_pick_that_serves_is_no_fallback(insured: Customer, simulator: S
 def test_usage_that_contradicts_itself_is_no_reason_to_ask_another(
     insured: Customer, simulator: Simulator, streams: bool
 ) -> None:
-    """The answer was given and is worth money: it is kept as a record without a cost (decision 6)."""
+    """The answer was given and is worth money: it is kept as a record without a cost."""
     before = calls(simulator, "contradicts", SECOND)
     reply = ask(insured, "auto/test/contradicts", stream=streams)
     assert "contradicts itself" in reply.text

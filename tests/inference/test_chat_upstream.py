@@ -1,4 +1,4 @@
-"""What the upstream of a chat completion gets, and what comes back of what it says beyond the spec."""
+"""What the upstream of a chat completion gets, and what comes back of what it says beyond docs/api.md."""
 
 import json
 
@@ -203,7 +203,7 @@ def test_an_upstream_that_needs_no_credential_gets_none(account: Customer) -> No
     assert header(received(account), "authorization") is None
 
 
-# --- What the upstream says beyond the spec
+# --- What the upstream says beyond docs/api.md
 
 
 def test_fields_of_an_answer_that_the_spec_does_not_name_are_passed_back(account: Customer) -> None:

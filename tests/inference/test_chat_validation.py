@@ -1,4 +1,4 @@
-"""What a chat completion request may say (spec: POST /v1/chat/completions), and the `param` of each fault."""
+"""What a chat completion request may say (docs/api.md#chat-completions), and the `param` of each fault."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Text completions: fields, ranges, defaults, whole and streamed, on models of both kinds (spec: /v1/completions)."""
+"""Text completions: fields, ranges, defaults, whole and streamed, on both kinds of models (docs/api.md#text-completions)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Embeddings: inputs, formats, dimensions, and a bill for the input alone (spec: /v1/embeddings)."""
+"""Embeddings: inputs, formats, dimensions, and a bill for the input alone (docs/api.md#embeddings)."""
 
 import base64
 import json

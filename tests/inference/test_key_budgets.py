@@ -1,4 +1,4 @@
-"""A key's requests and tokens per minute, seen by clients (contract decisions 1 and 29)."""
+"""A key's requests and tokens per minute, seen by clients (docs/api.md#limits-and-headers)."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What every ending costs: once, exactly; nothing where nothing was delivered (spec: Events; decisions 6 to 11)."""
+"""What every ending costs: once, exactly; nothing where nothing was delivered (docs/api.md#endings)."""
 
 import contextlib
 from collections import Counter
@@ -31,7 +31,7 @@ BUDGETS = {
     "GATEWAY_OVERALL_TIMEOUT": "1.5",
 }
 
-CUT_WITHIN = 1.0  # seconds in which a client's leaving must stop its upstream (contract decision 10)
+CUT_WITHIN = 1.0  # seconds in which a client's leaving must stop its upstream
 
 whole_or_streamed = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 
