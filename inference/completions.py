@@ -1,4 +1,4 @@
-"""The conductor: admit, dispatch, deliver, settle (design section 1)."""
+"""The conductor: admit, dispatch, deliver, settle (docs/architecture.md#the-path-of-a-completion)."""
 
 from dataclasses import dataclass, replace
 from typing import Any

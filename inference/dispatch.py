@@ -27,7 +27,7 @@ class Dispatched:
     adjusted: tuple[str, ...] = ()  # parameters that the dialect had to change, for the response to disclose
 
     def note(self, *, failed: bool) -> None:
-        """Counts the attempt for the provider's status (decision 14), once it is known how it went."""
+        """Counts the attempt for the provider's status, once it is known how it went."""
         health.note(self.provider, failed=failed)
 
     def close(self) -> None:

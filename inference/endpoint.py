@@ -1,4 +1,4 @@
-"""What the inference endpoints share: plain Django views that authenticate, read, parse and render (design section 6).
+"""What the inference endpoints share: plain Django views that authenticate, read, parse and render.
 
 DRF's views would parse and negotiate at three times the cost; its serializers still define the requests.
 """

@@ -1,4 +1,4 @@
-"""`Metered`: a stream's life, and the duty to settle it exactly once whatever ends it (design section 4)."""
+"""`Metered`: a stream's life, and the duty to settle it exactly once whatever ends it (docs/api.md#endings)."""
 
 from collections.abc import Iterator
 from typing import Any, Self
@@ -161,7 +161,7 @@ class Metered:
         return [] if held is None else [sse.frame(held)]
 
     def _closing_frames(self, ending: Generation.Ending) -> list[bytes]:
-        """Settles, then says how it ended (contract section 4, decisions 6, 8 and 9)."""
+        """Settles, then says how it ended."""
         try:
             with step("settling the charge"):
                 report = self._settle(ending)

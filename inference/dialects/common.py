@@ -14,7 +14,7 @@ from .base import MalformedReply, Reply
 
 NO_HEADERS: Mapping[str, str] = {}
 
-# Fields that would change price, place or provider behind the gateway's back (contract section 4).
+# Fields that would change price, place or provider behind the gateway's back.
 REROUTING_FIELDS = (
     "inference_geo",
     "provider",

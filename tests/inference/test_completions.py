@@ -1,4 +1,4 @@
-"""Text completions: fields, ranges, defaults, whole and streamed, on both kinds of models (docs/api.md#text-completions)."""
+"""Text completions: fields, ranges, defaults, whole and streamed, by models of both kinds (docs/api.md)."""
 
 import json
 import re
