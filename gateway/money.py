@@ -3,15 +3,22 @@
 SQLite keeps a DecimalField as a binary real, so sums and `F("balance") - cost` drift there. A whole number does not,
 and behaves the same in PostgreSQL. A 64-bit integer with 10 fractional digits reaches 922,337,203 units of currency.
 
-Money is added up in Python: in SQL, `F("balance") - Decimal(1)` would take away one of the smallest units.
+In SQL such a column is its whole number: `F("balance") - Decimal(1)` would take away one of the smallest units. So the
+fields take part in SQL only by what keeps their units (columns, sums, least and greatest, choices between such) and
+raise `UnitsError` for everything else, wherever it is written, compared or read. Arithmetic is done in Python.
 """
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Case, ExpressionWrapper, Max, Min, Subquery, Sum, Value, When
+from django.db.models.expressions import Col, Ref
+from django.db.models.functions import Cast, Coalesce
+from django.db.models.sql import Query
 from django.forms import DecimalField as DecimalFormField
 from django.forms import Field as FormField
 
@@ -55,6 +62,10 @@ class LossyValueError(ValueError):
     """A value that the column could not keep exactly: a float, or more fractional digits than it has."""
 
 
+class UnitsError(TypeError):
+    """An SQL expression that would mix a column's whole numbers with other numbers."""
+
+
 _ST = TypeVar("_ST")
 _GT = TypeVar("_GT")
 
@@ -88,7 +99,9 @@ class ExactDecimalField(_Field[_ST, _GT]):
     def get_internal_type(self) -> str:
         return "BigIntegerField"
 
-    def from_db_value(self, value: int | None, _expression: Any, _connection: BaseDatabaseWrapper) -> Decimal | None:
+    def from_db_value(self, value: int | None, expression: Any, _connection: BaseDatabaseWrapper) -> Decimal | None:
+        if type(expression) is not Col:
+            self.check_units(expression)
         return None if value is None else Decimal(value).scaleb(-self.places)
 
     def to_python(self, value: Any) -> Decimal | None:
@@ -116,6 +129,48 @@ class ExactDecimalField(_Field[_ST, _GT]):
     def get_prep_value(self, value: Any) -> Any:
         return value if hasattr(value, "resolve_expression") else self.to_units(value)
 
+    def get_db_prep_save(self, value: Any, connection: BaseDatabaseWrapper) -> Any:
+        self.check_units(value)
+        return super().get_db_prep_save(value, connection)
+
+    def get_placeholder(self, value: Any, _compiler: Any, _connection: BaseDatabaseWrapper) -> str:
+        """Called by Django with what an UPDATE sets, the one place that sees its expressions."""
+        self.check_units(value)
+        return "%s"
+
+    def get_lookup(self, lookup_name: str) -> Any:
+        lookup: Any = super().get_lookup(lookup_name)
+        return None if lookup is None else _in_units(lookup)
+
+    def check_units(self, value: Any) -> None:
+        """Raises UnitsError for an expression that is not known to be a whole number of this column's units."""
+        if hasattr(value, "resolve_expression") and not self._keeps_units(value):
+            raise UnitsError(
+                f"{self.name or type(self).__name__} is stored in units of 1E-{self.places}: "
+                f"{value} is to be computed in Python, not in SQL."
+            )
+
+    def _keeps_units(self, expression: Any) -> bool:
+        match expression:
+            case Value(value=None):
+                return True
+            case Col() | Value():
+                field = expression.output_field
+                return isinstance(field, ExactDecimalField) and field.places == self.places
+            case Sum() | Min() | Max() | Cast() | Ref() | ExpressionWrapper():
+                parts = expression.get_source_expressions()[:1]  # behind it, an aggregate's filter
+            case Coalesce() | Case():
+                parts = expression.get_source_expressions()
+            case When():
+                parts = [expression.result]
+            case Subquery():
+                parts = [expression.query]
+            case Query():
+                parts = [*expression.select, *expression.annotation_select.values()]
+            case _:
+                return False
+        return all(map(self._keeps_units, parts))
+
     def value_to_string(self, obj: models.Model) -> str:
         return str(self.value_from_object(obj))
 
@@ -131,6 +186,20 @@ class ExactDecimalField(_Field[_ST, _GT]):
     def formfield(self, **kwargs: Any) -> FormField | None:
         options: dict[str, Any] = {"form_class": ExactDecimalFormField, "decimal_places": self.places, "max_digits": 19}
         return super().formfield(**(options | kwargs))
+
+
+@cache
+def _in_units(lookup: type[Any]) -> type[Any]:
+    """The lookup, refusing to compare a column's whole numbers with other numbers."""
+
+    class InUnits(lookup):  # type: ignore[misc]
+        def get_prep_lookup(self) -> Any:
+            values = self.rhs if isinstance(self.rhs, list | tuple) else [self.rhs]
+            for side in (self.lhs, *values):
+                self.lhs.output_field.check_units(side)
+            return super().get_prep_lookup()
+
+    return InUnits
 
 
 class MoneyField(ExactDecimalField[_ST, _GT]):
