@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -52,6 +53,63 @@ def test_what_waits_is_settled_once(acme: Account, folder: Path) -> None:
     assert Wallet.objects.get(pk=acme.pk).balance == Decimal("0.99916")
     assert mismatches(acme) == []
     assert list(folder.iterdir()) == []
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """A call that asks the system to keep a file or a folder, or that moves or removes one."""
+
+    call: str
+    path: Path
+    content: bytes | None = None  # of a file that is synced, as the system has it then
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[OnDisk]:
+    """What the process asks of the system, in order; every call is carried out."""
+    recorded: list[OnDisk] = []
+    fsync, rename, unlink = os.fsync, os.rename, os.unlink
+
+    def synced(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        recorded.append(OnDisk("sync", path, None if path.is_dir() else path.read_bytes()))
+        fsync(descriptor)
+
+    def renamed(source: Path, target: Path) -> None:
+        recorded.append(OnDisk("rename", Path(target)))
+        rename(source, target)
+
+    def unlinked(path: Path) -> None:
+        recorded.append(OnDisk("unlink", path))
+        unlink(path)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "unlink", unlinked)
+    return recorded
+
+
+def test_an_outcome_is_on_the_disk_when_put_returns(acme: Account, folder: Path, calls: list[OnDisk]) -> None:
+    """The new folder in its parent, the whole file before it gets its name, and the name in the folder."""
+    spool.put(served(acme), None)
+    (path,) = folder.iterdir()
+    partial = path.with_suffix(f".{os.getpid()}{spool.PARTIAL}")
+    assert calls == [
+        OnDisk("sync", folder.parent),
+        OnDisk("sync", partial, path.read_bytes()),
+        OnDisk("rename", path),
+        OnDisk("sync", folder),
+    ]
+
+
+def test_a_settled_outcome_does_not_come_back_after_a_power_cut(
+    acme: Account, folder: Path, calls: list[OnDisk]
+) -> None:
+    spool.put(served(acme), None)
+    calls.clear()
+    assert replay_spool() == 1
+    assert [(each.call, each.path.suffix) for each in calls[-2:]] == [("unlink", spool.CLAIMED), ("sync", "")]
+    assert calls[-1].path == folder
 
 
 def test_a_generation_that_was_settled_after_all_is_not_billed_again(acme: Account) -> None:
