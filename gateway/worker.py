@@ -5,7 +5,9 @@ after gevent has patched the worker's process: that is why `patch` brings in the
 """
 
 import errno
+import functools
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import gevent
@@ -17,7 +19,7 @@ from gunicorn.workers.ggevent import GeventWorker
 BEAT_SECONDS = 1.0
 # Streams that are cut by a drain still have to settle and to say so before the worker ends.
 SETTLING_SECONDS = 2.0
-# A refusal that left a body unread: as much of it is read as a client is likely to have sent already.
+# An answer that left a body unread: as much of it is read as a client is likely to have sent already.
 LINGER_SECONDS = 5.0
 LINGER_BODIES = 4  # in units of the largest body that is taken
 BLOCK_BYTES = 64 * 1024
@@ -102,23 +104,22 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
         self._run(self._hooks.worker_hooks.drain)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """gunicorn's, and after it the rest of a body that a refusal left unread: skipped if short, else lingered.
+        """gunicorn's, but a connection ends with an answer that left a body unread, and the answer says so.
 
         A connection whose answer ended during a drain ends with it: waiting for a next request would hold it up.
         """
+        # gunicorn asks this when it writes the head of the answer, and again after the answer.
+        req.should_close = functools.partial(_ends_connection, req, req.should_close)
         try:
             served = super().handle_request(listener_name, req, sock, addr)
         except StopIteration:
-            if _unread_bytes(req) != 0:
+            if _left_unread(req):
                 _linger(sock)
             raise
         except TimeoutError:
             seconds = settings.GATEWAY_STREAM_IDLE_TIMEOUT
             self.log.info("a client neither took nor sent anything for %g s: its connection is closed", seconds)
             raise StopIteration from None
-        if _unread_bytes(req) not in range(BLOCK_BYTES):
-            _linger(sock)
-            raise StopIteration
         if not self.alive:
             raise StopIteration
         return served
@@ -137,12 +138,16 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             self.log.debug("the client was gone before its error could be sent")
 
 
-def _unread_bytes(req: Any) -> int:
-    """Bytes of the body that nobody has read; -1 where that cannot be known."""
+def _ends_connection(req: Any, asked_to_close: Callable[[], bool]) -> bool:
+    return _left_unread(req) or asked_to_close()
+
+
+def _left_unread(req: Any) -> bool:
+    """Whether there is more of the body than anybody has read."""
     reader = req.body.reader
     if isinstance(reader, LengthReader):
-        return int(reader.length)
-    return -1 if isinstance(reader, ChunkedReader) and reader.parser is not None else 0
+        return bool(reader.length)
+    return isinstance(reader, ChunkedReader) and reader.parser is not None
 
 
 def _linger(sock: Any) -> None:

@@ -296,26 +296,66 @@ def test_a_declared_body_above_the_limit_is_refused_at_every_path(
     assert refusal(exchange(gateway, head)) == TOO_LARGE
 
 
-@pytest.mark.parametrize("authorized", [True, False], ids=["of the wrong method", "of an unknown key"])
-def test_an_unread_body_is_not_taken_for_the_next_request(
-    gateway: GatewayServer, account: Customer, authorized: bool
+UNREAD = {
+    "without a key": ("POST", "/v1/aliases", "X: no key", 401),
+    "of an unknown key": ("POST", PATH, "Authorization: Bearer sk-gw-" + "A" * 43, 401),
+    "of a spent budget": ("POST", PATH, "Authorization: Bearer <spent>", 429),
+    "of a wrong method": ("PUT", PATH, "Authorization: Bearer <key>", 405),
+    "of a wrong method of the control plane": ("PUT", "/v1/models", "Authorization: Bearer <key>", 405),
+    "of a GET": ("GET", "/v1/models", "Authorization: Bearer <key>", 200),
+    "of an encoding": ("POST", PATH, "Content-Encoding: gzip\r\nAuthorization: Bearer <key>", 400),
+    "of an unknown path": ("POST", "/v1/nothing", "X: any", 404),
+}
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 46", "Content-Length: 33554432", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize(("method", "path", "headers", "status"), UNREAD.values(), ids=UNREAD)
+def test_a_body_that_is_not_read_ends_its_connection(
+    gateway: GatewayServer, account: Customer, framing: str, method: str, path: str, headers: str, status: int
 ) -> None:
-    smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    head = head_of(account, f"Content-Length: {len(smuggled)}", method="PUT" if authorized else "POST")
-    if not authorized:
-        head = head.replace(account.key.encode(), b"sk-gw-" + b"A" * 43)
+    """The answer says so, and what is left of the body is not taken for the next request."""
+    if "<spent>" in headers:
+        key = account.another_key("spent", "--rpm", "1")
+        account.http.post(PATH, headers={"Authorization": f"Bearer {key}"})
+        headers = headers.replace("<spent>", key)
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n{headers.replace('<key>', account.key)}\r\n\r\n"
+    )
+    smuggled = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connect(gateway) as raw, raw.makefile("rb") as answers:
-        raw.sendall(head + smuggled + b"GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert read_response(answers).status_code == (405 if authorized else 401)
-        assert refusal(read_response(answers)) == UNKNOWN
+        raw.sendall((head + smuggled).encode())
+        reply = read_response(answers)
+        assert (reply.status_code, reply.headers["Connection"]) == (status, "close")
+        assert answers.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (f"POST {PATH} HTTP/1.1\r\nContent-Length: 0", 401),
+        (f"GET {PATH} HTTP/1.1", 401),
+        ("OPTIONS /v1/models HTTP/1.1", 204),
+        ("POST /v1/nothing HTTP/1.1", 404),
+    ],
+)
+def test_a_refusal_without_a_body_keeps_its_connection(gateway: GatewayServer, head: str, status: int) -> None:
+    with connect(gateway) as raw, raw.makefile("rb") as answers:
+        for _ in range(2):
+            raw.sendall(f"{head}\r\nHost: localhost\r\n\r\n".encode())
+            reply = read_response(answers)
+            assert (reply.status_code, reply.headers["Connection"]) == (status, "keep-alive")
 
 
 def test_a_connection_serves_one_request_after_the_other(gateway: GatewayServer, account: Customer) -> None:
     content = json.dumps(question("echo")).encode()
+    declared = head_of(account, f"Content-Length: {len(content)}") + content
+    chunked = head_of(account, "Transfer-Encoding: chunked") + b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content)
+    unsound = head_of(account, "Content-Length: 1") + b"{"
     with connect(gateway) as raw, raw.makefile("rb") as answers:
-        for _ in range(3):
-            raw.sendall(head_of(account, f"Content-Length: {len(content)}") + content)
-            assert read_response(answers).json()["usage"]["total_tokens"] == 4
+        for sent, status in ((declared, 200), (unsound, 400), (chunked, 200), (declared, 200)):
+            raw.sendall(sent)
+            reply = read_response(answers)
+            assert (reply.status_code, reply.headers["Connection"]) == (status, "keep-alive")
 
 
 # --- Our own failures

@@ -32,6 +32,7 @@ def test_beyond_the_rate_every_api_request_is_refused_before_anything_is_looked_
         assert refusal(reply) == LIMITED
         assert "3/h" in reply.json()["error"]["message"]
         assert 1 <= int(reply.headers["Retry-After"]) <= 3600
+        assert reply.headers["Connection"] == ("close" if reply.request.body else "keep-alive")
     assert get(gateway, "/healthz").status_code == 200
     assert get(gateway, "/login").status_code == 200
 
