@@ -26,6 +26,10 @@ Domain code raises these; only `gateway.exception_handler` turns one into a body
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+# What is known of the charge of a request that fails (`StepFailed`).
+NOTHING_BILLED = "Nothing was billed."
+BILLED_ONCE_AT_MOST = "What was delivered is billed once at most."
+
 
 class ApiError(Exception):
     """Something the client may be told.
@@ -295,10 +299,13 @@ class ReplicaGivesUp(ServiceUnavailable):
 
 
 class StepFailed(ApiError):
-    """500: something of ours broke. The client learns which step, the log the rest."""
+    """500: something of ours broke. The client learns which step, the log the rest.
 
-    def __init__(self, step: str) -> None:
-        super().__init__(f"Internal error while {step}. Nothing was billed.")
+    `bill` says what is known of the charge, where the step is one of a request that is charged.
+    """
+
+    def __init__(self, step: str, bill: str = "") -> None:
+        super().__init__(f"Internal error while {step}. {bill}".rstrip())
 
 
 def _codes(kind: type[ApiError]) -> frozenset[str | None]:

@@ -7,7 +7,7 @@ from django.utils import timezone
 from aliases.resolve import resolve
 from catalogue import model_ids, routing, snapshot
 from catalogue.routes import Route
-from gateway.errors import InsufficientCredits, InvalidRequest
+from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest
 from gateway.steps import step
 
 from .admission import Payer
@@ -21,7 +21,7 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
     """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price."""
     if payer.balance <= 0:
         raise InsufficientCredits
-    with step("routing the request"):
+    with step("routing the request", NOTHING_BILLED):
         catalogue = snapshot.current()
         if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
             raise InvalidRequest.of_field("model", "must name a provider: embeddings have no automatic routing.")
@@ -41,7 +41,7 @@ def admit(call: Call, payer: Payer) -> tuple[Admission, Side]:
 
 def readmit(admission: Admission, route: Route, *, reason: str) -> tuple[Admission, Side]:
     """The same request on the next candidate of its ranking, after the first failed for `reason`."""
-    with step("routing the request"):
+    with step("routing the request", NOTHING_BILLED):
         side = side_for(admission.call, route)
         price, rates = routing.require_price(snapshot.current(), route, admission.payer.currency)
     readmitted = replace(

@@ -8,6 +8,7 @@ from django.conf import settings
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
+from gateway.errors import BILLED_ONCE_AT_MOST
 from gateway.steps import step
 
 from .admission import Payer
@@ -69,7 +70,7 @@ def _complete(admission: Admission, side: Side, client: Client) -> Answer:
     finally:
         dispatched.close()
     dispatched.note(failed=False)
-    with step("settling the charge"):
+    with step("settling the charge", BILLED_ONCE_AT_MOST):
         report = settle(admission, outcome)
     if outcome.ending == Ending.COST_UNRESOLVABLE:
         raise refusal(ContradictoryUsage(), admission, record=admission.public_id)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from catalogue import health
+from gateway.errors import NOTHING_BILLED
 from gateway.steps import step
 
 from .call import Call
@@ -45,7 +46,7 @@ def dispatch(admission: Admission, call: Call, client: Client, *, comes_at_once:
     """
     route = admission.route
     dialect = DIALECTS[route.upstream.dialect]
-    with step("preparing the upstream request"):
+    with step("preparing the upstream request", NOTHING_BILLED):
         request = dialect.request(call, route)
     deadlines = Deadlines(len(request.body))
     if comes_at_once:

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
 from accounts import budgets
-from gateway.errors import InvalidRequest, ReplicaGivesUp
+from gateway.errors import NOTHING_BILLED, InvalidRequest, ReplicaGivesUp
 from gateway.exception_handler import from_exception, method_not_allowed, options, render
 from gateway.jsonbody import parse_object, read_body
 from gateway.steps import step
@@ -36,7 +36,7 @@ def inference_endpoint(handler: Handler) -> Callable[[HttpRequest], HttpResponse
             return options(ALLOWED)
         limits: dict[str, str] = {}
         try:
-            with step("authenticating the key"):
+            with step("authenticating the key", NOTHING_BILLED):
                 payer = authenticate(request.META.get("HTTP_AUTHORIZATION"))
             if request.method != "POST":
                 return method_not_allowed(request, ALLOWED)

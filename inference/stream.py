@@ -8,7 +8,7 @@ import gevent
 from billing.models import Generation
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage
-from gateway.errors import ApiError, CostUnresolvable, ProviderError, ReplicaGivesUp
+from gateway.errors import BILLED_ONCE_AT_MOST, ApiError, CostUnresolvable, ProviderError, ReplicaGivesUp
 from gateway.exception_handler import envelope
 from gateway.steps import step
 
@@ -112,7 +112,7 @@ class Metered:
         if not self._wrote:
             self._abandon()
             return
-        with step("settling the charge"):
+        with step("settling the charge", BILLED_ONCE_AT_MOST):
             self._settle(self._ending or Ending.CLIENT_LEFT, text_bytes=self._delivered)
 
     @property
@@ -163,7 +163,7 @@ class Metered:
     def _closing_frames(self, ending: Generation.Ending) -> list[bytes]:
         """Settles, then says how it ended."""
         try:
-            with step("settling the charge"):
+            with step("settling the charge", BILLED_ONCE_AT_MOST):
                 report = self._settle(ending)
         except ApiError as failure:
             return [sse.frame(envelope(failure))]

@@ -132,8 +132,12 @@ def test_the_context_of_a_fallback_is_shown_where_there_is_one() -> None:
 
 
 def test_a_broken_step_is_named_and_nothing_more() -> None:
-    assert body_of(StepFailed("settling the charge"))["message"] == (
-        "Internal error while settling the charge. Nothing was billed."
+    assert body_of(StepFailed("listing the models"))["message"] == "Internal error while listing the models."
+
+
+def test_a_broken_step_says_what_is_known_of_the_charge() -> None:
+    assert body_of(StepFailed("routing the request", errors.NOTHING_BILLED))["message"] == (
+        "Internal error while routing the request. Nothing was billed."
     )
 
 

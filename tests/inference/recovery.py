@@ -26,6 +26,7 @@ def catalogue(simulator: Simulator) -> dict[str, Any]:
         simulator.url,
         model("long", upstream_model=LONG),
         model("counted", upstream_model=f"{LONG}+usage-every-chunk"),
+        model("lasting", upstream_model="chunks:90:0.1"),
         model("brief", upstream_model=BRIEF),
     )
 

@@ -14,7 +14,7 @@ import pytest
 from tests import bills
 from tests.chat import ask
 from tests.conftest import OpenAccount, StartGateway
-from tests.envelope import refusal
+from tests.envelope import message, refusal
 from tests.inference.listeners import Listeners
 from tests.inference.recovery import (
     LONG,
@@ -31,6 +31,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
+UNSETTLED = "Internal error while settling the charge. What was delivered is billed once at most."
 LONG_AGO = "2026-01-01 00:00:00"
 
 
@@ -169,17 +170,25 @@ def test_while_nobody_can_settle_answers_are_given_without_a_balance(
 
 
 @pytest.mark.postgres_is_enough
-def test_with_neither_database_nor_spool_nothing_is_billed_and_nobody_is_told_otherwise(
+def test_with_neither_database_nor_spool_only_a_checkpoint_is_billed_and_nobody_is_told_otherwise(
     start_gateway: StartGateway, open_account: OpenAccount, clients: Listeners, simulator: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     broken = start_gateway(catalogue=catalogue(simulator), GATEWAY_SPOOL_DIR=str(tmp_path / "file" / "spool"))
     customer = open_account(broken)
+    (lasting,) = clients.open(customer, "lasting")
+    until_checkpointed(broken, 1)
     with locked(broken, customer):
         said, whole = streamed_and_whole(customer, clients)
+        kept = lasting.result()
     assert refusal(whole) == (500, "internal_server_error", "internal_server_error", None)
-    assert (said.codes, said.done) == (["internal_server_error"], False)
+    for unsettled in (said, kept):
+        assert (unsettled.codes, unsettled.done) == (["internal_server_error"], False)
+    assert {message(whole), *said.messages, *kept.messages} == {UNSETTLED}
     assert bills.untouched(customer)
+    as_if_long_ago(broken)
+    settled_by_maintain(broken, orphaned=1)
+    assert bills.records(customer) == [bills.record_of(broken, kept.id)]
     assert ask(customer, "echo").status_code == 200
 
 
