@@ -25,8 +25,8 @@ USAGE: Json = {
     "cost": 0.0000036,
     "remaining_balance": 99.9999964,
     "currency": "EUR",
-    "prompt_tokens_details": {"cached_tokens": 0},
-    "completion_tokens_details": {"reasoning_tokens": 0},
+    "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+    "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
 }
 METADATA: Json = {
     "provider": "sim",
