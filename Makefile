@@ -23,7 +23,7 @@ install = echo "Installing $(1) into .venv"; rm -f .venv/installed-*.txt; \
 
 .PHONY: help
 help: ## Print this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
 		while IFS='|' read -r target text; do printf '  make %-11s %s\n' "$$target" "$$text"; done
 
 .PHONY: run
@@ -47,6 +47,10 @@ campaign: venv-dev var/secret_key ## Minutes of load on PostgreSQL while workers
 .PHONY: bench
 bench: venv-dev var/secret_key ## Measure beside a bare pass-through, and reads of a million records (BENCH_RECORDS=5000000)
 	@$(VENV) -m bench
+
+.PHONY: bench-gate
+bench-gate: venv-dev var/secret_key ## Fail where a request takes more instructions than bench/budget.json allows (ARGS=--update)
+	@$(VENV) -m bench.gate $(ARGS)
 
 .PHONY: screenshots
 screenshots: venv-dev var/secret_key ## Picture every page, light, dark and on a phone, in var/screenshots

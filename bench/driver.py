@@ -14,6 +14,13 @@ from bench.process import cpu_seconds
 from bench.servers import Target
 from tests.servers.process import ROOT
 
+MESSAGES = [
+    {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
+    {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
+]
+# The cap keeps the gateway from streaming to itself (GATEWAY_AGGREGATE_OVER_TOKENS).
+CAPPED = {"messages": MESSAGES, "max_tokens": 64}
+
 
 class LoadFailed(Exception):
     """The load process ended early; carries what it said."""
@@ -28,12 +35,8 @@ class Measured:
 
 
 def body_of(target: Target, model: str, **fields: Any) -> str:
-    """A chat request; the cap keeps the gateway from streaming to itself (GATEWAY_AGGREGATE_OVER_TOKENS)."""
-    messages = [
-        {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
-        {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
-    ]
-    return json.dumps({"model": target.prefix + model, "messages": messages, "max_tokens": 64, **fields})
+    """A chat request."""
+    return json.dumps({"model": target.prefix + model, **CAPPED, **fields})
 
 
 def run(target: Target, body: str, *, connections: int, count: int) -> Measured:

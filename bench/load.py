@@ -33,6 +33,8 @@ class Job:
     count: int
     warm_up: int = 0
     hold: bool = False
+    path: str = "/v1/chat/completions"
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Result:
 
 
 class UnexpectedAnswer(Exception):
-    """Not a 200, or cut short: nothing that was measured would mean anything."""
+    """Not the status that was asked for, or cut short: nothing that was measured would mean anything."""
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -60,6 +62,7 @@ class Connection:
 
     def __init__(self, job: Job, key: str) -> None:
         self._request = _request(job, key)
+        self._status = f"HTTP/1.1 {job.status} ".encode()
         address = ("127.0.0.1", job.port)
         self._socket = gevent.socket.create_connection(address, timeout=TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -84,13 +87,13 @@ class Connection:
         data = b""
         while b"data: " not in data:
             data += self._receive()
-        _check(data)
+        self._check(data)
 
     def _read_answer(self) -> bytes:
         data = self._receive()
         while _HEAD_END not in data:
             data += self._receive()
-        _check(data)
+        self._check(data)
         head, _, body = data.partition(_HEAD_END)
         length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
         while len(body) < int(length) if length else not body.endswith(_LAST_CHUNK):
@@ -98,6 +101,10 @@ class Connection:
         if not length and b"data: [DONE]" not in body:
             raise UnexpectedAnswer(body[-300:].decode(errors="replace"))
         return body
+
+    def _check(self, data: bytes) -> None:
+        if not data.startswith(self._status):
+            raise UnexpectedAnswer(data[:600].decode(errors="replace"))
 
     def _receive(self) -> bytes:
         block: bytes = self._socket.recv(256 * 1024)
@@ -146,18 +153,13 @@ def _all(greenlets: Iterator[Any]) -> None:
 
 def _request(job: Job, key: str) -> bytes:
     head = (
-        "POST /v1/chat/completions HTTP/1.1",
+        f"POST {job.path} HTTP/1.1",
         "Host: 127.0.0.1",
         f"Authorization: Bearer {key}",
         "Content-Type: application/json",
         f"Content-Length: {len(job.body.encode())}",
     )
     return "\r\n".join(head).encode() + _HEAD_END + job.body.encode()
-
-
-def _check(data: bytes) -> None:
-    if not data.startswith(b"HTTP/1.1 200 "):
-        raise UnexpectedAnswer(data[:600].decode(errors="replace"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The yardstick: a bare WSGI app under gunicorn and gevent that passes a request on. No key, no checks, no bill.
 
-`gunicorn -k gevent bench.passthrough:app`, with the upstream's base URL in BENCH_UPSTREAM. What it costs is the floor
+`gunicorn -k gevent bench.passthrough:app`, with the upstream's origin in BENCH_UPSTREAM. What it costs is the floor
 under any gateway that is written with these tools.
 """
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 BLOCK_BYTES = 64 * 1024
-_URL = os.environ.get("BENCH_UPSTREAM", "") + "/chat/completions"
+_ORIGIN = os.environ.get("BENCH_UPSTREAM", "")
 _pool = urllib3.PoolManager(maxsize=1000, retries=False)
 
 
@@ -22,7 +22,9 @@ def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable
     """Sends the body on and the answer back: whole where its length is known, else as it arrives."""
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     headers = {"Content-Type": "application/json"}
-    answer = _pool.request("POST", _URL, body=body, headers=headers, preload_content=False, timeout=300)
+    answer = _pool.request(
+        "POST", _ORIGIN + environ["PATH_INFO"], body=body, headers=headers, preload_content=False, timeout=300
+    )
     status = f"{answer.status} {answer.reason}"
     content_type = ("Content-Type", answer.headers["Content-Type"])
     length = answer.headers.get("Content-Length")

@@ -25,3 +25,8 @@ def resident_bytes(pids: Iterable[int]) -> int:
 def children(pid: int) -> list[int]:
     """A process's own children: of gunicorn's master, the workers."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_asleep(pid: int) -> bool:
+    """Whether the process's main thread waits for something."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"

@@ -15,8 +15,12 @@ class Compared:
     pass_through: float
 
     @property
+    def ratio(self) -> float:
+        return self.gateway / self.pass_through
+
+    @property
     def line(self) -> str:
-        ratio = f"{self.gateway / self.pass_through:10.2f}" if self.pass_through else f"{'-':>10}"
+        ratio = f"{self.ratio:10.2f}" if self.pass_through else f"{'-':>10}"
         return f"{self.name:<{NAME_WIDTH}}{_figure(self.gateway)}{_figure(self.pass_through)}{ratio}"
 
 

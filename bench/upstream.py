@@ -1,12 +1,14 @@
 """The upstream of the benchmark: fixed replies from a bare gevent server, so that it is not what is measured.
 
 `python -m bench.upstream PORT`. The name of the model decides what a stream is: `bench-burst` sends its hundred chunks
-in one write, `bench-slow` one chunk at once and then one every few seconds. Whatever does not stream gets one answer.
+in one write, `bench-paced` each by itself, once the process that `user` names waits for it, `bench-slow` one chunk at
+once and then one every few seconds. Whatever does not stream gets one answer, of `bench-embedding` a vector.
 The simulator (inference/simulator) would do too, at several times the cost: it looks at what it is asked.
 """
 
 import contextlib
 import json
+import math
 import socket
 import sys
 from typing import Any
@@ -14,9 +16,13 @@ from typing import Any
 import gevent
 from gevent.server import StreamServer
 
+from bench.process import is_asleep
+
 BURST_CHUNKS = 100
 SLOW_SECONDS = 10.0
 SLOW_CHUNKS = 30  # five minutes: nothing here is open for ever
+PACE_SECONDS = 0.001
+DIMENSIONS = 1024
 USAGE = {"prompt_tokens": 20, "completion_tokens": BURST_CHUNKS, "total_tokens": 20 + BURST_CHUNKS}
 COMMON = {"id": "chatcmpl-bench", "created": 1_780_000_000, "model": "bench"}
 _HEAD_END = b"\r\n\r\n"
@@ -33,10 +39,14 @@ def serve(sock: socket.socket, _address: object) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with contextlib.suppress(OSError):
         while (body := _read_request(sock)) is not None:
-            if b'"stream":true' not in body.replace(b" ", b""):
+            if b'"bench-embedding"' in body:
+                sock.sendall(_EMBEDDING)
+            elif b'"stream":true' not in body.replace(b" ", b""):
                 sock.sendall(_WHOLE)
             elif b'"bench-slow"' in body:
                 _send_slowly(sock)
+            elif b'"bench-paced"' in body:
+                _send_paced(sock, int(json.loads(body)["user"]))
             else:
                 sock.sendall(_BURST)
 
@@ -64,6 +74,17 @@ def _send_slowly(sock: socket.socket) -> None:
     sock.sendall(_transfer_chunk(_ENDING) + b"0\r\n\r\n")
 
 
+def _send_paced(sock: socket.socket, reader: int) -> None:
+    """A chunk is sent when its reader has done with the one before, so that each comes in a read of its own."""
+    sock.sendall(_CHUNKED_HEAD + _transfer_chunk(_ROLE))
+    for chunk in [_WORD] * BURST_CHUNKS + [_ENDING]:
+        gevent.sleep(PACE_SECONDS)
+        while not is_asleep(reader):
+            gevent.sleep(PACE_SECONDS)
+        sock.sendall(_transfer_chunk(chunk))
+    sock.sendall(b"0\r\n\r\n")
+
+
 def _event(**fields: Any) -> bytes:
     return b"data: " + json.dumps({**COMMON, "object": "chat.completion.chunk", **fields}).encode() + b"\n\n"
 
@@ -79,7 +100,19 @@ def _transfer_chunk(data: bytes) -> bytes:
 def _whole() -> bytes:
     message = {"role": "assistant", "content": "A fixed answer of some twenty words. " * 5}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-    body = json.dumps({**COMMON, "object": "chat.completion", "choices": choices, "usage": USAGE}).encode()
+    return _answer({**COMMON, "object": "chat.completion", "choices": choices, "usage": USAGE})
+
+
+def _embedding() -> bytes:
+    vector = [round(math.sin(number), 9) for number in range(DIMENSIONS)]
+    data = [{"object": "embedding", "index": 0, "embedding": vector}]
+    return _answer(
+        {"object": "list", "model": "bench", "data": data, "usage": {"prompt_tokens": 20, "total_tokens": 20}}
+    )
+
+
+def _answer(content: dict[str, Any]) -> bytes:
+    body = json.dumps(content).encode()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
@@ -89,6 +122,7 @@ _WORD = _delta({"content": " word"})
 _ENDING = _delta({}, "stop") + _event(choices=[], usage=USAGE) + b"data: [DONE]\n\n"
 _BURST = _CHUNKED_HEAD + _transfer_chunk(_ROLE + _WORD * BURST_CHUNKS + _ENDING) + b"0\r\n\r\n"
 _WHOLE = _whole()
+_EMBEDDING = _embedding()
 
 if __name__ == "__main__":
     main()

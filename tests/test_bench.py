@@ -1,11 +1,15 @@
 """The benchmark's smallest run has every row; how fast is what `make bench` says, not a test."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from bench.gate import BUDGET, verdict
+from bench.instructions import KINDS
 from bench.measure import measure
 from bench.plan import SMALLEST
+from bench.report import Compared
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 
@@ -25,7 +29,7 @@ READS = {
     "GET /v1/generations, limit 100, page 10": "100 records",
     "GET /v1/generations, limit 1,000, page 1": "1,000 records",
     "GET /v1/aliases/year/stats?days=365": "1,000 requests",
-    "GET /v1/models, warm": "10 models",
+    "GET /v1/models, warm": "9 models",
     "GET /v1/models, If-None-Match": "304",
 }
 
@@ -39,3 +43,23 @@ def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: 
         assert [line for line in lines if line.startswith(name)], name
     for name, answered in READS.items():
         assert [line for line in lines if line.startswith(name) and answered in line], name
+
+
+def test_every_counted_kind_has_a_budget() -> None:
+    assert set(json.loads(BUDGET.read_text())) == {kind.name for kind in KINDS}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "passed", "told"),
+    [(1.89, True, "Cheaper"), (1.91, True, ""), (2.09, True, ""), (2.11, False, "GREW")],
+)
+def test_the_gate_lets_a_ratio_grow_by_a_twentieth(ratio: float, passed: bool, told: str) -> None:
+    lines, ok = verdict([Compared("whole answer", ratio * 1e6, 1e6)], {"whole answer": 2.0})
+    assert ok is passed
+    assert told in "\n".join(lines)
+
+
+def test_the_gate_refuses_a_kind_without_a_budget_and_a_budget_without_a_kind() -> None:
+    lines, ok = verdict([Compared("new", 2e6, 1e6)], {"old": 2.0})
+    assert not ok
+    assert {"new", "old"} <= {line.split(" ")[0] for line in lines}

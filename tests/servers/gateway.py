@@ -66,10 +66,13 @@ class GatewayServer:
 
     def start(self, *, timeout: float = 30.0) -> Self:
         """Starts gunicorn and returns once `/healthz` answers 200."""
-        command = [sys.executable, "-m", "gunicorn", "-c", "python:gateway.gunicorn_conf", "gateway.wsgi"]
-        self._process = ServerProcess(command, log=self._folder / "gateway.log", env=self.env)
+        self._process = ServerProcess(self.command(), log=self._folder / "gateway.log", env=self.env)
         self._process.wait_until(self.healthy, timeout=timeout)
         return self
+
+    def command(self) -> list[str]:
+        """What `start` runs."""
+        return [sys.executable, "-m", "gunicorn", "-c", "python:gateway.gunicorn_conf", "gateway.wsgi"]
 
     def stop(self, number: signal.Signals = signal.SIGTERM, *, timeout: float = 15.0) -> int:
         """Signals gunicorn's master and waits for its end. The database stays, and `manage` goes on working."""

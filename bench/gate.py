@@ -1,0 +1,73 @@
+"""`python -m bench.gate [--update]`: fails where a request takes more of a pass-through's instructions than it may.
+
+What it may is in bench/budget.json. `--update` writes there what was measured.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench import instructions
+from bench.report import COMPARED_HEAD, NAME_WIDTH, Compared
+from tests import plugin
+from tests.servers.databases import MigratedDatabases
+from tests.servers.postgres import PrivatePostgres
+
+BUDGET = Path(__file__).with_name("budget.json")
+TOLERANCE = 0.05
+UPDATE = "make bench-gate ARGS=--update"
+
+
+def main(update: bool) -> int:
+    """Measures, prints, and returns the exit status."""
+    plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
+    postgres = PrivatePostgres()
+    try:
+        postgres.start()
+        measured = instructions.measure(MigratedDatabases(postgres), plugin.scratch())
+    finally:
+        postgres.close()
+    lines, passed = verdict(measured, {} if update else json.loads(BUDGET.read_text()))
+    print("\n".join(lines))
+    if update:
+        ratios = {row.name: round(row.ratio, 2) for row in measured}
+        BUDGET.write_text(json.dumps(ratios, indent=4) + "\n")
+        print(f"\nwritten to {BUDGET}")
+        return 0
+    return 0 if passed else 1
+
+
+def verdict(measured: Sequence[Compared], budget: Mapping[str, float]) -> tuple[list[str], bool]:
+    """The table, what to do about it, and whether every ratio is within its budget."""
+    lines = [f"{COMPARED_HEAD}{'budget':>10}"]
+    grown, fallen = [], []
+    for row in measured:
+        allowed = budget.get(row.name)
+        if allowed is None:
+            lines.append(f"{row.line}{'-':>10}")
+            continue
+        note = ""
+        if row.ratio > allowed * (1 + TOLERANCE):
+            grown.append(row.name)
+            note = "  GREW"
+        elif row.ratio < allowed * (1 - TOLERANCE):
+            fallen.append(row.name)
+            note = "  fell"
+        lines.append(f"{row.line}{allowed:10.2f}{note}")
+    missing = sorted({row.name for row in measured} ^ set(budget)) if budget else []
+    lines += [f"{name:<{NAME_WIDTH}}is measured or budgeted, not both: {UPDATE}" for name in missing]
+    if grown:
+        lines += [
+            "",
+            f"More than {TOLERANCE:.0%} over the budget of instructions: {', '.join(grown)}.",
+            "Make it cheaper. Where the growth is worth its price, say so in the commit that raises the budget:",
+            UPDATE,
+        ]
+    if fallen:
+        lines += ["", f"Cheaper than budgeted. So that it stays so: {UPDATE}"]
+    return lines, not grown and not missing
+
+
+if __name__ == "__main__":
+    sys.exit(main("--update" in sys.argv[1:]))
