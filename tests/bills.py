@@ -70,6 +70,20 @@ def untouched(customer: Customer, *, credit: int = 100) -> bool:
     return not records(customer) and not debits(customer) and balance(customer) == credit
 
 
+def recorded(usage: dict[str, Any]) -> dict[str, Any]:
+    """An answer's usage as its record shows it: of the details those that the gateway owns."""
+    own = {
+        "prompt_tokens_details": {"cached_tokens", "cache_write_tokens"},
+        "completion_tokens_details": {"reasoning_tokens"},
+    }
+    details = {
+        name: {field: value for field, value in usage[name].items() if field in fields}
+        for name, fields in own.items()
+        if name in usage
+    }
+    return usage | details
+
+
 def exact(published: float) -> Decimal:
     """A number of an answer as the decimal that it was printed as."""
     return Decimal(str(published))

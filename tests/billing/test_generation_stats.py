@@ -9,6 +9,7 @@ from billing import ledger
 from billing.models import Generation
 from tests import bills
 from tests.billing.api import Holder
+from tests.bills import recorded
 from tests.catalogue import DEARER, catalogue_for, model, region
 from tests.chat import answer, ask, stream
 from tests.conftest import OpenAccount, StartGateway
@@ -59,7 +60,7 @@ def test_it_tells_what_the_answer_told_and_more(account: Customer) -> None:
         "provider": "sim",
         "region": "DEFRA",
         "interrupted": False,
-        "usage": answered["usage"],
+        "usage": recorded(answered["usage"]),
         "cost": {"prompt_cost": 0.0000012, "completion_cost": 0.0000024, "total_cost": 0.0000036, "currency": "EUR"},
         "carbon_metrics": {
             "energy_wh": metadata["energy_wh"],
@@ -126,7 +127,7 @@ def test_it_reads_the_record_and_never_todays_catalogue(
     dearer = answer(customer, "echo")
     assert dearer["gateway_metadata"]["energy_wh"] != before["gateway_metadata"]["energy_wh"]
     assert [customer.http.get(path.format(before["id"])).json() for path in PATHS] == told
-    assert customer.http.get("/v1/generations").json()["data"][-1]["usage"] == before["usage"]
+    assert customer.http.get("/v1/generations").json()["data"][-1]["usage"] == recorded(before["usage"])
 
 
 # Who finds what

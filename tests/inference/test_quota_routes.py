@@ -131,7 +131,7 @@ def refused_until_midnight(customer: Customer, model_id: str, *, streams: bool =
 
 
 def test_a_held_region_leaves_the_listing(customer: Customer) -> None:
-    assert locodes(customer, "listed") == ["DEFRA", "FRPAR"]
+    assert locodes(customer, "listed") == ["FRPAR", "DEFRA"]
     spend(customer, "listed")
     for _ in range(4):  # whichever worker answers
         with GatewaySession(customer.gateway.origin, customer.key) as http:
@@ -189,7 +189,7 @@ def test_staff_bring_a_route_back_and_hold_it(customer: Customer) -> None:
     staff(customer, "reset", "reset")
     assert counted(customer, "reset") == 0
     assert answer(customer, "sim/test/reset")["model"] == "sim/test/reset/FRPAR"
-    assert locodes(customer, "reset") == ["DEFRA", "FRPAR"]
+    assert locodes(customer, "reset") == ["FRPAR", "DEFRA"]
     staff(customer, "spend", "reset")
     assert counted(customer, "reset") == QUOTA
     refused_until_midnight(customer, "sim/test/reset")
