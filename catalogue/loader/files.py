@@ -1,69 +1,42 @@
-"""Reading catalogue files: YAML 1.2 (core schema) or JSON, with exact decimals and without duplicate keys.
+"""Reading catalogue files: YAML 1.2 or JSON, with exact decimals and without duplicate keys.
 
-PyYAML speaks YAML 1.1, where `NO` is false, `010` is 8 and 0.1 is a binary float. Here `NO` is Norway, `010` is ten,
-`0.1` is a Decimal, a date is a string until a field asks for one, and `<<` is an ordinary key.
+`NO` is Norway, `010` is ten, `0.1` is a Decimal, a date is a string until a field asks for one, and `<<` is an ordinary
+key.
 """
 
 import json
-import re
-from collections.abc import Hashable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, ScalarNode
 
 from .faults import BadCatalogue, Fault, Where
 
-_NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float"))
+
+class _Constructor(SafeConstructor):
+    def construct_decimal(self, node: ScalarNode) -> Decimal:
+        return Decimal(str(node.value).lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+    def flatten_mapping(self, node: MappingNode) -> None:
+        """Merges nothing."""
+
+    def check_mapping_key(self, node: Any, key_node: Any, mapping: Any, key: Any, value: Any) -> bool:
+        """The library's own text quotes both values, which may be whole tables."""
+        if key in mapping:
+            raise ConstructorError(problem=f"the key {key!r} is there twice", problem_mark=key_node.start_mark)
+        return True
 
 
-class _CoreLoader(yaml.CSafeLoader):
-    """libyaml's parser with the scalars of YAML 1.2's core schema."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # none of 1.1's
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        mapping: dict[Hashable, Any] = {}
-        for key_node, value_node in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    problem="a key is a list or a table", problem_mark=node.start_mark
-                )
-            if key in mapping:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"the key {key!r} is there twice", problem_mark=key_node.start_mark
-                )
-            mapping[key] = self.construct_object(value_node, deep=deep)
-        return mapping
-
-    def construct_bool(self, node: yaml.ScalarNode) -> bool:
-        return str(node.value).lower() == "true"
-
-    def construct_int(self, node: yaml.ScalarNode) -> int:
-        text = str(node.value)
-        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-
-    def construct_decimal(self, node: yaml.ScalarNode) -> Decimal:
-        text = str(node.value)
-        return Decimal(text.replace(".inf", "inf").replace(".nan", "nan") if text[-1:].isalpha() else text)
-
-
-for _tag, _pattern, _first in (
-    (_NULL, r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    (_BOOL, r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    (_INT, r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
-    (
-        _FLOAT,
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-        list("-+.0123456789"),
-    ),
+for _kind, _construct in (
+    ("float", _Constructor.construct_decimal),
+    ("timestamp", _Constructor.construct_yaml_str),
+    ("merge", _Constructor.construct_yaml_str),
 ):
-    _CoreLoader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), _first)
-_CoreLoader.add_constructor(_BOOL, _CoreLoader.construct_bool)
-_CoreLoader.add_constructor(_INT, _CoreLoader.construct_int)
-_CoreLoader.add_constructor(_FLOAT, _CoreLoader.construct_decimal)
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_kind}", _construct)
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -71,14 +44,14 @@ def read(path: Path) -> dict[Any, Any]:
     kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
     try:
         content = path.read_bytes()
-        document = _parse_json(content) if kind == "JSON" else yaml.load(content, _CoreLoader)  # noqa: S506  # it is safe
+        document = _parse_json(content) if kind == "JSON" else _parse_yaml(content)
     except OSError as error:
         raise _fault(path, f"cannot be read: {error.strerror}") from None
-    except yaml.MarkedYAMLError as error:
+    except MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise _fault(path, f"is not YAML: {place}{error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, ArithmeticError, RecursionError) as error:
+    except (YAMLError, ValueError, ArithmeticError, RecursionError) as error:
         raise _fault(path, f"is not {kind}: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict):
         raise _fault(
@@ -89,6 +62,12 @@ def read(path: Path) -> dict[Any, Any]:
 
 def _fault(path: Path, reason: str) -> BadCatalogue:
     return BadCatalogue([Fault(Where(str(path)), "", reason)])
+
+
+def _parse_yaml(content: bytes) -> Any:
+    parser = YAML(typ="safe")
+    parser.Constructor = _Constructor
+    return parser.load(content)
 
 
 def _parse_json(content: bytes) -> Any:

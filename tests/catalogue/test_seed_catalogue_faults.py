@@ -54,7 +54,7 @@ def test_the_list_of_faults_ends_somewhere(refused: Refused) -> None:
         ("providers: [", "is not YAML: line 2, column 1: did not find expected node content"),
         ("a: 1\n---\nb: 2", "is not YAML: line 2, column 1"),
         ("grid: {FR: 1, FR: 1}", "is not YAML: line 1, column 15: the key 'FR' is there twice"),
-        ("grid: {[1]: 1}", "is not YAML: line 1, column 7: a key is a list or a table"),
+        ("grid: {[1]: 1}", "grid (1,): its key: must be a string (quote it)"),
         ("grid: !!python/object:os.system {}", "is not YAML: line 1, column 7"),
         ("grid: {FR: " + "9" * 5000 + "}", "is not YAML: Exceeds the limit"),
         ("models: {}", "models: must be a list"),
