@@ -1,6 +1,6 @@
 """People and keys in the admin. Accounts are in billing's, which knows their balance."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -21,16 +21,6 @@ from gateway.admin import BoundedPaginator, SaysValues
 from . import keys
 from .models import Account, ApiKey, Membership, User
 
-if TYPE_CHECKING:
-    _KeyAdmin = admin.ModelAdmin[ApiKey]
-    _MembershipInline = admin.TabularInline[Membership, Account]
-    _UserAdmin = DjangoUserAdmin[User]
-    _CreationForm = AdminUserCreationForm[User]
-    _ChangeForm = UserChangeForm[User]
-else:
-    _KeyAdmin, _MembershipInline, _UserAdmin = admin.ModelAdmin, admin.TabularInline, DjangoUserAdmin
-    _CreationForm, _ChangeForm = AdminUserCreationForm, UserChangeForm
-
 SECRETS = ("fingerprint", "verifier")
 RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
 
@@ -42,7 +32,7 @@ class _LowercaseEmail(forms.BaseForm):
         return str(self.cleaned_data["email"]).lower()
 
 
-class NewUserForm(_LowercaseEmail, _CreationForm):
+class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
     """A person by e-mail address and password."""
 
     class Meta:
@@ -50,7 +40,7 @@ class NewUserForm(_LowercaseEmail, _CreationForm):
         fields = ("email",)
 
 
-class UserForm(_LowercaseEmail, _ChangeForm):
+class UserForm(_LowercaseEmail, UserChangeForm[User]):
     """A person as staff see them."""
 
     class Meta:
@@ -59,7 +49,7 @@ class UserForm(_LowercaseEmail, _ChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(_UserAdmin):
+class UserAdmin(DjangoUserAdmin[User]):
     """People, known by e-mail address."""
 
     form = UserForm
@@ -116,7 +106,7 @@ def _may_touch(request: HttpRequest, person: User | None) -> bool:
     return person is None or _is_superuser(request) or not (person.is_staff or person.is_superuser)
 
 
-class MembershipInline(_MembershipInline):
+class MembershipInline(admin.TabularInline[Membership, Account]):
     """The people of an account."""
 
     model = Membership
@@ -151,7 +141,7 @@ class KeyState(admin.SimpleListFilter):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(SaysValues, _KeyAdmin):
+class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
     """Keys without their secret. None is added here: a token is shown once, by `create_key`. None is removed either:
     deleting takes a key out of service and keeps its name for the usage history."""
 

@@ -1,6 +1,6 @@
 """The forms of signing in and of passwords: Django's own, with the limit on guesses."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, PasswordResetForm, SetPasswordForm
@@ -8,12 +8,6 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 
 from . import throttle
-from .models import User
-
-if TYPE_CHECKING:
-    _SetPasswordForm = SetPasswordForm[User]
-else:
-    _SetPasswordForm = SetPasswordForm
 
 
 class SignInForm(AuthenticationForm):
@@ -53,7 +47,7 @@ class ChangeForm(PasswordChangeForm):
             raise ValidationError("That is not your password.") from None
 
 
-class NewPasswordForm(_SetPasswordForm):
+class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # takes none when the program runs
     """A new password, twice, for who has followed the link of a mail."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

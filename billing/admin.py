@@ -1,6 +1,6 @@
 """Accounts with their balance, and the ledger and the records of use, which staff may read and nobody may change."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -21,14 +21,9 @@ from .accounts import has_entries, rate_warning
 from .admin_credit import RIGHT, CreditBooking
 from .models import Generation, LedgerEntry
 
-if TYPE_CHECKING:
-    _AccountAdmin = admin.ModelAdmin[Account]
-else:
-    _AccountAdmin = admin.ModelAdmin  # takes no type parameters when the program runs
-
 
 @admin.register(Account)
-class AccountAdmin(CreditBooking, SaysValues, _AccountAdmin):
+class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
     """Who pays. Accounts are renamed, never removed: their wallet, keys and history hold on to them."""
 
     paginator = BoundedPaginator

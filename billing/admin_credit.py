@@ -2,7 +2,7 @@
 
 import logging
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from django import forms
@@ -23,10 +23,6 @@ from .outcomes import Credit
 
 logger = logging.getLogger(__name__)
 
-if TYPE_CHECKING:
-    _AccountAdmin = admin.ModelAdmin[Account]
-else:
-    _AccountAdmin = object  # mixed into Django's own
 
 RIGHT = "billing.add_ledgerentry"
 LONGEST_REASON = 500
@@ -93,7 +89,7 @@ class CreditForm(forms.Form):
         return fields
 
 
-class CreditBooking(_AccountAdmin):
+class CreditBooking(admin.ModelAdmin[Account]):
     """The view, for the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:

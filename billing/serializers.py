@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rest_framework import serializers
 
@@ -11,15 +11,8 @@ from gateway.rfc3339 import InvalidMoment, parse
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 
-if TYPE_CHECKING:
-    _MomentField = serializers.Field[datetime, str, str, Any]
-    _LimitField = serializers.Field[int, str, int, Any]
-    _CursorField = serializers.Field[str, str, str, Any]
-else:
-    _MomentField = _LimitField = _CursorField = serializers.Field  # takes no type parameters when the program runs
 
-
-class MomentField(_MomentField):
+class MomentField(serializers.Field[datetime, str, str, Any]):
     """An RFC 3339 date-time with an offset, as a moment in UTC."""
 
     def __init__(self, *, round_up: bool = False, **options: Any) -> None:
@@ -33,7 +26,7 @@ class MomentField(_MomentField):
             raise serializers.ValidationError(str(error)) from None
 
 
-class LimitField(_LimitField):
+class LimitField(serializers.Field[int, str, int, Any]):
     """A count from 1, in plain digits. DRF's own would also be ` 5 `, `1_0`, `5.0` and other scripts' digits."""
 
     def __init__(self, *, maximum: int = MAX_LIMIT, **options: Any) -> None:
@@ -46,7 +39,7 @@ class LimitField(_LimitField):
         return int(data)
 
 
-class CursorField(_CursorField):
+class CursorField(serializers.Field[str, str, str, Any]):
     """Any text: whoever reads the listing knows its cursors."""
 
     def to_internal_value(self, data: str) -> str:

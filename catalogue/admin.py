@@ -7,7 +7,7 @@ it here could have the gateway send its keys elsewhere.
 
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import urlencode
 
 from django import forms
@@ -34,19 +34,8 @@ from .loader.shapes import Pricing
 from .snapshot_building import missing_variables
 from .tallies import PriceChange
 
-if TYPE_CHECKING:
-    _AnyAdmin = admin.ModelAdmin[Any]
-    _Inline = admin.StackedInline[Any, Any]
-    _ModelForm = forms.ModelForm[models.Region]
-else:
-    _AnyAdmin, _Inline, _ModelForm = (
-        admin.ModelAdmin,
-        admin.StackedInline,
-        forms.ModelForm,
-    )  # take no type parameters when the program runs
 
-
-class _Admin(SaysValues, _AnyAdmin):
+class _Admin(SaysValues, admin.ModelAdmin[Any]):
     """Every table here may be read whole: credentials are not in the catalogue."""
 
 
@@ -150,7 +139,7 @@ class _ExactDecoder(json.JSONDecoder):
         super().__init__(**options | {"parse_float": Decimal})
 
 
-class RegionForm(_ModelForm):
+class RegionForm(forms.ModelForm[models.Region]):
     """A route, its prices held to the rules of a catalogue file's `pricing`."""
 
     price_tiers = forms.JSONField(
@@ -164,7 +153,7 @@ class RegionForm(_ModelForm):
 
     class Meta:
         model = models.Region
-        fields = "__all__"
+        fields = "__all__"  # noqa: DJ007  # the admin chooses by its fieldsets
 
     def clean(self) -> dict[str, Any]:
         """Tiers in the form that the table keeps."""
@@ -180,7 +169,7 @@ class RegionForm(_ModelForm):
         return values | {"price_tiers": tiers}
 
 
-class RegionInline(_Seeded, _Inline):
+class RegionInline(_Seeded, admin.StackedInline[Any, Any]):
     """The routes of a model."""
 
     model = models.Region

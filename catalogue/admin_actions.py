@@ -1,6 +1,6 @@
 """What staff do to several offers or routes at once. Each leaves a line in the history of every row it touches."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
@@ -13,11 +13,6 @@ from django.utils import timezone
 from . import changes, quota
 from .models import Model, Region, State
 
-if TYPE_CHECKING:
-    _Admin = admin.ModelAdmin[Any]
-else:
-    _Admin = object  # mixed into Django's own
-
 
 class ReasonForm(ActionForm):
     """The choice of an action, with room for a reason beside it."""
@@ -25,7 +20,7 @@ class ReasonForm(ActionForm):
     reason = forms.CharField(required=False, max_length=500)
 
 
-class _Switching(_Admin):
+class _Switching(admin.ModelAdmin[Any]):
     """Actions that change the state of rows, which every worker follows within two seconds."""
 
     action_form = ReasonForm

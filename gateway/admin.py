@@ -1,6 +1,6 @@
 """What the apps' admins share: tables that are only looked at, and paging that never counts a large one."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
@@ -25,16 +25,8 @@ admin.site.disable_action("delete_selected")
 COUNT_LIMIT = 1000
 PEOPLE_LISTED = 100
 
-if TYPE_CHECKING:
-    _Paginator = Paginator[Model]
-    _ModelAdmin = admin.ModelAdmin[Model]
-    _Mixin = admin.ModelAdmin[Any]
-else:
-    _Paginator, _ModelAdmin = Paginator, admin.ModelAdmin  # Django's own take no type parameters when the program runs
-    _Mixin = object
 
-
-class BoundedPaginator(_Paginator):
+class BoundedPaginator(Paginator[Model]):
     """Counts no further than COUNT_LIMIT rows: a COUNT(*) of a large table takes minutes, and so does a deep OFFSET."""
 
     @cached_property
@@ -44,7 +36,7 @@ class BoundedPaginator(_Paginator):
         return rows[:COUNT_LIMIT].count() if isinstance(rows, QuerySet) else len(rows)
 
 
-class SaysValues(_Mixin):
+class SaysValues(admin.ModelAdmin[Any]):
     """For tables without secrets: the history says what each field of the row was changed to."""
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
@@ -64,7 +56,7 @@ def _shown(row: Model, field: str) -> str:
     return "nothing" if value in (None, "") else str(value)
 
 
-class RecordAdmin(_ModelAdmin):
+class RecordAdmin(admin.ModelAdmin[Model]):
     """Rows that history is made of: looked at, searched for exactly, never added, changed or removed.
 
     Newest first by primary key; no column can be sorted by, since sorting by one without an index reads everything.

@@ -1,6 +1,11 @@
+import django_stubs_ext
 from django.apps import AppConfig
 
 from .hooks import worker_hooks
+
+# Django's classes take type parameters from here on. Not in the settings, which gunicorn's master reads: this imports
+# what must come after gevent's patching.
+django_stubs_ext.monkeypatch()
 
 
 class GatewayConfig(AppConfig):

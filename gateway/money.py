@@ -10,7 +10,7 @@ raise `UnitsError` for everything else, wherever it is written, compared or read
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -69,23 +69,16 @@ class UnitsError(TypeError):
 _ST = TypeVar("_ST")
 _GT = TypeVar("_GT")
 
-if TYPE_CHECKING:
-    # What a type checker should take the field for: a Decimal in Python, nullable on request.
-    _Field = models.DecimalField
-else:
 
-    class _Field(models.Field):
-        def __class_getitem__(cls, _types):  # noqa: ANN001, ANN204  # Django's fields take no type parameters
-            return cls
-
-
-class ExactDecimalField(_Field[_ST, _GT]):
+class ExactDecimalField(models.Field[_ST, _GT]):
     """A Decimal with a fixed number of fractional digits, stored as a whole number of the smallest unit.
 
     Refuses floats and anything it would have to round (`LossyValueError`): rounding is the caller's decision.
     """
 
     description = "Exact decimal number"
+    _pyi_private_set_type: Decimal | str | int  # for the type checker's plugin, which adds None where a column has it
+    _pyi_private_get_type: Decimal
 
     def __init__(self, *args: Any, places: int = MONEY_PLACES, **kwargs: Any) -> None:
         self.places = places

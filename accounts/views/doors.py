@@ -1,6 +1,6 @@
 """Signing in, and passwords: Django's views, with our pages, our mail and a limit on guesses."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.contrib import messages
@@ -18,13 +18,8 @@ from accounts.pages import for_the_signed_in, named_place
 from accounts.password_forms import ChangeForm, NewPasswordForm, ResetForm, SignInForm
 from accounts.throttle import TooManyTries
 
-if TYPE_CHECKING:
-    _FormView = FormView[BaseForm]
-else:
-    _FormView = FormView
 
-
-class Door(_FormView):
+class Door(FormView[BaseForm]):
     """A form that says 422 where it has a fault, and 429 with the wait where there were too many tries."""
 
     http_method_names = ["get", "head", "post", "options"]

@@ -96,17 +96,19 @@ def test_nor_do_rows_that_are_saved_together(wallet: Wallet, number: Any) -> Non
     assert unchanged(wallet)
 
 
+@pytest.mark.parametrize("number", [Value(Decimal(1)), Value(Decimal(1)) + 1], ids=["a plain number", "a sum"])
 def test_nor_does_a_new_row(number: Any) -> None:
     with refused():
-        ExchangeRate.objects.create(currency="USD", units_per_eur=Value(Decimal(1)))
+        ExchangeRate.objects.create(currency="USD", units_per_eur=number)
     with refused():
-        ExchangeRate.objects.bulk_create([ExchangeRate(currency="USD", units_per_eur=Value(Decimal(1)) + 1)])
+        ExchangeRate.objects.bulk_create([ExchangeRate(currency="USD", units_per_eur=number)])
     assert not ExchangeRate.objects.exists()
 
 
 def test_a_rate_takes_no_expression_and_no_money(wallet: Wallet) -> None:
     ExchangeRate.objects.create(currency="USD", units_per_eur=Decimal("1.085"))
-    for number in (F("units_per_eur") * Decimal("1.1"), Value(Decimal(1), output_field=MONEY)):
+    numbers: list[Any] = [F("units_per_eur") * Decimal("1.1"), Value(Decimal(1), output_field=MONEY)]
+    for number in numbers:
         with refused():
             ExchangeRate.objects.update(units_per_eur=number)
     assert ExchangeRate.objects.get().units_per_eur == Decimal("1.085")
