@@ -1,11 +1,7 @@
 """The periodic work: purge expired secrets, settle what was orphaned, drop what is over."""
 
-import os
-import select
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.contrib.sessions.backends.db import SessionStore
@@ -41,15 +37,16 @@ class Command(OperatorCommand):
 
     def _maintain_every(self, seconds: float) -> None:
         """Until it is told to stop, which ends the wait, not the work. A database that is away is waited for."""
-        with _told_to_stop() as stopped:
-            while True:
-                try:
-                    self._maintain()
-                except Error as error:
-                    self.stderr.write(explain(error))
-                release_all()
-                if stopped.wait(seconds):
-                    return
+        # Before the connection pool has threads, which take over the mask: the signals wait for sigtimedwait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        stopped = None
+        while stopped is None:
+            try:
+                self._maintain()
+            except Error as error:
+                self.stderr.write(explain(error))
+            release_all()
+            stopped = signal.sigtimedwait(STOPPING, seconds)
 
     def _maintain(self) -> None:
         now = timezone.now()
@@ -68,39 +65,6 @@ class Command(OperatorCommand):
                 f"{done.poisoned} spooled outcomes and {done.hopeless} checkpoints cannot be settled: "
                 "see docs/operations.md"
             )
-
-
-class _Stop:
-    """What a signal's handler sets: a pipe. A `threading.Event` has a lock, and a handler that wants it would wait for
-    ever where it interrupts the one who has it.
-    """
-
-    def __init__(self) -> None:
-        self._told, self._tell = os.pipe()
-
-    def set(self) -> None:
-        os.write(self._tell, b"!")
-
-    def wait(self, seconds: float) -> bool:
-        """Whether it was set, at the latest after so many seconds."""
-        return bool(select.select([self._told], [], [], seconds)[0])
-
-    def close(self) -> None:
-        os.close(self._told)
-        os.close(self._tell)
-
-
-@contextmanager
-def _told_to_stop() -> Iterator[_Stop]:
-    """Set by SIGTERM and Ctrl-C; what they did before comes back afterwards."""
-    stop = _Stop()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in STOPPING}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        stop.close()
 
 
 def _seconds(text: str) -> float:
