@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_save, pre_save
 
-from gateway.hooks import worker_hooks
+from gateway.hooks import Periodic, worker_hooks
 
 
 class BillingConfig(AppConfig):
@@ -14,12 +14,16 @@ class BillingConfig(AppConfig):
 
         from . import overdraft, rollups
         from .accounts import ensure_wallet, keep_currency
-        from .maintenance import Beat
+        from .maintenance import Recovery
         from .settlement import finish_or_spool
 
-        beat = Beat()
-        worker_hooks.start.append(beat.start)
-        worker_hooks.beat += [beat, rollups.Beat(), overdraft.Beat()]
+        recovery = Recovery()
+        worker_hooks.start.append(recovery.start)
+        worker_hooks.beat += [
+            Periodic(0, recovery.work),
+            Periodic(rollups.EVERY_SECONDS, rollups.advance_some),
+            Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
+        ]
         worker_hooks.stop.insert(0, finish_or_spool)  # before hooks that may wait for a database until we are killed
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
         pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

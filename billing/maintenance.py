@@ -1,12 +1,10 @@
 """What the workers' beat does for billing now and then, and `maintain` for a stopped server."""
 
 import time
-from typing import Any, NamedTuple
-
-import gevent
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway import mail
-from gateway.hooks import run_each
 
 from . import overdraft, rollups, spool
 from .settlement import replay_spool
@@ -16,45 +14,42 @@ LOOK_EVERY_SECONDS = 15.0
 FROZEN_SECONDS = 30.0
 
 
-class Beat:
-    """Replays the spool with every beat, and sweeps when live streams have had time to renew their checkpoints.
+@dataclass(slots=True)
+class Recovery:
+    """A worker's share of `maintain`: replays the spool, and sweeps when live streams have renewed their checkpoints.
 
     That is two minutes after this worker's start, after its database was last away, and after it was itself frozen:
-    before, every checkpoint may look stale though its stream lives. The work has a greenlet of its own: the other
-    hooks of the beat, the checkpoints of live streams among them, do not wait for a locked wallet.
+    before, every checkpoint may look stale though its stream lives.
     """
 
-    def __init__(self) -> None:
-        self._quiet_since = self._looked_at = self._beat_at = time.monotonic()
-        self._working: gevent.Greenlet[..., Any] | None = None
+    quiet_since: float = field(default_factory=time.monotonic)
+    looked_at: float = field(default_factory=time.monotonic)
+    worked_at: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
         """At the worker's boot: what it (or another) left claimed in the spool goes back."""
-        self._quiet_since = self._looked_at = self._beat_at = time.monotonic()
+        self.quiet_since = self.looked_at = self.worked_at = time.monotonic()
         spool.reclaim()
-
-    def __call__(self) -> None:
-        """Once a second."""
-        now = time.monotonic()
-        if now - self._beat_at > FROZEN_SECONDS:
-            self._quiet_since = now
-        self._beat_at = now
-        if self._working is None or self._working.ready():
-            self._working = gevent.spawn(run_each, [self.work])
 
     def work(self) -> None:
-        """What is due now."""
-        replay_spool()
-        now = time.monotonic()
-        if now - self._looked_at <= LOOK_EVERY_SECONDS:
-            return
-        self._looked_at = now
+        """What is due; called once a second."""
+        if time.monotonic() - self.worked_at > FROZEN_SECONDS:
+            self.quiet_since = time.monotonic()
+        try:
+            replay_spool()
+            if time.monotonic() - self.looked_at > LOOK_EVERY_SECONDS:
+                self._look()
+        finally:
+            self.worked_at = time.monotonic()
+
+    def _look(self) -> None:
+        now = self.looked_at = time.monotonic()
         spool.reclaim()
         try:
-            if is_anything_stale() and now - self._quiet_since > STALE_SECONDS:
+            if is_anything_stale() and now - self.quiet_since > STALE_SECONDS:
                 sweep()
         except Exception:
-            self._quiet_since = time.monotonic()
+            self.quiet_since = time.monotonic()
             raise
 
 

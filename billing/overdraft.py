@@ -6,20 +6,15 @@ every settlement.
 """
 
 import logging
-import random
-import time
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
-import gevent
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
-from gateway.hooks import run_each
 from gateway.mail import send_in_background
 from gateway.money import plain
 
@@ -36,22 +31,6 @@ Requests of its keys are refused until credit is added. The account, its ledger 
 
 You get this once, until the balance has been zero or more again.
 """
-
-
-class Beat:
-    """`look` on the worker's beat, every few minutes. In a greenlet of its own: the beat has other duties."""
-
-    def __init__(self) -> None:
-        # Workers that start together do not look together.
-        self._due_at = time.monotonic() + random.uniform(0, EVERY_SECONDS)  # noqa: S311  # spreads load, guards nothing
-        self._working: gevent.Greenlet[..., Any] | None = None
-
-    def __call__(self) -> None:
-        """Once a second."""
-        is_idle = self._working is None or self._working.ready()
-        if is_idle and time.monotonic() >= self._due_at:
-            self._due_at = time.monotonic() + EVERY_SECONDS
-            self._working = gevent.spawn(run_each, [look])
 
 
 def look(most: int = MOST_AT_ONCE) -> int:

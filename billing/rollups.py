@@ -9,7 +9,6 @@ Nothing here can make statistics wrong, only slower: what is not rolled up is re
 """
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,12 +16,10 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import gevent
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import BigIntegerField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce, Now, TruncDate
 
-from gateway.hooks import run_each
 from gateway.money import EXACT, LossyValueError
 
 from .models import Generation, Wallet
@@ -70,27 +67,9 @@ class Barrier:
     entries: int
 
 
-class Beat:
-    """`advance` on the worker's beat: now and then, and with every beat while there is much to do.
-
-    Each worker does; they share the work by the watermarks' locks. In a greenlet of its own: the beat has other duties.
-    """
-
-    def __init__(self) -> None:
-        self._due_at = 0.0
-        self._working: gevent.Greenlet[..., Any] | None = None
-
-    def __call__(self) -> None:
-        """Once a second."""
-        is_idle = self._working is None or self._working.ready()
-        if is_idle and time.monotonic() >= self._due_at:
-            self._working = gevent.spawn(run_each, [self.work])
-
-    def work(self) -> None:
-        """Rolls up, and says when to look again."""
-        self._due_at = time.monotonic() + EVERY_SECONDS
-        if advance(RECORDS_PER_BEAT) >= RECORDS_PER_BEAT:
-            self._due_at = 0.0
+def advance_some() -> bool:
+    """Rolls up what a worker does at a time; True where there is more. Workers share it by the watermarks' locks."""
+    return advance(RECORDS_PER_BEAT) >= RECORDS_PER_BEAT
 
 
 def advance(limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = None) -> int:

@@ -5,8 +5,13 @@ drain: when a graceful stop has waited for requests as long as it may. stop: at 
 """
 
 import logging
+import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
 
 from .db import WORK_SECONDS, answering_within, release_all
 
@@ -43,3 +48,27 @@ def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> l
         finally:
             release_all()
     return failed
+
+
+class Periodic:
+    """A hook of the beat that works every so many seconds, in a greenlet of its own: other hooks do not wait for it.
+
+    Where `work` returns True there is more to do, and it is called again with the next beat. `spread` puts the first
+    time off by a random part of `every`, so that workers that start together do not work together.
+    """
+
+    def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:
+        self._every, self._work = every, work
+        self._due_at = time.monotonic() + (random.uniform(0, every) if spread else 0)  # noqa: S311  # guards nothing
+        self._greenlet: gevent.Greenlet[..., Any] | None = None
+
+    def __call__(self) -> None:
+        """With every beat."""
+        now = time.monotonic()
+        if now >= self._due_at and (self._greenlet is None or self._greenlet.ready()):
+            self._due_at = now + self._every
+            self._greenlet = gevent.spawn(run_each, [self._once])
+
+    def _once(self) -> None:
+        if self._work() is True:
+            self._due_at = 0.0

@@ -1,7 +1,6 @@
 """An account far below zero: staff hear of it once, until it has recovered."""
 
 import logging
-import time
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -14,7 +13,6 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from accounts.models import Account, User
 from billing import ledger, maintenance, overdraft
 from billing.models import OverdraftAlert
-from gateway.hooks import worker_hooks
 from gateway.mail import finish
 from tests.billing.records import open_for
 
@@ -115,21 +113,6 @@ def test_maintenance_looks_too(account: Account) -> None:
     take(account, "-50")
     maintenance.maintain_once()
     assert alerted() == ["Acme"]
-
-
-def test_a_worker_looks_every_few_minutes_beside_its_beat(account: Account) -> None:
-    beat = overdraft.Beat()
-    assert any(isinstance(hook, overdraft.Beat) for hook in worker_hooks.beat)
-    assert 0 < beat._due_at - time.monotonic() < overdraft.EVERY_SECONDS
-    take(account, "-50")
-    beat()
-    assert alerted() == []
-    beat._due_at = 0.0
-    beat()
-    assert beat._working is not None
-    beat._working.join()
-    assert alerted() == ["Acme"]
-    assert overdraft.EVERY_SECONDS - 60 < beat._due_at - time.monotonic() <= overdraft.EVERY_SECONDS
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer")

@@ -180,13 +180,13 @@ def test_maintain_rolls_up(acme: Account) -> None:
     assert rolled_up() == 5
 
 
-def test_the_beat_comes_back_at_once_only_while_there_is_more(acme: Account, django_assert_num_queries: Any) -> None:
+def test_a_worker_rolls_up_some_and_says_whether_there_is_more(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_some(acme)
-    beat = rollups.Beat()
-    beat.work()
+    monkeypatch.setattr(rollups, "RECORDS_PER_BEAT", 3)
+    assert rollups.advance_some() is True
+    assert rolled_up() == 3
+    assert rollups.advance_some() is False
     assert rolled_up() == 5
-    with django_assert_num_queries(0):
-        beat()
 
 
 @contextmanager

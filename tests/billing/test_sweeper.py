@@ -10,7 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import gevent
 import pytest
 from django.db import connection, connections
 from django.utils import timezone
@@ -285,57 +284,46 @@ def test_a_wallet_that_stays_locked_holds_up_nobody_else(acme: Account) -> None:
 
 
 @pytest.fixture
-def beat() -> maintenance.Beat:
-    """One that started so long ago that it may sweep, and looked so long ago that it will."""
-    started = maintenance.Beat()
-    started.start()
-    started._quiet_since -= sweeper.STALE_SECONDS + 1
-    started._looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
-    return started
+def recovery() -> maintenance.Recovery:
+    """Of a worker that started so long ago that it may sweep, and looked so long ago that it will."""
+    now = time.monotonic()
+    return maintenance.Recovery(now - sweeper.STALE_SECONDS - 1, now - maintenance.LOOK_EVERY_SECONDS - 1, now)
 
 
-def test_a_beat_sweeps_and_replays(acme: Account, beat: maintenance.Beat) -> None:
+def test_a_worker_sweeps_and_replays(acme: Account, recovery: maintenance.Recovery) -> None:
     leave(stopped(acme))
     spool.put(served(acme), None)
-    beat.work()
+    recovery.work()
     assert Generation.objects.count() == 2
 
 
-def test_a_beat_waits_after_its_start(acme: Account, beat: maintenance.Beat) -> None:
+def test_a_worker_waits_after_its_start(acme: Account, recovery: maintenance.Recovery) -> None:
     leave(stopped(acme))
-    beat._quiet_since = time.monotonic() - sweeper.STALE_SECONDS + 5
-    beat.work()
+    recovery.start()
+    recovery.looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
+    recovery.work()
     assert not Generation.objects.exists()
 
 
-def test_a_beat_waits_after_the_database_was_away(acme: Account, beat: maintenance.Beat) -> None:
+def test_a_worker_waits_after_the_database_was_away(acme: Account, recovery: maintenance.Recovery) -> None:
     leave(stopped(acme))
     name = Checkpoint._meta.db_table
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {name} RENAME TO away")
         with pytest.raises(Exception, match=name):
-            beat.work()
+            recovery.work()
         cursor.execute(f"ALTER TABLE away RENAME TO {name}")
-    beat._looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
-    beat.work()
+    recovery.looked_at -= maintenance.LOOK_EVERY_SECONDS + 1
+    recovery.work()
     assert not Generation.objects.exists()
 
 
-def test_a_beat_waits_after_its_worker_was_frozen(acme: Account, beat: maintenance.Beat) -> None:
+def test_a_worker_waits_after_it_was_frozen(acme: Account, recovery: maintenance.Recovery) -> None:
     """All of the machine may have been: then every stream's row looks stale, this worker's own among them."""
     leave(stopped(acme))
-    beat._beat_at -= maintenance.FROZEN_SECONDS + 1
-    beat()
-    gevent.joinall([beat._working])
+    recovery.worked_at -= maintenance.FROZEN_SECONDS + 1
+    recovery.work()
     assert not Generation.objects.exists()
-
-
-def test_a_beat_does_not_wait_for_its_own_work(acme: Account, beat: maintenance.Beat) -> None:
-    leave(stopped(acme))
-    beat()
-    assert not Generation.objects.exists()
-    gevent.joinall([beat._working])
-    assert Generation.objects.count() == 1
 
 
 def test_the_spool_knows_more_than_the_checkpoint_and_goes_first(acme: Account) -> None:

@@ -1,0 +1,96 @@
+"""Work that a worker does now and then beside its beat."""
+
+import time
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from gateway.hooks import Periodic
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+
+def settle_down() -> None:
+    """Lets every greenlet go as far as it can."""
+    gevent.sleep(0.01)
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> "Clock":
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    return clock
+
+
+class Clock:
+    now = 1000.0
+
+
+def test_it_works_with_the_first_beat_and_then_every_so_many_seconds(at: Clock) -> None:
+    calls: list[float] = []
+    beat = Periodic(30, lambda: calls.append(at.now))
+    for second in range(61):
+        at.now = 1000.0 + second
+        beat()
+        settle_down()
+    assert calls == [1000, 1030, 1060]
+
+
+def test_the_beat_does_not_wait_for_it_and_it_never_runs_twice_at_once(at: Clock) -> None:
+    may_end, calls = Event(), []
+
+    def work() -> None:
+        calls.append(at.now)
+        may_end.wait()
+
+    beat = Periodic(0, work)
+    beat()
+    assert calls == []
+    settle_down()
+    beat()
+    settle_down()
+    assert len(calls) == 1
+    may_end.set()
+    settle_down()
+    beat()
+    settle_down()
+    assert len(calls) == 2
+
+
+def test_while_there_is_more_to_do_it_comes_back_with_the_next_beat(at: Clock) -> None:
+    more = [True, True, False]
+    beat = Periodic(30, lambda: more.pop(0))
+    for _ in range(5):
+        beat()
+        settle_down()
+    assert more == []
+
+
+def test_a_failure_is_logged_and_the_next_time_comes(at: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    calls = []
+
+    def work() -> None:
+        calls.append(at.now)
+        raise ValueError("no luck")
+
+    beat = Periodic(30, work)
+    for at.now in (1000.0, 1001.0, 1031.0):
+        beat()
+        settle_down()
+    assert calls == [1000, 1031]
+    assert "no luck" in caplog.text
+
+
+def test_the_first_times_of_several_workers_are_spread(at: Clock) -> None:
+    worked: list[int] = []
+    beats = [Periodic(300, lambda: worked.append(1), spread=True) for _ in range(20)]
+    for beat in beats:
+        beat()
+    settle_down()
+    assert worked == []
+    at.now += 300
+    for beat in beats:
+        beat()
+    settle_down()
+    assert len(worked) == 20
