@@ -11,8 +11,10 @@ from django.db.models import Field
 
 from .models import Generation
 
-_FIELDS = tuple(Generation._meta.concrete_fields)
-_DECIDED_BY_SETTLING = frozenset({"created_at", "balance_after"})
+_DECIDED_BY_SETTLING = ("created_at", "balance_after")
+_FIELDS = {
+    field.attname: field for field in Generation._meta.concrete_fields if field.attname not in _DECIDED_BY_SETTLING
+}
 
 
 class BadFrozenGeneration(ValueError):
@@ -21,11 +23,7 @@ class BadFrozenGeneration(ValueError):
 
 def freeze(generation: Generation, quota_region: int | None) -> bytes:
     """JSON of the record's fields, decimals as text, and of the region whose daily quota it counts against."""
-    fields = {
-        field.attname: _plain(getattr(generation, field.attname))
-        for field in _FIELDS
-        if field.attname not in _DECIDED_BY_SETTLING
-    }
+    fields = {name: getattr(generation, name) for name in _FIELDS}
     return orjson.dumps({"generation": fields, "quota_region": quota_region}, default=str)
 
 
@@ -34,8 +32,7 @@ def thaw(frozen: bytes) -> tuple[Generation, int | None]:
     try:
         content = orjson.loads(frozen)
         stored: dict[str, Any] = content["generation"]
-        values = {field.attname: _read(field, stored) for field in _FIELDS if field.attname not in _DECIDED_BY_SETTLING}
-        return Generation(**values), content["quota_region"]
+        return Generation(**{name: _read(field, stored) for name, field in _FIELDS.items()}), content["quota_region"]
     except (ValueError, LookupError, TypeError, AttributeError, ValidationError) as error:
         raise BadFrozenGeneration(f"not a frozen generation: {error!r}") from error
 
@@ -45,8 +42,3 @@ def _read(field: "Field[Any, Any]", stored: dict[str, Any]) -> Any:
     if field.attname not in stored and not field.primary_key and (field.null or field.has_default()):
         return field.get_default()
     return field.to_python(stored[field.attname])
-
-
-def _plain(value: Any) -> Any:
-    """JSON's own types stay; the rest (UUIDs, decimals, times) becomes text."""
-    return value if value is None or isinstance(value, bool | int | list | dict) else str(value)
