@@ -25,9 +25,9 @@ class Generations(ControlView):
         asked = query.validated_data
         listing = generations.Listing(caller_behind(request).key_id, asked.get("since"), asked.get("until"))
         page = generations.page(listing, limit=asked["limit"], after=asked.get("after"))
-        body = {"object": "list", "data": [record_of(record) for record in page.records]}
-        if page.next_cursor is not None:
-            body["next_cursor"] = page.next_cursor
+        body = {"object": "list", "data": [record_of(record) for record in page.rows]}
+        if page.older is not None:
+            body["next_cursor"] = page.older
         return Response(body)
 
 

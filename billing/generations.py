@@ -10,9 +10,9 @@ from django.db.models import QuerySet
 from gateway.errors import InvalidRequest, NotFound
 from gateway.ids import parse_generation_id
 
+from . import keyset
+from .keyset import Page, Position, older_than
 from .models import Generation
-
-Position = tuple[datetime, UUID]  # of a record in a listing: created_at, and the id where two were created at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,7 @@ class Listing:
         return signing.dumps([record.created_at.isoformat(), record.pk.hex, *bounds], salt=self.salt)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Records, newest first. `next_cursor` is None on the last page."""
-
-    records: list[Generation]
-    next_cursor: str | None
-
-
-def page(listing: Listing, *, limit: int, after: str | None = None) -> Page:
+def page(listing: Listing, *, limit: int, after: str | None = None) -> Page[Generation, str]:
     """One SELECT that reads `limit` + 1 rows of an index.
 
     With a cursor and no bounds the listing goes on within the bounds of its first page. Raises InvalidRequest for a
@@ -51,9 +43,9 @@ def page(listing: Listing, *, limit: int, after: str | None = None) -> Page:
     position = None
     if after is not None:
         listing, position = _continued(listing, after)
-    found = list(newest_first(listing, position)[: limit + 1])
-    more = len(found) > limit
-    return Page(found[:limit], listing.cursor(found[limit - 1]) if more else None)
+    return keyset.page(
+        lambda _cursor, wanted, _upwards: list(newest_first(listing, position)[:wanted]), listing.cursor, limit
+    )
 
 
 def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
@@ -64,33 +56,6 @@ def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generatio
     if after is not None:  # it lies within `until`
         return older_than(records, after)
     return records if listing.until is None else records.filter(created_at__lte=listing.until)
-
-
-def older_than(records: QuerySet[Generation], position: Position) -> QuerySet[Generation]:
-    """Reading begins at the position's time: all that is skipped are records of that very microsecond.
-
-    (Both databases can compare (created_at, id) as a row, but Django spells that out for SQLite in a way that reads
-    from the start.)
-    """
-    created_at, identifier = position
-    return records.filter(created_at__lte=created_at).exclude(created_at=created_at, id__gte=identifier)
-
-
-def newer_than(records: QuerySet[Generation], position: Position) -> QuerySet[Generation]:
-    """The other direction of `older_than`."""
-    created_at, identifier = position
-    return records.filter(created_at__gte=created_at).exclude(created_at=created_at, id__lte=identifier)
-
-
-def to_cursor(record: Generation, salt: str) -> str:
-    """The record's position as a signed text."""
-    return signing.dumps([record.created_at.isoformat(), record.pk.hex], salt=salt)
-
-
-def from_cursor(cursor: str, salt: str) -> Position:
-    """Raises BadSignature for what was not made by `to_cursor` with the same salt."""
-    created_at, identifier = signing.loads(cursor, salt=salt)
-    return datetime.fromisoformat(created_at), UUID(hex=identifier)
 
 
 def of_account(account_id: UUID, public_id: str) -> Generation:

@@ -14,6 +14,7 @@ from accounts.models import Account
 from gateway.db import release
 from gateway.rfc3339 import to_text
 
+from .keyset import newer_than
 from .models import Generation, LedgerEntry, Wallet
 from .periods import Period
 
@@ -133,8 +134,7 @@ def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
     while block := list(rest[:BLOCK_ROWS]):
         release("default")
         yield from block
-        last = block[-1]
-        rest = records.filter(created_at__gte=last.created_at).exclude(created_at=last.created_at, id__lte=last.pk)
+        rest = newer_than(records, (block[-1].created_at, block[-1].pk))
 
 
 def _add_credits(booked: Booked, account_id: UUID, period: Period, newest_seq: int) -> LedgerEntry | None:

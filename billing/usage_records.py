@@ -1,13 +1,14 @@
 """The records behind a choice of usage, newest first, page by page; no page costs more for lying deep."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from uuid import UUID
 
+from django.core import signing
 from django.db.models import QuerySet
 
-from .generations import Position, from_cursor, newer_than, older_than, to_cursor
+from . import keyset
+from .keyset import Page, Position, newer_than, older_than
 from .models import Generation
 from .rollup_models import DailyUsage, UsageWatermark
 from .rollups import BEGINNING
@@ -19,34 +20,24 @@ INSTANT = timedelta(microseconds=1)  # the databases' smallest step of time
 Window = tuple[datetime, datetime]  # the first moment of it, and the first one after it
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Records, newest first, with their keys. A cursor is None where nothing lies beyond."""
-
-    records: list[Generation]
-    older: str | None = None
-    newer: str | None = None
-
-
 def page(
     scope: Scope, days: Days, *, before: str | None = None, after: str | None = None, limit: int = PAGE_ROWS
-) -> Page:
-    """The newest page; the one that follows the cursor `before`; or the one that leads up to the cursor `after`.
+) -> Page[Generation, str]:
+    """A page of records with their keys. Raises BadSignature for another account's cursor."""
 
-    A page that would begin with the newest record is the newest page. Raises BadSignature for another account's cursor.
-    """
-    salt = _salt(scope.account_id)
-    if after is not None:
-        found = _read(scope, days, from_cursor(after, salt), limit + 1, is_upwards=True)
-        if len(found) <= limit:
-            return page(scope, days, limit=limit)
-        records = found[:limit][::-1]
-        return Page(records, older=to_cursor(records[-1], salt), newer=to_cursor(records[0], salt))
-    position = None if before is None else from_cursor(before, salt)
-    found = _read(scope, days, position, limit + 1, is_upwards=False)
-    records = found[:limit]
-    older = to_cursor(records[-1], salt) if len(found) > limit else None
-    return Page(records, older, newer=to_cursor(records[0], salt) if records and position is not None else None)
+    def read(cursor: str | None, wanted: int, is_upwards: bool) -> list[Generation]:
+        if cursor is None:
+            return _read(scope, days, None, wanted, is_upwards=is_upwards)
+        created_at, identifier = signing.loads(cursor, salt=_salt(scope.account_id))
+        position = datetime.fromisoformat(created_at), UUID(hex=identifier)
+        return _read(scope, days, position, wanted, is_upwards=is_upwards)
+
+    return keyset.page(read, cursor_of, limit, before=before, after=after)
+
+
+def cursor_of(record: Generation) -> str:
+    """The record's position, signed for its account."""
+    return signing.dumps([record.created_at.isoformat(), record.pk.hex], salt=_salt(record.account_id))
 
 
 def _salt(account_id: UUID) -> str:

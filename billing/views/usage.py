@@ -86,7 +86,7 @@ def _page(request: HttpRequest, choice: Choice) -> dict[str, Any]:
     older = found.older and choice.to("usage-records", before=found.older)
     newer = found.newer and choice.to("usage-records", after=found.newer)
     here = choice.query(**position)
-    return {"records": found.records, "older": older, "newer": newer, "here": here}
+    return {"records": found.rows, "older": older, "newer": newer, "here": here}
 
 
 def _position(request: HttpRequest) -> dict[str, str | None]:

@@ -60,7 +60,7 @@ def grants(account: Account, count: int) -> list[str]:
 
 
 def seqs(account: Account, shown: Shown = Shown.ALL, **position: int) -> list[int]:
-    return [line.entry.seq for line in ledger_page(account.pk, shown, **position).lines]
+    return [line.entry.seq for line in ledger_page(account.pk, shown, **position).rows]
 
 
 def test_it_shows_every_kind_of_entry_with_sign_and_balance(member: Client, account: Account) -> None:

@@ -18,7 +18,6 @@ from pytest_django import DjangoAssertNumQueries
 from accounts import keys
 from accounts.models import Account, User
 from billing import usage_records
-from billing.generations import to_cursor
 from billing.models import FLAGS, Generation
 from billing.usage_records import PAGE_ROWS, select
 from billing.usage_statistics import Days, Scope
@@ -138,14 +137,14 @@ def test_every_page_is_found_whatever_it_is_narrowed_to_and_wherever_the_waterma
     scope, days = Scope(account.pk, **chosen), Days(day_ago(20), day_ago(last))
     records = Generation.objects.filter(account=account, **chosen, created_at__gte=days.since)
     expected = list(records.filter(created_at__lt=days.before).order_by("-created_at", "-id"))
-    assert usage_records.page(scope, days, limit=LIMIT).records == expected[:LIMIT]
+    assert usage_records.page(scope, days, limit=LIMIT).rows == expected[:LIMIT]
     for number, record in enumerate(expected):
-        cursor = to_cursor(record, f"billing.usage_records/{account.pk.hex}")
+        cursor = usage_records.cursor_of(record)
         older = usage_records.page(scope, days, before=cursor, limit=LIMIT)
         newer = usage_records.page(scope, days, after=cursor, limit=LIMIT)
-        assert older.records == expected[number + 1 :][:LIMIT]
+        assert older.rows == expected[number + 1 :][:LIMIT]
         assert (older.older is None) == (number + 1 + LIMIT >= len(expected))
-        assert newer.records == expected[max(0, number - LIMIT) :][:LIMIT]
+        assert newer.rows == expected[max(0, number - LIMIT) :][:LIMIT]
 
 
 def test_requests_without_an_alias_can_be_listed(member: Client, account: Account) -> None:
