@@ -52,7 +52,6 @@ def issue(
         name=name,
         fingerprint=tokens.fingerprint(token),
         verifier=tokens.verifier(token),
-        prefix=tokens.PREFIX,
         last_four=token[-4:],
         rpm=rpm,
         tpm=tpm,

@@ -16,6 +16,8 @@ from django.utils import timezone
 
 from gateway.ids import uuid7
 
+from . import tokens
+
 currency_code = RegexValidator(r"^[A-Z]{3}\Z", "An ISO 4217 code: three capital letters.")
 
 
@@ -182,7 +184,6 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=200)
     fingerprint = models.BinaryField(max_length=32, null=True, unique=True, editable=False)
     verifier = models.BinaryField(max_length=32, null=True, editable=False)
-    prefix = models.CharField(max_length=16, editable=False)
     last_four = models.CharField(max_length=4, editable=False)
     rpm = models.PositiveIntegerField("requests per minute", null=True, blank=True, help_text="Empty: the default.")
     tpm = models.PositiveIntegerField("tokens per minute", null=True, blank=True, help_text="Empty: the default.")
@@ -212,4 +213,4 @@ class ApiKey(models.Model):
     @property
     def masked(self) -> str:
         """What may be shown after creation: the prefix and the last four characters."""
-        return f"{self.prefix}…{self.last_four}"
+        return f"{tokens.PREFIX}…{self.last_four}"

@@ -236,7 +236,6 @@ class Region(models.Model):
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="regions")
     locode = models.CharField(max_length=16, help_text="UN/LOCODE, or global")
     is_default = models.BooleanField(default=False)
-    is_synthesized = models.BooleanField(default=False, editable=False)
     state = models.CharField(max_length=20, choices=State, default=State.SERVED, help_text=FILE_WINS)
     upstream_model = models.CharField(max_length=255, blank=True, help_text="Empty: the model's.")
     base_url = models.CharField(max_length=500, blank=True, help_text="Empty: the provider's.")

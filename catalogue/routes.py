@@ -77,7 +77,6 @@ class Route:
     canonical_id: str
     locode: str
     place: Place | None
-    is_synthesized: bool
     is_served: bool
     modality: str | None
     upstream_model: str

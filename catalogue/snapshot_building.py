@@ -154,7 +154,6 @@ class _Builder:
             canonical_id=model.canonical_id,
             locode=region.locode,
             place=place,
-            is_synthesized=region.is_synthesized,
             is_served=region.state == models.Region.State.SERVED,
             modality=model.modality or None,
             upstream_model=region.upstream_model or model.upstream_model,

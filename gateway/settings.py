@@ -248,7 +248,7 @@ REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.authentication.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["gateway.rendering.OrjsonRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["gateway.rendering.AnyTypeJsonParser"],
+    "DEFAULT_PARSER_CLASSES": [],  # ControlView.json_body reads bodies
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.rendering.AlwaysJson",
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "gateway.exception_handler.drf_exception_handler",

@@ -264,7 +264,7 @@ def _regions(where: Where, model: Mapping[str, Any]) -> tuple[RegionEntry, ...]:
             region["locode"],
             {name: value for name, value in region.items() if name not in ("locode", "default", "pricing")}
             | pricing_columns(region["pricing"] or model["pricing"])
-            | {"is_default": region["locode"] == default, "is_synthesized": not model["regions"]},
+            | {"is_default": region["locode"] == default},
         )
         for region in listed
     )

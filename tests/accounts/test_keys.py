@@ -127,7 +127,7 @@ def test_an_expired_key_keeps_its_name(acme: Account) -> None:
 
 def test_the_database_itself_keeps_names_unique(acme: Account) -> None:
     key, _ = new_key(acme, "laptop")
-    copy = ApiKey(account=acme, name="laptop", fingerprint=b"x" * 32, verifier=key.verifier, prefix="", last_four="")
+    copy = ApiKey(account=acme, name="laptop", fingerprint=b"x" * 32, verifier=key.verifier, last_four="")
     with pytest.raises(IntegrityError), transaction.atomic():
         copy.save()
 

@@ -90,7 +90,6 @@ def test_every_key_of_a_file_is_stored(seed: Seed) -> None:
         "model_id": 0,
         "locode": "FRPAR",
         "is_default": True,
-        "is_synthesized": False,
         "state": "disabled",
         "upstream_model": "",
         "base_url": "",
@@ -222,17 +221,11 @@ def test_a_model_may_name_a_provider_of_another_file_or_of_the_database(seed: Se
     assert Model.objects.count() == 2
 
 
-def test_a_model_without_regions_gets_one_synthesized_global(seed: Seed, llama: Entry) -> None:
+def test_a_model_without_regions_gets_one_global(seed: Seed, llama: Entry) -> None:
     seed(llama)
     region = Region.objects.get()
-    assert (region.locode, region.is_synthesized, region.is_default) == ("global", True, True)
+    assert (region.locode, region.is_default) == ("global", True)
     assert region.prompt_per_1m_tokens == Decimal("0.6")
-
-
-def test_a_listed_global_is_not_synthesized(seed: Seed, llama: Entry) -> None:
-    llama["models"][0]["regions"] = [{"locode": "global"}]
-    seed(llama)
-    assert not Region.objects.get().is_synthesized
 
 
 @pytest.mark.parametrize(

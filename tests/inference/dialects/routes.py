@@ -40,7 +40,6 @@ def route(provider: Upstream | None = None, **fields: Any) -> Route:
         canonical_id="test/model",
         locode="FRPAR",
         place=None,
-        is_synthesized=False,
         is_served=True,
         modality="chat",
         upstream_model="model-upstream",
