@@ -1,4 +1,4 @@
-"""The dispatch budgets of one upstream attempt (spec, errors note 5), in seconds of the monotonic clock."""
+"""The time budgets of one upstream attempt, in seconds of the monotonic clock (docs/api.md#time-budgets)."""
 
 import time
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from django.conf import settings
 from .dialects.base import UpstreamFault
 from .estimator import tokens_in
 
-AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished (contract decision 27)
+AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 ORDINARY_PROMPT_TOKENS = 32_000
 
 

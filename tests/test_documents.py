@@ -1,0 +1,115 @@
+"""The documents in docs/: every pointer to them leads somewhere, and what they list is what there is."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from rest_framework import serializers
+
+from catalogue.loader import shapes
+from gateway import errors
+from inference.simulator.behaviour import WORDS
+from tests.servers.process import ROOT
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+POINTER = re.compile(r"(?<![\w/])docs/[\w/-]+\.md(?:#[\w-]+)?")
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CODE = re.compile(r"```.*?```", re.DOTALL)
+# Documents that are not in the repository, and numbers of decisions, which nobody could look up.
+ELSEWHERE = re.compile(
+    r"\bdecisions? \d|wire-notes|\b(?:design|contract),? section|\.\./shared|\bspec\.md|\(spec[:,]|\bthe spec\b",
+    re.IGNORECASE,
+)
+SUFFIXES = frozenset({".css", ".html", ".js", ".md", ".mjs", ".py", ".toml", ".yaml"})
+# The files in `data` name documents of other repositories.
+NOT_OURS = frozenset({".git", ".venv", "var", "vendor", "node_modules", "staticfiles", "data"})
+NAMED = re.compile(r"`([\w-]+)")
+
+
+@cache
+def _texts() -> dict[Path, str]:
+    """Every text of the repository but this one, by its path."""
+    paths = (path for top in ROOT.iterdir() if top.name not in NOT_OURS for path in [top, *top.rglob("*")])
+    texts = (path for path in paths if path.suffix in SUFFIXES and path.is_file() and path != Path(__file__))
+    ours = (path for path in texts if NOT_OURS.isdisjoint(path.relative_to(ROOT).parts))
+    return {path: path.read_text(encoding="utf-8") for path in ours}
+
+
+@cache
+def _anchors(document: Path) -> set[str]:
+    """The anchors that its headings get where it is shown."""
+    headings = HEADING.findall(CODE.sub("", document.read_text(encoding="utf-8")))
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def _is_there(pointer: str, directory: Path) -> bool:
+    path, _, anchor = pointer.partition("#")
+    document = (directory / path).resolve()
+    return document.exists() and (not anchor or anchor in _anchors(document))
+
+
+def _lines(pattern: re.Pattern[str]) -> Iterator[str]:
+    for path, text in _texts().items():
+        for number, line in enumerate(text.splitlines(), start=1):
+            if pattern.search(line):
+                yield f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+
+
+def _document(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def _named_in(name: str) -> set[str]:
+    """The words with which the document's code spans begin."""
+    return set(NAMED.findall(CODE.sub("", _document(name))))
+
+
+def test_pointers_to_documents_lead_somewhere() -> None:
+    lost = [
+        f"{path.relative_to(ROOT)}: {pointer}"
+        for path, text in _texts().items()
+        for pointer in POINTER.findall(text)
+        if not _is_there(pointer, ROOT)
+    ]
+    assert lost == []
+
+
+def test_links_of_documents_lead_somewhere() -> None:
+    lost = [
+        f"{path.relative_to(ROOT)}: {link}"
+        for path, text in _texts().items()
+        if path.suffix == ".md"
+        for link in LINK.findall(text)
+        if not (_is_there(link, path.parent) if not link.startswith("#") else link[1:] in _anchors(path))
+    ]
+    assert lost == []
+
+
+def test_nothing_points_to_what_is_not_here() -> None:
+    assert list(_lines(ELSEWHERE)) == []
+
+
+def test_the_api_lists_every_error_code() -> None:
+    def codes(kind: type[errors.ApiError]) -> set[str]:
+        return {kind.code or ""}.union(*map(codes, kind.__subclasses__()))
+
+    assert codes(errors.ApiError) - _named_in("api.md") == set()
+
+
+@pytest.mark.parametrize("shape", [shapes.Provider, shapes.Model, shapes.RegionOfModel, shapes.Pricing])
+def test_the_contract_lists_every_key_of_a_catalogue_file(shape: type[serializers.Serializer[None]]) -> None:
+    assert set(shape().fields) - _named_in("contract.md") == set()
+
+
+def test_the_contract_lists_every_word_of_the_simulator() -> None:
+    assert WORDS.keys() - _named_in("contract.md") == set()
+
+
+def test_the_contract_lists_every_command() -> None:
+    commands = {path.stem for path in _texts() if path.parent.name == "commands" and path.stem != "__init__"}
+    assert commands - {"run_demo"} - _named_in("contract.md") == set()
