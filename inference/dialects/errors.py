@@ -88,11 +88,22 @@ def raise_error(answer: Mapping[str, Any]) -> None:
 
 
 def report_of_body(status: int, body: bytes) -> ErrorReport:
-    """The report in the body of an answer with this status."""
+    """The report in the body of an answer with this status. A refusal may be words alone, as of servers in Rust; what
+    fails says in words what is nobody else's business."""
     try:
-        return report_of(orjson.loads(body), status=status)
+        said = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return ErrorReport(status=status)
+        said = _plain_text(body) if status in REFUSED else None
+    return report_of(said, status=status)
+
+
+def _plain_text(body: bytes) -> str:
+    """The text of a body that is no JSON; nothing of a page, of JSON that was cut, or of bytes that are no text."""
+    try:
+        text = body.decode().strip()
+    except UnicodeDecodeError:
+        return ""
+    return "" if text.startswith(("<", "{", "[")) or "\0" in text else text
 
 
 def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:

@@ -62,8 +62,19 @@ def test_words_are_found_in_the_shapes_of_compatible_servers(body: Any) -> None:
     assert report_of_body(500, json.dumps(body).encode()).words == WORDS
 
 
+def test_a_refusal_in_words_that_are_no_json_is_quoted() -> None:
+    rejection = b"Failed to deserialize the JSON body into the target type: missing field `x`\n"
+    assert report_of_body(422, rejection).words == rejection.decode().strip()
+    assert report_of_body(413, b"The prompt is too long.").code == "context_length_exceeded"
+    assert report_of_body(401, b"Key abc is wrong.").words == report_of_body(502, b"No route to db-1.").words == ""
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b"7", b"{}", b'{"error": {}}', b'{"error": ["a", 7]}', b'{"error": {"message": 7}}']
+    "body",
+    [
+        *(b"", b"<html>", b" <!DOCTYPE html>", b"[]", b"7", b"{}", b'{"error": {"mess', b"\xff\xfe", b"a\0b"),
+        *(b'{"error": {}}', b'{"error": ["a", 7]}', b'{"error": {"message": 7}}'),
+    ],
 )
 def test_an_error_without_words_has_its_status_alone(body: bytes) -> None:
     assert report_of_body(400, body) == ErrorReport(status=400)
