@@ -71,7 +71,7 @@ def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
         **choice,
         "index": index if type(index) is int else position,
         "message": message,
-        "finish_reason": after_calls(finish_reason(choice.get("finish_reason")), tool_calls),
+        "finish_reason": after_calls(finish_reason(choice.get("finish_reason")) or "stop", tool_calls),
     }
 
 

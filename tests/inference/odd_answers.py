@@ -128,6 +128,8 @@ SCRIPTS: dict[str, Script] = {
         {"message": {"content": "hi", "refusal": "no"}, "logprobs": {"content": []}, "finish_reason": "stop"},
         system_fingerprint="fp_1",
     ),
+    "unfinished": whole({"message": {"content": "hi"}, "finish_reason": None}),
+    "unfinished-calls": whole({"message": {"content": None, "tool_calls": [WEATHER]}}),
     "no-message": whole({"index": 0, "finish_reason": "stop"}),
     "empty-message": whole({"index": 0, "message": {}, "finish_reason": "stop"}),
     "null-message": whole({"index": 0, "message": None, "finish_reason": "stop"}),

@@ -180,6 +180,14 @@ def test_a_message_has_every_field_that_clients_demand(customer: Customer, field
     assert "system_fingerprint" not in said
 
 
+@pytest.mark.parametrize(("name", "told"), [("unfinished", "stop"), ("unfinished-calls", "tool_calls")])
+def test_a_whole_answer_has_finished_whatever_its_upstream_says_of_that(
+    customer: Customer, name: str, told: str
+) -> None:
+    (choice,) = answer(customer, name, max_tokens=16)["choices"]
+    assert choice["finish_reason"] == told
+
+
 def test_what_an_upstream_says_is_not_nulled(customer: Customer) -> None:
     said = answer(customer, "full", max_tokens=16)
     (choice,) = said["choices"]
