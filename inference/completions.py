@@ -159,6 +159,7 @@ def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[di
     outcome = Outcome(
         Ending.FINISHED,
         _billed(admission, reply),
+        reply.prompt_usage,
         text_bytes=_delivered_bytes(answer),
         reported=reply.reported,
     )

@@ -30,12 +30,13 @@ class UpstreamRequest:
 class Reply:
     """A whole answer: OpenAI's shape with the upstream's own extra fields, and its usage where it reported any.
 
-    `reported` is that usage in the upstream's own words.
+    `reported` is that usage in the upstream's own words; `prompt_usage` is the prompt's part, where that is all of it.
     """
 
     body: dict[str, Any]
     usage: Usage | None
     reported: Any = None
+    prompt_usage: Usage | None = None
 
 
 @dataclass(slots=True)

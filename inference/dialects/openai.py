@@ -70,7 +70,10 @@ class OpenAIDialect:
             _require_messages(answer)
         put_in_words(answer, "message")
         count_usage = prompt_usage_of if call.endpoint == Endpoint.EMBEDDING else usage_of
-        return counted_reply(answer, answer.pop("usage", None), count_usage)
+        reply = counted_reply(answer, answer.pop("usage", None), count_usage)
+        if reply.usage is None:
+            reply.prompt_usage = prompt_usage_of(reply.reported)
+        return reply
 
     def decoder(self, call: Call) -> "OpenAIDecoder":
         """Remembers which of several choices have finished, and the usage of each where they are counted apart."""
@@ -121,7 +124,7 @@ class OpenAIDecoder:
             return usage
         if self._counted_apart or len(self._finished) < self._choices:
             self._counted_apart.append(usage)
-            return list(self._counted_apart)
+            return list(self._counted_apart) if len(self._counted_apart) > 1 else usage
         return usage
 
 

@@ -55,6 +55,7 @@ REASONED = {
     "total_tokens": 17,
     "completion_tokens_details": {"reasoning_tokens": 2},
 }
+HEARD = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"audio_tokens": 2}}
 COUNTS: dict[str, dict[str, Any]] = {
     "written": WRITTEN,
     "reasoned": REASONED,
@@ -80,12 +81,16 @@ SCRIPTS = {
         for index in range(3)
     )
     + b"data: [DONE]\n\n",
+    "one-of-two-streamed": HEAD
+    + _frame(**_choice("a", "stop"))
+    + _frame(choices=[], usage=HEARD)
+    + b"data: [DONE]\n\n",
     "usage-first-breaks": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)),
     "usage-first-finishes": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)) + _frame(**_choice("", "stop")),
     "thought-breaks": HEAD + _frame(**_choice([{"type": "thinking", "thinking": [{"type": "text", "text": TEXT}]}])),
     "half-usage": http(
         "200 OK",
-        orjson.dumps({"choices": [{"message": {"content": TEXT}}], "usage": {"prompt_tokens": 5}}),
+        orjson.dumps({"choices": [{"message": {"content": TEXT}}], "usage": {"prompt_tokens": 500}}),
         "Content-Type: application/json",
     ),
     "deep-answer": http(
@@ -193,6 +198,12 @@ def test_choices_that_are_counted_apart_are_added_up(customer: Customer) -> None
     assert kept(customer)[0] == [{"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}] * 3
 
 
+def test_a_count_that_comes_after_the_only_finish_of_two_is_kept_whole(customer: Customer) -> None:
+    usage = counted(customer, "one-of-two", "streamed", n=2)["usage"]
+    assert (usage["completion_tokens"], usage["prompt_tokens_details"]) == (3, {"audio_tokens": 2})
+    assert kept(customer)[0] == HEARD
+
+
 @pytest.mark.parametrize("name", ["usage-first-breaks", "usage-first-finishes"])
 def test_output_after_the_last_count_is_billed_and_flagged(customer: Customer, name: str) -> None:
     assert TEXT in chat(customer, name, stream=True).text
@@ -209,7 +220,7 @@ def test_thinking_that_came_in_blocks_is_output(customer: Customer) -> None:
 def test_a_usage_without_completion_tokens_is_no_count_of_them(customer: Customer) -> None:
     assert chat(customer, "half-usage", stream=False).status_code == 200
     (record,) = records(customer)
-    assert (record.completion_tokens, record.usage_estimated) == (100, True)
+    assert (record.prompt_tokens, record.completion_tokens, record.usage_estimated) == (500, 100, True)
 
 
 @pytest.mark.parametrize(("name", "stream"), [("deep-answer", False), ("deep-chunk", True)])
