@@ -153,8 +153,9 @@ def handler403(request: HttpRequest, exception: django.PermissionDenied) -> Http
 
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
-    """A page's own 404 stays a page; every path that no page owns answers in the envelope."""
-    if request.resolver_match is not None:
+    """A page for who asks for one, outside of the API; the envelope for everybody else."""
+    asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
+    if asks_for_a_page and not is_api(request):
         return _kept_by_nobody(render_page(request, "404.html", status=404))
     return render(NotFound(f"Unknown path: {request.path}"))
 

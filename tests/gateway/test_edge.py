@@ -116,6 +116,17 @@ def test_answers_are_json_whatever_the_client_accepts(account: Customer, accept:
     assert reply.json()
 
 
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [("text/html,*/*;q=0.8", "text/html; charset=utf-8"), ("*/*", "application/json"), (None, "application/json")],
+)
+def test_an_unknown_path_elsewhere_is_a_page_for_who_asks_for_one(
+    account: Customer, accept: str | None, content_type: str
+) -> None:
+    reply = account.http.get("/nothing", headers={"Accept": accept})
+    assert (reply.status_code, reply.headers["Content-Type"]) == (404, content_type)
+
+
 # --- Ids
 
 
