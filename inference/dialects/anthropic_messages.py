@@ -187,6 +187,10 @@ def _block(block: Block, path: str) -> Block:
             return {**image, "type": "image", "source": _image(block.get("image_url"), f"{path}.image_url")}
         case "refusal":
             return {"type": "text", "text": block.get("refusal") or ""}
+        case "input_audio" | "file" as kind:
+            raise InvalidRequest.of_field(
+                f"{path}.type", f"must not be {kind!r}: this model's provider has no such block."
+            )
         case _:
             return block
 

@@ -178,6 +178,10 @@ def with_image(url: str = "https://images.example/a.png") -> list[Json]:
     return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
 
 
+def with_sound() -> list[Json]:
+    return [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]
+
+
 @pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     ("slug", "fields", "served", "reason"),
@@ -193,6 +197,7 @@ def with_image(url: str = "https://images.example/a.png") -> list[Json]:
         ("speaks", {"n": 2}, SECOND, "only_route"),
         ("speaks", {"messages": with_image()}, "anthropic", "lowest_cost"),
         ("speaks", {"messages": with_image("gs://bucket/a.png")}, SECOND, "only_route"),
+        ("speaks", {"messages": with_sound()}, SECOND, "only_route"),
         ("speaks", {"messages": [*HELLO, {"role": "assistant", "tool_calls": [CALLED]}]}, SECOND, "only_route"),
         ("lacks", {"logit_bias": {}}, "picky", "lowest_cost"),
         ("lacks", {"logit_bias": {"1": 5}}, SECOND, "only_route"),

@@ -130,6 +130,13 @@ def test_images_are_translated(url: str, source: dict[str, str]) -> None:
     assert message["content"] == [{"type": "image", "source": source, "cache_control": CACHED}]
 
 
+@pytest.mark.parametrize("kind", ["input_audio", "file"])
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_blocks_that_only_openai_has_are_refused(role: str, kind: str) -> None:
+    content = [{"type": "text", "text": "hear"}, {"type": kind, kind: {"data": "AAAA", "format": "wav"}}]
+    assert refused_param(USER, {"role": role, "content": content}) == "messages[1].content[1].type"
+
+
 @pytest.mark.parametrize("url", ["ftp://pics.example/1", "data:image/png,raw", "data:;base64,AA", "", 7, None])
 def test_an_image_from_elsewhere_is_refused(url: Any) -> None:
     content = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}]
