@@ -38,34 +38,34 @@ class Swept(NamedTuple):
     hopeless: int
 
 
-def is_anything_stale(stale_seconds: float = STALE_SECONDS) -> bool:
+def is_anything_stale() -> bool:
     """Whether a sweep would find something. Raises where the database is away."""
-    return _stale(stale_seconds).exists()
+    return _stale().exists()
 
 
-def sweep(stale_seconds: float = STALE_SECONDS) -> Swept:
+def sweep() -> Swept:
     """Settles every stale checkpoint as interrupted. One that cannot be is reported and stays."""
     settled = hopeless = 0
-    found = _next_stale(stale_seconds, after=uuid.UUID(int=0))
+    found = _next_stale(after=uuid.UUID(int=0))
     while found is not None:
         try:
-            settled += retrying(partial(_settle_orphan, found, stale_seconds), f"the checkpoint {found}")
+            settled += retrying(partial(_settle_orphan, found), f"the checkpoint {found}")
         except Exception as error:  # noqa: BLE001  # whatever is the matter with one must not hold up the others
             hopeless += 1
             _report(found, error)
-        found = _next_stale(stale_seconds, after=found)
+        found = _next_stale(after=found)
     return Swept(settled, hopeless)
 
 
-def _stale(stale_seconds: float) -> "QuerySet[Checkpoint]":
-    return Checkpoint.objects.using(_USING).filter(beat_at__lt=Now() - timedelta(seconds=stale_seconds))
+def _stale() -> "QuerySet[Checkpoint]":
+    return Checkpoint.objects.using(_USING).filter(beat_at__lt=Now() - timedelta(seconds=STALE_SECONDS))
 
 
-def _next_stale(stale_seconds: float, *, after: uuid.UUID) -> uuid.UUID | None:
-    return _stale(stale_seconds).filter(pk__gt=after).order_by("pk").values_list("pk", flat=True).first()
+def _next_stale(*, after: uuid.UUID) -> uuid.UUID | None:
+    return _stale().filter(pk__gt=after).order_by("pk").values_list("pk", flat=True).first()
 
 
-def _settle_orphan(id_: uuid.UUID, stale_seconds: float) -> bool:
+def _settle_orphan(id_: uuid.UUID) -> bool:
     """Whether it was settled; not where its stream has settled or renewed it meanwhile.
 
     The wallet first, as every settlement does, then the checkpoint: the other way round they would wait in a ring.
@@ -76,7 +76,7 @@ def _settle_orphan(id_: uuid.UUID, stale_seconds: float) -> bool:
             return False
         account_id = frozen.thaw(seen.encode())[0].account_id
         Wallet.objects.using(_USING).select_for_update().get(pk=account_id)
-        claimed = _claim(id_, stale_seconds)
+        claimed = _claim(id_)
         if claimed is None:
             return False
         generation, quota_region = frozen.thaw(claimed.encode())
@@ -89,14 +89,14 @@ def _settle_orphan(id_: uuid.UUID, stale_seconds: float) -> bool:
     return True
 
 
-def _claim(id_: uuid.UUID, stale_seconds: float) -> str | None:
+def _claim(id_: uuid.UUID) -> str | None:
     """Takes a row away if it is still stale; the surrounding transaction decides whether it is gone."""
     if connections[_USING].vendor == "postgresql":
         with connections[_USING].cursor() as cursor:
-            cursor.execute(_CLAIM, [id_, stale_seconds])
+            cursor.execute(_CLAIM, [id_, STALE_SECONDS])
             row: tuple[str] | None = cursor.fetchone()
             return None if row is None else row[0]
-    content = _stale(stale_seconds).filter(pk=id_).values_list("frozen", flat=True).first()
+    content = _stale().filter(pk=id_).values_list("frozen", flat=True).first()
     if content is not None:
         Checkpoint.objects.using(_USING).filter(pk=id_).delete()
     return content
