@@ -62,8 +62,8 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
     with transaction.atomic():
         account = locked_for_owner(account_id, by)
         _require_stranger(account, email)
-        standing = Invitation.objects.standing().filter(account=account, email=email).first()
-        invitation = standing or Invitation(account=account, email=email, mails=0)
+        pending = Invitation.objects.pending().filter(account=account, email=email).first()
+        invitation = pending or Invitation(account=account, email=email, mails=0)
         _require_room(invitation, now)
         invitation.role, invitation.invited_by = role, by
         invitation.sent_at, invitation.expires_at = now, now + LIFETIME
@@ -78,8 +78,8 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
     """Makes the link useless. False where it was already. Raises PermissionDenied where `by` is no owner."""
     with transaction.atomic():
         locked_for_owner(invitation.account_id, by)
-        standing = Invitation.objects.standing().filter(pk=invitation.pk)
-        changed = standing.update(revoked_at=timezone.now())
+        pending = Invitation.objects.pending().filter(pk=invitation.pk)
+        changed = pending.update(revoked_at=timezone.now())
     if changed:
         logger.info("account %s: person %s revoked invitation %s", invitation.account_id, by.pk, invitation.pk)
     return bool(changed)

@@ -64,7 +64,7 @@ def remove(membership: Membership, *, by: User) -> None:
             locked_for_owner(membership.account_id, by)
         found = _still_there(membership)
         _give_up_ownership(found)
-        Invitation.objects.standing().filter(account=found.account_id, email=found.user.email).update(
+        Invitation.objects.pending().filter(account=found.account_id, email=found.user.email).update(
             revoked_at=timezone.now()
         )
         found.delete()
@@ -96,4 +96,4 @@ def _give_up_ownership(membership: Membership) -> None:
     if is_last_owner(membership):
         raise LastOwner
     sent = Q(account=membership.account_id, invited_by=membership.user_id)
-    Invitation.objects.standing().filter(sent).update(revoked_at=timezone.now())
+    Invitation.objects.pending().filter(sent).update(revoked_at=timezone.now())

@@ -118,13 +118,13 @@ class Membership(models.Model):
 class InvitationQuerySet(models.QuerySet["Invitation"]):
     """Invitations by what became of them."""
 
-    def standing(self) -> "InvitationQuerySet":
+    def pending(self) -> "InvitationQuerySet":
         """Neither accepted nor revoked; there is one to an address at most."""
         return self.filter(accepted_at=None, revoked_at=None)
 
     def open(self) -> "InvitationQuerySet":
-        """Standing, and not lapsed."""
-        return self.standing().filter(expires_at__gt=timezone.now())
+        """Pending, and not lapsed."""
+        return self.pending().filter(expires_at__gt=timezone.now())
 
 
 class Invitation(models.Model):

@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from django.utils import timezone
 
 from catalogue import quota
-from catalogue.tallies import SHARDS
+from catalogue.counters import SHARDS
 from gateway.money import LossyValueError, plain
 
 from . import settle_statement

@@ -16,8 +16,8 @@ from catalogue.routes import Offer
 from catalogue.snapshot import current
 from gateway.errors import ServiceUnavailable
 
+from .balance_status import Funds, funds_of
 from .models import Generation
-from .standing import Funds, funds_of
 
 NEWEST_KEYS = 5
 NEWEST_REQUESTS = 20

@@ -11,8 +11,8 @@ from typing import Any
 from django.db import DataError, connections
 from django.db.models import Field
 
+from catalogue.counters import RouteDay
 from catalogue.quota import ADD_ON_CONFLICT
-from catalogue.tallies import RouteDay
 from gateway.money import LossyValueError
 
 from .models import Checkpoint, Generation, LedgerEntry, Wallet

@@ -28,11 +28,11 @@ from gateway.money import plain
 
 from . import health, models, price_history, quota
 from .admin_actions import OfferActions, RouteActions
+from .counters import PriceChange
 from .loader.entries import pricing_columns
 from .loader.faults import dotted, flatten
 from .loader.shapes import Pricing
 from .snapshot_building import missing_variables
-from .tallies import PriceChange
 
 
 class _Admin(SaysValues, admin.ModelAdmin[Any]):

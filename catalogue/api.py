@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from gateway.control_view import ControlView
 from gateway.errors import ApiError, NotFound
 
-from . import health, model_ids, prepared, quota, snapshot
+from . import health, listing_cache, model_ids, quota, snapshot
 from .auto_listing import auto_info
 from .listing import Info, View, model_info, providers, servable
 from .routes import Snapshot
@@ -29,7 +29,7 @@ class Models(ControlView):
         catalogue = snapshot.current()
         query = CatalogueQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
-        listing = prepared.models(catalogue, View(*_now(catalogue), **query.validated_data))
+        listing = listing_cache.models(catalogue, View(*_now(catalogue), **query.validated_data))
         headers = {
             "ETag": listing.etag,
             "Cache-Control": "private, no-cache",

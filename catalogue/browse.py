@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from . import prepared
+from . import listing_cache
 from .carbon import carbon_per_token
 from .jurisdiction import is_eu_sovereign
 from .listing import Info, View, listed
@@ -147,7 +147,7 @@ def find_autos(snapshot: Snapshot, view: View, search: Search) -> list[Info]:
     """The `auto/…` entries found, in the order of their ids."""
     if search.provider not in ("", AUTO):
         return []
-    return [info for info in prepared.autos(snapshot, view) if search.finds(info["id"], info["name"], AUTO_NAME)]
+    return [info for info in listing_cache.autos(snapshot, view) if search.finds(info["id"], info["name"], AUTO_NAME)]
 
 
 def model_line(snapshot: Snapshot, view: View, served: Served, status_of: Callable[[str, str], Status]) -> ModelLine:

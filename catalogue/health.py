@@ -14,8 +14,8 @@ from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
+from .counters import ProviderMinute
 from .models import Provider, Status
-from .tallies import ProviderMinute
 
 WINDOW = timedelta(minutes=5)
 DAY = timedelta(days=1)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
-from . import tallies  # noqa: F401  # Django looks for an app's tables here
+from . import counters  # noqa: F401  # Django looks for an app's tables here
 
 ENERGY_PLACES = 15
 RATE_PLACES = 12

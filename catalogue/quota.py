@@ -13,9 +13,9 @@ from django.db.models import OuterRef, QuerySet, Subquery, Sum
 
 from gateway.errors import ProviderQuotaExhausted
 
+from .counters import RouteDay
 from .models import Region
 from .routes import Route
-from .tallies import RouteDay
 
 # A single settlement counts for no more than this, so that no sum of honest or broken counts leaves a bigint.
 MOST_AT_ONCE = 10**15

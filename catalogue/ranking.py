@@ -35,7 +35,7 @@ FAR = (1, Decimal(0))
 class Ranking:
     """Routes in the order of preference; the first `tied` of them are equal in everything.
 
-    `reason` is the step that left one route standing: `only_route`, `eu_sovereign_preferred`,
+    `reason` is the step that left one route: `only_route`, `eu_sovereign_preferred`,
     `lowest_carbon_intensity`, `lowest_cost`, or `round_robin` where none did.
     """
 
@@ -103,14 +103,14 @@ def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objectiv
         measures.reverse()
     steps = [("eu_sovereign_preferred", _foreignness), *measures]
     ordered = sorted(routes, key=lambda route: (*(_last_if_unknown(measure(route)) for _, measure in steps), route.id))
-    standing, reason = list(ordered), "only_route"
+    left, reason = list(ordered), "only_route"
     for name, measure in steps:
-        if len(standing) == 1:
+        if len(left) == 1:
             break
-        best = _last_if_unknown(measure(standing[0]))
-        standing = [route for route in standing if _last_if_unknown(measure(route)) == best]
+        best = _last_if_unknown(measure(left[0]))
+        left = [route for route in left if _last_if_unknown(measure(route)) == best]
         reason = name
-    return Ranking(tuple(ordered), len(standing), reason if len(standing) == 1 else "round_robin")
+    return Ranking(tuple(ordered), len(left), reason if len(left) == 1 else "round_robin")
 
 
 def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal | None:

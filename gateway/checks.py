@@ -1,13 +1,13 @@
-"""The advice of `gateway.advice` among the checks of `manage.py check`; gunicorn gives it at its start."""
+"""`gateway.settings_warnings` among the checks of `manage.py check`; gunicorn logs them at its start."""
 
 from typing import Any
 
 from django.core import checks
 
-from .advice import given
+from . import settings_warnings
 
 
 @checks.register(checks.Tags.caches)
 def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
-    """Each piece of advice as a warning."""
-    return [checks.Warning(advice.message, hint=advice.hint, id=advice.id) for advice in given()]
+    """Each as a warning of Django's."""
+    return [checks.Warning(found.message, hint=found.hint, id=found.id) for found in settings_warnings.current()]

@@ -7,7 +7,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 from django.conf import settings
 from gunicorn.http.errors import InvalidHeader
 
-from gateway import advice
+from gateway import settings_warnings
 
 bind = f"{settings.BIND}:{settings.PORT}"
 workers = settings.WEB_CONCURRENCY
@@ -25,9 +25,9 @@ forwarder_headers = ""  # a client beside the gateway could otherwise put a pref
 
 
 def on_starting(server: object) -> None:
-    """Says what is likely to be a mistake in the settings."""
-    for given in advice.given():
-        server.log.warning("%s %s", given.message, given.hint)  # type: ignore[attr-defined]
+    """Logs what is likely to be a mistake in the settings."""
+    for warning in settings_warnings.current():
+        server.log.warning("%s %s", warning.message, warning.hint)  # type: ignore[attr-defined]
 
 
 def pre_request(_worker: object, request: object) -> None:

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from .admin_doors import admin_login, admin_password
+from .admin_sign_in import admin_login, admin_password
 from .health import PATH, healthz
 
 handler400 = "gateway.exception_handler.handler400"

@@ -11,7 +11,7 @@ from django.db.models import Model
 from django.urls import URLPattern, reverse
 
 from accounts.models import Account
-from catalogue import models, tallies
+from catalogue import counters, models
 from tests.every_page import Acme, Page
 
 GENERAL = {"app_label": "accounts", "url": "nothing/here"}
@@ -28,7 +28,7 @@ def open_catalogue() -> None:
     models.EnergyEstimate.objects.create(canonical_id="demo/echo", energy_per_token_wh="0.0002")
     models.ExchangeRate.objects.create(currency="USD", units_per_eur="1.1")
     moment = datetime(2026, 10, 30, tzinfo=UTC)
-    tallies.PriceChange.objects.create(route=ROUTE, field="prompt_per_1m_tokens", changed_at=moment, via="seeding")
+    counters.PriceChange.objects.create(route=ROUTE, field="prompt_per_1m_tokens", changed_at=moment, via="seeding")
 
 
 def pages(acme: Acme) -> list[Page]:

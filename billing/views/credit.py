@@ -5,9 +5,9 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from accounts.pages import Place, account_page
+from billing.balance_status import funds_of
 from billing.credit import Shown, ledger_page
 from billing.periods import this_month
-from billing.standing import funds_of
 from billing.statement_forms import StatementForm
 
 LAST_SEQ = 2**63 - 1

@@ -7,7 +7,7 @@ from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from catalogue import changes, models, price_history
-from catalogue.tallies import PriceChange
+from catalogue.counters import PriceChange
 
 from .planning import Plan, TablePlan
 

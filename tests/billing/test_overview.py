@@ -12,8 +12,8 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from accounts import keys
 from accounts.models import Account, ApiKey, User
 from billing import overview
+from billing.balance_status import BalanceStatus
 from billing.models import Generation
-from billing.standing import Standing
 from catalogue import loader, quota, snapshot
 from catalogue.models import ExchangeRate, Region
 from gateway.templatetags import figures
@@ -139,19 +139,19 @@ def test_requests_of_other_accounts_are_not_counted(account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("credit", "price", "standing"),
+    ("credit", "price", "status"),
     [
-        (None, "0", Standing.EMPTY),
-        ("100", "0.6", Standing.GOOD),
-        ("100", "90000", Standing.LOW),  # 90.12 EUR in the window: 9.88 left is three days
-        ("90", "90000", Standing.EMPTY),  # 0.12 below zero, by one request
+        (None, "0", BalanceStatus.EMPTY),
+        ("100", "0.6", BalanceStatus.GOOD),
+        ("100", "90000", BalanceStatus.LOW),  # 90.12 EUR in the window: 9.88 left is three days
+        ("90", "90000", BalanceStatus.EMPTY),  # 0.12 below zero, by one request
     ],
 )
-def test_the_notice_fits_balance_and_pace(credit: str | None, price: str, standing: Standing) -> None:
+def test_the_notice_fits_balance_and_pace(credit: str | None, price: str, status: BalanceStatus) -> None:
     account = open_for(name="Pace", credit=credit)
     if credit:
         serve(account, price=Decimal(price))
-    assert read(account).funds.standing == standing
+    assert read(account).funds.status == status
 
 
 def test_an_empty_balance_says_what_the_api_answers(page: Page, account: Account) -> None:

@@ -13,8 +13,8 @@ from billing.models import Generation
 from billing.outcomes import QuotaUse
 from billing.settlement import settle_shielded
 from catalogue import quota
+from catalogue.counters import SHARDS, RouteDay
 from catalogue.pricing import Usage
-from catalogue.tallies import SHARDS, RouteDay
 from tests.billing.test_ledger import in_threads
 from tests.factories import SMALL, mismatches, new_account, new_key, served
 

@@ -20,8 +20,8 @@ from billing import checkpoints, frozen, ledger, maintenance, spool, sweeper
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
 from billing.settlement import retrying
 from billing.sweeper import Swept, sweep
+from catalogue.counters import RouteDay
 from catalogue.pricing import Usage
-from catalogue.tallies import RouteDay
 from gateway.ids import uuid7
 from tests.factories import SMALL, mismatches, new_account, new_key, served
 from tests.locks import foreign_connection, waiting_sessions

@@ -20,7 +20,7 @@ from django.utils import timezone
 from accounts.models import User
 from catalogue import changes, health, models, quota, snapshot
 from catalogue.admin import RegionInline
-from catalogue.tallies import PriceChange, ProviderMinute
+from catalogue.counters import PriceChange, ProviderMinute
 from tests.seeding import Entry, Seed
 
 Row = models.Provider | models.Model | models.Region

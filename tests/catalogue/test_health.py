@@ -9,9 +9,9 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from catalogue import health
+from catalogue.counters import ProviderMinute
 from catalogue.health import Observed
 from catalogue.models import Provider
-from catalogue.tallies import ProviderMinute
 from gateway.hooks import worker_hooks
 from tests.billing.test_ledger import in_threads
 from tests.seeding import Entry, Seed

@@ -7,9 +7,9 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from catalogue import quota, snapshot
+from catalogue.counters import RouteDay
 from catalogue.models import Region
 from catalogue.routes import Route
-from catalogue.tallies import RouteDay
 from gateway.errors import ProviderQuotaExhausted
 from tests.seeding import Entry, Seed
 

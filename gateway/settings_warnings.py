@@ -6,7 +6,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 
-class Advice(NamedTuple):
+class SettingsWarning(NamedTuple):
     """A message for operators, what to do about it, and its id among Django's checks."""
 
     message: str
@@ -14,12 +14,12 @@ class Advice(NamedTuple):
     id: str
 
 
-def given() -> list[Advice]:
+def current() -> list[SettingsWarning]:
     """What applies to these settings."""
     if settings.WEB_CONCURRENCY == 1 or settings.SHARED_CACHE_URL is not None:
         return []
     return [
-        Advice(
+        SettingsWarning(
             f"{settings.WEB_CONCURRENCY} workers share no cache: each counts the limits of keys and addresses alone.",
             "Set CACHE_URL to a Redis, for example redis://127.0.0.1:6379/0.",
             "gateway.W001",

@@ -1,4 +1,4 @@
-"""How an account's balance stands: what is left, and how long it lasts at the pace of the last 30 days."""
+"""An account's balance: what is left, and how long it lasts at the pace of the last 30 days."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,8 +13,8 @@ WINDOW_DAYS = 30  # UTC's, today's included
 LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
 
 
-class Standing(StrEnum):
-    """How the balance stands. EMPTY is what makes the API answer 402."""
+class BalanceStatus(StrEnum):
+    """Whether there is credit. EMPTY is what makes the API answer 402."""
 
     GOOD = "good"
     LOW = "low"
@@ -36,12 +36,12 @@ class Funds:
         return max(0, int(self.balance * WINDOW_DAYS / self.sums.cost))
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> BalanceStatus:
         """Whether credit is needed: now, soon or not."""
         if self.balance <= 0:
-            return Standing.EMPTY
+            return BalanceStatus.EMPTY
         soon = self.days_left is not None and self.days_left < LOW_BALANCE_DAYS
-        return Standing.LOW if soon else Standing.GOOD
+        return BalanceStatus.LOW if soon else BalanceStatus.GOOD
 
 
 def funds_of(account_id: UUID, now: datetime) -> Funds:

@@ -1,4 +1,4 @@
-"""The admin's own doors lead to the dashboard's, where guesses are limited."""
+"""The admin's own login and password pages lead to the dashboard's, where guesses are limited."""
 
 from django.conf import settings
 from django.contrib import admin

@@ -19,7 +19,7 @@ from accounts.password_forms import ChangeForm, NewPasswordForm, ResetForm, Sign
 from accounts.throttle import TooManyTries
 
 
-class Door(FormView[BaseForm]):
+class ThrottledFormView(FormView[BaseForm]):
     """A form that says 422 where it has a fault, and 429 with the wait where there were too many tries."""
 
     http_method_names = ["get", "head", "post", "options"]
@@ -39,14 +39,14 @@ class Door(FormView[BaseForm]):
         return self.render_to_response(self.get_context_data(form=form), status=self.fault_status)
 
     def _too_many(self, error: TooManyTries) -> HttpResponse:
-        """The page with an empty form: what was typed has not been judged."""
+        """The page with an empty form: what was typed has not been checked."""
         form = self.get_form_class()(**self.get_form_kwargs() | {"data": None, "files": None})
         context = self.get_context_data(form=form, wait=error.minutes)
         return self.render_to_response(context, status=429, headers={"Retry-After": str(error.seconds)})
 
 
 @method_decorator([csrf_exempt, never_cache], name="dispatch")  # LoginView's own `dispatch` asks for the token
-class SignIn(Door, views.LoginView):
+class SignIn(ThrottledFormView, views.LoginView):
     """The login page. Whoever is signed in is sent on, whatever they send: a form of before that has an old token."""
 
     form_class = SignInForm
@@ -58,13 +58,13 @@ class SignIn(Door, views.LoginView):
         return super().dispatch(request, *args, **kwargs)
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
-        """Where `next` leads, unless that is a door again: whoever is signed in would be sent round in circles."""
+        """Where `next` leads, unless that is this page or the logout, which would redirect for ever."""
         wanted = super().get_redirect_url()
         return "" if urlsplit(wanted).path in (self.request.path, reverse("logout")) else wanted
 
 
 @method_decorator([never_cache, for_the_signed_in], name="dispatch")
-class ChangePassword(Door, views.PasswordChangeView):
+class ChangePassword(ThrottledFormView, views.PasswordChangeView):
     """A new password for who is signed in. Django ends the person's other sessions."""
 
     form_class = ChangeForm
@@ -85,7 +85,7 @@ class ChangePassword(Door, views.PasswordChangeView):
         return super().form_valid(form)
 
 
-class ResetPassword(Door, views.PasswordResetView):
+class ResetPassword(ThrottledFormView, views.PasswordResetView):
     """Mails a link. The answer is the same, as soon, whether anybody has that address."""
 
     form_class = ResetForm
@@ -107,7 +107,7 @@ class ResetSent(views.PasswordResetDoneView):
     template_name = "accounts/password_reset_sent.html"
 
 
-class ResetLink(Door, views.PasswordResetConfirmView):
+class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
     """Where the mail's link leads: choose a password. 410 where the link is used, old or made up."""
 
     form_class = NewPasswordForm
