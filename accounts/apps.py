@@ -4,7 +4,7 @@ from gateway.hooks import worker_hooks
 
 
 class AccountsConfig(AppConfig):
-    """Who asks. Users, accounts, memberships and API keys."""
+    """Users, accounts, memberships and API keys."""
 
     name = "accounts"
 

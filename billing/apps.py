@@ -5,7 +5,7 @@ from gateway.hooks import Periodic, worker_hooks
 
 
 class BillingConfig(AppConfig):
-    """The prepaid ledger, and the records of what was served and billed."""
+    """The prepaid ledger and the records of what was served and billed."""
 
     name = "billing"
 

@@ -9,7 +9,7 @@ django_stubs_ext.monkeypatch()
 
 
 class GatewayConfig(AppConfig):
-    """The floor everyone stands on: settings, errors, money, ids, the edge and the workers."""
+    """What every other app uses: settings, errors, money, ids, the edge and the workers."""
 
     name = "gateway"
 

@@ -4,7 +4,7 @@ from gateway.hooks import worker_hooks
 
 
 class InferenceConfig(AppConfig):
-    """The inference endpoints: admission, dialects, streams, settlement."""
+    """The inference endpoints: admission, dialects, streams and settlement."""
 
     name = "inference"
 
