@@ -3,6 +3,8 @@
 import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +169,17 @@ def test_switches_take_the_usual_words(read: Any, word: str, on: bool) -> None:
 def test_mails_come_from_the_public_host_or_whom_one_names(read: Any) -> None:
     assert read(PUBLIC_URL="https://gateway.example:8443")["DEFAULT_FROM_EMAIL"] == "no-reply@gateway.example"
     assert read(EMAIL_FROM="Acme AI <ai@acme.example>")["DEFAULT_FROM_EMAIL"] == "Acme AI <ai@acme.example>"
+
+
+def test_a_worker_has_imported_its_views_before_its_first_request() -> None:
+    program = "import sys, gateway.wsgi; print('inference.api' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=os.environ,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "True\n"
