@@ -30,10 +30,4 @@ class Migration(migrations.Migration):
             name="upstream_usage",
             field=models.TextField(null=True),
         ),
-        migrations.AddIndex(
-            model_name="generation",
-            index=models.Index(
-                condition=models.Q(("flags", None), _negated=True), fields=["id"], name="generation_flagged"
-            ),
-        ),
     ]

@@ -1,0 +1,41 @@
+"""Indexes of tables that are large and written to while `migrate` runs."""
+
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations import AddIndex
+
+PARTITIONED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 'p'"
+
+
+class AddIndexOnline(AddIndex):
+    """Adds an index on PostgreSQL while rows are written, however long that takes; its migration is not `atomic`.
+
+    Run again after a failure it replaces what that left, an index that PostgreSQL does not use. On a partitioned table
+    (docs/growth.md) PostgreSQL builds no index beside writers: there they wait.
+    """
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
+    ) -> None:
+        """Drops what is left of an attempt, and builds."""
+        connection, name = schema_editor.connection, schema_editor.quote_name(self.index.name)
+        if connection.vendor != "postgresql":
+            schema_editor.execute(f"DROP INDEX IF EXISTS {name}")
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+            return
+        model = to_state.apps.get_model(app_label, self.model_name)
+        concurrently = not _is_partitioned(connection, model._meta.db_table)
+        schema_editor.execute("SET statement_timeout = 0")
+        try:
+            schema_editor.execute(f"DROP INDEX {'CONCURRENTLY ' if concurrently else ''}IF EXISTS {name}")
+            schema_editor.execute(self.index.create_sql(model, schema_editor, concurrently=concurrently), params=None)
+        finally:
+            schema_editor.execute("RESET statement_timeout")
+
+
+def _is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(PARTITIONED, [table])
+        return cursor.fetchone() is not None
