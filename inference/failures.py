@@ -90,8 +90,8 @@ def _refused(report: ErrorReport, admission: Admission) -> UpstreamRefused:
     said = f": {quoted(report.words, admission.route)}" if report.words else f" (HTTP {report.status})."
     return UpstreamRefused(
         f"Provider {admission.route.upstream.slug!r} refused the request{said}",
-        code=_code(report.code or ""),
-        param=_param(report.param or "", admission.call),
+        code=_code(quoted(report.code or "", admission.route)),
+        param=_param(quoted(report.param or "", admission.route), admission.call),
     )
 
 

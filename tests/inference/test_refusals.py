@@ -62,6 +62,9 @@ CODES: dict[str, tuple[Json, str, str | None]] = {
     "a-cap-by-another-name": ({"param": "max_tokens"}, GENERAL, "max_completion_tokens"),
     "no-path": ({"param": "messages; drop table"}, GENERAL, None),
     "no-word": ({"code": "Not A Word"}, GENERAL, None),
+    "a-key-as-code": ({"code": "gsk_4f9a8b7c6d5e4f3a2b1c"}, GENERAL, None),
+    "the-credential": ({"code": CREDENTIAL, "param": f"messages.{CREDENTIAL}"}, GENERAL, None),
+    "a-key-in-a-path": ({"param": "messages.sk-4f9a8b7c6d5e4f3a2b1c"}, GENERAL, None),
     "a-number": ({"code": 400, "param": 7}, GENERAL, None),
     **{
         f"code-{code}": ({"code": code}, GENERAL, None)
