@@ -27,7 +27,7 @@ class StreamReader:
         self.brought: list[Normalised] = []
         self.usage: Usage | None = None
         self.prompt_usage: Usage | None = None  # the prompt's part, where a dialect knows it from the start
-        self.reported: Any = None  # all that the upstream said of usage, in its own words
+        self.reported: Any = None  # what `usage` was read from, else all that the upstream said of it
         self.text_bytes = 0
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
@@ -107,7 +107,7 @@ class StreamReader:
         self._malformed = None
         said = None if event.chunk is None else self.chunks.normalise(event.chunk)
         self.prompt_usage = event.prompt_usage or self.prompt_usage
-        if event.reported is not None:
+        if event.reported is not None and (event.usage is not None or self.usage is None):
             self.reported = event.reported
         if said is not None:
             self._add(said)

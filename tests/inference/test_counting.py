@@ -85,6 +85,9 @@ SCRIPTS = {
     + _frame(**_choice("a", "stop"))
     + _frame(choices=[], usage=HEARD)
     + b"data: [DONE]\n\n",
+    "empty-at-last-streamed": HEAD
+    + _frame(**_choice("a", "stop"), usage=REASONED)
+    + _frame(choices=[], usage={"total_tokens": 17}),
     "usage-first-breaks": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)),
     "usage-first-finishes": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)) + _frame(**_choice("", "stop")),
     "thought-breaks": HEAD + _frame(**_choice([{"type": "thinking", "thinking": [{"type": "text", "text": TEXT}]}])),
@@ -190,6 +193,11 @@ def test_what_an_upstream_says_of_usage_is_kept_within_bounds(
 ) -> None:
     counted(customer, name, mode)
     assert kept(customer) == (COUNTS[name] if is_kept else None, None)
+
+
+def test_what_is_kept_is_what_was_billed_by(customer: Customer) -> None:
+    assert counted(customer, "empty-at-last", "streamed")["usage"]["completion_tokens"] == 7
+    assert kept(customer) == (REASONED, None)
 
 
 def test_choices_that_are_counted_apart_are_added_up(customer: Customer) -> None:
