@@ -55,7 +55,7 @@ def refusals(call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
             if shows_images and not route.can_take_images:
                 raise InvalidRequest.of_field("messages", f"must be without images: model {route.id!r} takes none.")
             if route.upstream.slug not in translated:
-                DIALECTS[route.upstream.dialect].request(side.call, route)
+                DIALECTS[route.upstream.dialect].check_form(side.call, route)
                 translated.add(route.upstream.slug)
         except InvalidRequest as refusal:
             found[route.region_id] = refusal

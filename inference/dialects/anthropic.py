@@ -77,6 +77,10 @@ class AnthropicDialect:
         refuse_parameters(call.body, LACKING | route.upstream.refused_parameters)
         check_output(call.body)
 
+    def check_form(self, call: Call, route: Route) -> None:
+        """See `request`."""
+        self.request(call, route)
+
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
         body: dict[str, Any] = {

@@ -83,8 +83,11 @@ class Dialect(Protocol):
         """Refuses fields that would move price, place or provider, and those that the upstream lacks and the answer
         depends on. Raises InvalidRequest with `param`."""
 
+    def check_form(self, call: Call, route: Route) -> None:
+        """Refuses a call that this dialect cannot translate, at the cost of `request`. Raises InvalidRequest."""
+
     def request(self, call: Call, route: Route) -> UpstreamRequest:
-        """Our call in the upstream's words."""
+        """Our call in the upstream's words. Raises InvalidRequest as `check_form`."""
 
     def reply(self, body: bytes, call: Call) -> Reply:
         """A whole answer. Raises as `StreamDecoder.decode`."""

@@ -43,6 +43,9 @@ class OpenAIDialect:
         refuse_storage(call)
         refuse_parameters(call.body, route.upstream.refused_parameters)
 
+    def check_form(self, call: Call, route: Route) -> None:
+        """The client's form is this dialect's own."""
+
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """The client's fields as they came, with the upstream's model name and its one field for the cap."""
         taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
