@@ -9,7 +9,6 @@ from django.conf import settings
 from catalogue.routes import Route
 from gateway.errors import (
     AllProvidersFailed,
-    InvalidRequest,
     ProviderTimeout,
     UnpricedRoute,
     UpstreamFailed,
@@ -63,14 +62,14 @@ def with_failover(admission: Admission, side: Side, serve: Callable[[Admission, 
 def _next(
     admission: Admission, others: Iterator[Route], reason: str, *, window_above: float
 ) -> tuple[Admission, Side] | None:
-    """The same request on the next candidate that can take it; a window that is unknown is not above any."""
+    """The same request on the next candidate, all of which can take it; a window that is unknown is not above any."""
     for route in others:
         if window_above and (route.context_length or 0) <= window_above:
             continue
         try:
             return readmit(admission, route, reason=reason)
-        except (InvalidRequest, UnpricedRoute):
-            continue  # the request is in order, the first candidate took it: this one cannot, and is passed by
+        except UnpricedRoute:
+            continue  # a change of the catalogue has taken its price or its rate since
     return None
 
 
