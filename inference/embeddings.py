@@ -50,8 +50,8 @@ def _converted(embedding: Any, *, as_base64: bool) -> Any:
         raise MalformedReply("answered without an embedding")
     try:
         if isinstance(embedding, str):
-            packed = base64.b64decode(embedding, validate=True)
-            return embedding if as_base64 else _floats(packed)
+            numbers = _floats(base64.b64decode(embedding, validate=True))
+            return embedding if as_base64 else numbers
         if not set(map(type, embedding)) <= NUMBERS:
             raise ValueError("not all of it are numbers")
         return _base64(embedding) if as_base64 else embedding
@@ -59,9 +59,9 @@ def _converted(embedding: Any, *, as_base64: bool) -> Any:
         raise MalformedReply("answered with an embedding that cannot be read") from None
 
 
-def _floats(packed: bytes) -> list[float]:
-    numbers = list(struct.unpack(f"<{len(packed) // 4}f", packed))
-    if not all(map(math.isfinite, numbers)):
+def _floats(packed: bytes) -> tuple[float, ...]:
+    numbers = struct.unpack(f"<{len(packed) // 4}f", packed)
+    if not math.isfinite(sum(numbers)):
         raise ValueError("not a number")
     return numbers
 
