@@ -20,7 +20,7 @@ from django.utils import timezone
 from gateway.mail import send_in_background
 
 from .members import locked, locked_for_owner
-from .models import Account, Invitation, Membership, User
+from .models import Invitation, Membership, User
 
 logger = logging.getLogger(__name__)
 LIFETIME = timedelta(days=7)
@@ -61,7 +61,8 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
     email, now = email.lower(), timezone.now()
     with transaction.atomic():
         account = locked_for_owner(account_id, by)
-        _require_stranger(account, email)
+        if Membership.objects.filter(account=account, user__email=email).exists():
+            raise InvitationRefused(f"{email} is a member of this account already.")
         pending = Invitation.objects.pending().filter(account=account, email=email).first()
         invitation = pending or Invitation(account=account, email=email, mails=0)
         _require_room(invitation, now)
@@ -154,11 +155,6 @@ def _accept(invitation: Invitation, person: User) -> None:
     if not Invitation.objects.open().filter(pk=invitation.pk).update(accepted_at=timezone.now()):
         raise InvitationGone
     Membership.objects.get_or_create(user=person, account_id=invitation.account_id, defaults={"role": invitation.role})
-
-
-def _require_stranger(account: Account, email: str) -> None:
-    if Membership.objects.filter(account=account, user__email=email).exists():
-        raise InvitationRefused(f"{email} is a member of this account already.")
 
 
 def _require_room(invitation: Invitation, now: datetime) -> None:

@@ -1,9 +1,7 @@
 """Staff book credit on an account's page in the admin: a form, the same in words to be confirmed, one ledger entry."""
 
 import logging
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
@@ -118,7 +116,8 @@ class CreditBooking(admin.ModelAdmin[Account]):
         fields = form.cleaned_data
         try:
             with transaction.atomic():
-                credit = _booked(account.pk, **fields)
+                book = ledger.grant if fields["kind"] == GRANT else ledger.correct
+                credit = book(account.pk, fields["amount"], fields["reference"], reason=fields["reason"])
                 if not credit.repeated:
                     self.log_change(request, account, _said(fields, account.currency))
         except ledger.ReferenceConflict as error:
@@ -156,11 +155,6 @@ class CreditBooking(admin.ModelAdmin[Account]):
             "balance_after": balance + form.cleaned_data["amount"] if asks else None,
         }
         return TemplateResponse(request, "admin/billing/credit.html", context, status=status)
-
-
-def _booked(account_id: UUID, *, kind: str, amount: Decimal, reference: str, reason: str) -> Credit:
-    book = ledger.grant if kind == GRANT else ledger.correct
-    return book(account_id, amount, reference, reason=reason)
 
 
 def _said(fields: dict[str, Any], currency: str) -> str:

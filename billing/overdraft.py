@@ -38,16 +38,12 @@ def look(most: int = MOST_AT_ONCE) -> int:
 
     Safe in any number of workers at once: whoever writes the row tells.
     """
-    _recovered().delete()
+    solvent = Wallet.objects.filter(pk=OuterRef("pk"), balance__gte=0)
+    OverdraftAlert.objects.filter(Exists(solvent)).delete()
     if not settings.GATEWAY_OVERDRAFT_ALERT:
         return 0
     found = _far_below_zero(Decimal(settings.GATEWAY_OVERDRAFT_ALERT))
     return sum(_alert(wallet, timezone.now()) for wallet in found[:most])
-
-
-def _recovered() -> QuerySet[OverdraftAlert]:
-    solvent = Wallet.objects.filter(pk=OuterRef("pk"), balance__gte=0)
-    return OverdraftAlert.objects.filter(Exists(solvent))
 
 
 def _far_below_zero(amount: Decimal) -> QuerySet[Wallet]:
@@ -62,13 +58,10 @@ def _alert(wallet: Wallet, now: datetime) -> bool:
     if is_new:
         balance, currency = plain(wallet.balance), wallet.account.currency
         logger.error("account %s is far below zero: its balance is %s %s", wallet.pk, balance, currency)
-        for address in _staff():
+        staff = User.objects.filter(is_staff=True, is_active=True).exclude(email="")
+        for address in staff.values_list("email", flat=True):
             send_in_background(_mail(wallet, address))
     return is_new
-
-
-def _staff() -> QuerySet[User, str]:
-    return User.objects.filter(is_staff=True, is_active=True).exclude(email="").values_list("email", flat=True)
 
 
 def _mail(wallet: Wallet, address: str) -> EmailMessage:

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import date, datetime
-from uuid import UUID
-
-from django.db.models import QuerySet
 
 from accounts import key_list
 from accounts.key_list import KeyLine
@@ -44,12 +41,13 @@ class Overview:
 
 def read(account: Account, now: datetime) -> Overview:
     """Five SELECTs, each by an index."""
+    records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
     return Overview(
         account=account,
         today=quota.day_of(now),
         funds=funds_of(account.pk, now),
         keys=key_list.newest(account, now, rows=NEWEST_KEYS),
-        requests=list(_records(account.pk).order_by("-created_at", "-id")[:NEWEST_REQUESTS]),
+        requests=list(records[:NEWEST_REQUESTS]),
     )
 
 
@@ -66,7 +64,3 @@ def _some_chat_model(today: date) -> str:
 def _answers_chat(offer: Offer, view: View) -> bool:
     default = (route for route in served_now(offer, view) if route.locode == offer.default_locode)
     return offer.modality == Modality.CHAT and any(route.price is not None for route in default)
-
-
-def _records(account_id: UUID) -> QuerySet[Generation]:
-    return Generation.objects.filter(account_id=account_id).select_related("key")

@@ -1,6 +1,6 @@
 """Usage by day as data for the page's chart (static/js/usage-charts.js): floats, to be drawn; the tables are exact."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -69,7 +69,7 @@ def _at(day: date, by_day: Mapping[date, Totals], measure: Measure) -> Figure:
 
 def _summary(measure: Measure, series: Sequence[Series], dates: Sequence[date]) -> str:
     """The chart in words, for those who cannot see it."""
-    sums = {day: _known_sum(_at(day, by_day, measure) for _, by_day in series) for day in dates}
+    sums = {day: sum((Decimal(_at(day, by_day, measure) or 0) for _, by_day in series), Decimal(0)) for day in dates}
     most = max(sums, key=lambda day: sums[day])
     said = f"{measure.label} by day from {_in_words(dates[0])} to {_in_words(dates[-1])}"
     if not sums[most]:
@@ -86,10 +86,6 @@ def _note(measure: Measure, series: Sequence[Series]) -> str:
     days = [totals for _, by_day in series for totals in by_day.values()]
     known, requests = sum(map(measure.known, days)), sum(totals.requests for totals in days)
     return "" if known == requests else f"{measure.label} is known for {known:,} of {requests:,} requests."
-
-
-def _known_sum(figures: Iterable[Figure]) -> Decimal:
-    return sum((Decimal(figure) for figure in figures if figure is not None), Decimal(0))
 
 
 def _short(figure: int | Decimal) -> int | float:

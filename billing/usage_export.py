@@ -8,7 +8,7 @@ from gateway.db import release
 from .statement import Line
 from .usage_choice import COLUMNS, Choice, Grouping
 from .usage_groups import Group, Name, group_of, named
-from .usage_statistics import Days, Row, Totals, breakdown
+from .usage_statistics import Days, Totals, breakdown
 
 NAMES = {
     Grouping.MODEL: ("provider", "model"),
@@ -32,15 +32,12 @@ def lines(choice: Choice) -> Iterator[Line]:
     names: dict[Group, Name] = {}
     for number in range((choice.days.last - choice.days.first).days + 1):
         day = choice.days.first + timedelta(days=number)
-        groups = {group_of(row, choice.by): row.totals for row in _of_day(choice, day)}
+        rows = breakdown(choice.scope, Days(day, day), *COLUMNS[choice.by])
+        groups = {group_of(row, choice.by): row.totals for row in rows}
         names |= named(choice, groups.keys() - names.keys())
         release("default")
         for group, totals in groups.items():
             yield _line(choice, day, group, names[group], totals)
-
-
-def _of_day(choice: Choice, day: date) -> list[Row]:
-    return breakdown(choice.scope, Days(day, day), *COLUMNS[choice.by])
 
 
 def _line(choice: Choice, day: date, group: Group, name: Name, sums: Totals) -> Line:

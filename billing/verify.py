@@ -18,7 +18,7 @@ import orjson
 from django.db.models import Max, Q
 
 from accounts.models import Account
-from catalogue.pricing import ContradictoryUsage, Cost, Rates, Usage, cost_of
+from catalogue.pricing import ContradictoryUsage, Rates, Usage, cost_of
 from gateway.money import plain
 
 from .models import Generation, LedgerEntry, Wallet
@@ -122,7 +122,7 @@ def _tokens(generation: Generation) -> Iterator[str]:
 
 
 def _cost(generation: Generation) -> Iterator[str]:
-    expected = _recomputed(generation)
+    expected = cost_of(generation.price, _usage_of(generation), Rates(generation.account_rate, generation.eur_rate))
     for name, stored, figure in (
         ("prompt cost", generation.prompt_cost, expected.prompt),
         ("completion cost", generation.completion_cost, expected.completion),
@@ -177,10 +177,6 @@ def _told(usage: Usage) -> str:
 
 def _shown(amount: Decimal | None) -> str:
     return "unknown" if amount is None else plain(amount)
-
-
-def _recomputed(generation: Generation) -> Cost:
-    return cost_of(generation.price, _usage_of(generation), Rates(generation.account_rate, generation.eur_rate))
 
 
 def _usage_of(generation: Generation) -> Usage:

@@ -68,10 +68,6 @@ def autos(snapshot: Snapshot, view: View) -> list[Info]:
     return _autos.of(snapshot, view)
 
 
-def _build_autos(snapshot: Snapshot, view: View) -> list[Info]:
-    return list(in_slices(auto_infos(snapshot, view, settings.GATEWAY_AUTO_OBJECTIVE)))
-
-
 def _build(snapshot: Snapshot, view: View) -> Listing:
     explicit = [model_info(offer, routes) for offer, routes in in_slices(listed(snapshot, view))]
     body = orjson.dumps({"object": "list", "data": [*explicit, *autos(snapshot, view)]})
@@ -79,4 +75,6 @@ def _build(snapshot: Snapshot, view: View) -> Listing:
 
 
 _listings = PerSnapshot(_build)
-_autos = PerSnapshot(_build_autos)
+_autos = PerSnapshot(
+    lambda snapshot, view: list(in_slices(auto_infos(snapshot, view, settings.GATEWAY_AUTO_OBJECTIVE)))
+)

@@ -22,14 +22,16 @@ class IpLimitMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         if is_api(request):
-            usage = get_usage(request, group="api", key=_network, rate=settings.GATEWAY_IP_RATE, increment=True)
+            usage = get_usage(
+                request,
+                group="api",
+                key=lambda _group, request: client_network(request.META),
+                rate=settings.GATEWAY_IP_RATE,
+                increment=True,
+            )
             if usage["should_limit"]:
                 return render(_refusal(usage["time_left"]))
         return self.get_response(request)
-
-
-def _network(_group: str, request: HttpRequest) -> str:
-    return client_network(request.META)
 
 
 def _refusal(seconds_left: int) -> TooManyRequests:

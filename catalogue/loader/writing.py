@@ -27,7 +27,8 @@ def write(plan: Plan) -> None:
         if not changes.bump_from(plan.version):
             raise Overtaken
         for table in (plan.regions, plan.models, plan.providers):
-            _remove(table)
+            for part in _slices(table.removals):
+                table.table._default_manager.filter(pk__in=part).delete()
         for part in _slices(plan.former_defaults):  # first, since a model has one default at every moment
             models.Region.objects.filter(pk__in=part).update(is_default=False)
         for table in (*plan.facts, plan.providers, plan.models, plan.regions):
@@ -38,11 +39,6 @@ def write(plan: Plan) -> None:
 def may_succeed_later(error: OperationalError) -> bool:
     """Whether another writer was in the way (SQLite allows one at a time)."""
     return "locked" in str(error) or getattr(error.__cause__, "sqlstate", None) in _RACES_LOST
-
-
-def _remove(table: TablePlan[Any]) -> None:
-    for part in _slices(table.removals):
-        table.table._default_manager.filter(pk__in=part).delete()
 
 
 def _upsert(table: TablePlan[Any]) -> None:
