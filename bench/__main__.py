@@ -1,4 +1,4 @@
-"""`python -m bench`: starts a PostgreSQL of its own, measures, and prints two tables (docs/benchmarks.md)."""
+"""`python -m bench`: starts a PostgreSQL of its own, measures, and prints its tables (docs/benchmarks.md)."""
 
 import os
 import platform
@@ -6,8 +6,10 @@ import sys
 import time
 from datetime import UTC, datetime
 
+from bench import instructions
 from bench.measure import measure
 from bench.plan import RECORDS, Plan
+from bench.report import COMPARED_HEAD, table
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 from tests.servers.postgres import PrivatePostgres
@@ -24,7 +26,12 @@ def main() -> None:
         postgres.start()
         _tell(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, Python {platform.python_version()}")
         _tell(f"PostgreSQL with fsync={fsync}; load average {os.getloadavg()[0]:.1f}\n")
-        measure(MigratedDatabases(postgres), plugin.scratch(), plan, _tell)
+        databases = MigratedDatabases(postgres)
+        counted = instructions.measure_all(databases, plugin.scratch() / "counted")
+        _tell(table(f"instructions of a request\n{COMPARED_HEAD}", counted.rows))
+        _tell(f"\ndearest functions of a whole answer, of {counted.rows[0].gateway:,.0f} instructions")
+        _tell("\n".join(f"{one.instructions:12,.0f}  {one.function}" for one in counted.dearest) + "\n")
+        measure(databases, plugin.scratch() / "timed", plan, _tell)
     finally:
         postgres.close()
     _tell(f"\n{time.monotonic() - start:.0f} s; load average {os.getloadavg()[0]:.1f}")

@@ -8,15 +8,15 @@ gunicorn's worker does so each second.
 import re
 import shutil
 import subprocess
-import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.process import is_asleep
+from bench.process import wait_until_asleep
 
 TIMEOUT_SECONDS = 120
-QUIET_SECONDS = 0.02  # asleep for so long is waiting, not between two steps
+_LINE = r"^ *([\d,]+) \(.*?\)  \S*?:(.+?)(?:'\d+)?(?: \[.*)?$"  # of callgrind_annotate: file, function, object
 
 
 class CallgrindError(Exception):
@@ -24,11 +24,20 @@ class CallgrindError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Dearest:
-    """A function of the profile, with the share of all instructions that are its own."""
+class Profile:
+    """A profile that callgrind has written, and the instructions in it of one of `requests`."""
 
-    percent: float
+    path: Path
+    requests: int
+    instructions: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dearest:
+    """A function, and the instructions that are its own, not its callees'."""
+
     function: str
+    instructions: float
 
 
 class Callgrind:
@@ -52,24 +61,16 @@ class Callgrind:
         """Starts counting the process; what it did before is forgotten."""
         self._control(pid, "instrumentation", "on")
 
-    def take(self, pid: int) -> int:
-        """The instructions since `begin` or the last `take`, read once the process waits for something."""
+    def take(self, pid: int, *, requests: int = 1) -> Profile:
+        """What ran since `begin` or the last `take`, read once the process waits for something."""
         wait_until_asleep(pid)
         known = self._profiles(pid)
         self._control(pid, "dump")
-        (profile,) = self._profiles(pid) - known
-        found = re.search(r"^totals: (\d+)$", profile.read_text(), flags=re.MULTILINE)
+        (path,) = self._profiles(pid) - known
+        found = re.search(r"^totals: (\d+)$", path.read_text(), flags=re.MULTILINE)
         if found is None:
-            raise CallgrindError(f"{profile} has no totals")
-        return int(found[1])
-
-    def dearest(self, pid: int, count: int) -> list[Dearest]:
-        """The functions that ran most instructions themselves between the last two `take`."""
-        profile = max(self._profiles(pid), key=lambda path: int(path.suffix[1:]))
-        command = ["callgrind_annotate", "--show-percs=yes", "--threshold=100", str(profile)]
-        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        lines = re.findall(r"^ *[\d,]+ \( ?([\d.]+)%\)  \S*?:(\S+.*?)(?: \[.*)?$", text, flags=re.MULTILINE)
-        return [Dearest(float(percent), function) for percent, function in lines[:count]]
+            raise CallgrindError(f"{path} has no totals")
+        return Profile(path, requests, int(found[1]) / requests)
 
     def _profiles(self, pid: int) -> set[Path]:
         return set(self._folder.glob(f"profile.{pid}.*"))
@@ -81,12 +82,13 @@ class Callgrind:
             raise CallgrindError(f"vgdb {' '.join(words)}: {done.stdout}{done.stderr}")
 
 
-def wait_until_asleep(pid: int) -> None:
-    """Returns when the process has done nothing for a moment."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    asleep = 0.0
-    while asleep < QUIET_SECONDS:
-        if time.monotonic() > deadline:
-            raise CallgrindError(f"process {pid} never waited for anything")
-        time.sleep(0.005)
-        asleep = asleep + 0.005 if is_asleep(pid) else 0.0
+def dearest(profile: Profile, count: int) -> list[Dearest]:
+    """The functions that ran most instructions themselves. callgrind tells recursive calls apart, this does not."""
+    command = ["callgrind_annotate", "--threshold=100", str(profile.path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found: Counter[str] = Counter()
+    for instructions, function in re.findall(
+        r"^ *([\d,]+) \(.*?\)  \S*?:(.+?)(?:'\d+)?(?: \[.*)?$", text, re.MULTILINE
+    ):
+        found[function] += int(instructions.replace(",", ""))
+    return [Dearest(function, total / profile.requests) for function, total in found.most_common(count)]

@@ -9,17 +9,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from bench.kinds import CAPPED
 from bench.load import Job, Result
 from bench.process import cpu_seconds
 from bench.servers import Target
 from tests.servers.process import ROOT
-
-MESSAGES = [
-    {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
-    {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
-]
-# The cap keeps the gateway from streaming to itself (GATEWAY_AGGREGATE_OVER_TOKENS).
-CAPPED = {"messages": MESSAGES, "max_tokens": 64}
 
 
 class LoadFailed(Exception):

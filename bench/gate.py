@@ -25,10 +25,10 @@ def main(update: bool) -> int:
     postgres = PrivatePostgres()
     try:
         postgres.start()
-        measured = instructions.measure(MigratedDatabases(postgres), plugin.scratch())
+        measured = instructions.measure(MigratedDatabases(postgres), plugin.scratch()).rows
     finally:
         postgres.close()
-    lines, passed = verdict(measured, {} if update else json.loads(BUDGET.read_text()))
+    lines, passed = verdict(measured, json.loads(BUDGET.read_text()))
     print("\n".join(lines))
     if update:
         ratios = {row.name: round(row.ratio, 2) for row in measured}
@@ -55,7 +55,7 @@ def verdict(measured: Sequence[Compared], budget: Mapping[str, float]) -> tuple[
             fallen.append(row.name)
             note = "  fell"
         lines.append(f"{row.line}{allowed:10.2f}{note}")
-    missing = sorted({row.name for row in measured} ^ set(budget)) if budget else []
+    missing = sorted({row.name for row in measured} ^ set(budget))
     lines += [f"{name:<{NAME_WIDTH}}is measured or budgeted, not both: {UPDATE}" for name in missing]
     if grown:
         lines += [

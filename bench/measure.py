@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import records, traffic
+from bench import counts, records, traffic
 from bench.plan import Plan
-from bench.report import COMPARED_HEAD, READ_HEAD, table
+from bench.report import COMPARED_HEAD, COUNTS_HEAD, READ_HEAD, table
 from bench.servers import running
 from tests.servers.databases import MigratedDatabases
 
@@ -16,3 +16,7 @@ def measure(databases: MigratedDatabases, folder: Path, plan: Plan, tell: Callab
         tell(table(COMPARED_HEAD, traffic.measure(servers, plan)))
         tell("")
         tell(table(READ_HEAD, records.measure(servers, plan, tell)))
+        tell("")
+        counted = list(counts.measure(servers, plan))
+        tell(table(COUNTS_HEAD, counted))
+        tell(f"\nsystem calls of a whole answer: {counted[0].dearest_calls}")

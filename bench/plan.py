@@ -19,6 +19,10 @@ class Plan:
     days: int = 365
     repeats: int = 20
     settle_seconds: float = 2.0  # before memory is read
+    hold_seconds: float = 20.0  # of open streams, while their CPU time is measured
+    paced_streams: int = 20
+    warm_up: int = 10
+    counted: int = 50  # requests of each kind whose system calls and round trips are counted
 
 
 SMALLEST = Plan(
@@ -31,4 +35,8 @@ SMALLEST = Plan(
     records=1000,
     repeats=2,
     settle_seconds=0.1,
+    hold_seconds=0.1,
+    paced_streams=1,
+    warm_up=1,
+    counted=1,
 )

@@ -1,20 +1,24 @@
 """What Linux says a process has used."""
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+BUSY_SECONDS = 120
+QUIET_SECONDS = 0.02  # asleep for so long is waiting, not between two steps
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time, of all threads, to a hundredth of a second."""
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])  # utime and stime, counted from behind the program's name
-    return ticks / _TICKS
+    """User and system time of all threads."""
+    return sum(int((task / "schedstat").read_text().split()[0]) for pid in pids for task in _tasks(pid)) / 1e9
+
+
+def context_switches(pid: int) -> int:
+    """Of all threads: those that waited, and those whose time was up."""
+    lines = [line for task in _tasks(pid) for line in (task / "status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if "voluntary_ctxt_switches" in line)
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
@@ -30,3 +34,18 @@ def children(pid: int) -> list[int]:
 def is_asleep(pid: int) -> bool:
     """Whether the process's main thread waits for something."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def wait_until_asleep(pid: int) -> None:
+    """Returns when the process has done nothing for a moment."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    asleep = 0.0
+    while asleep < QUIET_SECONDS:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {pid} never waited for anything")
+        time.sleep(0.005)
+        asleep = asleep + 0.005 if is_asleep(pid) else 0.0
+
+
+def _tasks(pid: int) -> Iterator[Path]:
+    return Path(f"/proc/{pid}/task").iterdir()

@@ -17,9 +17,10 @@ import requests
 from psycopg import sql
 
 from bench import driver
+from bench.kinds import BURST, REPLY
 from bench.plan import Plan
 from bench.report import Read
-from bench.servers import BURST, REPLY, Servers
+from bench.servers import Servers
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 

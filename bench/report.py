@@ -1,9 +1,10 @@
 """Tables for a terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 NAME_WIDTH = 62
+LEAST_CALLS = 0.5  # of a system call that is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,43 @@ class Read:
         return f"{self.name:<{NAME_WIDTH}}{_figure(self.p50_ms)}{_figure(self.slowest_ms)}{database}   {self.answered}"
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one request asks of the system. No system calls: strace was not to be had."""
+
+    name: str
+    system_calls: Mapping[str, float]
+    pass_through_calls: Mapping[str, float]
+    round_trips: Sequence[float]  # to PostgreSQL and to Redis
+    switches: float
+    pass_through_switches: float
+
+    @property
+    def line(self) -> str:
+        calls = [_total(self.system_calls), _total(self.pass_through_calls)]
+        figures = [*self.round_trips, self.switches, self.pass_through_switches]
+        return f"{self.name:<{NAME_WIDTH}}{''.join(calls)}{''.join(map(_figure, figures))}"
+
+    @property
+    def dearest_calls(self) -> str:
+        ordered = sorted(self.system_calls.items(), key=lambda call: -call[1])
+        return ", ".join(f"{name} {count:.1f}" for name, count in ordered if count >= LEAST_CALLS)
+
+
 COMPARED_HEAD = f"{'':<{NAME_WIDTH}}{'gateway':>12}{'passthrough':>12}{'ratio':>10}"
+COUNTS_COLUMNS = ("calls", "passthrough", "PostgreSQL", "Redis", "switches", "passthrough")
+COUNTS_HEAD = " " * NAME_WIDTH + "".join(f"{column:>12}" for column in COUNTS_COLUMNS)
 READ_HEAD = f"{'':<{NAME_WIDTH}}{'p50 ms':>12}{'slowest':>12}{'database ms':>12}   answered"
 
 
-def table(head: str, rows: Iterable[Compared] | Iterable[Read]) -> str:
+def table(head: str, rows: Iterable[Compared] | Iterable[Read] | Iterable[Counts]) -> str:
     """The whole table as text."""
     return "\n".join([head, *(row.line for row in rows)])
 
 
 def _figure(value: float) -> str:
     return f"{value:12,.0f}" if value >= 1000 else f"{value:12.2f}"
+
+
+def _total(calls: Mapping[str, float]) -> str:
+    return _figure(sum(calls.values())) if calls else f"{'-':>12}"

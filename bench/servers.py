@@ -1,16 +1,20 @@
 """What is measured, running: the gateway with one worker, the bare pass-through, and the upstream behind both."""
 
 import contextlib
+import json
 import os
 import resource
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from bench.callgrind import Callgrind
+from bench.kinds import ALIAS, BURST, EMBEDDING, PACED, REPLY, SLOW, Kind
+from bench.load import Connection, Job
 from bench.plan import Plan
 from bench.process import children
 from tests.catalogue import catalogue_for, model, provider
@@ -20,13 +24,12 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.process import ServerProcess, accepts, free_port
 from tests.servers.redis import PrivateRedis
 
-REPLY, BURST, SLOW = "bench-reply", "bench-burst", "bench-slow"  # see bench/upstream.py
-PACED, EMBEDDING = "bench-paced", "bench-embedding"
 CREDIT = "1000000"
 # Limits that are counted and never reached.
 IP_RATE = "999999999/m"
 START_SECONDS = 300
 PATIENT = ("--timeout", "3600")  # gunicorn's, with a worker that callgrind makes fifty times slower
+QUIET_WORKER = "bench.worker.QuietWorker"
 BUDGETS = ("--rpm", "1000000000", "--tpm", "2000000000")
 
 
@@ -35,7 +38,7 @@ class PassThrough:
 
     def __init__(self, upstream_port: int, folder: Path, callgrind: Callgrind | None = None) -> None:
         self.port = free_port()
-        self._callgrind = callgrind
+        self.callgrind = callgrind
         self._env = {**os.environ, "BENCH_UPSTREAM": f"http://127.0.0.1:{upstream_port}", "PYTHONHASHSEED": "0"}
         self._log = folder / "passthrough.log"
         self._process: ServerProcess | None = None
@@ -45,8 +48,8 @@ class PassThrough:
         options = ["-k", "gevent", "--worker-connections", "10000", "--keep-alive", "75", "--no-control-socket"]
         options += ["--graceful-timeout", "1"]  # it does not notice that the clients of silent streams have left
         command = [sys.executable, "-m", "gunicorn", *options, "-b", f"127.0.0.1:{self.port}", "bench.passthrough:app"]
-        if self._callgrind is not None:
-            command = self._callgrind.command([*command, *PATIENT])
+        if self.callgrind is not None:
+            command = self.callgrind.command([*command, *PATIENT])
         self._process = ServerProcess(command, log=self._log, env=self._env)
         self._process.wait_until(self._is_ready, timeout=START_SECONDS)
 
@@ -63,19 +66,28 @@ class PassThrough:
         return [] if self._process is None else children(self._process.pid)
 
 
-class CountedGateway(GatewayServer):
-    """The gateway under callgrind, which takes fifty times as long: no limit of time is reached. Its beat is off."""
+class BenchGateway(GatewayServer):
+    """The gateway, with another worker class where `worker` names one, and under callgrind where that is given."""
 
     def __init__(
-        self, databases: MigratedDatabases, folder: Path, catalogue: Mapping[str, Any], env: Mapping[str, str]
+        self,
+        databases: MigratedDatabases,
+        folder: Path,
+        *,
+        catalogue: Mapping[str, Any],
+        env: Mapping[str, str],
+        callgrind: Callgrind | None = None,
     ) -> None:
-        self.callgrind = Callgrind(folder / "callgrind")
-        patient = {f"GATEWAY_{name}_TIMEOUT": "3600" for name in ("FIRST_BYTE", "STREAM_IDLE", "OVERALL")}
-        patient["PYTHONHASHSEED"] = "0"
-        super().__init__(databases, folder, catalogue=catalogue, env={**env, **patient})
+        self.callgrind = callgrind
+        self.worker = "" if callgrind is None else QUIET_WORKER
+        # Under callgrind everything takes fifty times as long, and no limit of time is to be reached.
+        slow = [] if callgrind is None else ["FIRST_BYTE", "STREAM_IDLE", "OVERALL"]
+        patient = {f"GATEWAY_{name}_TIMEOUT": "3600" for name in slow}
+        super().__init__(databases, folder, catalogue=catalogue, env={**env, **patient, "PYTHONHASHSEED": "0"})
 
     def command(self) -> list[str]:
-        return self.callgrind.command([*super().command(), "-k", "bench.worker.QuietWorker", *PATIENT])
+        command = [*super().command(), *(["-k", self.worker] if self.worker else [])]
+        return command if self.callgrind is None else self.callgrind.command([*command, *PATIENT])
 
     def start(self, *, timeout: float = START_SECONDS) -> Self:
         return super().start(timeout=timeout)
@@ -83,11 +95,15 @@ class CountedGateway(GatewayServer):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One of the two that are compared, as the client and /proc see it. Model names differ by `prefix` alone."""
+    """One of the two that are compared, as the client and /proc see it. Model names differ by `prefix` alone.
 
-    server: "GatewayServer | PassThrough"
+    `keys` are of as many accounts and have budgets; `other_keys` are what kinds of requests name.
+    """
+
+    server: BenchGateway | PassThrough
     prefix: str
     keys: list[str]
+    other_keys: Mapping[str, str]
 
     @property
     def port(self) -> int:
@@ -101,42 +117,73 @@ class Target:
         self.server.stop()
         self.server.start()
 
+    def connect(self, kind: Kind) -> Connection:
+        """A connection whose every request is of this kind."""
+        model_name = f"alias/{ALIAS}" if kind.model == ALIAS else self.prefix + kind.model
+        reader = {"user": str(self.pids()[0])} if kind.model == PACED else {}
+        body = json.dumps({"model": model_name, **kind.fields, **reader})
+        key = self.other_keys.get(kind.key, self.keys[0])
+        return Connection(Job(self.port, body, [key], 1, 1, path=kind.path, status=kind.status), key)
+
 
 @dataclass(frozen=True, slots=True)
 class Servers:
     """Everything that runs."""
 
-    gateway: GatewayServer
+    gateway: BenchGateway
+    cache: PrivateRedis
     targets: tuple[Target, Target]  # the gateway, the pass-through
 
 
 @contextmanager
-def running(databases: MigratedDatabases, folder: Path, plan: Plan) -> Iterator[Servers]:
-    """Starts everything, and stops it whatever happens."""
+def running(databases: MigratedDatabases, folder: Path, plan: Plan, *, callgrind: bool = False) -> Iterator[Servers]:
+    """Starts everything, the gateway with all its limits on, and stops it whatever happens."""
+    folder.mkdir(exist_ok=True)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited: a stream takes two sockets
     with contextlib.ExitStack() as stack:
-        upstream = start_upstream(folder, stack)
+        upstream = _start_upstream(folder, stack)
         cache = PrivateRedis().start()
         stack.callback(cache.close)
-        limits = {"CACHE_URL": cache.url, "GATEWAY_IP_RATE": IP_RATE}
-        gateway = GatewayServer(databases, folder, catalogue=bench_catalogue(upstream, plan.offers), env=limits)
-        stack.callback(gateway.close)
-        gateway.start()
-        pass_through = PassThrough(upstream, folder)
-        stack.callback(pass_through.stop)
-        pass_through.start()
-        customers = [Customer.open(gateway, credit=CREDIT) for _ in range(plan.accounts)]
-        for customer in customers:
-            stack.callback(customer.close)
-        targets = (
-            Target(gateway, "bench/test/", [customer.another_key("bench", *BUDGETS) for customer in customers]),
-            Target(pass_through, "", ["none"]),
+        gateway = BenchGateway(
+            databases,
+            folder,
+            catalogue=_catalogue(upstream, plan.offers),
+            env={"CACHE_URL": cache.url, "GATEWAY_IP_RATE": IP_RATE},
+            callgrind=Callgrind(folder / "callgrind-gateway") if callgrind else None,
         )
-        yield Servers(gateway, targets)
+        stack.callback(gateway.close)
+        pass_through = PassThrough(upstream, folder, Callgrind(folder / "callgrind-passthrough") if callgrind else None)
+        stack.callback(pass_through.stop)
+        # Together, each on a core. They end with the thread that has started them (see tests.servers.process).
+        threads = stack.enter_context(ThreadPoolExecutor(2))
+        stack.callback(gateway.stop)
+        starting = threads.submit(gateway.start)
+        threads.submit(pass_through.start).result()
+        starting.result()
+        yield Servers(gateway, cache, (_customers(gateway, plan, stack), _strangers(pass_through)))
 
 
-def start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
+def _customers(gateway: BenchGateway, plan: Plan, stack: contextlib.ExitStack) -> Target:
+    """The gateway with accounts on it, and an alias of the first one."""
+    customers = [Customer.open(gateway, credit=CREDIT) for _ in range(plan.accounts)]
+    poor = Customer.open(gateway, credit=None)
+    for customer in [*customers, poor]:
+        stack.callback(customer.close)
+    first = customers[0]
+    alias = {"name": ALIAS, "target": f"bench/test/{REPLY}/FRPAR"}
+    first.http.post("/v1/aliases", json=alias, timeout=START_SECONDS).raise_for_status()
+    keys = [customer.another_key("bench", *BUDGETS) for customer in customers]
+    other_keys = {"plain": first.key, "poor": poor.another_key("bench", *BUDGETS)}
+    return Target(gateway, "bench/test/", keys, other_keys)
+
+
+def _strangers(pass_through: PassThrough) -> Target:
+    """The pass-through, which asks for no key."""
+    return Target(pass_through, "", ["none"], {})
+
+
+def _start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
     """Its port."""
     port = free_port()
     command = [sys.executable, "-m", "bench.upstream", str(port)]
@@ -146,7 +193,7 @@ def start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
     return port
 
 
-def bench_catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
+def _catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
     """Those that are called, among as many offers as a big catalogue has."""
     upstream = f"http://127.0.0.1:{upstream_port}/v1"
     called = [model(name, provider="bench", upstream_model=name) for name in (REPLY, BURST, SLOW, PACED)]

@@ -6,13 +6,15 @@ both.
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bench import driver
+from bench.kinds import BURST, PACED_STREAM, REPLY, SLOW
 from bench.plan import Plan
-from bench.process import resident_bytes
+from bench.process import cpu_seconds, resident_bytes
 from bench.report import Compared
-from bench.servers import BURST, REPLY, SLOW, Servers, Target
-from bench.upstream import BURST_CHUNKS
+from bench.servers import Servers, Target
+from bench.upstream import BURST_CHUNKS, SLOW_SECONDS
 
 
 def measure(servers: Servers, plan: Plan) -> Iterator[Compared]:
@@ -20,6 +22,7 @@ def measure(servers: Servers, plan: Plan) -> Iterator[Compared]:
     for connections, count in plan.requests.items():
         yield from _requests(servers, connections, count)
     yield from _bursts(servers, plan)
+    yield _paced(servers, plan)
     yield from _open_streams(servers, plan)
 
 
@@ -46,19 +49,45 @@ def _bursts(servers: Servers, plan: Plan) -> Iterator[Compared]:
     yield Compared(f"{name}: chunks per second", *(count * BURST_CHUNKS / one.result.seconds for one in both))
 
 
+def _paced(servers: Servers, plan: Plan) -> Compared:
+    """One stream after the other: only then is a process that sleeps one that waits for the next chunk."""
+    both = []
+    for target in servers.targets:
+        with target.connect(PACED_STREAM) as connection:
+            connection.work(iter(range(2)))
+            before = cpu_seconds(target.pids())
+            connection.work(iter(range(plan.paced_streams)))
+        both.append((cpu_seconds(target.pids()) - before) * 1000 / plan.paced_streams)
+    return Compared(f"paced streams of {BURST_CHUNKS} chunks, 1 connection: CPU ms per stream", *both)
+
+
 def _open_streams(servers: Servers, plan: Plan) -> Iterator[Compared]:
     count = plan.open_streams
     both = [_open(target, plan) for target in servers.targets]
     name = f"{count:,} open streams"
-    yield Compared(f"{name}: CPU ms to open one", *(cpu_ms / count for cpu_ms, _ in both))
-    yield Compared(f"{name}: KB of memory per stream", *(grown / 1024 / count for _, grown in both))
+    yield Compared(f"{name}: CPU ms to open one", *(one.opening_ms / count for one in both))
+    yield Compared(f"{name}: KB of memory per stream", *(one.grown_bytes / 1024 / count for one in both))
+    yield Compared(f"{name}: % of a core, a chunk each {SLOW_SECONDS:.0f} s", *(one.core_percent for one in both))
 
 
-def _open(target: Target, plan: Plan) -> tuple[float, int]:
-    """CPU and memory of so many streams in a fresh worker, whose code has run before memory is read."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What it took to open streams and to hold them."""
+
+    opening_ms: float
+    grown_bytes: int
+    core_percent: float
+
+
+def _open(target: Target, plan: Plan) -> Opened:
+    """Streams in a fresh worker, whose code has run before memory is read."""
     target.restart()
     driver.run(target, driver.body_of(target, BURST, stream=True), connections=1, count=min(20, plan.streams))
     before = resident_bytes(target.pids())
     with driver.holding(target, driver.body_of(target, SLOW, stream=True), plan.open_streams) as opened:
         time.sleep(plan.settle_seconds)
-        return opened.cpu_ms, resident_bytes(target.pids()) - before
+        grown = resident_bytes(target.pids()) - before
+        cpu, start = cpu_seconds(target.pids()), time.monotonic()
+        time.sleep(plan.hold_seconds)
+        share = (cpu_seconds(target.pids()) - cpu) / (time.monotonic() - start)
+        return Opened(opened.cpu_ms, grown, share * 100)

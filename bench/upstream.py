@@ -19,8 +19,8 @@ from gevent.server import StreamServer
 from bench.process import is_asleep
 
 BURST_CHUNKS = 100
-SLOW_SECONDS = 10.0
-SLOW_CHUNKS = 30  # five minutes: nothing here is open for ever
+SLOW_SECONDS = 5.0
+SLOW_CHUNKS = 60  # five minutes: nothing here is open for ever
 PACE_SECONDS = 0.001
 DIMENSIONS = 1024
 USAGE = {"prompt_tokens": 20, "completion_tokens": BURST_CHUNKS, "total_tokens": 20 + BURST_CHUNKS}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.gate import BUDGET, verdict
-from bench.instructions import KINDS
+from bench.kinds import KINDS
 from bench.measure import measure
 from bench.plan import SMALLEST
 from bench.report import Compared
@@ -22,7 +22,11 @@ TRAFFIC = [
     "streams of 100 chunks, 2 connections: CPU ms per stream",
     "streams of 100 chunks, 2 connections: chunks per second",
     "8 open streams: CPU ms to open one",
+    "paced streams of 100 chunks, 1 connection: CPU ms per stream",
     "8 open streams: KB of memory per stream",
+    "8 open streams: % of a core, a chunk each 5 s",
+    *(kind.name for kind in KINDS),
+    "system calls of a whole answer",
 ]
 READS = {
     "GET /v1/generations, limit 100, page 1": "100 records",

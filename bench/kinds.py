@@ -1,0 +1,50 @@
+"""The kinds of request that are counted one by one, and the models that answer them (see bench/upstream.py)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+REPLY, BURST, SLOW = "bench-reply", "bench-burst", "bench-slow"
+PACED, EMBEDDING = "bench-paced", "bench-embedding"
+ALIAS = "bench"
+
+CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
+MESSAGES = [
+    {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
+    {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
+]
+# The cap keeps the gateway from streaming to itself (GATEWAY_AGGREGATE_OVER_TOKENS).
+CAPPED = {"messages": MESSAGES, "max_tokens": 64}
+STREAM = {**CAPPED, "stream": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`count` of them are counted. The pass-through gets the same, or the kind that `beside` names."""
+
+    name: str
+    count: int
+    beside: str = ""
+    model: str = REPLY
+    fields: Mapping[str, Any] = field(default_factory=lambda: CAPPED)
+    path: str = CHAT
+    key: str = "budgets"
+    status: int = 200
+
+
+WHOLE = Kind("whole answer", 24)
+PACED_STREAM = Kind("paced stream of 100 chunks", 3, model=PACED, fields=STREAM)
+BURST_STREAM = Kind("burst of 100 chunks", 8, model=BURST, fields=STREAM)
+EMBEDDED = Kind("embedding", 24, model=EMBEDDING, fields={"input": "Why is the sky blue?"}, path=EMBEDDINGS)
+KINDS = (
+    WHOLE,
+    BURST_STREAM,
+    PACED_STREAM,
+    EMBEDDED,
+    Kind("whole answer put together from a stream", 8, WHOLE.name, model=BURST, fields={"messages": MESSAGES}),
+    Kind("whole answer by an alias", 16, WHOLE.name, model=ALIAS),
+    Kind("whole answer, key without budgets", 16, WHOLE.name, key="plain"),
+    Kind("refusal: 400", 24, WHOLE.name, fields={**CAPPED, "temperature": "hot"}, status=400),
+    Kind("refusal: 402", 24, WHOLE.name, key="poor", status=402),
+)
+WITHOUT_IP_LIMIT = Kind("whole answer, no limit of addresses", 16, WHOLE.name)
