@@ -52,6 +52,10 @@ bench: venv-dev var/secret_key ## Measure beside a bare pass-through, and reads 
 bench-gate: venv-dev var/secret_key ## Fail where a request takes more instructions than bench/budget.json allows (ARGS=--update)
 	@$(VENV) -m bench.gate $(ARGS)
 
+.PHONY: size
+size: venv-dev var/secret_key ## Print the lines of code by app, and how many modules a completion runs through
+	@$(VENV) -m bench.size
+
 .PHONY: screenshots
 screenshots: venv-dev var/secret_key ## Picture every page, light, dark and on a phone, in var/screenshots
 	@$(VENV) -m tests.screenshots $(ARGS)

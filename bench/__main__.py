@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 
 from bench import instructions
+from bench.callgrind import CallgrindError
 from bench.measure import measure
 from bench.plan import RECORDS, Plan
 from bench.report import COMPARED_HEAD, table
@@ -32,6 +33,8 @@ def main() -> None:
         _tell(f"\ndearest functions of a whole answer, of {counted.rows[0].gateway:,.0f} instructions")
         _tell("\n".join(f"{one.instructions:12,.0f}  {one.function}" for one in counted.dearest) + "\n")
         measure(databases, plugin.scratch() / "timed", plan, _tell)
+    except CallgrindError as error:
+        sys.exit(str(error))
     finally:
         postgres.close()
     _tell(f"\n{time.monotonic() - start:.0f} s; load average {os.getloadavg()[0]:.1f}")

@@ -91,4 +91,6 @@ def dearest(profile: Profile, count: int) -> list[Dearest]:
         r"^ *([\d,]+) \(.*?\)  \S*?:(.+?)(?:'\d+)?(?: \[.*)?$", text, re.MULTILINE
     ):
         found[function] += int(instructions.replace(",", ""))
+    if not found:
+        raise CallgrindError(f"callgrind_annotate says nothing about {profile.path}")
     return [Dearest(function, total / profile.requests) for function, total in found.most_common(count)]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench import instructions
+from bench.callgrind import CallgrindError
 from bench.report import COMPARED_HEAD, NAME_WIDTH, Compared
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
@@ -26,6 +27,8 @@ def main(update: bool) -> int:
     try:
         postgres.start()
         measured = instructions.measure(MigratedDatabases(postgres), plugin.scratch()).rows
+    except CallgrindError as error:
+        sys.exit(str(error))
     finally:
         postgres.close()
     lines, passed = verdict(measured, json.loads(BUDGET.read_text()))

@@ -13,7 +13,7 @@ from bench.callgrind import Dearest, Profile, dearest
 from bench.kinds import KINDS, WHOLE, WITHOUT_IP_LIMIT, Kind
 from bench.plan import Plan
 from bench.report import Compared
-from bench.servers import Servers, Target, running
+from bench.servers import QUIET_WORKER, Servers, Target, running
 from tests.servers.databases import MigratedDatabases
 
 PLAN = Plan(accounts=1, offers=100)
@@ -32,20 +32,20 @@ class Counted:
 
 def measure(databases: MigratedDatabases, folder: Path, kinds: Sequence[Kind] = KINDS) -> Counted:
     """What the gate needs."""
-    with running(databases, folder, PLAN, callgrind=True) as servers:
+    with running(databases, folder, PLAN, worker=QUIET_WORKER, callgrind=True) as servers:
         return _measure(servers, kinds)
 
 
 def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
     """The same, and a gateway that does not count addresses, which takes another start."""
-    with running(databases, folder, PLAN, callgrind=True) as servers:
+    with running(databases, folder, PLAN, worker=QUIET_WORKER, callgrind=True) as servers:
         counted = _measure(servers, KINDS)
         gateway, _ = servers.targets
         servers.gateway.env["GATEWAY_IP_RATE"] = "off"
         gateway.restart()
         (whole,) = (row for row in counted.rows if row.name == WHOLE.name)
-        profiles = _profiles(gateway, [WITHOUT_IP_LIMIT])
-        counted.rows.append(_row(WITHOUT_IP_LIMIT, profiles, {WHOLE.name: whole.pass_through}))
+        profiles = _profiles(gateway, WITHOUT_IP_LIMIT)
+        counted.rows.extend(_row(kind, profiles, {WHOLE.name: whole.pass_through}) for kind in WITHOUT_IP_LIMIT)
         return counted
 
 

@@ -7,6 +7,7 @@ from typing import Any
 REPLY, BURST, SLOW = "bench-reply", "bench-burst", "bench-slow"
 PACED, EMBEDDING = "bench-paced", "bench-embedding"
 ALIAS = "bench"
+TRACE_FILE = "BENCH_TRACE"  # the variable that tells the worker where its trace goes (bench/worker.py)
 
 CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 MESSAGES = [
@@ -47,4 +48,8 @@ KINDS = (
     Kind("refusal: 400", 24, WHOLE.name, fields={**CAPPED, "temperature": "hot"}, status=400),
     Kind("refusal: 402", 24, WHOLE.name, key="poor", status=402),
 )
-WITHOUT_IP_LIMIT = Kind("whole answer, no limit of addresses", 16, WHOLE.name)
+# These take a gateway that counts no addresses.
+WITHOUT_IP_LIMIT = (
+    Kind("whole answer, no limit of addresses", 16, WHOLE.name),
+    Kind("whole answer, neither limit nor budgets", 16, WHOLE.name, key="plain"),
+)

@@ -76,10 +76,11 @@ class BenchGateway(GatewayServer):
         *,
         catalogue: Mapping[str, Any],
         env: Mapping[str, str],
+        worker: str = "",
         callgrind: Callgrind | None = None,
     ) -> None:
         self.callgrind = callgrind
-        self.worker = "" if callgrind is None else QUIET_WORKER
+        self.worker = worker
         # Under callgrind everything takes fifty times as long, and no limit of time is to be reached.
         slow = [] if callgrind is None else ["FIRST_BYTE", "STREAM_IDLE", "OVERALL"]
         patient = {f"GATEWAY_{name}_TIMEOUT": "3600" for name in slow}
@@ -136,7 +137,15 @@ class Servers:
 
 
 @contextmanager
-def running(databases: MigratedDatabases, folder: Path, plan: Plan, *, callgrind: bool = False) -> Iterator[Servers]:
+def running(
+    databases: MigratedDatabases,
+    folder: Path,
+    plan: Plan,
+    *,
+    worker: str = "",
+    env: Mapping[str, str] | None = None,
+    callgrind: bool = False,
+) -> Iterator[Servers]:
     """Starts everything, the gateway with all its limits on, and stops it whatever happens."""
     folder.mkdir(exist_ok=True)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -149,7 +158,8 @@ def running(databases: MigratedDatabases, folder: Path, plan: Plan, *, callgrind
             databases,
             folder,
             catalogue=_catalogue(upstream, plan.offers),
-            env={"CACHE_URL": cache.url, "GATEWAY_IP_RATE": IP_RATE},
+            env={"CACHE_URL": cache.url, "GATEWAY_IP_RATE": IP_RATE, **(env or {})},
+            worker=worker,
             callgrind=Callgrind(folder / "callgrind-gateway") if callgrind else None,
         )
         stack.callback(gateway.close)

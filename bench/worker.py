@@ -1,12 +1,23 @@
-"""The gateway's worker without its beat: what it does each second whether anybody asks or not is not a request's."""
+"""The gateway's worker as it is measured."""
 
+import json
+import os
+import sys
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import greenlet
+
+from bench.kinds import TRACE_FILE
 from gateway.worker import GatewayWorker
+
+_ROOT = f"{Path(__file__).resolve().parents[1]}/"
+_NOT_PRODUCT = (f"{_ROOT}.venv/", f"{_ROOT}bench/")
 
 
 class QuietWorker(GatewayWorker):
-    """`-k bench.worker.QuietWorker`."""
+    """Without its beat: what it does each second whether anybody asks or not is not a request's."""
 
     def run(self) -> Any:
         """Apps have registered their hooks by now."""
@@ -14,3 +25,32 @@ class QuietWorker(GatewayWorker):
 
         worker_hooks.beat.clear()
         return super().run()
+
+
+class TracedWorker(QuietWorker):
+    """Writes a line of JSON for each request: the calls of every function of ours that ran while it was answered.
+
+    What runs in other greenlets meanwhile belongs to it: there is one request at a time, and no beat.
+    """
+
+    def run(self) -> Any:
+        self._calls: dict[str, int] = {}
+        return super().run()
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        self._calls.clear()
+        greenlet.settrace(lambda _event, _greenlets: sys.setprofile(self._note))
+        sys.setprofile(self._note)
+        try:
+            return super().handle_request(listener_name, req, sock, addr)
+        finally:
+            greenlet.settrace(None)
+            sys.setprofile(None)
+            with Path(os.environ[TRACE_FILE]).open("a") as file:
+                file.write(json.dumps(self._calls) + "\n")
+
+    def _note(self, frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(_ROOT) and not code.co_filename.startswith(_NOT_PRODUCT):
+            name = f"{code.co_filename.removeprefix(_ROOT)}:{code.co_qualname}"
+            self._calls[name] = self._calls.get(name, 0) + 1

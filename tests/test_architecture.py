@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.size import lines_by_app, lines_of_code
 from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.sqlite_is_enough
 
 PACKAGES = ("gateway", "accounts", "catalogue", "billing", "aliases", "inference")
 LONGEST_MODULE = 400
+LINES_OF_CODE = 16_000  # today's, rounded up; `make size` prints them by app
 
 
 def test_every_setting_is_documented() -> None:
@@ -24,6 +26,32 @@ def test_every_setting_is_documented() -> None:
 def test_no_module_is_too_long_to_read() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
     assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
+
+
+def test_the_product_does_not_grow_unseen() -> None:
+    total = lines_by_app().total()
+    assert total <= LINES_OF_CODE, (
+        f"The product has {total:,} lines of code (`make size` counts by app). Look for what it can do without; where "
+        "the growth is worth it, raise LINES_OF_CODE in the same commit and say there what for. Lower it as code goes."
+    )
+
+
+def test_a_line_of_code_is_neither_blank_nor_comment_nor_docstring() -> None:
+    source = '''"""A module."""
+
+import os  # counted
+
+
+class Thing:
+    """Of two
+    lines."""
+
+    # a comment
+    query = """
+    SELECT 1
+    """
+'''
+    assert lines_of_code(source) == 5
 
 
 def test_the_development_lock_contains_the_running_lock() -> None:

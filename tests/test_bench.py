@@ -10,6 +10,7 @@ from bench.kinds import KINDS
 from bench.measure import measure
 from bench.plan import SMALLEST
 from bench.report import Compared
+from bench.trace import trace
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 
@@ -36,9 +37,12 @@ READS = {
     "GET /v1/models, warm": "9 models",
     "GET /v1/models, If-None-Match": "304",
 }
+only_postgres = pytest.mark.skipif(plugin.databases().kind != "postgres", reason="the benchmark measures PostgreSQL")
+# Of ours, by kind of request: today's figures.
+MODULES = {"burst of 100 chunks": 64, "whole answer": 61, "embedding": 59}
 
 
-@pytest.mark.skipif(plugin.databases().kind != "postgres", reason="the benchmark measures PostgreSQL")
+@only_postgres
 def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: Path) -> None:
     told: list[str] = []
     measure(migrated_databases, tmp_path, SMALLEST, told.append)
@@ -47,6 +51,18 @@ def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: 
         assert [line for line in lines if line.startswith(name)], name
     for name, answered in READS.items():
         assert [line for line in lines if line.startswith(name) and answered in line], name
+
+
+@only_postgres
+def test_a_request_runs_through_no_more_modules_than_before(
+    migrated_databases: MigratedDatabases, tmp_path: Path
+) -> None:
+    ran = trace(migrated_databases, tmp_path)
+    grown = {name: sorted(ran[name].modules) for name, most in MODULES.items() if len(ran[name].modules) > most}
+    assert not grown, (
+        f"{grown}: more modules of ours than MODULES says (`make size` prints how many). Merge what always runs "
+        "together; where one more is worth it, raise the figure in the same commit. Lower it as modules go."
+    )
 
 
 def test_every_counted_kind_has_a_budget() -> None:
