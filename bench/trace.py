@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench.kinds import BURST_STREAM, EMBEDDED, TRACE_FILE, WHOLE
 from bench.plan import Plan
+from bench.process import wait_until_asleep
 from bench.servers import running
 from tests.servers.databases import MigratedDatabases
 
@@ -34,5 +35,6 @@ def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
         for kind in KINDS:
             with gateway.connect(kind) as connection:
                 connection.work(iter(range(2)))
+            wait_until_asleep(gateway.pids()[0])  # the trace is written behind the last byte
             ran[kind.name] = Ran(json.loads(file.read_text().splitlines()[-1]))
     return ran
