@@ -38,7 +38,8 @@ SPEEDS = (None, "standard")
 WITHOUT_EQUIVALENT = ("presence_penalty", "frequency_penalty")
 # OpenAI's fields that the API lacks: what they ask for beyond the usual is refused.
 LACKING = frozenset(
-    {"audio", "function_call", "functions", "logit_bias", "logprobs", "modalities", "seed", "top_logprobs", "verbosity"}
+    {"audio", "best_of", "echo", "function_call", "functions", "logit_bias", "logprobs", "modalities", "seed", "suffix"}
+    | {"top_logprobs", "verbosity"}
 )
 HINTS_LEFT_OUT = HINTS - {"metadata", "safety_identifier", "user"}
 # What is translated or answered for here; every other field goes upstream as it came.
@@ -132,11 +133,16 @@ def _chat(body: Mapping[str, Any]) -> Block:
 
 
 def _tools(body: Mapping[str, Any]) -> Block:
-    """`tools` and `tool_choice`. That calls may not be parallel is said on the choice, which `none` cannot carry."""
+    """`tools` and `tool_choice`. That calls may not be parallel is said on the choice, which `none` cannot carry.
+
+    Without tools the API refuses any choice: one that does not demand a call is left out.
+    """
     tools = [_tool(tool, f"tools[{position}]") for position, tool in enumerate(body.get("tools") or [])]
     choice = _tool_choice(body.get("tool_choice"))
     if tools and body.get("parallel_tool_calls") is False and choice.get("type") != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    if not tools and choice.get("type") in ("none", "auto"):
+        choice = {}
     return {**({"tools": tools} if tools else {}), **({"tool_choice": choice} if choice else {})}
 
 

@@ -341,8 +341,10 @@ def test_the_tool_choice_is_translated(choice: Any, parallel: bool | None, expec
     assert "parallel_tool_calls" not in body
 
 
-def test_without_tools_there_is_nothing_to_choose_in_parallel() -> None:
-    assert not {"tools", "tool_choice"} & sent(tools=[], parallel_tool_calls=False).keys()
+@pytest.mark.parametrize("fields", [{"parallel_tool_calls": False}, {"tool_choice": "auto"}, {"tool_choice": "none"}])
+def test_without_tools_there_is_nothing_to_choose(fields: Any) -> None:
+    """The API refuses a choice without tools, also one that changes nothing."""
+    assert not {"tools", "tool_choice"} & sent(tools=[], **fields).keys()
 
 
 @pytest.mark.parametrize(("stop", "sequences"), [("x", ["x"]), (["x", "y"], ["x", "y"]), ([], None)])

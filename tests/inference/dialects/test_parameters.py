@@ -30,6 +30,7 @@ USUAL: list[dict[str, Any]] = [
     {"functions": [], "function_call": "auto"},
     {"store": False},
     {"verbosity": "medium"},
+    {"best_of": 1, "echo": False, "suffix": ""},
 ]
 UNUSUAL: list[dict[str, Any]] = [
     {"logprobs": True},
@@ -43,6 +44,7 @@ UNUSUAL: list[dict[str, Any]] = [
     {"function_call": {"name": "weather"}},
     {"response_format": {"type": "json_object"}},
     {"verbosity": "low"},
+    {"best_of": 2},
 ]
 ids = lambda fields: ", ".join(f"{name}={value}" for name, value in fields.items())  # noqa: E731
 
