@@ -291,7 +291,14 @@ def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Accoun
     assert "estimated not billed" in text
     assert "Cost unknown Energy unknown Carbon unknown" in text
     assert "Nothing is booked for this request." in text
-    assert "the tokens were counted by the gateway" in text
+    assert "The provider reported no usage; the tokens were counted by the gateway." in text
+
+
+def test_an_estimate_beside_a_report_says_that_the_report_was_not_enough(member: Client, account: Account) -> None:
+    record = used(account, usage_estimated=True, dialect="openai", upstream_usage='{"prompt_tokens":1530}')
+    text = words(member, f"/usage/records/{record.public_id}")
+    assert "The provider's count was not complete; the gateway counted the rest." in text
+    assert "The provider reported no usage" not in text
 
 
 def test_a_flagged_record_says_what_is_odd_about_it(member: Client, account: Account) -> None:
