@@ -10,8 +10,8 @@ from .call import Call
 from .deadlines import Deadlines
 from .dialects import DIALECTS
 from .dialects.base import UpstreamFault
-from .dialects.errors import report_of_body
-from .dialects.http import UpstreamCall
+from .dialects.errors import REFUSED, report_of_body
+from .dialects.http import Unreachable, UpstreamCall
 from .failures import refusal, refusal_of_status
 from .records import Admission
 from .watch import Client, ClientLeft, ClientWatch
@@ -57,7 +57,7 @@ def dispatch(admission: Admission, call: Call, client: Client, *, comes_at_once:
     try:
         upstream.open()
         if not 200 <= upstream.status < 300:
-            report = report_of_body(upstream.status, upstream.read_all() if upstream.status >= 400 else b"")
+            report = report_of_body(upstream.status, _told_of(upstream))
             dispatched.note(failed=health.is_failure(upstream.status))
             raise refusal_of_status(report, admission, retry_after=upstream.retry_after)
     except UpstreamFault as error:
@@ -68,3 +68,15 @@ def dispatch(admission: Admission, call: Call, client: Client, *, comes_at_once:
         dispatched.close()
         raise
     return dispatched
+
+
+def _told_of(upstream: UpstreamCall) -> bytes:
+    """What an answer that is no success says. A refusal is one by its status, though its body breaks off."""
+    if upstream.status < 400:
+        return b""
+    try:
+        return upstream.read_all()
+    except Unreachable:
+        if upstream.status not in REFUSED:
+            raise
+        return b""

@@ -96,6 +96,10 @@ SCRIPTS: dict[str, Script] = {
     **{f"in-frame-{name}": frames(body) for name, body in IN_ANSWERS.items()},
     **{f"claude-frame-{kind}": frames(by_claude(kind)) for kind in (GENERAL, "request_too_large", "overloaded_error")},
     **{f"bare-{code}": http(f"{code} Bad", b"<html>nginx</html>") for code in (400, 413, 422)},
+    **{
+        f"cut-{code}": f"HTTP/1.1 {code} Bad\r\nContent-Length: 1000\r\n\r\n".encode() + said()
+        for code in (400, 413, 422, 500)
+    },
     **{f"wait-{at}": http("429 Slow", said(), f"Retry-After: {wait}") for at, wait in enumerate(WAITS)},
     "wait-503": http("503 Busy", said(), "Retry-After: 9"),
     "wait-404": http("404 Gone", said(), "Retry-After: 9"),
@@ -198,6 +202,18 @@ def test_a_refusal_without_words_says_its_status(customer: Customer, code: int) 
     reply = ask(customer, f"odd/test/bare-{code}")
     assert refusal(reply) == (400, GENERAL, GENERAL, None)
     assert message(reply) == f"Provider 'odd' refused the request (HTTP {code})."
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+def test_a_refusal_that_breaks_off_is_one_without_words(customer: Customer, code: int) -> None:
+    reply = ask(customer, f"odd/test/cut-{code}")
+    assert refusal(reply) == (400, GENERAL, GENERAL, None)
+    assert message(reply) == f"Provider 'odd' refused the request (HTTP {code})."
+    assert bills.untouched(customer)
+
+
+def test_a_failure_that_breaks_off_is_a_failure(customer: Customer) -> None:
+    assert refusal(ask(customer, "odd/test/cut-500"))[:2] == (503, "provider_error")
 
 
 # --- Code and param
