@@ -15,6 +15,7 @@ FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_
 # A chat model's reasoning comes under either name.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 REASONING_PARTS = ("text", "summary")
+MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
 
@@ -157,7 +158,7 @@ class Chunks(ABC):
 
     def _earlier_choices(self, index: int) -> Iterator[dict[str, Any]]:
         """Opens the choices below this one that have said nothing yet: clients expect ascending order."""
-        for earlier in range(min(index, self._expected)):
+        for earlier in range(min(index, self._expected, MOST_OPENED)):
             if earlier not in self._choices:
                 opened = self._choices[earlier] = Choice()
                 yield {"index": earlier, **self.nullable, **self._worded({}, opened), "finish_reason": None}

@@ -143,6 +143,13 @@ def test_reasoning_beside_a_delta_is_as_any_field_there() -> None:
     assert choice["reasoning"] == "two"
 
 
+def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
+    chunks = ChatChunks(id="gen-1", created=1, model="m", choices=10**6)
+    said = chunks.normalise({"choices": [{"index": 10**6 - 1, "delta": {"content": "a"}}]})
+    assert said is not None
+    assert len(said.chunk["choices"]) < 1000
+
+
 def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
     """The first choice of a chat that was put together from chunks of one choice each."""
     chunks, whole = ChatChunks(id="gen-1", created=1, model="m", choices=1), Aggregate(Endpoint.CHAT)
