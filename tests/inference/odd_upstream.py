@@ -49,14 +49,15 @@ class OddUpstream:
                 raw.recv(1024)
                 return
             talk = raw if self._context is None else self._context.wrap_socket(raw, server_side=True)
-            model, pieces = self._asked(talk)
-            try:
-                for number, piece in enumerate(pieces):
-                    if number:
-                        time.sleep(DRIP_SECONDS)  # a drip is what this upstream is about
-                    talk.sendall(piece)
-            except OSError:
-                self.cut_off.append(model)
+            with talk:
+                model, pieces = self._asked(talk)
+                try:
+                    for number, piece in enumerate(pieces):
+                        if number:
+                            time.sleep(DRIP_SECONDS)  # a drip is what this upstream is about
+                        talk.sendall(piece)
+                except OSError:
+                    self.cut_off.append(model)
 
     def _asked(self, talk: socket.socket) -> tuple[str, Iterable[bytes]]:
         with talk.makefile("rb") as reader:

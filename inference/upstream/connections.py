@@ -1,0 +1,300 @@
+"""Connections to upstreams: opened, kept for reuse, written to and read from; HTTP/1.1 parsed by httptools (llhttp).
+
+A connection carries one request at a time. Whoever holds it may wait on it without a timeout: what bounds the wait is
+`cut`, which any greenlet may call and which ends the wait at once. On plain sockets all of this is a system call for
+each send and each receive; TLS goes through gevent's sockets.
+"""
+
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import certifi
+import gevent
+import gevent.socket
+import gevent.ssl
+from gevent import get_hub
+from gevent.monkey import get_original
+from httptools import HttpParserError, HttpResponseParser
+
+from .faults import BrokenAnswer
+
+READABLE, WRITABLE = 1, 2
+BLOCK_BYTES = 64 * 1024
+MOST_HEADER_BYTES = 64 * 1024  # of all the heads and trailers of one answer, interim ones included
+MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself
+MOST_IDLE = 1000  # connections kept for one origin
+MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
+ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
+
+_PlainSocket: type[socket.socket] = get_original("socket", "socket")
+
+
+class Origin(NamedTuple):
+    """Where connections go: what may be reused for what."""
+
+    is_tls: bool
+    host: str
+    port: int
+
+
+class Answer:
+    """The answer that a connection is receiving: its head, and what of its body has come and was not taken yet.
+
+    One object, and one parser, for all answers of a connection: `begin` clears it for the next.
+    """
+
+    __slots__ = ("blocks", "header_bytes", "headers", "interim", "is_complete", "keeps_alive", "parser", "status")
+
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+        self.begin()
+        self.parser = HttpResponseParser(self)
+        # What servers in the field send: a bare LF, and a last chunk that lacks its line end.
+        self.parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_data_after_close=True)
+
+    def begin(self) -> None:
+        """For the next answer."""
+        self.status = 0  # until the head of the answer itself is complete
+        self.headers: dict[str, str] = {}
+        self.blocks.clear()
+        self.is_complete = self.keeps_alive = False
+        self.header_bytes = self.interim = 0
+
+    def take(self) -> bytes:
+        """The body's bytes that have come since the last time."""
+        blocks = self.blocks
+        if len(blocks) == 1:
+            block = blocks[0]
+            blocks.clear()
+            return block
+        joined = b"".join(blocks)
+        blocks.clear()
+        return joined
+
+    @property
+    def ends_with_the_connection(self) -> bool:
+        """Whether nothing but the end of the connection marks the end of the body."""
+        return "content-length" not in self.headers and "chunked" not in self.headers.get("transfer-encoding", "")
+
+    # The callbacks of the parser.
+
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            self.keeps_alive = False
+            raise BrokenAnswer("sent more than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.header_bytes += len(name) + len(value)
+        if self.header_bytes > MOST_HEADER_BYTES:
+            raise BrokenAnswer("sent headers without end")
+        if not self.status:  # a trailer says nothing that is wanted
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+
+    def on_headers_complete(self) -> None:
+        status = self.parser.get_status_code()
+        if status >= 200:
+            self.status, self.keeps_alive = status, self.parser.should_keep_alive()
+            return
+        self.interim += 1
+        self.headers.clear()
+        if status == 101 or self.interim > MOST_INTERIM:
+            raise BrokenAnswer("sent interim responses instead of an answer")
+
+    def on_body(self, block: bytes) -> None:
+        self.blocks.append(block)
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self.is_complete = True
+
+
+class Connection:
+    """An open connection. Raises OSError from `send` and `receive` where it breaks, BrokenAnswer for no HTTP."""
+
+    __slots__ = ("_readable", "_sock", "answer", "idle_since", "is_tls", "origin")
+
+    def __init__(self, origin: Origin, sock: Any) -> None:
+        self.origin, self.is_tls, self._sock = origin, origin.is_tls, sock
+        self._readable = get_hub().loop.io(sock.fileno(), READABLE)
+        self.answer = Answer()
+        self.idle_since = 0.0
+
+    def send(self, head: bytes, body: bytes) -> None:
+        """Sends a request whole; it may wait for the upstream to take it."""
+        self.answer.begin()
+        if len(body) <= ONE_SEND_BYTES:
+            self._send_all(head + body)
+        else:
+            self._send_all(head)
+            self._send_all(body)
+
+    def receive(self) -> None:
+        """Waits for more of the answer and takes it in. The end of the connection completes what only that ends."""
+        if not (self.is_tls and self._sock.pending()):
+            get_hub().wait(self._readable)
+        block = self._receive_now()
+        answer = self.answer
+        if not block:
+            if not answer.status or answer.is_complete or not answer.ends_with_the_connection:
+                raise ConnectionError("the upstream closed the connection")
+            answer.is_complete = True
+            return
+        try:
+            answer.parser.feed_data(block)
+        except HttpParserError as error:
+            if answer.is_complete:
+                answer.keeps_alive = False
+                return
+            cause = error.__context__
+            raise cause if isinstance(cause, BrokenAnswer) else BrokenAnswer("answered with broken HTTP") from error
+
+    def cut(self) -> None:
+        """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
+        try:
+            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+        except OSError:
+            return  # it was gone already
+
+    def close(self) -> None:
+        """Gives up the connection and its file descriptor."""
+        self._readable.stop()
+        self._readable.close()
+        self._sock.close()
+
+    @property
+    def may_be_reused(self) -> bool:
+        """Whether the answer was read to its end, and neither side wants to close."""
+        return self.answer.is_complete and self.answer.keeps_alive
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether an idle connection was closed by the other side, or holds bytes that nobody asked for."""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK) if not self.is_tls else _peek_past_tls(self._sock)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def _send_all(self, data: bytes) -> None:
+        if self.is_tls:
+            self._sock.sendall(data)
+            return
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent == len(data):
+            return
+        rest = memoryview(data)[sent:]
+        writable = get_hub().loop.io(self._sock.fileno(), WRITABLE)
+        try:
+            while rest:
+                get_hub().wait(writable)
+                try:
+                    rest = rest[self._sock.send(rest) :]
+                except BlockingIOError:
+                    continue
+        finally:
+            writable.close()
+
+    def _receive_now(self) -> bytes:
+        while True:
+            try:
+                block: bytes = self._sock.recv(BLOCK_BYTES)
+                return block
+            except BlockingIOError:
+                get_hub().wait(self._readable)
+
+
+_idle: dict[Origin, deque[Connection]] = {}
+
+
+def connection_to(origin: Origin, timeout: float) -> Connection:
+    """An idle connection that is still good, else a new one within `timeout` seconds.
+
+    Raises OSError (ssl.SSLError, TimeoutError and socket.gaierror among them).
+    """
+    idle = _idle.get(origin)
+    while idle:
+        known = idle.pop()
+        if time.monotonic() - known.idle_since < MOST_IDLE_SECONDS and not known.is_stale:
+            return known
+        known.close()
+    return Connection(origin, _connected(origin, timeout))
+
+
+def keep(connection: Connection) -> None:
+    """Takes a connection back for the next request to its origin."""
+    connection.answer.begin()
+    connection.idle_since = time.monotonic()
+    idle = _idle.setdefault(connection.origin, deque())
+    idle.append(connection)
+    if len(idle) > MOST_IDLE:
+        idle.popleft().close()
+
+
+def close_idle() -> int:
+    """Closes connections that have been idle for too long, and returns how many."""
+    oldest = time.monotonic() - MOST_IDLE_SECONDS
+    closed = 0
+    for idle in _idle.values():
+        while idle and idle[0].idle_since < oldest:
+            idle.popleft().close()
+            closed += 1
+    return closed
+
+
+def _connected(origin: Origin, timeout: float) -> Any:
+    """A connected socket: a plain non-blocking one, or gevent's TLS socket after its handshake."""
+    with gevent.Timeout(timeout, TimeoutError()):
+        sock = gevent.socket.create_connection((origin.host, origin.port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not origin.is_tls:
+            plain = _PlainSocket(sock.family, sock.type, sock.proto, sock.detach())
+            plain.setblocking(False)
+            return plain
+        try:
+            return _tls().wrap_socket(sock, server_hostname=origin.host)
+        except BaseException:
+            sock.close()
+            raise
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """TLS 1.2 and newer, against the certificate authorities that certifi ships."""
+    context: ssl.SSLContext = gevent.ssl.create_default_context(cafile=certifi.where())
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _peek_past_tls(sock: Any) -> bytes:
+    return socket.socket.recv(sock, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+
+
+@cache
+def origin_and_target(url: str) -> tuple[Origin, str, str]:
+    """Of an http(s) URL: where to connect, the target of the request line, and the `Host` header."""
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    port = parts.port or (443 if is_tls else 80)
+    host = parts.hostname or ""
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Origin(is_tls, host, port), target, parts.netloc
+
+
+def head_of(url: str, headers: Mapping[str, str], body_length: int) -> tuple[Origin, bytes]:
+    """The head of a POST request. Raises ValueError for a header that would break out of its line."""
+    origin, target, host = origin_and_target(url)
+    lines = [f"POST {target} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a header of more than one line")
+    return origin, "\r\n".join([*lines, f"Content-Length: {body_length}", "", ""]).encode("latin-1")

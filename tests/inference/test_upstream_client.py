@@ -1,0 +1,291 @@
+"""The HTTP client towards upstreams, against servers that send what a test wants on real sockets."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import gevent
+import pytest
+
+from inference.dialects.base import UpstreamRequest
+from inference.upstream import client, connections
+from inference.upstream.client import AnswerTooLarge, Unreachable, UpstreamCall, WorkerStopped
+from inference.upstream.deadlines import DeadlineExpired, Deadlines
+from inference.upstream.faults import BrokenAnswer, UpstreamFault
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n"
+
+
+class Server:
+    """Answers the connections it gets, in order, each request of one by the next script; None closes."""
+
+    def __init__(self, *connections: list[bytes | None]) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.requests: list[bytes] = []
+        self.accepted = 0
+        self.release = threading.Event()
+        threading.Thread(target=self._serve, args=(connections,), daemon=True).start()
+
+    def close(self) -> None:
+        self.release.set()
+        self._listener.close()
+
+    def _serve(self, scripts: tuple[list[bytes | None], ...]) -> None:
+        for script in scripts:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            threading.Thread(target=self._answer, args=(sock, script), daemon=True).start()
+
+    def _answer(self, sock: socket.socket, script: list[bytes | None]) -> None:
+        with sock:
+            for reply in script:
+                request = _read_request(sock)
+                self.requests.append(request)
+                if reply is None:
+                    return
+                sock.sendall(reply)
+            self.release.wait(10)
+
+
+def _read_request(sock: socket.socket) -> bytes:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        block = sock.recv(65536)
+        if not block:
+            return data
+        data += block
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")).split(b":")[1])
+    while len(body) < length:
+        body += sock.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+@contextmanager
+def serving(*connections: list[bytes | None]) -> Iterator[Server]:
+    with closing(Server(*connections)) as server:
+        yield server
+
+
+def call(server: Server, body: bytes = b"{}", first_byte: float = 5.0) -> UpstreamCall:
+    request = UpstreamRequest(f"http://127.0.0.1:{server.port}/v1/chat", body, {"Authorization": "Bearer x"})
+    return UpstreamCall(request, Deadlines(first_byte))
+
+
+def ask(server: Server, body: bytes = b"{}") -> bytes:
+    """Opens, reads to the end, closes."""
+    opened = call(server, body)
+    try:
+        opened.open()
+        return opened.read_all()
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "reused"),
+    [
+        (LENGTH, True),
+        (CHUNKED + b"\r\n", True),
+        (CHUNKED + b"X-Trailer: 1\r\n\r\n", True),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + LENGTH, True),
+        (b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n" + LENGTH, True),
+        (LENGTH.replace(b"Content-Type", b"Connection: close\r\nContent-Type"), False),
+        (LENGTH.replace(b"HTTP/1.1", b"HTTP/1.0"), False),
+        (LENGTH.replace(b"\r\n", b"\n"), True),
+    ],
+)
+def test_an_answer_is_read_whole_and_its_connection_kept_where_it_may_be(reply: bytes, reused: bool) -> None:
+    with serving([reply, reply], [reply]) as server:
+        assert ask(server) == b"hello"
+        assert ask(server) == b"hello"
+        assert server.accepted == (1 if reused else 2)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7])
+@pytest.mark.parametrize("reply", [LENGTH, CHUNKED + b"X-Trailer: 1\r\n\r\n"])
+def test_an_answer_may_come_in_pieces(reply: bytes, piece: int) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        sock, _ = listener.accept()
+        with sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _read_request(sock)
+            for at in range(0, len(reply), piece):
+                sock.sendall(reply[at : at + piece])
+
+    threading.Thread(target=drip, daemon=True).start()
+    request = UpstreamRequest(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {})
+    opened = UpstreamCall(request, Deadlines(5))
+    with closing(listener), closing(opened):
+        opened.open()
+        assert opened.read_all() == b"hello"
+
+
+def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    with serving([b"HTTP/1.1 200 OK\r\n\r\nhel"]) as server:
+        opened = call(server)
+        opened.open()
+        assert opened.read() == b"hel"
+        server.release.set()
+        assert opened.read() == b""
+        opened.close()
+
+
+def test_the_request_goes_out_as_it_is() -> None:
+    with serving([LENGTH]) as server:
+        ask(server, b'{"a":1}')
+        head, _, body = server.requests[0].partition(b"\r\n\r\n")
+        assert body == b'{"a":1}'
+        lines = head.split(b"\r\n")
+        assert lines[0] == b"POST /v1/chat HTTP/1.1"
+        assert lines[1:] == [
+            f"Host: 127.0.0.1:{server.port}".encode(),
+            b"Authorization: Bearer x",
+            b"Content-Length: 7",
+        ]
+
+
+def test_a_body_larger_than_any_buffer_arrives_whole() -> None:
+    body = bytes(range(256)) * 65536
+    with serving([LENGTH]) as server:
+        assert ask(server, body) == b"hello"
+        assert server.requests[0].endswith(body)
+
+
+def test_a_connection_that_was_closed_while_idle_is_not_used_again() -> None:
+    with serving([LENGTH, None], [LENGTH]) as server:
+        assert ask(server) == b"hello"
+        (kept,) = connections._idle[connections.Origin(False, "127.0.0.1", server.port)]
+        kept.cut()
+        assert ask(server) == b"hello"
+        assert server.accepted == 2
+
+
+def test_bytes_that_nobody_asked_for_end_a_connection() -> None:
+    with serving([LENGTH + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"], [LENGTH]) as server:
+        assert ask(server) == b"hello"
+        assert ask(server) == b"hello"
+        assert server.accepted == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", BrokenAnswer),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 7\r\n\r\n", BrokenAnswer),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", BrokenAnswer),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 1000, BrokenAnswer),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", UpstreamFault),
+        (b"HTTP/1.1 200 OK\r\n" + b"X-Long: " + b"x" * 100_000 + b"\r\n\r\n", BrokenAnswer),
+        (CHUNKED + b"".join(b"X-Trailer-%d: x\r\n" % n for n in range(10_000)), BrokenAnswer),
+        (None, Unreachable),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_what_is_no_answer_is_a_fault(reply: bytes | None, fault: type[Exception]) -> None:
+    with serving([reply]) as server:
+        opened = call(server)
+        with pytest.raises(fault), closing(opened):
+            opened.open()
+            opened.read_all()
+
+
+def test_an_answer_cut_in_its_middle_is_a_fault() -> None:
+    with serving([LENGTH[:-2]]) as server:
+        opened = call(server)
+        opened.open()
+        assert opened.read() == b"hel"
+        server.release.set()
+        with pytest.raises(Unreachable, match="middle of its answer"):
+            opened.read()
+        opened.close()
+
+
+def test_nobody_listening_is_a_fault() -> None:
+    with serving() as server:
+        server.close()
+        with pytest.raises(Unreachable, match="could not be reached"):
+            ask(server)
+
+
+def test_a_deadline_ends_a_wait_for_the_head() -> None:
+    with serving([b""]) as server:
+        opened = call(server, first_byte=0.1)
+        with pytest.raises(DeadlineExpired) as caught, closing(opened):
+            opened.open()
+        assert caught.value.budget == "first-byte"
+
+
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel"])
+def test_a_call_that_waits_is_aborted_with_the_reason_given(reply: bytes) -> None:
+    with serving([reply]) as server:
+        opened = call(server)
+        gevent.spawn(lambda: _once_waiting(opened, lambda: opened.abort(WorkerStopped())))
+        with pytest.raises(WorkerStopped), closing(opened):
+            opened.open()
+            opened.read_all()
+
+
+def _once_waiting(opened: UpstreamCall, act: Callable[[], Any]) -> None:
+    while not opened.is_waiting:
+        gevent.sleep(0)
+    act()
+
+
+def test_an_answer_above_the_bound_is_a_fault(settings: Any) -> None:
+    settings.GATEWAY_MAX_UPSTREAM_BYTES = 4
+    with serving([LENGTH]) as server, pytest.raises(AnswerTooLarge):
+        ask(server)
+
+
+def test_an_answer_that_was_left_unread_takes_its_connection_with_it() -> None:
+    with serving([b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhel"], [LENGTH]) as server:
+        opened = call(server)
+        opened.open()
+        opened.close()
+        assert ask(server) == b"hello"
+        assert server.accepted == 2
+
+
+def test_a_client_is_watched_once_a_call_takes_a_while() -> None:
+    with serving([b""]) as server:
+        opened = call(server)
+        opened.watch_client = lambda: opened.abort(WorkerStopped())
+        with pytest.raises(WorkerStopped), closing(opened):
+            opened.open()
+
+
+def test_connections_that_rest_for_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving([LENGTH]) as server:
+        ask(server)
+        monkeypatch.setattr(connections, "MOST_IDLE_SECONDS", -1.0)
+        assert connections.close_idle() >= 1
+
+
+def test_tls_is_verified_and_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.inference.odd_upstream import http, listening, self_signed
+
+    context = self_signed(tmp_path)
+    body = b"x" * 100_000
+    with listening({"m": http("200 OK", body)}, context) as upstream:
+        request = UpstreamRequest(f"https://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
+        with pytest.raises(Unreachable, match="TLS"), closing(UpstreamCall(request, Deadlines(5))) as opened:
+            opened.open()
+        monkeypatch.setattr(connections.certifi, "where", lambda: str(tmp_path / "certificate.pem"))
+        connections._tls.cache_clear()
+        with closing(UpstreamCall(request, Deadlines(5))) as opened:
+            opened.open()
+            assert opened.read_all() == body
+        connections._tls.cache_clear()
