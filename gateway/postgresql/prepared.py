@@ -1,0 +1,201 @@
+"""Prepared statements on connections of a worker's own, past Django's wrapper and psycopg's cursors.
+
+For the two statements of a completion, which come with every request: of `psycopg` only the C binding of libpq is used,
+parameters and results are bytes, and a connection stays open, its statements prepared. `execute` is one round trip;
+`execute_all` sends several statements in one and commits them together. A statement that gets no answer for its
+connection's patience is cut off by one greenlet that looks after all of them.
+"""
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gevent
+import psycopg
+from django import db
+from django.db import connections
+from gevent import get_hub
+from gevent.lock import BoundedSemaphore
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, Format
+
+READABLE, WRITABLE = 1, 2
+LOOK_SECONDS = 1.0
+GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
+Parameters = Sequence[bytes | None]
+
+
+class Statement(NamedTuple):
+    """SQL with `$1` placeholders, which states the type of each where it cannot be inferred. Results are binary."""
+
+    name: bytes
+    sql: bytes
+
+
+class Session:
+    """One connection and the statements that are prepared on it. Raises Django's OperationalError where it is lost."""
+
+    __slots__ = ("_connection", "_pgconn", "_prepared", "_readable", "busy_since")
+
+    def __init__(self, alias: str) -> None:
+        with connections[alias].wrap_database_errors:
+            connection = psycopg.Connection.connect(**connections[alias].get_connection_params(), autocommit=True)
+        self._connection, self._pgconn = connection, connection.pgconn
+        self._pgconn.nonblocking = 1
+        self._readable = get_hub().loop.io(self._pgconn.socket, READABLE)
+        self._prepared: set[bytes] = set()
+        self.busy_since = 0.0  # monotonic clock; 0 while nothing is under way
+
+    def execute(self, statement: Statement, parameters: Parameters) -> Any:
+        """The statement's result. Raises Django's DatabaseError family."""
+        self.busy_since = time.monotonic()
+        try:
+            if statement.name not in self._prepared:
+                self._prepare(statement)
+            self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
+            result = self._result()
+            while self._result() is not None:
+                continue
+        except psycopg.Error as error:
+            raise db.OperationalError(str(error)) from error
+        self.busy_since = 0.0
+        return _good(result)
+
+    def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
+        """The results of several statements that were sent at once and committed together: all of them or none.
+
+        Raises Django's error of the first that failed.
+        """
+        self.busy_since = time.monotonic()
+        try:
+            for statement, _ in work:
+                if statement.name not in self._prepared:
+                    self._prepare(statement)
+            self._pgconn.enter_pipeline_mode()
+            for statement, parameters in work:
+                self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
+            self._pgconn.pipeline_sync()
+            results = []
+            for _ in work:
+                results.append(self._result())
+                self._result()  # the None behind each
+            self._result()  # the sync's
+            self._pgconn.exit_pipeline_mode()
+        except psycopg.Error as error:
+            raise db.OperationalError(str(error)) from error
+        self.busy_since = 0.0
+        return [_good(result) for result in results]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has failed or was cut, or was left in the middle of a statement."""
+        return bool(self.busy_since) or self._pgconn.status != ConnStatus.OK
+
+    def cut(self) -> None:
+        """Shuts the connection down under whoever waits on it."""
+        try:
+            with socket.socket(fileno=socket.dup(self._pgconn.socket)) as sock:
+                sock.shutdown(socket.SHUT_RDWR)
+        except (OSError, psycopg.Error):
+            return  # it was gone already
+
+    def close(self) -> None:
+        """Gives the connection up."""
+        self._readable.stop()
+        self._readable.close()
+        self._connection.close()
+
+    def _prepare(self, statement: Statement) -> None:
+        self._pgconn.send_prepare(statement.name, statement.sql)
+        result = self._result()
+        while self._result() is not None:
+            continue
+        _good(result)
+        self._prepared.add(statement.name)
+
+    def _result(self) -> Any:
+        """The next result, None behind the last of a statement."""
+        pgconn = self._pgconn
+        while pgconn.flush():
+            writable = get_hub().loop.io(pgconn.socket, WRITABLE)
+            try:
+                get_hub().wait(writable)
+            finally:
+                writable.close()
+        while pgconn.is_busy():
+            get_hub().wait(self._readable)
+            pgconn.consume_input()
+        return pgconn.get_result()
+
+
+class Sessions:
+    """The sessions of one database alias, `size` at most, each used by one greenlet at a time."""
+
+    def __init__(self, alias: str, *, size: int, patience: float) -> None:
+        self._alias, self._patience = alias, patience
+        self._places = BoundedSemaphore(size)
+        self._idle: list[Session] = []
+        self._all: set[Session] = set()
+        self._watchdog = gevent.spawn(self._watch)
+
+    def execute(self, statement: Statement, parameters: Parameters) -> Any:
+        """`Session.execute` on any of them."""
+        with self._places:
+            session = self._taken()
+            try:
+                return session.execute(statement, parameters)
+            finally:
+                self._give_back(session)
+
+    def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
+        """`Session.execute_all` on any of them."""
+        with self._places:
+            session = self._taken()
+            try:
+                return session.execute_all(work)
+            finally:
+                self._give_back(session)
+
+    def close(self) -> None:
+        """Closes what is idle; what is busy closes when it is given back."""
+        self._watchdog.kill(block=False)
+        while self._idle:
+            self._discard(self._idle.pop())
+
+    def _taken(self) -> Session:
+        if self._idle:
+            return self._idle.pop()
+        session = Session(self._alias)
+        self._all.add(session)
+        return session
+
+    def _give_back(self, session: Session) -> None:
+        """A session that was lost takes the idle ones with it: what ends one of them mostly ends them all."""
+        if not session.is_lost:
+            self._idle.append(session)
+            return
+        self._discard(session)
+        while self._idle:
+            self._discard(self._idle.pop())
+
+    def _discard(self, session: Session) -> None:
+        self._all.discard(session)
+        session.close()
+
+    def _watch(self) -> None:
+        while True:
+            gevent.sleep(LOOK_SECONDS)
+            oldest = time.monotonic() - self._patience
+            for session in self._all:
+                if 0 < session.busy_since < oldest:
+                    session.cut()
+
+
+def _good(result: Any) -> Any:
+    """The result, unless it is an error: then raises Django's exception for it."""
+    if result.status in GOOD:
+        return result
+    error = error_from_result(result)
+    kind = next((each for each in type(error).__mro__ if hasattr(db, each.__name__)), None)
+    raise (db.DatabaseError if kind is None else getattr(db, kind.__name__))(str(error)) from error
