@@ -10,8 +10,8 @@ class InferenceConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checkpointing  # these import models, which exist from here on
-        from .dialects import http
+        from .upstream import client
 
         worker_hooks.start.append(checkpointing.start)
         worker_hooks.beat.append(checkpointing.beat)
-        worker_hooks.drain.append(http.stop_all)
+        worker_hooks.drain.append(client.stop_all)

@@ -19,7 +19,7 @@ from .call import Call, Endpoint
 from .chat_chunks import ChatChunks
 from .chunks import Chunks
 from .dialects import DIALECTS
-from .dialects.base import Reply, UpstreamFault
+from .dialects.base import Reply
 from .dispatch import Dispatched, dispatch
 from .embeddings import embedding_answer, input_count
 from .failover import with_failover
@@ -30,6 +30,7 @@ from .records import Admission, Ending, Outcome
 from .settling import settle
 from .stream import Metered
 from .text_chunks import TextChunks
+from .upstream.faults import UpstreamFault
 from .watch import Client
 
 CHUNKS: dict[Endpoint, type[Chunks]] = {Endpoint.CHAT: ChatChunks, Endpoint.COMPLETION: TextChunks}

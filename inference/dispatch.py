@@ -7,13 +7,13 @@ from gateway.errors import NOTHING_BILLED
 from gateway.steps import step
 
 from .call import Call
-from .deadlines import Deadlines
 from .dialects import DIALECTS
-from .dialects.base import UpstreamFault
 from .dialects.errors import REFUSED, report_of_body
-from .dialects.http import Unreachable, UpstreamCall
 from .failures import refusal, refusal_of_status
 from .records import Admission
+from .upstream.client import Unreachable, UpstreamCall
+from .upstream.deadlines import Deadlines, first_byte_seconds
+from .upstream.faults import UpstreamFault
 from .watch import Client, ClientLeft, ClientWatch
 
 
@@ -38,7 +38,7 @@ class Dispatched:
 
 
 def dispatch(admission: Admission, call: Call, client: Client, *, comes_at_once: bool = False) -> Dispatched:
-    """Sends `call`, the admitted one in the upstream's shape. The client is watched from the start.
+    """Sends `call`, the admitted one in the upstream's shape. The client is watched once that has taken a while.
 
     An answer that `comes_at_once` sends no byte before it is complete, however long: it has the overall budget alone.
 
@@ -48,18 +48,19 @@ def dispatch(admission: Admission, call: Call, client: Client, *, comes_at_once:
     dialect = DIALECTS[route.upstream.dialect]
     with step("preparing the upstream request", NOTHING_BILLED):
         request = dialect.request(call, route)
-    deadlines = Deadlines(len(request.body))
+    deadlines = Deadlines(first_byte_seconds(len(request.body)))
     if comes_at_once:
         deadlines.whole_answer()
     upstream = UpstreamCall(request, deadlines)
     watch = ClientWatch(client, is_quiet=lambda: upstream.is_waiting, on_gone=lambda: upstream.abort(ClientLeft()))
+    upstream.watch_client = watch.start
     dispatched = Dispatched(upstream, watch, client, route.upstream.slug, request.adjusted)
     try:
         upstream.open()
         if not 200 <= upstream.status < 300:
             report = report_of_body(upstream.status, _told_of(upstream))
             dispatched.note(failed=health.is_failure(upstream.status))
-            raise refusal_of_status(report, admission, retry_after=upstream.retry_after)
+            raise refusal_of_status(report, admission, retry_after=upstream.headers.get("retry-after", ""))
     except UpstreamFault as error:
         dispatched.note(failed=True)
         dispatched.close()

@@ -17,7 +17,7 @@ from gateway.jsonbody import parse_object, read_body
 from gateway.steps import step
 
 from .admission import Payer, authenticate
-from .dialects.http import WorkerStopped
+from .upstream.client import WorkerStopped
 from .watch import ClientLeft
 
 Handler = Callable[[HttpRequest, Payer, dict[str, Any]], HttpResponseBase]

@@ -10,12 +10,12 @@ from catalogue.routes import Route
 from gateway.errors import OWN_CODES, ApiError, ProviderTimeout, UpstreamFailed, UpstreamRefused, UsageContradicted
 
 from .call import Call
-from .deadlines import DeadlineExpired
-from .dialects.base import UpstreamFault
 from .dialects.errors import REFUSED, ErrorReport, ReportedError
-from .dialects.http import Unreachable
 from .records import Admission
 from .redaction import quoted
+from .upstream.client import Unreachable
+from .upstream.deadlines import DeadlineExpired
+from .upstream.faults import UpstreamFault
 
 GENERATION_HEADER = "X-Generation-Id"
 RATE_LIMITED = 429

@@ -8,10 +8,11 @@ from catalogue.pricing import ContradictoryUsage, Usage
 
 from . import sse
 from .chunks import Chunks, Normalised
-from .deadlines import DeadlineExpired
-from .dialects.base import MalformedReply, StreamDecoder, UpstreamFault
-from .dialects.http import UpstreamCall
+from .dialects.base import MalformedReply, StreamDecoder
 from .records import Ending, Outcome
+from .upstream.client import UpstreamCall
+from .upstream.deadlines import DeadlineExpired
+from .upstream.faults import UpstreamFault
 
 
 class StreamReader:

@@ -14,14 +14,14 @@ from gateway.steps import step
 
 from . import checkpointing, sse
 from .chunks import Normalised
-from .deadlines import DeadlineExpired
-from .dialects.base import UpstreamFault
-from .dialects.http import WorkerStopped
 from .dispatch import Dispatched
 from .failures import refusal, told
 from .reader import StreamReader
 from .records import Admission, Ending
 from .settling import Report, frozen, settle
+from .upstream.client import WorkerStopped
+from .upstream.deadlines import DeadlineExpired
+from .upstream.faults import UpstreamFault
 from .watch import ClientLeft
 
 UPSTREAM_FAILED = frozenset({Ending.STALLED, Ending.UPSTREAM_BROKE})

@@ -66,19 +66,24 @@ class Client:
 class ClientWatch:
     """Calls `on_gone` once when the client has left. It may probe only while `is_quiet()`: no write is under way."""
 
-    __slots__ = ("_client", "_is_quiet", "_looks", "_on_gone", "_timer", "_watcher")
+    __slots__ = ("_client", "_is_quiet", "_looks", "_on_gone", "_stopped", "_timer", "_watcher")
 
     def __init__(self, client: Client, *, is_quiet: Callable[[], bool], on_gone: Callable[[], None]) -> None:
         self._client, self._is_quiet, self._on_gone = client, is_quiet, on_gone
         self._looks = 0
         self._watcher: Any = None
         self._timer: Any = None
-        if client.connection is not None:
-            self._watcher = get_hub().loop.io(client.connection.fileno(), READABLE)
+        self._stopped = False
+
+    def start(self) -> None:
+        """Watches from now on, unless it was stopped already."""
+        if self._client.connection is not None and not self._stopped:
+            self._watcher = get_hub().loop.io(self._client.connection.fileno(), READABLE)
             self._watcher.start(self._look)
 
     def stop(self) -> None:
         """Watches no longer. Idempotent."""
+        self._stopped = True
         for watcher in (self._watcher, self._timer):
             if watcher is not None:
                 watcher.stop()

@@ -10,6 +10,7 @@ from catalogue.pricing import Usage
 from catalogue.routes import Route
 
 from ..call import Call
+from ..upstream.faults import UpstreamFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,6 @@ class Event:
     prompt_usage: Usage | None = None
     is_last: bool = False
     reported: Any = None
-
-
-class UpstreamFault(Exception):
-    """The upstream said, or did, something that ends the request. `message` quotes it without secrets."""
-
-    def __init__(self, message: str, *, status: int | None = None) -> None:
-        super().__init__(message)
-        self.message, self.status = message, status
 
 
 class MalformedReply(UpstreamFault):

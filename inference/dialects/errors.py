@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from .base import UpstreamFault
+from ..upstream.faults import UpstreamFault
 
 # The request is refused for what it says. Another provider, or another try, would not mend it.
 REFUSED = frozenset({400, 413, 422})

@@ -42,20 +42,20 @@ class WorkerStopped(Exception):
 class UpstreamCall:
     """One request and its answer. `watch_client` is called once when the call has been open for a while.
 
-    Raises, from `open` and `read`: DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
+    `open` and `read` raise DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
     """
 
     __slots__ = (
         "_abort_with",
         "_connection",
         "_most_bytes",
-        "opened_at",
         "_received",
         "_request",
         "content_type",
         "deadlines",
         "headers",
         "is_waiting",
+        "opened_at",
         "status",
         "watch_client",
     )

@@ -5,6 +5,7 @@ A connection carries one request at a time. Whoever holds it may wait on it with
 each send and each receive; TLS goes through gevent's sockets.
 """
 
+import select
 import socket
 import ssl
 import time
@@ -33,6 +34,7 @@ MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes w
 ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
 
 _PlainSocket: type[socket.socket] = get_original("socket", "socket")
+_poll = get_original("select", "poll")
 
 
 class Origin(NamedTuple):
@@ -157,7 +159,10 @@ class Connection:
     def cut(self) -> None:
         """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
         try:
-            socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+            if self.is_tls:
+                gevent.socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+            else:
+                self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # it was gone already
 
@@ -175,8 +180,12 @@ class Connection:
     @property
     def is_stale(self) -> bool:
         """Whether an idle connection was closed by the other side, or holds bytes that nobody asked for."""
+        if self.is_tls:
+            poll = _poll()
+            poll.register(self._sock.fileno(), select.POLLIN)
+            return bool(poll.poll(0))
         try:
-            self._sock.recv(1, socket.MSG_PEEK) if not self.is_tls else _peek_past_tls(self._sock)
+            self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
@@ -241,9 +250,9 @@ def keep(connection: Connection) -> None:
         idle.popleft().close()
 
 
-def close_idle() -> int:
-    """Closes connections that have been idle for too long, and returns how many."""
-    oldest = time.monotonic() - MOST_IDLE_SECONDS
+def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
+    """Closes connections that have been idle for so long, and returns how many."""
+    oldest = time.monotonic() - seconds
     closed = 0
     for idle in _idle.values():
         while idle and idle[0].idle_since < oldest:
@@ -274,10 +283,6 @@ def _tls() -> ssl.SSLContext:
     context: ssl.SSLContext = gevent.ssl.create_default_context(cafile=certifi.where())
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _peek_past_tls(sock: Any) -> bytes:
-    return socket.socket.recv(sock, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
 
 
 @cache

@@ -4,9 +4,11 @@ import time
 
 from django.conf import settings
 
+from ..estimator import tokens_in
 from .faults import UpstreamFault
 
 FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
+ORDINARY_PROMPT_TOKENS = 32_000
 AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 
 
@@ -18,17 +20,24 @@ class DeadlineExpired(UpstreamFault):
         self.budget, self.seconds = budget, seconds
 
 
+def first_byte_seconds(request_bytes: int) -> float:
+    """The budget of the first byte: a long prompt, estimated by the length of the request's body, has more of it."""
+    beyond = max(0, tokens_in(request_bytes) - ORDINARY_PROMPT_TOKENS)
+    longer: float = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
+    return float(settings.GATEWAY_FIRST_BYTE_TIMEOUT) + longer
+
+
 class Deadlines:
     """What is allowed until when. `phase_ends` moves with the answer, `overall_ends` does not."""
 
     __slots__ = ("_idle_seconds", "_overall_seconds", "_phase_seconds", "overall_ends", "phase", "phase_ends")
 
-    def __init__(self, first_byte_seconds: float) -> None:
+    def __init__(self, first_byte: float) -> None:
         now = time.monotonic()
         self._idle_seconds: float = settings.GATEWAY_STREAM_IDLE_TIMEOUT
         self._overall_seconds: float = settings.GATEWAY_OVERALL_TIMEOUT
         self.overall_ends = now + self._overall_seconds
-        self.phase, self._phase_seconds, self.phase_ends = FIRST_BYTE, first_byte_seconds, now + first_byte_seconds
+        self.phase, self._phase_seconds, self.phase_ends = FIRST_BYTE, first_byte, now + first_byte
 
     def progressed(self) -> None:
         """The upstream said something that counts: the idle budget starts anew."""

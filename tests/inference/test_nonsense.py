@@ -20,11 +20,11 @@ from inference.call import Endpoint
 from inference.chat_chunks import ChatChunks
 from inference.chunks import Chunks
 from inference.dialects import DIALECTS
-from inference.dialects.base import UpstreamFault
 from inference.embeddings import embedding_answer
 from inference.modality import upstream_side
 from inference.sse import SseParser
 from inference.text_chunks import TextChunks
+from inference.upstream.faults import UpstreamFault
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.routes import call, route
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from catalogue.pricing import ContradictoryUsage
 from inference.dialects import DIALECTS
-from inference.dialects.base import UpstreamFault
 from inference.sse import SseParser
+from inference.upstream.faults import UpstreamFault
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import Played, play
 

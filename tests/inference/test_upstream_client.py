@@ -7,14 +7,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import certifi
 import gevent
 import pytest
 
 from inference.dialects.base import UpstreamRequest
-from inference.upstream import client, connections
+from inference.upstream import connections
 from inference.upstream.client import AnswerTooLarge, Unreachable, UpstreamCall, WorkerStopped
 from inference.upstream.deadlines import DeadlineExpired, Deadlines
 from inference.upstream.faults import BrokenAnswer, UpstreamFault
+from tests.inference.odd_upstream import http, listening, self_signed
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -73,25 +75,32 @@ def _read_request(sock: socket.socket) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
+@pytest.fixture(autouse=True)
+def _no_connection_outlives_its_test() -> Iterator[None]:
+    yield
+    connections.close_idle(seconds=0)
+
+
 @contextmanager
 def serving(*connections: list[bytes | None]) -> Iterator[Server]:
     with closing(Server(*connections)) as server:
         yield server
 
 
-def call(server: Server, body: bytes = b"{}", first_byte: float = 5.0) -> UpstreamCall:
+def call(server: Server, body: bytes = b"{}", first_byte: float = 30.0) -> UpstreamCall:
     request = UpstreamRequest(f"http://127.0.0.1:{server.port}/v1/chat", body, {"Authorization": "Bearer x"})
     return UpstreamCall(request, Deadlines(first_byte))
 
 
 def ask(server: Server, body: bytes = b"{}") -> bytes:
+    return whole(call(server, body))
+
+
+def whole(opened: UpstreamCall) -> bytes:
     """Opens, reads to the end, closes."""
-    opened = call(server, body)
-    try:
+    with closing(opened):
         opened.open()
         return opened.read_all()
-    finally:
-        opened.close()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +169,7 @@ def test_the_request_goes_out_as_it_is() -> None:
 
 
 def test_a_body_larger_than_any_buffer_arrives_whole() -> None:
-    body = bytes(range(256)) * 65536
+    body = bytes(range(256)) * 16384
     with serving([LENGTH]) as server:
         assert ask(server, body) == b"hello"
         assert server.requests[0].endswith(body)
@@ -197,11 +206,8 @@ def test_bytes_that_nobody_asked_for_end_a_connection() -> None:
     ids=lambda value: repr(value)[:40],
 )
 def test_what_is_no_answer_is_a_fault(reply: bytes | None, fault: type[Exception]) -> None:
-    with serving([reply]) as server:
-        opened = call(server)
-        with pytest.raises(fault), closing(opened):
-            opened.open()
-            opened.read_all()
+    with serving([reply]) as server, pytest.raises(fault):
+        ask(server)
 
 
 def test_an_answer_cut_in_its_middle_is_a_fault() -> None:
@@ -235,9 +241,8 @@ def test_a_call_that_waits_is_aborted_with_the_reason_given(reply: bytes) -> Non
     with serving([reply]) as server:
         opened = call(server)
         gevent.spawn(lambda: _once_waiting(opened, lambda: opened.abort(WorkerStopped())))
-        with pytest.raises(WorkerStopped), closing(opened):
-            opened.open()
-            opened.read_all()
+        with pytest.raises(WorkerStopped):
+            whole(opened)
 
 
 def _once_waiting(opened: UpstreamCall, act: Callable[[], Any]) -> None:
@@ -269,23 +274,21 @@ def test_a_client_is_watched_once_a_call_takes_a_while() -> None:
             opened.open()
 
 
-def test_connections_that_rest_for_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_rest_for_long_are_closed() -> None:
     with serving([LENGTH]) as server:
         ask(server)
-        monkeypatch.setattr(connections, "MOST_IDLE_SECONDS", -1.0)
-        assert connections.close_idle() >= 1
+        assert connections.close_idle() == 0
+        assert connections.close_idle(seconds=0) == 1
 
 
 def test_tls_is_verified_and_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.inference.odd_upstream import http, listening, self_signed
-
     context = self_signed(tmp_path)
     body = b"x" * 100_000
     with listening({"m": http("200 OK", body)}, context) as upstream:
         request = UpstreamRequest(f"https://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
         with pytest.raises(Unreachable, match="TLS"), closing(UpstreamCall(request, Deadlines(5))) as opened:
             opened.open()
-        monkeypatch.setattr(connections.certifi, "where", lambda: str(tmp_path / "certificate.pem"))
+        monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
         connections._tls.cache_clear()
         with closing(UpstreamCall(request, Deadlines(5))) as opened:
             opened.open()
