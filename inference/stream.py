@@ -56,21 +56,25 @@ class Metered:
                 if self._reader.ending is not None:
                     raise UpstreamFault("ended its stream before any output")
                 self._reader.advance()
-        except ContradictoryUsage as error:
-            self._settle(Ending.COST_UNRESOLVABLE)
-            raise refusal(error, self._admission, record=self.generation_id) from error
-        except UpstreamFault as error:
+        except (ContradictoryUsage, UpstreamFault) as error:
             if self._reader.first_output_at is None:
-                self._dispatched.note(failed=health.is_failure(error.status))
-                self._abandon()
-                raise refusal(error, self._admission) from error
-            self._break_off(error)  # right behind its first output, in the same read
+                raise self._refused(error) from error
+            self._break_off(error)  # behind its first output, in the same read: as if it had come in the next one
         except BaseException:
             self._abandon()
             raise
         self._queue()
         checkpointing.register(self)
         return self
+
+    def _refused(self, error: ContradictoryUsage | UpstreamFault) -> ApiError:
+        """What the client is told of a stream that failed before its first output. Contradictory usage is recorded."""
+        if isinstance(error, ContradictoryUsage):
+            self._settle(Ending.COST_UNRESOLVABLE)
+            return refusal(error, self._admission, record=self.generation_id)
+        self._dispatched.note(failed=health.is_failure(error.status))
+        self._abandon()
+        return refusal(error, self._admission)
 
     @property
     def generation_id(self) -> str:

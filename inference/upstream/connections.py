@@ -280,7 +280,9 @@ def _connected(origin: Origin, timeout: float) -> Any:
 @cache
 def _tls() -> ssl.SSLContext:
     """TLS 1.2 and newer, against the certificate authorities that certifi ships."""
-    context: ssl.SSLContext = gevent.ssl.create_default_context(cafile=certifi.where())
+    context: ssl.SSLContext = gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(certifi.where())
     context.set_alpn_protocols(["http/1.1"])
     return context
 
