@@ -15,10 +15,10 @@ class BillingConfig(AppConfig):
         from . import overdraft, rollups
         from .accounts import ensure_wallet, keep_currency
         from .maintenance import Recovery
-        from .settlement import finish_or_spool
+        from .settlement import finish_or_spool, start_settlers
 
         recovery = Recovery()
-        worker_hooks.start.append(recovery.start)
+        worker_hooks.start += [recovery.start, start_settlers]
         worker_hooks.beat += [
             Periodic(0, recovery.work),
             Periodic(rollups.EVERY_SECONDS, rollups.advance_some),

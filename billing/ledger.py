@@ -48,7 +48,7 @@ def settle(
     counts the tokens, on the UTC day of the settlement. `has_checkpoint` removes the stream's checkpoint in the same
     transaction. Idempotent by the generation's id: callers may race.
     """
-    quota_use = None if quota_region is None else _quota_use(generation, quota_region)
+    quota_use = quota_use_of(generation, quota_region)
     if connections[using].vendor == "postgresql":
         settled = settle_statement.execute(generation, using, quota_use, has_checkpoint=has_checkpoint)
     else:
@@ -56,8 +56,10 @@ def settle(
     return settled or _settled_before(generation.pk, using)
 
 
-def _quota_use(generation: Generation, region_id: int) -> QuotaUse:
-    """What to count, on a counter drawn by lot: accounts that share a route seldom wait for each other."""
+def quota_use_of(generation: Generation, region_id: int | None) -> QuotaUse | None:
+    """What to count where the route has a daily quota, on a random counter: accounts that share a route seldom meet."""
+    if region_id is None:
+        return None
     shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
     return QuotaUse(region_id, quota.day_of(timezone.now()), shard, min(generation.total_tokens, quota.MOST_AT_ONCE))
 

@@ -5,19 +5,25 @@ their types come from the model: a new field needs no change here. A route with 
 counts its tokens; the others do not pay for it.
 """
 
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
+import orjson
 from django.db import DataError, connections
-from django.db.models import Field
+from django.db.models import Field, JSONField
 
 from catalogue.counters import RouteDay
 from catalogue.quota import ADD_ON_CONFLICT
-from gateway.money import LossyValueError
+from gateway.money import MONEY_PLACES, ExactDecimalField, LossyValueError
+from gateway.postgresql.prepared import POSTGRES_EPOCH, Statement
 
 from .models import Checkpoint, Generation, LedgerEntry, Wallet
 from .outcomes import QuotaUse, Settlement
 
+Encode = Callable[[Any], bytes]
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 DECIDED_UNDER_LOCK = {"created_at": "clock_timestamp()", "balance_after": "wallet.balance - {cost}"}
 # Once a generation, since it selects from what was really inserted. Nobody who holds a counter waits for a wallet.
@@ -61,6 +67,52 @@ def execute(
         return None
     balance = Wallet._meta.get_field("balance").from_db_value(balance_units, None, connection)
     return Settlement(generation.cost, balance, created_at)
+
+
+def prepared(
+    generation: Generation, quota_use: QuotaUse | None, *, has_checkpoint: bool
+) -> tuple[Statement, list[bytes | None]]:
+    """The same statement with its parameters, for a session of the worker (`gateway.postgresql.prepared`)."""
+    statement, encoders = _prepared(quota_use is not None, has_checkpoint)
+    values = vars(generation)
+    parameters = [None if (value := values[name]) is None else encode(value) for name, encode in encoders]
+    if quota_use is not None:
+        parameters += [str(value).encode() for value in quota_use]
+    return statement, parameters
+
+
+def settlement_in(result: Any, generation: Generation) -> Settlement | None:
+    """What a prepared statement's result says, as `execute`."""
+    has_wallet, created_at, balance = (result.get_value(0, column) for column in range(3))
+    if has_wallet != b"\x01":
+        raise Wallet.DoesNotExist(f"Account {generation.account_id} has no wallet.")
+    if created_at is None:
+        return None
+    moment = POSTGRES_EPOCH + timedelta(microseconds=int.from_bytes(created_at, "big", signed=True))
+    units = None if balance is None else int.from_bytes(balance, "big", signed=True)
+    return Settlement(generation.cost, None if units is None else Decimal(units).scaleb(-MONEY_PLACES), moment)
+
+
+@cache
+def _prepared(counts_quota: bool, has_checkpoint: bool) -> tuple[Statement, list[tuple[str, Encode]]]:
+    """The SQL with numbered placeholders, and for each of the generation's fields how its value becomes text."""
+    sql, fields = _statement("settlement", counts_quota, has_checkpoint)
+    names = [field.attname for field in fields]
+    if counts_quota:
+        names += [f"quota_{name}" for name in QuotaUse._fields]
+    numbered = sql % {name: f"${number}" for number, name in enumerate(names, 1)}
+    statement = Statement(f"settle_{counts_quota:d}{has_checkpoint:d}".encode(), numbered.replace("%%", "%").encode())
+    return statement, [(field.attname, _encoder_of(field)) for field in fields]
+
+
+def _encoder_of(field: "Field[Any, Any]") -> Encode:
+    match field:
+        case ExactDecimalField():
+            return lambda value: str(field.to_units(value)).encode()
+        case JSONField():
+            return orjson.dumps
+        case _:
+            return lambda value: str(value).encode()
 
 
 @cache

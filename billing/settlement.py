@@ -4,6 +4,7 @@ import logging
 import random
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,13 +12,16 @@ import gevent
 from django.db import connections
 from django.db.utils import InterfaceError, OperationalError
 from django.utils import timezone
+from gevent.event import AsyncResult
+from gevent.lock import Semaphore
 
 from gateway.db import release
+from gateway.postgresql.prepared import Sessions, sessions_of
 
-from . import spool
+from . import settle_statement, spool
 from .faults import in_one_line
-from .ledger import settle
-from .models import Generation
+from .ledger import quota_use_of, settle
+from .models import Generation, Wallet
 from .outcomes import Settlement
 
 logger = logging.getLogger(__name__)
@@ -31,7 +35,31 @@ SILENCE_SECONDS = 7.0
 # What a worker that ends still waits for settlements; what is left then goes to the spool.
 LAST_SECONDS = 2.0
 
-_under_way: dict[uuid.UUID, tuple[Generation, int | None, "gevent.Greenlet[..., Settlement]"]] = {}
+MOST_AT_ONCE = 32  # settlements in one transaction
+SETTLERS = 4
+
+
+class _Waiting:
+    """A settlement that is to be made, and whoever waits for it."""
+
+    __slots__ = ("generation", "has_checkpoint", "quota_region", "result")
+
+    def __init__(self, generation: Generation, quota_region: int | None, has_checkpoint: bool) -> None:
+        self.generation, self.quota_region, self.has_checkpoint = generation, quota_region, has_checkpoint
+        self.result: AsyncResult[Settlement] = AsyncResult()
+
+    def settle_alone(self) -> None:
+        """Retries on Django's connection, and in the end the spool."""
+        try:
+            self.result.set(_settle_or_spool(self.generation, self.quota_region, self.has_checkpoint))
+        except Exception as error:  # noqa: BLE001  # whoever waits is told
+            self.result.set_exception(error)
+
+
+_under_way: dict[uuid.UUID, _Waiting] = {}
+_queue: deque[_Waiting] = deque()
+_some_waiting = Semaphore(0)
+_settlers: "list[gevent.Greenlet[[], None]]" = []
 
 
 def settle_shielded(
@@ -42,19 +70,73 @@ def settle_shielded(
     With the database away for longer than retries bridge, or the fate of a commit unknown, the outcome goes to the
     spool and the settlement has no balance. Raises SpoolFailed when that fails too.
     """
-    greenlet = gevent.spawn(_settle_or_spool, generation, quota_region, has_checkpoint)
-    _under_way[generation.pk] = generation, quota_region, greenlet
-    greenlet.link(lambda _ended: _under_way.pop(generation.pk, None))
-    settlement: Settlement = greenlet.get()
+    waiting = _Waiting(generation, quota_region, has_checkpoint)
+    _under_way[generation.pk] = waiting
+    if _settlers:
+        _queue.append(waiting)
+        _some_waiting.release()
+    else:
+        gevent.spawn(waiting.settle_alone)
+    try:
+        settlement: Settlement = waiting.result.get()
+    finally:
+        if waiting.result.ready():
+            _under_way.pop(generation.pk, None)
+        else:
+            waiting.result.rawlink(lambda _result: _under_way.pop(generation.pk, None))
     return settlement
+
+
+def start_settlers() -> None:
+    """At a worker's start: settlements that come together are sent together and committed together (PostgreSQL)."""
+    sessions = sessions_of("settlement")
+    if sessions is not None and not _settlers:
+        _settlers.extend(gevent.spawn(_settle_together, sessions) for _ in range(SETTLERS))
+
+
+def _settle_together(sessions: Sessions) -> None:
+    """A settler: takes what waits, in the order of accounts, so that two batches never wait for each other's wallets.
+
+    What fails in a batch has changed nothing, and is settled alone.
+    """
+    while True:
+        _some_waiting.acquire()
+        batch = [_queue.popleft()]
+        while _queue and len(batch) < MOST_AT_ONCE and _some_waiting.acquire(blocking=False):
+            batch.append(_queue.popleft())
+        batch.sort(key=lambda waiting: waiting.generation.account_id)
+        try:
+            work = [
+                settle_statement.prepared(
+                    each.generation,
+                    quota_use_of(each.generation, each.quota_region),
+                    has_checkpoint=each.has_checkpoint,
+                )
+                for each in batch
+            ]
+            results = sessions.execute_all(work) if len(work) > 1 else [sessions.execute(*work[0])]
+        except Exception as error:  # noqa: BLE001  # each is tried again by itself, where what is wrong with it shows
+            logger.warning("settling %s together failed: %s", len(batch), in_one_line(error))
+            for each in batch:
+                gevent.spawn(each.settle_alone)
+            continue
+        for each, result in zip(batch, results, strict=True):
+            try:
+                settled = settle_statement.settlement_in(result, each.generation)
+            except Wallet.DoesNotExist:
+                settled = None
+            if settled is None:
+                gevent.spawn(each.settle_alone)
+            else:
+                each.result.set(settled)
 
 
 def finish_or_spool() -> None:
     """At a worker's end: its last settlements, to which nobody listens any more, end or go to the spool."""
-    gevent.joinall([greenlet for _, _, greenlet in _under_way.values()], timeout=LAST_SECONDS)
-    for generation, quota_region, greenlet in list(_under_way.values()):
-        if not greenlet.ready():
-            spool.put(generation, quota_region)
+    gevent.wait([waiting.result for waiting in _under_way.values()], timeout=LAST_SECONDS)
+    for waiting in list(_under_way.values()):
+        if not waiting.result.ready():
+            spool.put(waiting.generation, waiting.quota_region)
 
 
 def replay_spool() -> int:

@@ -16,6 +16,8 @@ class GatewayConfig(AppConfig):
     def ready(self) -> None:
         # Settings are complete from here on; importing registers the checks.
         from . import checks, mail, staff_log  # noqa: F401
+        from .postgresql import prepared
 
         staff_log.connect()
-        worker_hooks.stop.append(mail.finish)
+        worker_hooks.start.append(prepared.open_sessions)
+        worker_hooks.stop += [mail.finish, prepared.close_sessions]

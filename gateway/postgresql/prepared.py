@@ -9,6 +9,7 @@ connection's patience is cut off by one greenlet that looks after all of them.
 import socket
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import gevent
@@ -20,7 +21,12 @@ from gevent.lock import BoundedSemaphore
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
+from gateway.db import BRIEF_SECONDS
+
 READABLE, WRITABLE = 1, 2
+POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
+# A settlement's statement timeout is 5 s: beyond it the connection has gone silent.
+SETTLING_SECONDS = 7.0
 LOOK_SECONDS = 1.0
 GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 Parameters = Sequence[bytes | None]
@@ -190,6 +196,27 @@ class Sessions:
             for session in self._all:
                 if 0 < session.busy_since < oldest:
                     session.cut()
+
+
+_opened: dict[str, Sessions] = {}
+
+
+def open_sessions() -> None:
+    """At a worker's start, on PostgreSQL. Other processes have none and go through Django's connections."""
+    if connections["default"].vendor == "postgresql" and not _opened:
+        _opened["default"] = Sessions("default", size=8, patience=BRIEF_SECONDS)
+        _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLING_SECONDS)
+
+
+def close_sessions() -> None:
+    """At a worker's end."""
+    while _opened:
+        _opened.popitem()[1].close()
+
+
+def sessions_of(alias: str) -> Sessions | None:
+    """This worker's sessions on a database; None where it has none."""
+    return _opened.get(alias)
 
 
 def _good(result: Any) -> Any:
