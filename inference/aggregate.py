@@ -9,6 +9,7 @@ from typing import Any
 
 from .call import Endpoint
 from .chunks import without
+from .plain_chunks import PlainChunk, Surroundings
 from .text_chunks import SPOKEN
 
 IDENTIFIERS = ("id", "type", "format")
@@ -24,9 +25,22 @@ class Aggregate:
         self._spoken = () if self._is_chat else SPOKEN
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
+        self._around: Surroundings | None = None
+
+    def add_plain(self, plain: PlainChunk) -> None:
+        """Takes in a text in known surroundings: between two in the same ones nothing but the text is new."""
+        around = plain.around
+        if around is not self._around:
+            self.add(plain.chunk)
+            self._around = around
+            return
+        choice = self._choices[around.index]
+        said = choice["message"] if self._is_chat else choice
+        said[around.field] = merged(said[around.field], plain.text.decode())
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Takes the next chunk in."""
+        self._around = None
         self._answer |= without(chunk, {"choices"})
         for choice in chunk["choices"]:
             self._add_choice(choice)

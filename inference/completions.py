@@ -25,6 +25,7 @@ from .embeddings import embedding_answer, input_count
 from .failover import with_failover
 from .failures import refusal
 from .modality import Side
+from .plain_chunks import PlainChunk
 from .reader import StreamReader
 from .records import Admission, Ending, Outcome
 from .settling import settle
@@ -134,7 +135,10 @@ def _aggregated(admission: Admission, side: Side, dispatched: Dispatched) -> tup
         while reader.ending is None:
             reader.advance()
             for said in reader.take():
-                whole.add(said.chunk)
+                if isinstance(said, PlainChunk):
+                    whole.add_plain(said)
+                else:
+                    whole.add(said.chunk)
     except ContradictoryUsage:
         return {}, reader.outcome(Ending.COST_UNRESOLVABLE)
     if reader.ending != Ending.FINISHED:

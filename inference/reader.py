@@ -9,6 +9,7 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from . import sse
 from .chunks import Chunks, Normalised
 from .dialects.base import MalformedReply, StreamDecoder
+from .plain_chunks import PlainChunk, PlainChunks
 from .records import Ending, Outcome
 from .upstream.client import UpstreamCall
 from .upstream.deadlines import DeadlineExpired
@@ -25,7 +26,7 @@ class StreamReader:
 
     def __init__(self, upstream: UpstreamCall, decoder: StreamDecoder, chunks: Chunks) -> None:
         self.chunks = chunks
-        self.brought: list[Normalised] = []
+        self.brought: list[Normalised | PlainChunk] = []
         self.usage: Usage | None = None
         self.prompt_usage: Usage | None = None  # the prompt's part, where a dialect knows it from the start
         self.reported: Any = None  # what `usage` was read from, else all that the upstream said of it
@@ -34,12 +35,14 @@ class StreamReader:
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder = upstream, decoder
         self._parser = sse.SseParser()
+        self._plain = PlainChunks()
+        self._has_progressed = False
         self._counted_bytes = 0  # of text, when the last usage came
         self._heard = False
         self._malformed: MalformedReply | None = None  # of the newest event, where it could not be read
         self._flags: tuple[str, ...] = ()
 
-    def take(self) -> list[Normalised]:
+    def take(self) -> list[Normalised | PlainChunk]:
         """What has come since the last time."""
         brought, self.brought = self.brought, []
         return brought
@@ -78,11 +81,19 @@ class StreamReader:
     def _read(self) -> None:
         block = self._upstream.read()
         for data in self._parser.feed(block) if block else self._parser.finish():
-            if self._is_last(data):
+            plain = self._plain.of_event(data)
+            if plain is not None:
+                self._malformed, self._has_progressed = None, True
+                self.text_bytes += len(plain.text)
+                self.brought.append(plain)
+            elif self._is_last(data):
                 for said in self.chunks.finish_open():
                     self._add(said)
                 self._end()
                 return
+        if self._has_progressed:
+            self._has_progressed = False
+            self._upstream.deadlines.progressed()
         if not block:
             self._end()
         elif self.chunks.all_finished and not self._upstream.deadlines.is_after_finish:
@@ -112,12 +123,15 @@ class StreamReader:
             self.reported = event.reported
         if said is not None:
             self._add(said)
+        if event.chunk is not None and (said is None or said.finishes):
+            self._plain.forget()
+        elif said is not None and event.reported is None:
+            self._plain.learn(data, said)
         if event.usage is not None:
             self.usage, self._counted_bytes = event.usage, self.text_bytes
         # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
         if said is not None or event.usage is not None or not self._heard:
-            self._heard = True
-            self._upstream.deadlines.progressed()
+            self._heard = self._has_progressed = True
         return event.is_last
 
     def _add(self, said: Normalised) -> None:

@@ -16,6 +16,7 @@ from . import checkpointing, sse
 from .chunks import Normalised
 from .dispatch import Dispatched
 from .failures import refusal, told
+from .plain_chunks import PlainChunk
 from .reader import StreamReader
 from .records import Admission, Ending
 from .settling import Report, frozen, settle
@@ -152,8 +153,10 @@ class Metered:
         for said in self._reader.take():
             self._queue_one(said)
 
-    def _queue_one(self, said: Normalised) -> None:
-        if said.finishes:
+    def _queue_one(self, said: Normalised | PlainChunk) -> None:
+        if isinstance(said, PlainChunk):
+            self._ready.append(said.frame)
+        elif said.finishes:
             self._ready.extend(self._released())
             self._held = said.chunk
         else:

@@ -331,7 +331,7 @@ def test_a_region_must_fill_the_placeholder_of_the_base_url(refused: Refused, ll
 
 
 def test_every_variable_of_the_settings_is_kept_from_providers() -> None:
-    names = set(re.findall(r"\"([A-Z][A-Z_]{3,})\"", SETTINGS.read_text()))
+    names = set(re.findall(r"\"([A-Z][A-Z0-9_]{3,})\"", SETTINGS.read_text()))
     read = set(re.findall(r"(?:env\.\w+|_positive|_at_least)\(\"(\w+)\"", SETTINGS.read_text()))
     assert {name for name in read if name not in OWN_VARIABLES and not name.startswith(OWN_PREFIXES)} == set()
     assert read <= names

@@ -1,0 +1,151 @@
+"""The short way of a chunk says what the long way says, of any stream cut anywhere."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference import plain_chunks, sse
+from inference.aggregate import Aggregate
+from inference.call import Endpoint
+from inference.chat_chunks import ChatChunks
+from inference.chunks import Chunks
+from inference.dialects.openai import OpenAIDialect
+from inference.plain_chunks import PlainChunk
+from inference.reader import StreamReader
+from inference.text_chunks import TextChunks
+from inference.upstream.deadlines import Deadlines
+from inference.upstream.faults import UpstreamFault
+from tests.inference.dialects.routes import call
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+Json = dict[str, Any]
+TEXTS = ["a", "Hello", " world", "probe", '"', "\\", "é", "\n", "", "content", '"content":"a"', "\u2028", "0", "}"]
+
+
+class Bytes:
+    """An upstream that has sent these blocks."""
+
+    def __init__(self, blocks: list[bytes]) -> None:
+        self._blocks = iter(blocks)
+        self.deadlines = Deadlines(30)
+
+    def read(self) -> bytes:
+        return next(self._blocks, b"")
+
+
+def outcome(blocks: list[bytes], endpoint: Endpoint, choices: int) -> tuple[Any, ...]:
+    """The frames, the whole answer, and what is billed."""
+    shape: type[Chunks] = ChatChunks if endpoint == Endpoint.CHAT else TextChunks
+    chunks = shape(id="gen-1", created=1, model="m", choices=choices)
+    decoder = OpenAIDialect().decoder(call(choices=choices))
+    reader = StreamReader(Bytes(blocks), decoder, chunks)  # type: ignore[arg-type]  # all that it reads of one
+    whole, frames, fault = Aggregate(endpoint), [], None
+    while reader.ending is None and fault is None:
+        try:
+            reader.advance()
+        except UpstreamFault as error:
+            fault = error.message
+        for said in reader.take():
+            if isinstance(said, PlainChunk):
+                frames.append(said.frame)
+                assert said.frame == sse.frame(said.chunk)
+                whole.add_plain(said)
+            else:
+                frames.append(sse.frame(said.chunk))
+                whole.add(said.chunk)
+    counted = reader.outcome(reader.ending or "upstream_broke")  # type: ignore[arg-type]
+    billed = (counted.usage, counted.text_bytes, counted.uncounted_bytes, counted.reported, counted.flags)
+    return frames, whole.answer(), billed, reader.ending, fault, reader.first_output_at is None
+
+
+texts = st.sampled_from(TEXTS)
+deltas = st.one_of(
+    *(st.fixed_dictionaries({name: texts}) for name in ("content", "content", "content", "reasoning_content")),
+    st.fixed_dictionaries({"role": st.just("assistant"), "content": texts}),
+    st.fixed_dictionaries({"content": texts, "other": texts}),
+    st.fixed_dictionaries({"content": st.none(), "refusal": texts}),
+    st.just({"tool_calls": [{"index": 0, "id": "call_1", "function": {"name": "f", "arguments": "{"}}]}),
+)
+finishes = st.sampled_from([None] * 12 + ["stop", "length"])
+indexes = st.sampled_from([0, 0, 0, 1])
+usages = st.sampled_from([None] * 8 + [{"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}])
+BESIDE: list[Json] = [*[{}] * 6, {"system_fingerprint": "fp"}, {"service_tier": "x"}, {"usage": None}]
+extras = st.sampled_from(BESIDE)
+
+
+@st.composite
+def chunk(draw: st.DrawFn, kind: str) -> Json:
+    choice: Json = {"index": draw(indexes), "finish_reason": draw(finishes)}
+    if kind == "chat":
+        choice["delta"] = draw(deltas)
+    else:
+        choice |= {"text": draw(texts), "logprobs": None}
+    made: Json = {"id": "c", "object": "x", "choices": [choice], **draw(extras)}
+    if (usage := draw(usages)) is not None:
+        made["usage"] = usage
+    return made
+
+
+def stream(kind: str) -> st.SearchStrategy[list[Json]]:
+    others = st.sampled_from([{"choices": []}, {"choices": [], "timings": {"n": 1}}, {"choices": [], "error": None}])
+    return st.lists(st.one_of(chunk(kind), chunk(kind), chunk(kind), others), min_size=1, max_size=14)
+
+
+events = st.one_of(st.tuples(st.just("chat"), stream("chat")), st.tuples(st.just("text"), stream("text")))
+
+
+@settings(max_examples=400, deadline=None)
+@given(events, st.booleans(), st.lists(st.integers(1, 60), max_size=20), st.sampled_from([1, 2]))
+def test_the_short_way_and_the_long_way_are_one(
+    made: tuple[str, list[Json]], spaced: bool, cuts: list[int], choices: int
+) -> None:
+    kind, sent = made
+    endpoint = Endpoint.CHAT if kind == "chat" else Endpoint.COMPLETION
+    dump: Callable[[Json], bytes] = (lambda value: json.dumps(value).encode()) if spaced else orjson.dumps
+    data = b"".join(b"data: " + dump(each) + b"\n\n" for each in sent) + b"data: [DONE]\n\n"
+    blocks, at = [], 0
+    for cut in cuts:
+        blocks.append(data[at : at + cut])
+        at += cut
+    blocks = [block for block in (*blocks, data[at:]) if block]
+    short = outcome(blocks, endpoint, choices)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_chunks, "MOST_KNOWN", 0)
+        assert outcome(blocks, endpoint, choices) == short
+
+
+def test_plain_chunks_take_the_short_way() -> None:
+    sent = [{"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]} for text in ("one", " two", " three")]
+    blocks = [b"".join(b"data: " + orjson.dumps(each) + b"\n\n" for each in [{**sent[0]}, *sent, *sent])]
+    reader = StreamReader(
+        Bytes(blocks),  # type: ignore[arg-type]
+        OpenAIDialect().decoder(call()),
+        ChatChunks(id="gen-1", created=1, model="m", choices=1),
+    )
+    reader.advance()
+    assert [isinstance(said, PlainChunk) for said in reader.take()] == [False, False, *[True] * 5]
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        b'{"choices":[{"index":0,"delta":{"content":"a\\u0062"}}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"a","content":"b"}}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}',
+        b'{"x":{"content":"a"},"choices":[{"index":0,"delta":{"content":"a"}}]}',
+    ],
+)
+def test_what_is_not_plain_is_never_learned(strange: bytes) -> None:
+    chunks = ChatChunks(id="gen-1", created=1, model="m", choices=1)
+    chunks.normalise({"choices": [{"index": 0, "delta": {"content": "first"}}]})
+    reader = StreamReader(Bytes([b"data: " + strange + b"\n\n"] * 3), OpenAIDialect().decoder(call()), chunks)  # type: ignore[arg-type]
+    for _ in range(3):
+        reader.advance()
+    assert not any(isinstance(said, PlainChunk) for said in reader.take())
