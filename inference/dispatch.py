@@ -13,7 +13,7 @@ from .failures import refusal, refusal_of_status
 from .records import Admission
 from .upstream.client import Unreachable, UpstreamCall
 from .upstream.deadlines import Deadlines, first_byte_seconds
-from .upstream.faults import UpstreamFault
+from .upstream.faults import BrokenAnswer, UpstreamFault
 from .watch import Client, ClientLeft, ClientWatch
 
 
@@ -77,7 +77,7 @@ def _told_of(upstream: UpstreamCall) -> bytes:
         return b""
     try:
         return upstream.read_all()
-    except Unreachable:
+    except (Unreachable, BrokenAnswer):
         if upstream.status not in REFUSED:
             raise
         return b""
