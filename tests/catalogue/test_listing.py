@@ -289,13 +289,15 @@ def test_five_thousand_offers_are_listed_from_what_was_prepared(seed: Seed, read
 
 def offer_many(at: models.Provider) -> None:
     """As many more offers as a large catalogue has, each with one priced region."""
-    made = models.Model.objects.bulk_create(
+    offers = [
         models.Model(
             provider=at, canonical_id=f"many/model-{n}", name=f"Model {n}", upstream_model="echo", modality="chat"
         )
         for n in range(MANY)
-    )
-    models.Region.objects.bulk_create(
+    ]
+    made = models.Model.objects.bulk_create(offers, batch_size=500)
+    regions = [
         models.Region(model=one, locode="FRPAR", currency="EUR", prompt_per_1m_tokens=1, completion_per_1m_tokens=2)
         for one in made
-    )
+    ]
+    models.Region.objects.bulk_create(regions, batch_size=500)
