@@ -35,17 +35,16 @@ REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthr
 # OpenAI's `default` is what Anthropic calls `standard_only`.
 SERVICE_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 SPEEDS = (None, "standard")
-WITHOUT_EQUIVALENT = ("presence_penalty", "frequency_penalty")
 # OpenAI's fields that the API lacks: what they ask for beyond the usual is refused.
 LACKING = frozenset(
     {"audio", "best_of", "echo", "function_call", "functions", "logit_bias", "logprobs", "modalities", "seed", "suffix"}
-    | {"top_logprobs", "verbosity"}
+    | {"top_logprobs", "verbosity", "presence_penalty", "frequency_penalty"}
 )
 HINTS_LEFT_OUT = HINTS - {"metadata", "safety_identifier", "user"}
 # What is translated or answered for here; every other field goes upstream as it came.
 TRANSLATED = frozenset(
     {"messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stop", "n", "temperature", "service_tier"}
-    | {"store", "reasoning_effort", "response_format", *WITHOUT_EQUIVALENT, *LACKING, *HINTS}
+    | {"store", "reasoning_effort", "response_format", *LACKING, *HINTS}
 )
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
 TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
@@ -54,8 +53,7 @@ TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 class AnthropicDialect:
     """See `base.Dialect`. Fields of a request fall in four groups:
 
-    - What has its counterpart is translated; `presence_penalty` and `frequency_penalty` have none and are left out, and
-      disclosed where they asked for something (that is, were not 0); a temperature above 1 is sent as 1 and disclosed.
+    - What has its counterpart is translated; a temperature above 1 is sent as 1 and disclosed.
     - What would move price, place or provider is refused.
     - Other fields of OpenAI's that the API lacks (`LACKING`) are left out where they ask for the usual, and refused
       where they ask for more; hints on which no answer depends are left out and disclosed.
@@ -193,5 +191,4 @@ def _adjusted(body: Mapping[str, Any]) -> tuple[str, ...]:
     clamped = ("temperature",) if (body.get("temperature") or 0) > MAX_TEMPERATURE else ()
     metadata = body.get("metadata")
     dropped = ("metadata",) if metadata and (not isinstance(metadata, dict) or metadata.keys() != {"user_id"}) else ()
-    penalties = tuple(name for name in WITHOUT_EQUIVALENT if body.get(name))
-    return (*clamped, *penalties, *dropped, *(name for name in body if name in HINTS_LEFT_OUT))
+    return (*clamped, *dropped, *(name for name in body if name in HINTS_LEFT_OUT))

@@ -287,7 +287,7 @@ def test_secrets_and_addresses_are_not_quoted(customer: Customer) -> None:
 # --- Failures name their wait
 
 
-@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("wait", WAITS, ids=range(len(WAITS)))
 def test_an_upstreams_wait_is_passed_on_within_bounds(customer: Customer, wait: str) -> None:
     reply = ask(customer, f"odd/test/wait-{list(WAITS).index(wait)}")
     assert refusal(reply)[:3] == (503, "provider_error", "provider_error")

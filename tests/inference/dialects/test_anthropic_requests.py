@@ -373,15 +373,15 @@ def test_a_temperature_above_one_is_clamped_and_disclosed(
     assert adjusted(temperature=asked) == disclosed
 
 
-def test_penalties_are_left_out_and_disclosed_where_they_asked_for_something() -> None:
-    body = sent(presence_penalty=0.5, frequency_penalty=0)
-    assert not {"presence_penalty", "frequency_penalty"} & body.keys()
-    assert adjusted(presence_penalty=0.5, frequency_penalty=0) == ("presence_penalty",)
-    assert adjusted(temperature=2, presence_penalty=-1, frequency_penalty=1) == (
-        "temperature",
-        "presence_penalty",
-        "frequency_penalty",
-    )
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty"])
+def test_a_penalty_is_left_out_where_it_asks_for_nothing_and_refused_where_it_does(name: str) -> None:
+    nothing: dict[str, Any] = {name: 0}
+    assert name not in sent(**nothing)
+    assert adjusted(**nothing) == ()
+    asked: dict[str, Any] = {name: 0.5}
+    with pytest.raises(InvalidRequest) as caught:
+        DIALECT.check(call(**asked), route())
+    assert caught.value.param == name
 
 
 @pytest.mark.parametrize(
