@@ -152,8 +152,7 @@ class GenerationAdmin(RecordAdmin):
         "public_id",
         "account",
         "route_id",
-        "cost",
-        "currency",
+        "billed",
         "prompt_tokens",
         "completion_tokens",
         "ending",
@@ -163,6 +162,11 @@ class GenerationAdmin(RecordAdmin):
     list_select_related = ("account",)
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation id."
+
+    @admin.display(description="cost")
+    def billed(self, generation: Generation) -> str | None:
+        """What was debited, exactly, in the account's currency."""
+        return None if generation.cost is None else f"{plain(generation.cost)}\N{NO-BREAK SPACE}{generation.currency}"
 
     @admin.display(description="flags")
     def flagged_with(self, record: Generation) -> str | None:
