@@ -38,7 +38,7 @@ READS = {
     "GET /v1/models, If-None-Match": "304",
 }
 only_postgres = pytest.mark.skipif(plugin.databases().kind != "postgres", reason="the benchmark measures PostgreSQL")
-# Of ours, by kind of request: today's figures, and two more for what only a slow request runs through (its client is watched).
+# Of ours, by kind of request: today's figures, and two more: a slow request runs through more (its client is watched).
 MODULES = {"burst of 100 chunks": 67, "whole answer": 63, "embedding": 62}
 
 
