@@ -87,9 +87,7 @@ def dearest(profile: Profile, count: int) -> list[Dearest]:
     command = ["callgrind_annotate", "--threshold=100", str(profile.path)]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found: Counter[str] = Counter()
-    for instructions, function in re.findall(
-        r"^ *([\d,]+) \(.*?\)  \S*?:(.+?)(?:'\d+)?(?: \[.*)?$", text, re.MULTILINE
-    ):
+    for instructions, function in re.findall(_LINE, text, re.MULTILINE):
         found[function] += int(instructions.replace(",", ""))
     if not found:
         raise CallgrindError(f"callgrind_annotate says nothing about {profile.path}")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,11 +57,17 @@ def loading(job: Job) -> Iterator[subprocess.Popen[str]]:
     """A load process that has connected and waits for its start."""
     command = [sys.executable, "-m", "bench.load"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as load:
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True) as load,
+    ):
         try:
             _say(load, json.dumps(asdict(job)))
             _line(load)
             yield load
+        except LoadFailed:
+            errors.seek(0)
+            raise LoadFailed(errors.read()[-3000:]) from None
         finally:
             load.kill()
 
@@ -79,8 +86,7 @@ def _say(load: "subprocess.Popen[str]", line: str) -> None:
 def _line(load: "subprocess.Popen[str]") -> str:
     """The next line; the load process has time limits of its own, so there is one, or its end."""
     assert load.stdout is not None
-    assert load.stderr is not None
     line = load.stdout.readline()
     if not line:
-        raise LoadFailed(load.stderr.read()[-3000:])
+        raise LoadFailed
     return line

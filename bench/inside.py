@@ -37,6 +37,12 @@ def alias_statistics(alias: str, *, days: int, repeats: int) -> None:
     print(json.dumps({"database_ms": _database_ms(lambda: rows_of(found, days=days, today=today), repeats)}))
 
 
+def forget(account: str) -> None:
+    """Drops what is rolled up of the account, whose watermark may have passed the records before they were there."""
+    rollups.forget(UUID(account))
+    print("null")
+
+
 def roll_up() -> None:
     """Rolls up a bounded number of records, as `maintain` does, and prints how many."""
     print(rollups.advance(rollups.RECORDS_PER_MAINTENANCE))

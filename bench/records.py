@@ -53,8 +53,8 @@ FROM (
 """
 BEHIND = """
 SELECT EXISTS (
-    SELECT FROM billing_generation JOIN billing_usagewatermark USING (account_id)
-    WHERE account_id = %s AND created_at > rolled_until
+    SELECT FROM billing_generation LEFT JOIN billing_usagewatermark USING (account_id)
+    WHERE account_id = %s AND (rolled_until IS NULL OR created_at > rolled_until)
 )
 """
 
@@ -126,6 +126,7 @@ def _insert(year: Year) -> None:
 
 def _roll_up(year: Year) -> None:
     """Together with the gateway's own beat: who finds the account taken leaves it to the other."""
+    year.inside("forget", year.customer.id)
     for _ in range(ROLL_UPS):
         year.inside("roll_up")
         ((is_behind,),) = year.gateway.query(BEHIND, [year.customer.id])

@@ -132,7 +132,6 @@ class Servers:
     """Everything that runs."""
 
     gateway: BenchGateway
-    cache: PrivateRedis
     targets: tuple[Target, Target]  # the gateway, the pass-through
 
 
@@ -171,7 +170,7 @@ def running(
         starting = threads.submit(gateway.start)
         threads.submit(pass_through.start).result()
         starting.result()
-        yield Servers(gateway, cache, (_customers(gateway, plan, stack), _strangers(pass_through)))
+        yield Servers(gateway, (_customers(gateway, plan, stack), _strangers(pass_through)))
 
 
 def _customers(gateway: BenchGateway, plan: Plan, stack: contextlib.ExitStack) -> Target:
