@@ -7,12 +7,12 @@ import sys
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 
-from inference.demo import secret_key
+from demo.credentials import ensure_secret_key
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     if sys.argv[1:2] == ["run_demo"]:
-        secret_key.ensure()  # the settings refuse to start without one
+        ensure_secret_key()  # the settings refuse to start without one
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:  # the settings say what is wrong; a traceback would hide it

@@ -9,7 +9,7 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def ready(self) -> None:
-        from . import last_use  # models exist from here on
+        from . import authentication  # models exist from here on
 
-        worker_hooks.beat.append(last_use.flush)
-        worker_hooks.stop.append(last_use.flush)
+        worker_hooks.beat.append(authentication.write_uses)
+        worker_hooks.stop.append(authentication.write_uses)

@@ -1,9 +1,10 @@
-"""From an Authorization header to a key, with the four refusals of docs/api.md#authentication.
+"""From an Authorization header to a key, with the four refusals of docs/api.md#authentication; and when keys were used.
 
-The hot path joins more tables into its SELECT (`inference.admission`) and shares `bearer_token` and `judge` with the
-control plane's DRF authentication here.
+The hot path joins more tables into its SELECT (`inference.authentication`). Uses are noted in memory by each request
+and written by the worker's beat.
 """
 
+import hmac
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,21 +15,15 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from gateway.db import on_a_live_connection
-from gateway.errors import ApiKeyExpired, ApiKeyMalformed, ApiKeyNotRegistered, MissingAuthorization
-from gateway.steps import step
+from gateway.errors import ApiKeyExpired, ApiKeyMalformed, ApiKeyNotRegistered, MissingAuthorization, step
+from gateway.request_events import event_of
 
-from . import last_use, tokens
+from . import keys
 from .models import ApiKey
 
 SCHEME = "Bearer "
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKey:
-    """What the table says about the key that a fingerprint found."""
-
-    verifier: bytes | None
-    expires_at: datetime | None
+USES_IN_A_STATEMENT = 100
+_used: dict[uuid.UUID, datetime] = {}  # when, by the key's id, since it was last written
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,34 +41,32 @@ def bearer_token(header: str | None) -> str:
     if not header:
         raise MissingAuthorization
     token = header.removeprefix(SCHEME)
-    if token == header or not tokens.is_well_shaped(token):
+    if token == header or not keys.is_token(token):
         raise ApiKeyMalformed
     return token
 
 
-def judge(token: str, key: StoredKey | None, now: datetime) -> None:
-    """Passes a key that may be used. Raises ApiKeyNotRegistered and ApiKeyExpired.
+def verify_key(token: str, verifier: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:
+    """Passes a key that may be used, by its row. Raises ApiKeyNotRegistered and ApiKeyExpired.
 
     Expiry comes first: an expired key's verifier may have been purged, and it is still recognised by its fingerprint.
     """
-    if key is None:
-        raise ApiKeyNotRegistered
-    if key.expires_at is not None and key.expires_at <= now:
+    if expires_at is not None and expires_at <= now:
         raise ApiKeyExpired
-    if key.verifier is None or not tokens.matches(token, key.verifier):
+    if verifier is None or not hmac.compare_digest(keys.verifier(token), verifier):
         raise ApiKeyNotRegistered
 
 
 def caller_of(token: str) -> Caller:
-    """One SELECT by fingerprint, uncached: a deleted key fails at once. Raises as `judge`."""
-    known = ApiKey.objects.filter(fingerprint=tokens.fingerprint(token))
+    """One SELECT by fingerprint, uncached: a deleted key fails at once. Raises as `verify_key`."""
+    known = ApiKey.objects.filter(fingerprint=keys.fingerprint(token))
     fields = known.values("id", "account_id", "verifier", "expires_at", currency=F("account__currency"))
     row = on_a_live_connection(fields.first)
-    stored = None if row is None else StoredKey(_as_bytes(row["verifier"]), row["expires_at"])
+    if row is None:
+        raise ApiKeyNotRegistered
     now = timezone.now()
-    judge(token, stored, now)
-    assert row is not None  # noqa: S101  # judge has refused otherwise
-    last_use.note(row["id"], now)
+    verify_key(token, row["verifier"], row["expires_at"], now)
+    note_use(row["id"], now)
     return Caller(row["id"], row["account_id"], row["currency"])
 
 
@@ -83,13 +76,36 @@ def caller_behind(request: Request) -> Caller:
     return caller
 
 
-def _as_bytes(value: bytes | memoryview | None) -> bytes | None:
-    return None if value is None else bytes(value)
-
-
 class BearerAuthentication(BaseAuthentication):
     """DRF's way in for every control-plane endpoint."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
         with step("authenticating the key"):
-            return caller_of(bearer_token(request.META.get("HTTP_AUTHORIZATION"))), None
+            caller = caller_of(bearer_token(request.META.get("HTTP_AUTHORIZATION")))
+        event = event_of(request.META)
+        event.account_id, event.key_id = caller.account_id, caller.key_id
+        return caller, None
+
+
+def note_use(key_id: uuid.UUID, now: datetime) -> None:
+    """Remembers a use, for the next beat."""
+    _used[key_id] = now
+
+
+def write_uses() -> None:
+    """Writes what has been noted since the last beat, and no more: uses noted meanwhile wait for the next one.
+
+    What could not be written is noted again.
+    """
+    noted = dict(_used)
+    _used.clear()
+    waiting = list(noted.items())
+    while waiting:
+        batch = waiting[:USES_IN_A_STATEMENT]
+        try:
+            ApiKey.objects.bulk_update([ApiKey(id=key, last_used_at=at) for key, at in batch], ["last_used_at"])
+        except Exception:
+            for key, used_at in waiting:
+                _used.setdefault(key, used_at)
+            raise
+        waiting = waiting[USES_IN_A_STATEMENT:]

@@ -7,17 +7,12 @@ import logging
 import uuid
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.core import signing
 from django.core.exceptions import PermissionDenied
-from django.core.mail import EmailMessage
 from django.db import IntegrityError, transaction
 from django.db.models import Sum
-from django.urls import reverse
 from django.utils import timezone
-
-from gateway.mail import send_in_background
 
 from .members import locked, locked_for_owner
 from .models import Invitation, Membership, User
@@ -28,16 +23,6 @@ OPEN_LIMIT = 20  # in one account
 RESEND_AFTER = timedelta(minutes=1)
 KEPT = timedelta(days=30)  # after it was sent: longer than it may be open
 MAILS_PER_DAY = 100  # from one account, resent ones included
-SUBJECT = "Invitation to {account} on Inference Gateway"
-BODY = """\
-{sender} invites you to the account {account} at {origin}, as {role}.
-
-To join, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
-
-{link}
-
-If you did not expect this mail, ignore it: nothing happens unless somebody joins by the link.
-"""
 
 
 class InvitationRefused(ValueError):
@@ -53,7 +38,7 @@ class PersonExists(Exception):
 
 
 def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
-    """Invites an address, or renews what it was sent before, and mails the link in the background.
+    """Invites an address, or renews its open invitation; to mail the link is the caller's.
 
     Nothing depends on whether a person of that address exists. Raises PermissionDenied where `by` is no owner, and
     InvitationRefused.
@@ -71,7 +56,6 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
         invitation.mails += 1
         invitation.save()
     logger.info("account %s: person %s sent invitation %s as %s", account.pk, by.pk, invitation.pk, role)
-    send_in_background(_mail(invitation, by))
     return invitation
 
 
@@ -86,14 +70,13 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
     return bool(changed)
 
 
-def link(invitation: Invitation) -> str:
-    """The address that is mailed; whoever has it may join as the invited person."""
-    path = reverse("invitation", args=[_signer().sign(invitation.pk.hex)])
-    return f"{settings.PUBLIC_URL}{path}"
+def sign(invitation: Invitation) -> str:
+    """What the mailed address ends with; whoever has it may join as the invited person."""
+    return _signer().sign(invitation.pk.hex)
 
 
 def behind(signed: str) -> Invitation:
-    """The open invitation that a link leads to, with `account` and `invited_by`. Raises InvitationGone."""
+    """The open invitation that was signed, with `account` and `invited_by`. Raises InvitationGone."""
     try:
         identifier = uuid.UUID(_signer().unsign(signed))
     except (signing.BadSignature, ValueError):
@@ -166,19 +149,6 @@ def _require_room(invitation: Invitation, now: datetime) -> None:
         raise InvitationRefused(f"All {OPEN_LIMIT} invitations of this account are open. Revoke one first.")
     if (own.filter(sent_at__gt=now - timedelta(days=1)).aggregate(sent=Sum("mails"))["sent"] or 0) >= MAILS_PER_DAY:
         raise InvitationRefused(f"This account has sent {MAILS_PER_DAY} invitations in a day. Try again tomorrow.")
-
-
-def _mail(invitation: Invitation, sender: User) -> EmailMessage:
-    account = " ".join(invitation.account.name.split())  # a header is one line
-    body = BODY.format(
-        sender=sender.email,
-        account=account,
-        origin=settings.PUBLIC_URL,
-        role=invitation.role_in_words,
-        end=invitation.expires_at,
-        link=link(invitation),
-    )
-    return EmailMessage(SUBJECT.format(account=account), body, to=[invitation.email])
 
 
 def _signer() -> signing.Signer:

@@ -1,12 +1,20 @@
-"""The life of an API key: issue, find, delete, purge. The only code that sees a token in clear."""
+"""The life of an API key: issue, find, delete, purge; and its token, of which two domain-separated digests are kept.
 
+A token carries 256 random bits, so a plain SHA-256 of it cannot be searched; it does not depend on SECRET_KEY, whose
+rotation must not end every key.
+"""
+
+import hashlib
+import re
+import secrets
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from . import tokens
-from .models import Account, ApiKey
+from .models import TOKEN_PREFIX, Account, ApiKey
+
+_TOKEN = re.compile(rf"{TOKEN_PREFIX}[!#-&(-~]{{43}}")
 
 LIFETIMES: dict[str, timedelta | None] = {
     "7d": timedelta(days=7),
@@ -29,6 +37,26 @@ class InvalidKeyName(ValueError):
     """Empty, too long, or not printable."""
 
 
+def new_token() -> str:
+    """A fresh token: the prefix and 32 random bytes, which are 43 base64url characters."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def is_token(text: str) -> bool:
+    """Whether the text could be a token of the current scheme."""
+    return _TOKEN.fullmatch(text) is not None
+
+
+def fingerprint(token: str) -> bytes:
+    """Finds the key's row; says nothing about the token to whoever reads the table."""
+    return hashlib.sha256(b"gateway key fingerprint\0" + token.encode()).digest()
+
+
+def verifier(token: str) -> bytes:
+    """Proves the token, compared in constant time; purged when the key expires or is deleted."""
+    return hashlib.sha256(b"gateway key verifier\0" + token.encode()).digest()
+
+
 def issue(
     account: Account,
     *,
@@ -36,22 +64,17 @@ def issue(
     lifetime: str = DEFAULT_LIFETIME,
     rpm: int | None = None,
     tpm: int | None = None,
-    token: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """Creates a key and returns it with its token, which cannot be had again.
-
-    `token` is for the demo, whose token is derived. Raises KeyNameTaken and InvalidKeyName.
-    """
+    """Creates a key and returns it with its token, which cannot be had again. Raises KeyNameTaken, InvalidKeyName."""
     name = name.strip()
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidKeyName(NAME_RULE)
-    token = token or tokens.new_token()
-    window = LIFETIMES[lifetime]
+    token, window = new_token(), LIFETIMES[lifetime]
     key = ApiKey(
         account=account,
         name=name,
-        fingerprint=tokens.fingerprint(token),
-        verifier=tokens.verifier(token),
+        fingerprint=fingerprint(token),
+        verifier=verifier(token),
         last_four=token[-4:],
         rpm=rpm,
         tpm=tpm,

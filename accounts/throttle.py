@@ -6,12 +6,17 @@ nobody out with a few requests, and many networks together can still not guess f
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django_ratelimit.core import get_usage
 
-from gateway.client_address import client_network
+from gateway.address_limit import client_network
+
+TAKEN_BACK = ", taken back"  # the cache only counts up
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +27,22 @@ class Limit:
     rate: str
 
     def seconds_left(self, request: HttpRequest, value: str) -> int:
-        """Seconds until one more is allowed: 0 for now."""
-        usage = self._usage(request, value, increment=False)
-        return max(1, usage["time_left"]) if usage["count"] >= usage["limit"] else 0
+        """Seconds until the window ends, one at least."""
+        return max(1, self._usage(request, value)["time_left"])
 
     def count(self, request: HttpRequest, value: str) -> bool:
         """Counts one, and returns whether it was within the limit."""
-        return not self._usage(request, value, increment=True)["should_limit"]
+        counted = self._usage(request, value, increment=True)
+        taken_back = self._usage(request, value, suffix=TAKEN_BACK)
+        return counted["count"] - taken_back["count"] <= counted["limit"]
 
-    def _usage(self, request: HttpRequest, value: str, *, increment: bool) -> dict[str, int]:
+    def take_back(self, request: HttpRequest, value: str) -> None:
+        """Leaves one that was counted out again."""
+        self._usage(request, value, suffix=TAKEN_BACK, increment=True)
+
+    def _usage(self, request: HttpRequest, value: str, *, suffix: str = "", increment: bool = False) -> dict[str, int]:
         usage: dict[str, int] = get_usage(
-            request, group=self.group, key=lambda _group, _request: value, rate=self.rate, increment=increment
+            request, group=self.group + suffix, key=lambda _group, _request: value, rate=self.rate, increment=increment
         )
         return usage
 
@@ -57,34 +67,44 @@ class TooManyTries(Exception):
         return math.ceil(self.seconds / 60)
 
 
-def require_sign_in(request: HttpRequest, email: str) -> None:
-    """Raises TooManyTries where no password may be tried now."""
-    wait = max(limit.seconds_left(request, value) for limit, value in _sign_in(request, email))
-    if wait:
-        raise TooManyTries(wait)
+@contextmanager
+def password_try(request: HttpRequest, email: str) -> Iterator[None]:
+    """Counts a try of a password before the block checks it; it stays counted where the block raises ValidationError.
 
-
-def count_failure(request: HttpRequest, email: str) -> None:
-    """Counts a failed sign-in."""
-    for limit, value in _sign_in(request, email):
-        limit.count(request, value)
+    Raises TooManyTries before the block where a limit is reached: of tries sent at once no more are checked than of
+    tries one after another.
+    """
+    counted: list[tuple[Limit, str]] = []
+    network, address = client_network(request.META), _normal(email)
+    try:
+        # The narrow limit first: what it refuses does not count towards the others.
+        for limit, value in (
+            (SIGN_IN_HERE, f"{network} {address}"),
+            (SIGN_IN_NETWORK, network),
+            (SIGN_IN_ADDRESS, address),
+        ):
+            counted.append((limit, value))
+            if not limit.count(request, value):
+                raise TooManyTries(limit.seconds_left(request, value))
+        yield
+    except ValidationError:
+        counted.clear()
+        raise
+    finally:
+        for limit, value in counted:
+            limit.take_back(request, value)
 
 
 def require_reset(request: HttpRequest) -> None:
     """Counts a request for a reset mail against the client's network; raises TooManyTries where those are too many."""
     network = client_network(request.META)
     if not RESET_NETWORK.count(request, network):
-        raise TooManyTries(max(1, RESET_NETWORK.seconds_left(request, network)))
+        raise TooManyTries(RESET_NETWORK.seconds_left(request, network))
 
 
 def may_mail(request: HttpRequest, email: str) -> bool:
     """Counts a reset mail against its address, whether anybody has it or not, and returns whether to send it."""
     return RESET_ADDRESS.count(request, _normal(email))
-
-
-def _sign_in(request: HttpRequest, email: str) -> list[tuple[Limit, str]]:
-    network, address = client_network(request.META), _normal(email)
-    return [(SIGN_IN_HERE, f"{network} {address}"), (SIGN_IN_NETWORK, network), (SIGN_IN_ADDRESS, address)]
 
 
 def _normal(email: str) -> str:

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from accounts.lookup import AccountNotFound, find_account
+from accounts.models import Account
 from gateway.admin import RecordAdmin, searched_id
 
 from .models import Alias, AliasEvent
@@ -39,6 +39,6 @@ class AliasEventAdmin(RecordAdmin):
         if not (term := search_term.strip()):
             return queryset, False
         try:
-            return queryset.filter(account=find_account(term)), False
-        except AccountNotFound:
+            return queryset.filter(account=Account.objects.named(term)), False
+        except Account.DoesNotExist:
             return queryset.filter(alias_id=searched_id(term)), False

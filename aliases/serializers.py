@@ -4,9 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from billing.serializers import LimitField
 from catalogue.model_ids import ALIAS_NAME, ALIAS_RULE
 from gateway.errors import InvalidAliasName
+from gateway.fields import LimitField
 
 from .models import Alias, AliasEvent
 

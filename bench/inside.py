@@ -11,9 +11,12 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
+from django.test import Client
 from django.utils import timezone
 
+from accounts.models import Membership, User
 from aliases.models import Alias
 from aliases.stats import rows_of
 from billing import generations, rollups
@@ -35,6 +38,14 @@ def alias_statistics(alias: str, *, days: int, repeats: int) -> None:
     found = Alias.objects.get(pk=alias)
     today = timezone.now().date()
     print(json.dumps({"database_ms": _database_ms(lambda: rows_of(found, days=days, today=today), repeats)}))
+
+
+def session(account: str) -> None:
+    """Prints the session cookie of a new member of the account."""
+    browser, person = Client(), User.objects.create_user("member@bench.example")
+    Membership.objects.create(account_id=UUID(account), user=person)
+    browser.force_login(person)
+    print(json.dumps(browser.cookies[settings.SESSION_COOKIE_NAME].value))
 
 
 def forget(account: str) -> None:

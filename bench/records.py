@@ -8,12 +8,15 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import requests
+from django.conf import settings
 from psycopg import sql
 
 from bench import driver
@@ -90,6 +93,7 @@ def measure(servers: Servers, plan: Plan, tell: Callable[[str], object]) -> Iter
                 yield _page(year, limit, page)
         yield _alias_statistics(year)
         yield from _offers(year)
+        yield from _beside_pages(servers, year)
 
 
 def _fill(year: Year, tell: Callable[[str], object]) -> None:
@@ -169,6 +173,37 @@ def _offers(year: Year) -> Iterator[Read]:
     )
     times, reply = _timed(year, "/v1/models", repeats, headers={"If-None-Match": reply.headers["ETag"]})
     yield _read("GET /v1/models, If-None-Match", times, None, str(reply.status_code))
+
+
+def _beside_pages(servers: Servers, year: Year) -> Iterator[Read]:
+    """Completions of another account, one after another on one connection, while a page is read."""
+    target, _ = servers.targets
+    cookies = {settings.SESSION_COOKIE_NAME: year.inside("session", year.customer.id)}
+    today = datetime.now(UTC).date()
+    whole, month = today - timedelta(days=year.plan.days - 1), today - timedelta(days=min(30, year.plan.days) - 1)
+    paths = {
+        "nothing": [],
+        "/usage by key, all days": [f"/usage?by=key&since={whole}"],
+        "/usage/export by key, all days": [f"/usage/export?by=key&since={whole}"],
+        "3 statements of 30 days": [f"/statement?since={month}&until={today}"] * 3,
+    }
+    with requests.Session() as client, ThreadPoolExecutor(3) as threads:
+        for name, pages in paths.items():
+            addresses = [f"{year.gateway.origin}{path}" for path in pages]
+            reading = [threads.submit(requests.get, each, cookies=cookies, timeout=600) for each in addresses]
+            times: list[float] = []
+            start = time.perf_counter()
+            while len(times) < year.plan.repeats or not all(page.done() for page in reading):
+                begun = time.perf_counter()
+                client.post(
+                    f"{year.gateway.base_url}/chat/completions",
+                    driver.body_of(target, REPLY),
+                    headers={"Authorization": f"Bearer {target.keys[0]}"},
+                ).raise_for_status()
+                times.append((time.perf_counter() - begun) * 1000)
+            size = sum(len(page.result().content) for page in reading)
+            took = f"{size:,} bytes within {time.perf_counter() - start:.1f} s, {len(times):,} requests"
+            yield _read(f"completion beside {name}", times, None, took)
 
 
 def _timed(year: Year, path: str, repeats: int, **options: Any) -> tuple[list[float], requests.Response]:

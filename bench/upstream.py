@@ -3,7 +3,7 @@
 `python -m bench.upstream PORT`. The name of the model decides what a stream is: `bench-burst` sends its hundred chunks
 in one write, `bench-paced` each by itself, once the process that `user` names waits for it, `bench-slow` one chunk at
 once and then one every few seconds. Whatever does not stream gets one answer, of `bench-embedding` a vector.
-The simulator (inference/simulator) would do too, at several times the cost: it looks at what it is asked.
+The simulator (simulator) would do too, at several times the cost: it looks at what it is asked.
 """
 
 import contextlib

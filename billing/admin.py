@@ -10,7 +10,6 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from accounts.admin import MembershipInline
-from accounts.lookup import AccountNotFound, find_account
 from accounts.models import Account, Membership
 from gateway.admin import BoundedPaginator, RecordAdmin, SaysValues, searched_id
 from gateway.ids import generation_id
@@ -98,8 +97,8 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
 
 def _in_account(name_or_id: str) -> UUID | None:
     try:
-        return find_account(name_or_id).pk
-    except AccountNotFound:
+        return Account.objects.named(name_or_id).pk
+    except Account.DoesNotExist:
         return None
 
 

@@ -16,8 +16,8 @@ from accounts.models import Account
 from gateway.money import MAX_MONEY, MONEY_PLACES, plain
 
 from . import ledger
+from .ledger import Credit
 from .models import LedgerEntry, Wallet
-from .outcomes import Credit
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,27 @@
 """`GET /v1/generations`, `/v1/generation/{id}` and `/v1/metrics/{id}`: what was served, from its records."""
 
+from typing import Any
+
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.authentication import caller_behind
 from gateway.control_view import ControlView
+from gateway.fields import LimitField, MomentField, TextField
 
 from . import generations
 from .models import Generation
 from .representations import metrics_of, record_of, stats_of
-from .serializers import GenerationsQuery
+
+
+class GenerationsQuery(serializers.Serializer[Any]):
+    """`since` and `until` are inclusive; `after` is the `next_cursor` of the page before."""
+
+    since = MomentField(required=False, round_up=True)
+    until = MomentField(required=False)
+    limit = LimitField(maximum=1000, default=100)
+    after = TextField(required=False)
 
 
 class Generations(ControlView):

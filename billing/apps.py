@@ -21,7 +21,7 @@ class BillingConfig(AppConfig):
         worker_hooks.start += [recovery.start, start_settlers]
         worker_hooks.beat += [
             Periodic(0, recovery.work),
-            Periodic(rollups.EVERY_SECONDS, rollups.advance_some),
+            Periodic(rollups.EVERY_SECONDS, rollups.workers_share.advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
         ]
         worker_hooks.stop.insert(0, finish_or_spool)  # before hooks that may wait for a database until we are killed

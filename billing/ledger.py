@@ -4,22 +4,29 @@ Each move locks the account's wallet first, so that the entries' sequence, their
 A balance may fall below zero by one request: usage is known only after it was served.
 """
 
-import random
 import uuid
+from dataclasses import dataclass
 from decimal import Decimal
 
 from django.db import connections, transaction
 from django.utils import timezone
 
 from catalogue import quota
-from catalogue.counters import SHARDS
 from gateway.money import LossyValueError, plain
 
 from . import settle_statement
 from .models import Checkpoint, Generation, LedgerEntry, Wallet
-from .outcomes import Credit, QuotaUse, Settlement
+from .settle_statement import QuotaUse, Settlement, quota_use_of
 
 MAX_REFERENCE_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The outcome of a grant: the balance now, and whether this very reference had been booked before."""
+
+    balance: Decimal
+    repeated: bool
 
 
 class InvalidAmount(ValueError):
@@ -48,7 +55,7 @@ def settle(
     counts the tokens, on the UTC day of the settlement. `has_checkpoint` removes the stream's checkpoint in the same
     transaction. Idempotent by the generation's id: callers may race.
     """
-    quota_use = quota_use_of(generation, quota_region)
+    quota_use = quota_use_of(generation.total_tokens, quota_region)
     if connections[using].vendor == "postgresql":
         settled = settle_statement.execute(generation, using, quota_use, has_checkpoint=has_checkpoint)
     else:
@@ -56,17 +63,8 @@ def settle(
     return settled or _settled_before(generation.pk, using)
 
 
-def quota_use_of(generation: Generation, region_id: int | None) -> QuotaUse | None:
-    """What to count where the route has a daily quota, on a random counter: accounts that share a route seldom meet."""
-    if region_id is None:
-        return None
-    shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
-    return QuotaUse(region_id, quota.day_of(timezone.now()), shard, min(generation.total_tokens, quota.MOST_AT_ONCE))
-
-
 def _settled_before(generation_pk: uuid.UUID, using: str) -> Settlement:
-    stored = Generation.objects.using(using).only("cost", "balance_after", "created_at").get(pk=generation_pk)
-    return Settlement(stored.cost, stored.balance_after, stored.created_at)
+    return Settlement(Generation.objects.using(using).only("balance_after").get(pk=generation_pk).balance_after)
 
 
 def _settle_in_transaction(
@@ -92,7 +90,7 @@ def _settle_in_transaction(
             _append(wallet, entry, using)
         if quota_use is not None:
             quota.count(quota_use.region_id, quota_use.tokens, quota_use.day, shard=quota_use.shard, using=using)
-    return Settlement(generation.cost, generation.balance_after, generation.created_at)
+    return Settlement(generation.balance_after)
 
 
 def _append(wallet: Wallet, entry: LedgerEntry, using: str) -> None:

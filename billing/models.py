@@ -1,29 +1,35 @@
-"""The ledger (Wallet, LedgerEntry) and the records of what was served (Generation); `rollup_models` adds those up.
+"""The ledger (Wallet, LedgerEntry), the records of what was served (Generation) and their sums by day (DailyUsage).
 
 The invariant: a wallet's balance is the sum of its ledger entries, and its seq is their number. Entries are only ever
 added (`billing.ledger`); the database itself refuses their update and deletion (migration 0002).
+
+An account's DailyUsage is the sums of exactly its records with `created_at <= rolled_until` of its UsageWatermark.
+`billing.rollups` writes both in one transaction; `billing.usage_statistics` adds the records behind the watermark, the
+raw tail. docs/growth.md says why.
 """
 
 from typing import Any, ClassVar, NoReturn
+from uuid import UUID
 
 from django.db import models
 from django.db.models import Q
 
 from accounts.models import Account, ApiKey, currency_code
-from catalogue.carbon import FOOTPRINT_PLACES
-from catalogue.models import ENERGY_PLACES, RATE_PLACES
-from catalogue.pricing import Price, thawed_tiers
+from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors
+from catalogue.energy import figures_in
+from catalogue.pricing import RATE_PLACES, Price, thawed_tiers
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
 
-from . import rollup_models  # noqa: F401  # models of this app too
-
+NO_ALIAS = UUID(int=0)  # in place of null, which a unique constraint would let in many times
 MALFORMED_EVENT = "malformed_event"
 TOTAL_MISMATCH = "total_mismatch"
+IMPLAUSIBLE_USAGE = "implausible_usage"
 # What is odd about a record, by the code in its `flags`.
 FLAGS = {
     MALFORMED_EVENT: "An event of the provider's stream could not be read and was skipped.",
     TOTAL_MISMATCH: "The provider's total of tokens is not the sum of its counts, which are what is billed.",
+    IMPLAUSIBLE_USAGE: "The provider counted more tokens than can have been asked for, sent or delivered.",
 }
 
 
@@ -39,6 +45,11 @@ class Wallet(models.Model):
 
     def __str__(self) -> str:
         return f"{self.account}: {self.balance}"
+
+
+def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
+    """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
+    return None if for_5m is None and for_1h is None else (for_5m or 0) + (for_1h or 0)
 
 
 class Generation(models.Model):
@@ -110,6 +121,7 @@ class Generation(models.Model):
     eur_rate = ExactDecimalField(places=RATE_PLACES)
     energy_per_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
     energy_per_prompt_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
+    energy_figures = models.JSONField(null=True)  # by kind of token with bounds: `catalogue.energy.EnergyFigures`
     grid_intensity = models.IntegerField("gCO2e per kWh", null=True)
 
     currency = models.CharField(max_length=3, validators=[currency_code])
@@ -119,6 +131,10 @@ class Generation(models.Model):
     cost_eur = MoneyField(null=True)
     balance_after = MoneyField(null=True)
     energy_wh = ExactDecimalField(places=FOOTPRINT_PLACES, null=True)
+    energy_wh_low = ExactDecimalField(places=FOOTPRINT_PLACES, null=True)
+    energy_wh_high = ExactDecimalField(places=FOOTPRINT_PLACES, null=True)
+    energy_source = models.CharField(max_length=10, null=True)  # noqa: DJ001  # measured, provider or modelled
+    embodied_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES, null=True)
     carbon_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES, null=True)
 
     duration_ms = models.BigIntegerField()
@@ -176,9 +192,7 @@ class Generation(models.Model):
     @property
     def cache_write_tokens(self) -> int | None:
         """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
-        if self.cache_write_5m_tokens is None and self.cache_write_1h_tokens is None:
-            return None
-        return (self.cache_write_5m_tokens or 0) + (self.cache_write_1h_tokens or 0)
+        return cache_writes(self.cache_write_5m_tokens, self.cache_write_1h_tokens)
 
     @property
     def price(self) -> Price:
@@ -197,6 +211,12 @@ class Generation(models.Model):
     def billed_price(self) -> Price:
         """The tier of `price` that the length of the prompt chose, or the base price."""
         return self.price.for_prompt(self.prompt_tokens)
+
+    @property
+    def energy_factors(self) -> EnergyFactors:
+        """The figures that its energy and carbon were computed from."""
+        figures = None if self.energy_figures is None else figures_in(self.energy_figures)
+        return EnergyFactors(self.energy_per_token_wh, self.energy_per_prompt_token_wh, self.grid_intensity, figures)
 
 
 class ImmutableRow(TypeError):
@@ -291,3 +311,65 @@ class OverdraftAlert(models.Model):
 
     def __str__(self) -> str:
         return f"{self.account_id}: {self.raised_at:%Y-%m-%d %H:%M}"
+
+
+class UsageWatermark(models.Model):
+    """How far an account's records are rolled up. The row that whoever rolls them up locks."""
+
+    account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True, related_name="+")
+    rolled_until = models.DateTimeField()
+    # Ledger entries known to lie behind: the wallet's seq less this is about what the raw tail holds, without counting.
+    entries = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.account_id}: {self.rolled_until:%Y-%m-%d %H:%M:%S}"
+
+
+class DailyUsage(models.Model):
+    """One UTC day of one account, key, alias, route and endpoint. A sum covers the requests that know its figure.
+
+    `cost` is in the account's currency; `priced` requests have it, and `cost_eur`. Absent is not zero: a figure that no
+    request knew is a sum of zero beside a count of zero.
+    """
+
+    day = models.DateField()
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
+    key = models.ForeignKey(ApiKey, on_delete=models.PROTECT, related_name="+", db_index=False)
+    alias_id = models.UUIDField(default=NO_ALIAS)
+    provider = models.CharField(max_length=100)
+    model = models.CharField(max_length=255)
+    region = models.CharField(max_length=16)
+    endpoint = models.CharField(max_length=12)
+
+    requests = models.BigIntegerField()
+    prompt_tokens = models.BigIntegerField()
+    completion_tokens = models.BigIntegerField()
+    interrupted = models.BigIntegerField()
+    estimated = models.BigIntegerField()
+    priced = models.BigIntegerField()
+    cost = MoneyField()
+    cost_eur = MoneyField()
+    energy_known = models.BigIntegerField()
+    energy_wh = ExactDecimalField(places=FOOTPRINT_PLACES)
+    carbon_known = models.BigIntegerField()
+    carbon_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES)
+
+    class Meta:
+        constraints: ClassVar = [
+            # Begins with what an account's statistics ask for, and so is their index too.
+            models.UniqueConstraint(
+                fields=["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint"],
+                name="one_row_of_usage_per_day_and_group",
+            ),
+            models.CheckConstraint(
+                condition=Q(requests__gt=0, priced__gte=0, energy_known__gte=0, carbon_known__gte=0),
+                name="daily_usage_counts_something",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["key", "day"], name="daily_usage_by_key"),
+            models.Index(fields=["alias_id", "day"], name="daily_usage_by_alias", condition=~Q(alias_id=NO_ALIAS)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.provider}/{self.model}/{self.region}: {self.requests}"

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import NamedTuple, Self
+from typing import Self
 
 from gateway import rfc3339
 
@@ -28,18 +28,6 @@ class Period:
         if period.until < period.since:
             raise InvalidPeriod(f"The period ends ({until}) before it begins ({since}).")
         return period
-
-
-class Month(NamedTuple):
-    """The days that a statement is of unless it is asked for another time."""
-
-    since: str
-    until: str
-
-
-def this_month(now: datetime) -> Month:
-    """From the first of the month to today."""
-    return Month(f"{now:%Y-%m}-01", f"{now:%Y-%m-%d}")
 
 
 def _bound(name: str, text: str, at: time) -> datetime:

@@ -1,18 +1,64 @@
-"""Generation records as the API shows them (docs/api.md#records).
+"""Generations as the API shows them (docs/api.md#records).
 
 Everything comes from what the record froze at admission, never from today's catalogue.
 """
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from gateway.money import to_json
+from catalogue.carbon import MEASURED, EnergyFactors
+from gateway.money import UNITS, to_json
 from gateway.rfc3339 import to_text
 
 from .models import Generation
-from .usage import usage_object
+from .unsettled import Figures
 
 Json = dict[str, Any]
+FOOTPRINT_DETAILS = (
+    *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "energy_breakdown", "embodied_gco2e"),
+)
+
+
+def usage_object(record: Generation | Figures, *, cost: float | None, balance: float | None, currency: str) -> Json:
+    """The `usage` of an answer and of every record of it (docs/api.md#usage).
+
+    Tokens, cost, the balance that the request left, and the details clients read; what is unknown is absent.
+    """
+    usage: Json = {
+        "prompt_tokens": record.prompt_tokens,
+        "completion_tokens": record.completion_tokens,
+        "total_tokens": record.total_tokens,
+    }
+    if cost is not None:
+        usage["cost"] = cost
+    if balance is not None:
+        usage["remaining_balance"] = balance
+    usage["currency"] = currency
+    cached = {"cached_tokens": record.cache_read_tokens, "cache_write_tokens": record.cache_write_tokens}
+    if known := {name: tokens for name, tokens in cached.items() if tokens is not None}:
+        usage["prompt_tokens_details"] = known
+    if record.reasoning_tokens is not None:
+        usage["completion_tokens_details"] = {"reasoning_tokens": record.reasoning_tokens}
+    return usage
+
+
+def footprint_details(record: Generation | Figures, factors: EnergyFactors, number: Callable[[Any], float]) -> Json:
+    """What is known of a request's energy beside the one number: bounds, source, method, kinds of tokens, embodied.
+
+    `number` makes a float of the record's kind of exact figure.
+    """
+    details: Json = {"energy_source": record.energy_source}
+    if record.energy_wh_low is not None and record.energy_wh_high is not None:
+        details |= {"energy_wh_low": number(record.energy_wh_low), "energy_wh_high": number(record.energy_wh_high)}
+    if factors.figures is not None and record.energy_source != MEASURED:
+        kinds = factors.by_kind(record.completion_tokens, record.prompt_tokens, record.cache_read_tokens or 0)
+        parts = zip(("output_wh", "prompt_wh", "cached_wh"), kinds, strict=True)
+        details["energy_method"] = factors.figures.method or None
+        details["energy_breakdown"] = {name: units / UNITS for name, units in parts}
+    if record.embodied_gco2e is not None:
+        details["embodied_gco2e"] = number(record.embodied_gco2e)
+    return details
 
 
 def record_of(generation: Generation) -> Json:
@@ -24,9 +70,10 @@ def record_of(generation: Generation) -> Json:
             "model": generation.route_id,
             "provider": generation.provider,
             "region": generation.region,
-            "usage": usage_object(generation, generation.balance_after),
+            "usage": _usage(generation),
             "cost": _number(generation.cost_eur),
             "energy_wh": _number(generation.energy_wh),
+            **_footprint_details(generation),
             "carbon_gco2e": _number(generation.carbon_gco2e),
             "interrupted": generation.interrupted,
             "usage_estimated": generation.usage_estimated,
@@ -48,7 +95,7 @@ def stats_of(generation: Generation) -> Json:
             "provider": generation.provider,
             "region": generation.region,
             "interrupted": generation.interrupted,
-            "usage": usage_object(generation, generation.balance_after),
+            "usage": _usage(generation),
             "cost": _cost(generation),
             "carbon_metrics": _carbon(generation),
             "latency": {
@@ -71,9 +118,20 @@ def metrics_of(generation: Generation) -> Json:
         "completion_tokens": generation.completion_tokens,
         "total_tokens": generation.total_tokens,
         "energy_wh": _number(generation.energy_wh),
+        **dict.fromkeys(FOOTPRINT_DETAILS),
+        **_footprint_details(generation),
         "carbon_gco2e": _number(generation.carbon_gco2e),
         "request_duration_ms": generation.duration_ms,
     }
+
+
+def _usage(generation: Generation) -> Json:
+    cost, balance = _number(generation.cost), _number(generation.balance_after)
+    return usage_object(generation, cost=cost, balance=balance, currency=generation.currency)
+
+
+def _footprint_details(generation: Generation) -> Json:
+    return footprint_details(generation, generation.energy_factors, to_json)
 
 
 def _cost(generation: Generation) -> Json | None:
@@ -91,6 +149,7 @@ def _carbon(generation: Generation) -> Json:
     return _known(
         {
             "energy_wh": _number(generation.energy_wh),
+            **_footprint_details(generation),
             "carbon_gco2e": _number(generation.carbon_gco2e),
             "grid_carbon_intensity_gco2_per_kwh": generation.grid_intensity,
         }

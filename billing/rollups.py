@@ -9,7 +9,8 @@ Nothing here can make statistics wrong, only slower: what is not rolled up is re
 """
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -22,8 +23,7 @@ from django.db.models.functions import Coalesce, Now, TruncDate
 
 from gateway.money import EXACT, LossyValueError
 
-from .models import Generation, Wallet
-from .rollup_models import NO_ALIAS, DailyUsage, UsageWatermark
+from .models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ BATCH_RECORDS = 5000  # some 20 ms of the database's time; SQLite's write lock i
 RECORDS_PER_BEAT = 20_000
 RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100
+OWN_ACCOUNTS_PER_ROUND = 1000  # of a worker's, looked at by their keys: 10 ms of the database's time
+ALL_EVERY_SECONDS = 3600.0
 FAILURES_PER_ROUND = 3  # a lock is one account's trouble; what is wrong with the database is everybody's
 LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
@@ -67,20 +69,60 @@ class Barrier:
     entries: int
 
 
-def advance_some() -> bool:
-    """Rolls up what a worker does at a time; True where there is more. Workers share it by the watermarks' locks."""
-    return advance(RECORDS_PER_BEAT) >= RECORDS_PER_BEAT
+class WorkersShare:
+    """What a worker rolls up: the accounts that it has settled, and each hour those that others have left behind.
+
+    So the look costs what the worker's own traffic is worth, however many accounts and workers there are.
+    """
+
+    def __init__(self) -> None:
+        self._settled: dict[UUID, None] = {}  # in the order of their last look
+        self._all_at = -ALL_EVERY_SECONDS
+
+    def note(self, account_id: UUID) -> None:
+        """An account that the worker has settled a request of."""
+        self._settled[account_id] = None
+
+    def advance(self) -> bool:
+        """Rolls up what a worker does at a time; True where there is more. Locked watermarks are others' work."""
+        now = time.monotonic()
+        if now - self._all_at < ALL_EVERY_SECONDS:
+            return advance(RECORDS_PER_BEAT, among=self._behind()) >= RECORDS_PER_BEAT
+        is_more = advance(RECORDS_PER_BEAT) >= RECORDS_PER_BEAT
+        if not is_more:
+            self._all_at = now
+        return is_more
+
+    def _behind(self) -> list[UUID]:
+        """Those of its accounts that are still behind; what has been rolled up is forgotten."""
+        behind = looked_at = list(self._settled)[:OWN_ACCOUNTS_PER_ROUND]
+        if not looked_at:
+            return []
+        for account_id in looked_at:
+            del self._settled[account_id]
+        try:
+            behind = list(_behind(timedelta(0), looked_at))
+        finally:
+            self._settled.update(dict.fromkeys(behind))
+        return behind
 
 
-def advance(limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = None) -> int:
+workers_share = WorkersShare()
+
+
+def advance(
+    limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = None, among: Collection[UUID] | None = None
+) -> int:
     """Rolls up about `limit` records, longest tails first, and returns how many. Safe in any number of workers at once.
 
-    Accounts whose watermark somebody moved less than `rest` ago are left alone. An account that cannot be rolled up
-    is reported, and its records stay in the tail.
+    Accounts whose watermark somebody moved less than `rest` ago are left alone, and all that are not `among` these,
+    where some are given. An account that cannot be rolled up is reported, and its records stay in the tail.
     """
+    if among is not None and not among:
+        return 0
     rolled = failures = 0
     rest = timedelta(seconds=EVERY_SECONDS / 2) if rest is None else rest
-    for account_id in list(_behind(trail + rest)):
+    for account_id in list(_behind(trail + rest, among)[:ACCOUNTS_PER_ROUND]):
         try:
             for records in _advance_account(account_id, trail, limit - rolled):
                 rolled += records
@@ -107,7 +149,7 @@ def forget(account_id: UUID) -> None:
         UsageWatermark.objects.filter(account_id=account_id).delete()
 
 
-def _behind(least: timedelta) -> Iterator[UUID]:
+def _behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet[Wallet, UUID]:
     """Accounts with ledger entries that are not known to be rolled up, most of them first.
 
     A record without a cost has no entry: it waits in the tail for one that has.
@@ -117,7 +159,9 @@ def _behind(least: timedelta) -> Iterator[UUID]:
         behind=F("seq") - Coalesce(Subquery(watermark.values("entries")), Value(0, BigIntegerField())),
         rolled_until=Subquery(watermark.values("rolled_until")),
     ).filter(Q(rolled_until=None) | Q(rolled_until__lt=Now() - least), behind__gt=0)
-    return iter(wallets.order_by("-behind").values_list("account_id", flat=True)[:ACCOUNTS_PER_ROUND])
+    if among is not None:
+        wallets = wallets.filter(pk__in=among)
+    return wallets.order_by("-behind").values_list("account_id", flat=True)
 
 
 def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator[int]:

@@ -1,29 +1,32 @@
 """PostgreSQL's form of a settlement: one statement, one round trip.
 
 The wallet's row is locked first; everything else follows from it, so that `created_at` grows with `seq`. Columns and
-their types come from the model: a new field needs no change here. A route with a daily quota adds one more part, which
-counts its tokens; the others do not pay for it.
+their types come from the model. A route with a daily quota adds one more part, which counts its tokens; the others do
+not pay for it.
+
+A worker executes it on its own sessions (`gateway.postgresql.prepared`), everything else on Django's connection, by a
+cursor that takes the same numbered placeholders and parses nothing: no limit of a driver's cache applies to it.
 """
 
-from collections.abc import Callable
-from datetime import timedelta
+import random
+from datetime import date
 from decimal import Decimal
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-import orjson
+import psycopg
 from django.db import DataError, connections
-from django.db.models import Field, JSONField
+from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
 
-from catalogue.counters import RouteDay
-from catalogue.quota import ADD_ON_CONFLICT
-from gateway.money import MONEY_PLACES, ExactDecimalField, LossyValueError
-from gateway.postgresql.prepared import POSTGRES_EPOCH, Statement
+from catalogue import quota
+from catalogue.counters import SHARDS, RouteDay
+from gateway.money import LossyValueError, from_units
+from gateway.postgresql.prepared import Parameters, Statement, integer
 
 from .models import Checkpoint, Generation, LedgerEntry, Wallet
-from .outcomes import QuotaUse, Settlement
+from .unsettled import COLUMNS, Unsettled, encoded
 
-Encode = Callable[[Any], bytes]
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
 DECIDED_UNDER_LOCK = {"created_at": "clock_timestamp()", "balance_after": "wallet.balance - {cost}"}
 # Once a generation, since it selects from what was really inserted. Nobody who holds a counter waits for a wallet.
@@ -32,11 +35,34 @@ _COUNT_QUOTA = f""", quota AS (
             SELECT %(quota_region_id)s::bigint, %(quota_day)s::date, %(quota_shard)s::smallint,
                    %(quota_tokens)s::bigint
             FROM generation
-            {ADD_ON_CONFLICT}
+            {quota.ADD_ON_CONFLICT}
         )"""  # noqa: S608  # the table of our own model
 _REMOVE_CHECKPOINT = f""", checkpoint AS (
             DELETE FROM {Checkpoint._meta.db_table} WHERE id = %(id)s::uuid
         )"""  # noqa: S608
+
+
+class QuotaUse(NamedTuple):
+    """Tokens that count against a route's daily quota, and the counter they go to."""
+
+    region_id: int
+    day: date
+    shard: int
+    tokens: int
+
+
+class Settlement(NamedTuple):
+    """What a settled generation left behind. `balance` is None where it was never priced or is in the spool."""
+
+    balance: Decimal | None
+
+
+def quota_use_of(total_tokens: int, region_id: int | None) -> QuotaUse | None:
+    """What to count where the route has a daily quota, on a random counter: accounts that share a route seldom meet."""
+    if region_id is None:
+        return None
+    shard = random.randrange(SHARDS)  # noqa: S311  # spreads load, guards nothing
+    return QuotaUse(region_id, quota.day_of(timezone.now()), shard, min(total_tokens, quota.MOST_AT_ONCE))
 
 
 def execute(
@@ -46,82 +72,60 @@ def execute(
 
     Raises Wallet.DoesNotExist without a wallet, LossyValueError where its balance could not hold the result.
     """
+    parameters = [encoded(name, getattr(generation, name)) for name in COLUMNS]
+    texts = [None if value is None else value.decode() for value in parameters]
+    sql = statement(counts_quota=quota_use is not None, has_checkpoint=has_checkpoint).sql.decode()
     connection = connections[using]
-    sql, fields = _statement(using, quota_use is not None, has_checkpoint)
-    parameters: dict[str, Any] = {
-        field.attname: field.get_db_prep_save(getattr(generation, field.attname), connection) for field in fields
-    }
-    if quota_use is not None:
-        parameters |= {f"quota_{name}": value for name, value in quota_use._asdict().items()}
-    with connection.cursor() as cursor:
+    connection.ensure_connection()
+    with CursorWrapper(psycopg.RawCursor(connection.connection), connection) as cursor:
         try:
-            cursor.execute(sql, parameters)
+            cursor.execute(sql, [*texts, *map(str, quota_use or ())])
         except DataError as error:
             if getattr(error.__cause__, "sqlstate", None) == NUMBER_OUT_OF_RANGE:
                 raise LossyValueError("The balance after this settlement is out of range.") from error
             raise
-        has_wallet, created_at, balance_units = cursor.fetchone()
+        has_wallet, was_inserted, balance_units = cursor.fetchone()
     if not has_wallet:
         raise Wallet.DoesNotExist(f"Account {generation.account_id} has no wallet.")
-    if created_at is None:
+    if not was_inserted:
         return None
-    balance = Wallet._meta.get_field("balance").from_db_value(balance_units, None, connection)
-    return Settlement(generation.cost, balance, created_at)
+    return Settlement(None if balance_units is None else from_units(balance_units))
 
 
-def prepared(
-    generation: Generation, quota_use: QuotaUse | None, *, has_checkpoint: bool
-) -> tuple[Statement, list[bytes | None]]:
+def prepared(unsettled: Unsettled, *, has_checkpoint: bool) -> tuple[Statement, Parameters]:
     """The same statement with its parameters, for a session of the worker (`gateway.postgresql.prepared`)."""
-    statement, encoders = _prepared(quota_use is not None, has_checkpoint)
-    values = vars(generation)
-    parameters = [None if (value := values[name]) is None else encode(value) for name, encode in encoders]
-    if quota_use is not None:
-        parameters += [str(value).encode() for value in quota_use]
-    return statement, parameters
+    quota_region = unsettled.terms.quota_region
+    if quota_region is None:
+        return statement(counts_quota=False, has_checkpoint=has_checkpoint), unsettled.parameters
+    use = quota_use_of(unsettled.figures.total_tokens, quota_region)
+    counted = [str(value).encode() for value in use or ()]
+    return statement(counts_quota=True, has_checkpoint=has_checkpoint), [*unsettled.parameters, *counted]
 
 
-def settlement_in(result: Any, generation: Generation) -> Settlement | None:
+def settlement_in(result: Any, unsettled: Unsettled) -> Settlement | None:
     """What a prepared statement's result says, as `execute`."""
-    has_wallet, created_at, balance = (result.get_value(0, column) for column in range(3))
-    if has_wallet != b"\x01":
-        raise Wallet.DoesNotExist(f"Account {generation.account_id} has no wallet.")
-    if created_at is None:
+    if result.get_value(0, 0) != b"\x01":
+        raise Wallet.DoesNotExist(f"Account {unsettled.figures.account_id} has no wallet.")
+    if result.get_value(0, 1) != b"\x01":
         return None
-    moment = POSTGRES_EPOCH + timedelta(microseconds=int.from_bytes(created_at, "big", signed=True))
-    units = None if balance is None else int.from_bytes(balance, "big", signed=True)
-    return Settlement(generation.cost, None if units is None else Decimal(units).scaleb(-MONEY_PLACES), moment)
+    balance = result.get_value(0, 2)
+    return Settlement(None if balance is None else from_units(integer(balance)))
 
 
 @cache
-def _prepared(counts_quota: bool, has_checkpoint: bool) -> tuple[Statement, list[tuple[str, Encode]]]:
-    """The SQL with numbered placeholders, and for each of the generation's fields how its value becomes text."""
-    sql, fields = _statement("settlement", counts_quota, has_checkpoint)
-    names = [field.attname for field in fields]
-    if counts_quota:
-        names += [f"quota_{name}" for name in QuotaUse._fields]
+def statement(*, counts_quota: bool, has_checkpoint: bool) -> Statement:
+    """The SQL, whose parameters are the values of COLUMNS, and then those of QuotaUse."""
+    sql = _sql(_COUNT_QUOTA if counts_quota else "", _REMOVE_CHECKPOINT if has_checkpoint else "")
+    names = [*COLUMNS, *(f"quota_{name}" for name in QuotaUse._fields)]
     numbered = sql % {name: f"${number}" for number, name in enumerate(names, 1)}
-    statement = Statement(f"settle_{counts_quota:d}{has_checkpoint:d}".encode(), numbered.replace("%%", "%").encode())
-    return statement, [(field.attname, _encoder_of(field)) for field in fields]
+    return Statement(f"settle_{counts_quota:d}{has_checkpoint:d}".encode(), numbered.encode())
 
 
-def _encoder_of(field: "Field[Any, Any]") -> Encode:
-    match field:
-        case ExactDecimalField():
-            return lambda value: str(field.to_units(value)).encode()
-        case JSONField():
-            return orjson.dumps
-        case _:
-            return lambda value: str(value).encode()
-
-
-@cache
-def _statement(using: str, counts_quota: bool, has_checkpoint: bool) -> tuple[str, list["Field[Any, Any]"]]:
-    """The SQL, and the fields it takes from the generation by attribute name."""
-    connection = connections[using]
+def _sql(*more_parts: str) -> str:
+    connection = connections["settlement"]
     quote = connection.ops.quote_name
     wallet, generation, entry = (model._meta.db_table for model in (Wallet, Generation, LedgerEntry))
-    columns, values, taken = [], [], []
+    columns, values = [], []
     cost = "%(cost)s::bigint"
     for field in Generation._meta.concrete_fields:
         columns.append(quote(field.column or ""))
@@ -129,11 +133,9 @@ def _statement(using: str, counts_quota: bool, has_checkpoint: bool) -> tuple[st
         if decided is None:
             # Without the length of a varchar: a cast to it would cut a long text short instead of refusing it.
             values.append(f"%({field.attname})s::{(field.db_type(connection) or '').partition('(')[0]}")
-            taken.append(field)
         else:
             values.append(decided.format(cost=cost))
-    return (
-        f"""
+    return f"""
         WITH wallet AS (
             SELECT account_id, balance, seq FROM {wallet} WHERE account_id = %(account_id)s::uuid FOR UPDATE
         ), generation AS (
@@ -151,9 +153,6 @@ def _statement(using: str, counts_quota: bool, has_checkpoint: bool) -> tuple[st
             SELECT moved.account_id, moved.seq, '{LedgerEntry.Kind.USAGE.value}', - {cost}, moved.balance,
                    generation.id, NULL, generation.created_at
             FROM moved, generation
-        ){_COUNT_QUOTA if counts_quota else ""}{_REMOVE_CHECKPOINT if has_checkpoint else ""}
-        SELECT EXISTS (SELECT FROM wallet),
-               (SELECT created_at FROM generation), (SELECT balance_after FROM generation)
-        """,  # noqa: S608  # table and column names of our own models
-        taken,
-    )
+        ){"".join(more_parts)}
+        SELECT EXISTS (SELECT FROM wallet), EXISTS (SELECT FROM generation), (SELECT balance_after FROM generation)
+        """  # noqa: S608  # table and column names of our own models

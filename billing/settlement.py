@@ -11,18 +11,17 @@ from typing import TypeVar
 import gevent
 from django.db import connections
 from django.db.utils import InterfaceError, OperationalError
-from django.utils import timezone
 from gevent.event import AsyncResult
 from gevent.lock import Semaphore
 
 from gateway.db import release
 from gateway.postgresql.prepared import Sessions, sessions_of
 
-from . import settle_statement, spool
-from .faults import in_one_line
-from .ledger import quota_use_of, settle
-from .models import Generation, Wallet
-from .outcomes import Settlement
+from . import rollups, settle_statement, spool
+from .ledger import settle
+from .settle_statement import Settlement
+from .spool import in_one_line, is_the_databases
+from .unsettled import Unsettled
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,16 +41,16 @@ SETTLERS = 4
 class _Waiting:
     """A settlement that is to be made, and whoever waits for it."""
 
-    __slots__ = ("generation", "has_checkpoint", "quota_region", "result")
+    __slots__ = ("has_checkpoint", "result", "unsettled")
 
-    def __init__(self, generation: Generation, quota_region: int | None, has_checkpoint: bool) -> None:
-        self.generation, self.quota_region, self.has_checkpoint = generation, quota_region, has_checkpoint
+    def __init__(self, unsettled: Unsettled, has_checkpoint: bool) -> None:
+        self.unsettled, self.has_checkpoint = unsettled, has_checkpoint
         self.result: AsyncResult[Settlement] = AsyncResult()
 
     def settle_alone(self) -> None:
         """Retries on Django's connection, and in the end the spool."""
         try:
-            self.result.set(_settle_or_spool(self.generation, self.quota_region, self.has_checkpoint))
+            self.result.set(_settle_or_spool(self.unsettled, self.has_checkpoint))
         except Exception as error:  # noqa: BLE001  # whoever waits is told
             self.result.set_exception(error)
 
@@ -62,16 +61,14 @@ _some_waiting = Semaphore(0)
 _settlers: "list[gevent.Greenlet[[], None]]" = []
 
 
-def settle_shielded(
-    generation: Generation, *, quota_region: int | None = None, has_checkpoint: bool = False
-) -> Settlement:
+def settle_shielded(unsettled: Unsettled, *, has_checkpoint: bool = False) -> Settlement:
     """Settles (`ledger.settle`) in a greenlet that neither a drain nor a client's leaving can kill, and waits for it.
 
     With the database away for longer than retries bridge, or the fate of a commit unknown, the outcome goes to the
     spool and the settlement has no balance. Raises SpoolFailed when that fails too.
     """
-    waiting = _Waiting(generation, quota_region, has_checkpoint)
-    _under_way[generation.pk] = waiting
+    waiting, key = _Waiting(unsettled, has_checkpoint), unsettled.figures.id
+    _under_way[key] = waiting
     if _settlers:
         _queue.append(waiting)
         _some_waiting.release()
@@ -81,9 +78,10 @@ def settle_shielded(
         settlement: Settlement = waiting.result.get()
     finally:
         if waiting.result.ready():
-            _under_way.pop(generation.pk, None)
+            _under_way.pop(key, None)
         else:
-            waiting.result.rawlink(lambda _result: _under_way.pop(generation.pk, None))
+            waiting.result.rawlink(lambda _result: _under_way.pop(key, None))
+    rollups.workers_share.note(unsettled.figures.account_id)
     return settlement
 
 
@@ -97,38 +95,31 @@ def start_settlers() -> None:
 def _settle_together(sessions: Sessions) -> None:
     """A settler: takes what waits, in the order of accounts, so that two batches never wait for each other's wallets.
 
-    What fails in a batch has changed nothing, and is settled alone.
+    A batch that fails, whatever became of its commit, is settled one by one: settling is idempotent.
     """
     while True:
         _some_waiting.acquire()
         batch = [_queue.popleft()]
         while _queue and len(batch) < MOST_AT_ONCE and _some_waiting.acquire(blocking=False):
             batch.append(_queue.popleft())
-        batch.sort(key=lambda waiting: waiting.generation.account_id)
+        batch.sort(key=lambda waiting: waiting.unsettled.figures.account_id)
         try:
-            work = [
-                settle_statement.prepared(
-                    each.generation,
-                    quota_use_of(each.generation, each.quota_region),
-                    has_checkpoint=each.has_checkpoint,
-                )
-                for each in batch
-            ]
+            work = [settle_statement.prepared(each.unsettled, has_checkpoint=each.has_checkpoint) for each in batch]
             results = sessions.execute_all(work) if len(work) > 1 else [sessions.execute(*work[0])]
+            settled = [
+                settle_statement.settlement_in(result, each.unsettled)
+                for each, result in zip(batch, results, strict=True)
+            ]
         except Exception as error:  # noqa: BLE001  # each is tried again by itself, where what is wrong with it shows
             logger.warning("settling %s together failed: %s", len(batch), in_one_line(error))
             for each in batch:
                 gevent.spawn(each.settle_alone)
             continue
-        for each, result in zip(batch, results, strict=True):
-            try:
-                settled = settle_statement.settlement_in(result, each.generation)
-            except Wallet.DoesNotExist:
-                settled = None
-            if settled is None:
+        for each, settlement in zip(batch, settled, strict=True):
+            if settlement is None:  # settled before
                 gevent.spawn(each.settle_alone)
             else:
-                each.result.set(settled)
+                each.result.set(settlement)
 
 
 def finish_or_spool() -> None:
@@ -136,7 +127,7 @@ def finish_or_spool() -> None:
     gevent.wait([waiting.result for waiting in _under_way.values()], timeout=LAST_SECONDS)
     for waiting in list(_under_way.values()):
         if not waiting.result.ready():
-            spool.put(waiting.generation, waiting.quota_region)
+            spool.put(waiting.unsettled)
 
 
 def replay_spool() -> int:
@@ -166,18 +157,20 @@ def retrying(work: Callable[[], T], name: str) -> T:
         pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
 
-def _settle_or_spool(generation: Generation, quota_region: int | None, has_checkpoint: bool) -> Settlement:
+def _settle_or_spool(unsettled: Unsettled, has_checkpoint: bool) -> Settlement:
     try:
+        generation, quota_region = unsettled.generation(), unsettled.terms.quota_region
         return retrying(
             lambda: settle(generation, quota_region=quota_region, has_checkpoint=has_checkpoint),
-            generation.public_id,
+            unsettled.public_id,
         )
-    except Exception:
+    except Exception as error:
         if connections["settlement"].in_atomic_block:
             raise  # a caller's own transaction: it decides
-        logger.exception("settling %s failed", generation.public_id)
-        spool.put(generation, quota_region)
-        return Settlement(generation.cost, None, timezone.now())
+        is_ours = not is_the_databases(error)
+        logger.log(logging.ERROR, "settling %s failed: %s", unsettled.public_id, in_one_line(error), exc_info=is_ours)
+        spool.put(unsettled)
+        return Settlement(None)
 
 
 def _attempt(work: Callable[[], T]) -> T:

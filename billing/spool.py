@@ -14,13 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from django.conf import settings
-from django.db import Error
+from django.db import DataError, Error, IntegrityError
 
-from . import frozen
-from .faults import in_one_line, is_the_databases
+from gateway.outages import Outage
+
 from .models import Generation
+from .unsettled import BadSerializedGeneration, Unsettled, deserialized
 
 logger = logging.getLogger(__name__)
+_outage = Outage("what is in the spool cannot be settled now", logger.warning)
 
 SUFFIX = ".outcome"
 PARTIAL = ".partial"
@@ -36,11 +38,21 @@ class SpoolFailed(OSError):
     """The outcome could not be kept: neither the database nor the disk has it."""
 
 
-def put(generation: Generation, quota_region: int | None) -> None:
+def is_the_databases(error: BaseException) -> bool:
+    """Away, locked, read-only, full, not migrated yet: nothing that a person could mend in the record."""
+    return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
+
+
+def in_one_line(error: BaseException) -> str:
+    """The first line of what a database says, which may be many."""
+    return str(error).strip().split("\n", 1)[0]
+
+
+def put(unsettled: Unsettled) -> None:
     """Keeps an outcome. It is on the disk when this returns. Raises SpoolFailed."""
-    content = frozen.freeze(generation, quota_region)
+    content = unsettled.serialized()
     folder = Path(settings.GATEWAY_SPOOL_DIR)
-    path = folder / f"{generation.pk.hex}{SUFFIX}"
+    path = folder / f"{unsettled.figures.id.hex}{SUFFIX}"
     partial = path.with_suffix(f".{os.getpid()}{PARTIAL}")
     try:
         _make(folder)
@@ -51,8 +63,10 @@ def put(generation: Generation, quota_region: int | None) -> None:
         partial.rename(path)
         _sync_folder(folder)
     except OSError as error:
-        raise SpoolFailed(f"cannot spool {generation.public_id}: {error.strerror}") from error
-    logger.error("%s could not be settled now and waits in the spool", generation.public_id)
+        with contextlib.suppress(OSError):  # what a full disk took of it would keep the disk full
+            partial.unlink()
+        raise SpoolFailed(f"cannot spool {unsettled.public_id}: {error.strerror}") from error
+    logger.error("%s could not be settled now and waits in the spool", unsettled.public_id)
 
 
 def replay(settle: Settle) -> int:
@@ -72,9 +86,11 @@ def replay(settle: Settle) -> int:
             with contextlib.suppress(FileNotFoundError):
                 claim.rename(path)
             faults += 1
-            logger.warning("%s stays in the spool: %s", path.name, in_one_line(error))
+            _outage.failed(error)
             if faults == MOST_FAULTS:
                 break
+    if not faults:
+        _outage.worked()
     return settled
 
 
@@ -87,7 +103,9 @@ def reclaim() -> None:
         with contextlib.suppress(FileNotFoundError):  # it has been settled meanwhile
             if _is_abandoned(claim):
                 claim.rename(claim.with_name(f"{claim.name.partition('.')[0]}{SUFFIX}"))
-    for partial in _files(PARTIAL):  # its answer was never given: nobody writes a file for that long
+    # A process was killed while it wrote, and its answer was never given. By age alone: whoever writes may be in
+    # another container, where process numbers mean something else, and nobody writes for that long.
+    for partial in _files(PARTIAL):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - partial.stat().st_ctime > LONGEST_CLAIM_SECONDS:
                 partial.unlink()
@@ -123,7 +141,7 @@ def _is_alive(pid: int) -> bool:
 def _replay_one(claim: Path, path: Path, settle: Settle) -> bool:
     """Whether it was settled; else it is set aside. Raises what is not the record's fault."""
     try:
-        generation, quota_region = frozen.thaw(_verified(claim.read_bytes()))
+        generation, quota_region = deserialized(_verified(claim.read_bytes()))
         settle(generation, quota_region)
     except Exception as error:
         if is_the_databases(error) or isinstance(error, OSError):
@@ -143,7 +161,7 @@ def _checksum(content: bytes) -> bytes:
 def _verified(stored: bytes) -> bytes:
     checksum, _, content = stored.partition(b"\n")
     if checksum != _checksum(content):
-        raise frozen.BadFrozenGeneration("the checksum does not fit")
+        raise BadSerializedGeneration("the checksum does not fit")
     return content
 
 

@@ -3,22 +3,37 @@
 docs/statements.md says what the fields mean. Safe beside live traffic and for readers who take hours: rows are read in
 blocks by an index and the connection goes back between them, so that memory is constant and no transaction stays open.
 What is booked after the first block is left to the next statement, in the lines as in the totals.
+
+It is written as CSV or as JSON lines, in blocks of text. Numbers are exact decimals, without an exponent, in both; in
+JSON they are strings, since JSON's numbers are floats.
 """
 
-from collections.abc import Iterator
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import NamedTuple
 from uuid import UUID
 
+import orjson
+
 from accounts.models import Account
+from catalogue.carbon import MEASURED
 from gateway.db import release
+from gateway.money import plain
 from gateway.rfc3339 import to_text
+from gateway.turns import take_turns
 
 from .keyset import newer_than
 from .models import Generation, LedgerEntry, Wallet
 from .periods import Period
 
-BLOCK_ROWS = 1000
+BLOCK_ROWS = 50  # some milliseconds of a worker's time
+BLOCK_CHARACTERS = 64 * 1024
+# What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included.
+FORMULA_STARTS = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}")
+FORMULA_STARTS += ("\N{FULLWIDTH COMMERCIAL AT}",)
 Value = str | int | bool | Decimal | None
 Line = dict[str, Value]
 
@@ -28,6 +43,8 @@ COLUMNS = (
     *("usage_estimated", "interrupted", "ledger_seq", "currency", "cost", "balance_after", "cost_eur"),
     "price_above_prompt_tokens",
     *("energy_wh", "carbon_gco2e"),
+    *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "embodied_gco2e"),
+    *("cached_tokens", "wh_per_output_token", "wh_per_prompt_token", "wh_per_cached_token", "grid_gco2_per_kwh"),
     # the last line's own
     *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
     *("opening_balance", "credits", "closing_balance", "reconciled"),
@@ -162,6 +179,8 @@ def _balance_before(account_id: UUID, period: Period, credit: LedgerEntry | None
 
 
 def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
+    factors = record.energy_factors
+    of_output, of_prompt, of_cached = factors.wh_per_token or (None, None, None)
     return {
         "line": "generation",
         "generation_id": record.public_id,
@@ -187,6 +206,18 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "price_above_prompt_tokens": None if record.cost is None else record.billed_price.above_prompt_tokens or None,
         "energy_wh": record.energy_wh,
         "carbon_gco2e": record.carbon_gco2e,
+        "energy_wh_low": record.energy_wh_low,
+        "energy_wh_high": record.energy_wh_high,
+        "energy_source": record.energy_source,
+        "energy_method": None
+        if factors.figures is None or record.energy_source == MEASURED
+        else factors.figures.method or None,
+        "embodied_gco2e": record.embodied_gco2e,
+        "cached_tokens": record.cache_read_tokens,
+        "wh_per_output_token": of_output,
+        "wh_per_prompt_token": of_prompt,
+        "wh_per_cached_token": of_cached,
+        "grid_gco2_per_kwh": record.grid_intensity,
     }
 
 
@@ -212,3 +243,65 @@ def _total_line(account: Account, period: Period, totals: Totals) -> Line:
         "closing_balance": totals.closing_balance,
         "reconciled": totals.reconciled,
     }
+
+
+def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = COLUMNS) -> Iterator[str]:
+    """A header and a row for each line (RFC 4180); what is unknown is an empty cell."""
+    block = io.StringIO()
+    writer = csv.writer(block)
+    writer.writerow(columns)
+    for line in lines:
+        take_turns()
+        writer.writerow([_cell(line.get(column)) for column in columns])
+        if block.tell() >= BLOCK_CHARACTERS:
+            yield block.getvalue()
+            block.seek(0)
+            block.truncate()
+    yield block.getvalue()
+
+
+def jsonl_blocks(lines: Iterable[Line]) -> Iterator[str]:
+    """An object for each line; what is unknown or does not apply is absent."""
+    block, size = [], 0
+    for line in lines:
+        take_turns()
+        known = {name: _json(value) for name, value in line.items() if value is not None}
+        text = orjson.dumps(known).decode() + "\n"
+        block.append(text)
+        size += len(text)
+        if size >= BLOCK_CHARACTERS:
+            yield "".join(block)
+            block, size = [], 0
+    yield "".join(block)
+
+
+def _cell(value: Value) -> str:
+    """Text that a spreadsheet would run gets an apostrophe in front; numbers are ours and stay as they are, -1 too."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case Decimal():
+            return plain(value)
+        case int():
+            return str(value)
+        case str():
+            return f"'{value}" if value.startswith(FORMULA_STARTS) else value
+
+
+def _json(value: Value) -> Value:
+    return plain(value) if isinstance(value, Decimal) else value
+
+
+class Format(NamedTuple):
+    """How a statement is written, and what HTTP calls that."""
+
+    blocks: Callable[[Iterable[Line]], Iterator[str]]
+    content_type: str
+
+
+FORMATS = {
+    "csv": Format(csv_blocks, "text/csv; charset=utf-8"),
+    "jsonl": Format(jsonl_blocks, "application/jsonl; charset=utf-8"),
+}

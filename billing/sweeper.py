@@ -15,10 +15,10 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from . import frozen
 from .ledger import settle
 from .models import Checkpoint, Generation, Wallet
 from .settlement import retrying
+from .unsettled import BadSerializedGeneration, deserialized
 
 logger = logging.getLogger(__name__)
 
@@ -74,14 +74,14 @@ def _settle_orphan(id_: uuid.UUID) -> bool:
         seen = Checkpoint.objects.using(_USING).filter(pk=id_).values_list("frozen", flat=True).first()
         if seen is None:
             return False
-        account_id = frozen.thaw(seen.encode())[0].account_id
+        account_id = deserialized(seen.encode())[0].account_id
         Wallet.objects.using(_USING).select_for_update().get(pk=account_id)
         claimed = _claim(id_)
         if claimed is None:
             return False
-        generation, quota_region = frozen.thaw(claimed.encode())
+        generation, quota_region = deserialized(claimed.encode())
         if generation.pk != id_:
-            raise frozen.BadFrozenGeneration(f"the checkpoint is that of {generation.pk}")
+            raise BadSerializedGeneration(f"the checkpoint is that of {generation.pk}")
         if Generation.objects.using(_USING).filter(pk=id_).exists():
             return False  # written while the stream was settling: only the row was left to remove
         settle(generation, quota_region=quota_region, using=_USING)

@@ -18,9 +18,9 @@ from django.db.models import DateTimeField, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
 
 from gateway.money import EXACT
+from gateway.turns import take_turns
 
-from .models import Generation
-from .rollup_models import NO_ALIAS, DailyUsage, UsageWatermark
+from .models import NO_ALIAS, DailyUsage, Generation, UsageWatermark
 from .rollups import BEGINNING, KNOWN_BY, SUM_PREFIX, SUMS, sums_by
 
 ONE_DAY = timedelta(days=1)
@@ -160,6 +160,7 @@ def _parts(
 ) -> Iterator[tuple[tuple[Any, ...], Totals]]:
     """Each group's sums, of the rows and of the tail."""
     for found in select(scope, days, by, parts):
+        take_turns()
         if By.ALIAS in by and found[By.ALIAS] == NO_ALIAS:
             found[By.ALIAS] = None
         yield tuple(found[name] for name in by), _read(found)

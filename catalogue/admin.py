@@ -24,13 +24,12 @@ from rest_framework import serializers
 
 from accounts.models import User
 from gateway.admin import RecordAdmin, SaysValues
+from gateway.fields import dotted, faults_of
 from gateway.money import plain
 
 from . import health, models, price_history, quota
 from .admin_actions import OfferActions, RouteActions
 from .counters import PriceChange
-from .loader.entries import pricing_columns
-from .loader.faults import dotted, flatten
 from .loader.shapes import Pricing
 from .snapshot_building import missing_variables
 
@@ -162,9 +161,9 @@ class RegionForm(forms.ModelForm[models.Region]):
         if tiers and not self.errors:
             stated = {name: values.get(name) for name in ("currency", *models.PRICES)}
             try:
-                tiers = pricing_columns(Pricing().run_validation({**stated, "tiers": tiers}))["price_tiers"]
+                tiers = Pricing().run_validation({**stated, "tiers": tiers})["price_tiers"]
             except serializers.ValidationError as error:
-                lines = [f"{dotted(path)}: {reason}" for path, reason in flatten(error.detail)]
+                lines = [f"{dotted(path)}: {reason}" for path, reason in faults_of(error.detail)]
                 raise ValidationError({"price_tiers": lines}) from None
         return values | {"price_tiers": tiers}
 
@@ -192,7 +191,7 @@ class ModelAdmin(_Seeded, OfferActions, _Admin):
     list_filter = ("state", "modality", "provider")
     list_select_related = ("provider",)
     search_fields = ("canonical_id", "name", "provider__slug")
-    readonly_fields: ClassVar = ["provider", "canonical_id", "first_offered_at"]
+    readonly_fields: ClassVar = ["provider", "canonical_id", "first_offered_at", "energy"]
     inlines: ClassVar = [RegionInline]
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
@@ -200,6 +199,24 @@ class ModelAdmin(_Seeded, OfferActions, _Admin):
         routes = [row.instance.pk for row in formset.forms if row.instance.pk]
         with price_history.edited_by(cast(User, request.user), routes):
             super().save_formset(request, form, formset, change)
+
+
+@admin.display(description="from")
+def price_before(change: Any) -> str:
+    """What the price was, with its currency."""
+    return "none" if change.old is None else f"{plain(change.old)} {change.currency_old}"
+
+
+@admin.display(description="to")
+def price_after(change: Any) -> str:
+    """What the price became, with its currency."""
+    return "none" if change.new is None else f"{plain(change.new)} {change.currency_new}"
+
+
+@admin.display(description="by")
+def changed_by(change: Any) -> str:
+    """The person, or seeding."""
+    return change.changed_by_name or f"by {change.get_via_display()}"
 
 
 @admin.register(models.Region)
@@ -257,8 +274,9 @@ class RegionAdmin(_Seeded, RouteActions, _Admin):
     def prices_so_far(self, region: models.Region) -> SafeString:
         """The newest changes, and where the others are."""
         route = str(region)
+        shown = (price_before, price_after, changed_by)
         lines = (
-            (f"{change.changed_at:%Y-%m-%d %H:%M}", change.field, _before(change), _after(change), _who(change))
+            (f"{change.changed_at:%Y-%m-%d %H:%M}", change.field, *(show(change) for show in shown))
             for change in price_history.of_route(route, CHANGES_SHOWN)
         )
         listed = format_html_join("", "<li>{} {}: {} to {}, {}</li>", lines)
@@ -270,7 +288,7 @@ class RegionAdmin(_Seeded, RouteActions, _Admin):
 class PriceChangeAdmin(RecordAdmin):
     """The history of all prices."""
 
-    list_display = ("changed_at", "route", "field", "before", "after", "who")
+    list_display = ("changed_at", "route", "field", price_before, price_after, changed_by)
     list_filter = ("via",)
     search_fields = ("route",)
     search_help_text = "A route's exact 4-part id."
@@ -281,30 +299,6 @@ class PriceChangeAdmin(RecordAdmin):
         """Exactly, by the index of the routes' ids."""
         term = search_term.strip()
         return (queryset.filter(route=term) if term else queryset), False
-
-    @admin.display(description="from")
-    def before(self, change: PriceChange) -> str:
-        return _before(change)
-
-    @admin.display(description="to")
-    def after(self, change: PriceChange) -> str:
-        return _after(change)
-
-    @admin.display(description="by")
-    def who(self, change: PriceChange) -> str:
-        return _who(change)
-
-
-def _before(change: PriceChange) -> str:
-    return "none" if change.old is None else f"{plain(change.old)} {change.currency_old}"
-
-
-def _after(change: PriceChange) -> str:
-    return "none" if change.new is None else f"{plain(change.new)} {change.currency_new}"
-
-
-def _who(change: PriceChange) -> str:
-    return change.changed_by_name or f"by {change.get_via_display()}"
 
 
 @admin.register(models.Place)
@@ -330,6 +324,13 @@ class EnergyEstimateAdmin(_Admin):
 
     list_display = ("canonical_id", "energy_per_token_wh")
     search_fields = ("canonical_id",)
+    readonly_fields: ClassVar = ["figures"]
+
+    def save_model(self, request: HttpRequest, obj: models.EnergyEstimate, form: Any, change: bool) -> None:
+        """A number typed by staff replaces the figures that a file stated."""
+        if "energy_per_token_wh" in form.changed_data:
+            obj.figures = None
+        super().save_model(request, obj, form, change)
 
 
 @admin.register(models.ExchangeRate)

@@ -25,17 +25,17 @@ class _Switching(admin.ModelAdmin[Any]):
 
     action_form = ReasonForm
 
-    def switch(self, request: HttpRequest, rows: QuerySet[Any], said: str, **columns: object) -> None:
+    def switch(self, request: HttpRequest, rows: QuerySet[Any], done: str, **columns: object) -> None:
         """Writes the columns, tells the workers, and notes on each row what was done."""
         reason = _reason(request)
-        said = f"{said}: {reason}" if reason else f"{said}."
+        note = f"{done}: {reason}" if reason else f"{done}."
         with transaction.atomic():
             changes.bump()  # first: its row is what writers of the catalogue queue for
             touched = list(rows)
             self.model._default_manager.filter(pk__in=[row.pk for row in touched]).update(**columns)
             for row in touched:
-                self.log_change(request, row, said)
-        self.message_user(request, f"{said} ({', '.join(map(str, touched))})", messages.SUCCESS)
+                self.log_change(request, row, note)
+        self.message_user(request, f"{note} ({', '.join(map(str, touched))})", messages.SUCCESS)
 
     def has_reason(self, request: HttpRequest) -> bool:
         """Whether the action came with its reason; says so where it did not."""
@@ -87,27 +87,23 @@ class RouteActions(_Switching):
             try:
                 with transaction.atomic():
                     spent = quota.spend(region, today)
-                    said = f"Held until midnight UTC: the remaining {spent:,} tokens of {today} are spent."
-                    self.log_change(request, region, _with_reason(request, said))
+                    note = f"Held until midnight UTC: the remaining {spent:,} tokens of {today} are spent."
+                    self.log_change(request, region, f"{note} {_reason(request)}".rstrip())
             except quota.NoQuota:
-                said = f"Not held, for it has no daily quota to spend: disable it instead. ({region})"
-                self.message_user(request, said, messages.WARNING)
+                refusal = f"Not held, for it has no daily quota to spend: disable it instead. ({region})"
+                self.message_user(request, refusal, messages.WARNING)
             else:
-                self.message_user(request, f"{said} ({region})", messages.SUCCESS)
+                self.message_user(request, f"{note} ({region})", messages.SUCCESS)
 
     @admin.action(description="Reset today's quota", permissions=["change"])
     def reset_today(self, request: HttpRequest, rows: QuerySet[Region]) -> None:
         today = quota.day_of(timezone.now())
         for region in rows:
             with transaction.atomic():
-                said = f"Quota reset: {quota.reset(region, today):,} tokens of {today} are forgotten."
-                self.log_change(request, region, _with_reason(request, said))
-            self.message_user(request, f"{said} ({region})", messages.SUCCESS)
+                note = f"Quota reset: {quota.reset(region, today):,} tokens of {today} are forgotten."
+                self.log_change(request, region, f"{note} {_reason(request)}".rstrip())
+            self.message_user(request, f"{note} ({region})", messages.SUCCESS)
 
 
 def _reason(request: HttpRequest) -> str:
     return request.POST.get("reason", "").strip()
-
-
-def _with_reason(request: HttpRequest, said: str) -> str:
-    return f"{said} {_reason(request)}".rstrip()

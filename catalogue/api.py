@@ -1,22 +1,39 @@
 """`GET /v1/models`, `/v1/models/{model}` and `/v1/providers`."""
 
 from datetime import date
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse, HttpResponseNotModified
 from django.utils import timezone
 from django.utils.http import parse_etags
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from gateway.control_view import ControlView
 from gateway.errors import ApiError, NotFound
+from gateway.fields import ChoiceField
 
 from . import health, listing_cache, model_ids, quota, snapshot
-from .auto_listing import auto_info
-from .listing import Info, View, model_info, providers, servable
-from .routes import Snapshot
-from .serializers import CatalogueQuery, ProvidersQuery
+from .listing import Info, View, auto_info, model_info, providers, servable
+from .models import Modality
+from .routes import JURISDICTIONS, Snapshot
+
+
+class ProvidersQuery(serializers.Serializer[Any]):
+    """A filter that may be left out; anything else than its values is refused, the empty one too.
+
+    It takes a plain dict: in a QueryDict an empty value would count as left out.
+    """
+
+    jurisdiction = ChoiceField(sorted(JURISDICTIONS), required=False)
+
+
+class ModelsQuery(ProvidersQuery):
+    """Another filter."""
+
+    modality = ChoiceField(Modality.values, required=False)
 
 
 class Models(ControlView):
@@ -27,7 +44,7 @@ class Models(ControlView):
     def get(self, request: Request) -> HttpResponse:
         """`{object: list, data: [ModelInfo]}`, prepared once per catalogue version and filter, with an ETag."""
         catalogue = snapshot.current()
-        query = CatalogueQuery(data=request.query_params.dict())
+        query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         listing = listing_cache.models(catalogue, View(*_now(catalogue), **query.validated_data))
         headers = {
@@ -35,7 +52,9 @@ class Models(ControlView):
             "Cache-Control": "private, no-cache",
             "Content-Length": str(len(listing.body)),  # of a 304 too: it tells the length of what is not sent again
         }
-        if _has_already(request, listing.etag):
+        # If-None-Match is compared weakly, since proxies that compress make a strong validator weak.
+        known = [etag.removeprefix("W/") for etag in parse_etags(request.headers.get("If-None-Match", ""))]
+        if "*" in known or listing.etag in known:
             return HttpResponseNotModified(headers=headers)
         return HttpResponse(listing.body, content_type="application/json", headers=headers)
 
@@ -75,12 +94,6 @@ class Providers(ControlView):
             return health.status_of(override, observed.get(slug))[0]
 
         return Response({"object": "list", "data": providers(catalogue, view, status_of)})
-
-
-def _has_already(request: Request, etag: str) -> bool:
-    """Whether If-None-Match names what would be sent. Its comparison is the weak one: proxies that compress weaken."""
-    known = parse_etags(request.headers.get("If-None-Match", ""))
-    return "*" in known or etag in (one.removeprefix("W/") for one in known)
 
 
 def _found(

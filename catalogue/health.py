@@ -4,7 +4,7 @@ Outcomes are noted in memory and added to shared rows, one a provider and minute
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -134,10 +134,8 @@ def _add(minute: datetime, slug: str, more: Observed) -> None:
 def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
     """One upsert. In the order of the keys, so that workers that write the same rows cannot deadlock."""
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(noted))
+    parameters: list[Any] = []
+    for (minute, slug), seen in sorted(noted.items(), key=lambda item: item[0]):
+        parameters += (connection.ops.adapt_datetimefield_value(minute), slug, seen.attempts, seen.failures)
     with connection.cursor() as cursor:
-        cursor.execute(_ADD % rows, list(_parameters(noted)))
-
-
-def _parameters(noted: Mapping[tuple[datetime, str], Observed]) -> Iterator[Any]:
-    for (minute, slug), observed in sorted(noted.items(), key=lambda item: item[0]):
-        yield from (connection.ops.adapt_datetimefield_value(minute), slug, observed.attempts, observed.failures)
+        cursor.execute(_ADD % rows, parameters)

@@ -1,18 +1,22 @@
 """The catalogue as clients read it (docs/api.md#models). What is unknown is absent, never zero."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from gateway.money import to_json
+from gateway.turns import take_turns
 
 from .carbon import carbon_per_token
-from .jurisdiction import FILTERS
-from .model_ids import GLOBAL
-from .routes import Offer, PublishedPricing, Route, Snapshot
+from .model_ids import AUTO, GLOBAL
+from .pricing import rates_between
+from .ranking import cost_in_eur, rank
+from .routes import JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
+AUTO_MODALITIES = ("chat", "completion")
 Info = dict[str, Any]
 
 
@@ -25,19 +29,15 @@ class View:
     jurisdiction: str | None = None
     modality: str | None = None
 
-    @property
-    def passes(self) -> Callable[[Route], bool]:
+    def passes(self, route: Route) -> bool:
         """Whether a route is within the jurisdiction asked for."""
-        return _any_route if self.jurisdiction is None else FILTERS[self.jurisdiction]
-
-
-def _any_route(_route: Route) -> bool:
-    return True
+        return self.jurisdiction is None or JURISDICTIONS[self.jurisdiction](route)
 
 
 def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
     """Every offer that can be served now, in the order of its id, with its routes that pass the filters."""
     for _, offer in sorted(snapshot.offers.items()):
+        take_turns()
         if view.modality is None or offer.modality == view.modality:
             routes = servable(offer, view)
             if routes:
@@ -68,10 +68,20 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
         "context_length": offer.context_length,
         "max_output_tokens": offer.max_output_tokens,
         "modality": offer.modality,
-        "capabilities": _capabilities(offer),
-        "regions": [_region(route) for route in routes],
+        "capabilities": _capabilities(offer.streaming, offer.function_calling),
+        "regions": [
+            _known(
+                {
+                    "id": route.id,
+                    "locode": route.locode,
+                    "pricing": None if route.published is None else _pricing(route.published),
+                    "carbon_metrics": _carbon_metrics(route),
+                }
+            )
+            for route in routes
+        ],
     }
-    return known(info)
+    return _known(info)
 
 
 def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
@@ -97,21 +107,60 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
     ]
 
 
-def _capabilities(offer: Offer) -> Info | None:
-    if offer.streaming is None:
+def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:
+    """An entry for each canonical model with an eligible route, in the order of its id.
+
+    Under a filter an entry is listed only where all its candidates pass it: choosing must not leave the filter.
+    """
+    for canonical_id in sorted(snapshot.by_canonical_id):
+        info = auto_info(snapshot, canonical_id, view, objective)
+        if info is not None:
+            yield info
+
+
+def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str) -> Info | None:
+    """The entry of one canonical model; None where it has no eligible route, or the filters leave one out."""
+    offers = [offer for offer in snapshot.by_canonical_id.get(canonical_id, ()) if offer.modality in AUTO_MODALITIES]
+    routes = [route for offer in offers for route in served_now(offer, view)]
+    eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
+    if not eligible or not all(view.passes(route) for route in eligible):
         return None
-    return known({"streaming": offer.streaming, "function_calling": offer.function_calling})
-
-
-def _region(route: Route) -> Info:
-    return known(
+    taking_part = {route.region_id for route in eligible}
+    offers = [o for o in offers if any(route.region_id in taking_part for route in o.routes.values())]
+    modalities = {offer.modality for offer in offers}
+    modality = modalities.pop() if len(modalities) == 1 else None
+    if view.modality is not None and modality != view.modality:
+        return None
+    ranked = rank(eligible, snapshot.units_per_eur, objective).routes
+    all_priced = len(eligible) == len(routes)
+    return _known(
         {
-            "id": route.id,
-            "locode": route.locode,
-            "pricing": None if route.published is None else _pricing(route.published),
-            "carbon_metrics": _carbon_metrics(route),
+            "id": f"{AUTO}/{canonical_id}",
+            "object": "model",
+            "created": min(offer.created for offer in offers),
+            "owned_by": canonical_id.split("/", maxsplit=1)[0],
+            "name": offers[0].name,
+            "provider": AUTO,
+            "context_length": _smallest([offer.context_length for offer in offers]),
+            "max_output_tokens": _smallest([offer.max_output_tokens for offer in offers]),
+            "modality": modality,
+            # What any candidate can do, since a request goes to one that can.
+            "capabilities": _capabilities(
+                _any_of([offer.streaming for offer in offers]), _any_of([offer.function_calling for offer in offers])
+            ),
+            "auto_routing": _known(
+                {
+                    "candidates": [route.id for route in ranked],
+                    "pricing_range": _pricing_range(snapshot, ranked) if all_priced else None,
+                    "carbon_range": _carbon_range(ranked),
+                }
+            ),
         }
     )
+
+
+def _capabilities(streaming: bool | None, function_calling: bool | None) -> Info | None:
+    return None if streaming is None else _known({"streaming": streaming, "function_calling": function_calling})
 
 
 def _pricing(published: PublishedPricing) -> Info | None:
@@ -138,7 +187,7 @@ def _carbon_metrics(route: Route) -> Info | None:
     """Keyed by region label; `global` is published under the name of what it is, a world average."""
     energy = route.energy
     grams = carbon_per_token(energy)
-    metrics = known(
+    metrics = _known(
         {
             "energy_per_token_wh": None if energy.per_token_wh is None else float(energy.per_token_wh),
             "carbon_per_token_gco2e": None if grams is None else float(grams),
@@ -149,6 +198,48 @@ def _carbon_metrics(route: Route) -> Info | None:
     return {label: metrics} if metrics else None
 
 
-def known(values: Info) -> Info:
+def _pricing_range(snapshot: Snapshot, routes: Sequence[Route]) -> Info:
+    """Prices in EUR per 1,000,000 tokens. Eligible routes are priced, in a currency with a rate."""
+    prompts, completions = [], []
+    for route in routes:
+        rates = route.price and rates_between(route.price.currency, "EUR", snapshot.units_per_eur)
+        if route.price and rates:
+            prompts.append(route.price.prompt * rates.eur)
+            completions.append(route.price.completion * rates.eur)
+    return {
+        "prompt_per_1m_tokens": _float_range(prompts),
+        "completion_per_1m_tokens": _float_range(completions),
+        "currency": "EUR",
+    }
+
+
+def _carbon_range(routes: Sequence[Route]) -> Info | None:
+    grams = [gram for route in routes if (gram := carbon_per_token(route.energy)) is not None]
+    if len(grams) < len(routes):
+        return None
+    intensities = [route.energy.intensity_gco2_per_kwh or 0 for route in routes]  # known, or the grams were not
+    return {
+        "carbon_per_token_gco2e": _float_range(grams),
+        "grid_carbon_intensity_gco2_per_kwh": {"min": min(intensities), "max": max(intensities)},
+    }
+
+
+def _float_range(values: Sequence[Decimal]) -> dict[str, float]:
+    return {"min": float(min(values)), "max": float(max(values))}
+
+
+def _any_of(values: Sequence[bool | None]) -> bool | None:
+    """True where one is; unknown where none is known to be and one is unknown."""
+    if True in values:
+        return True
+    return None if None in values else False
+
+
+def _smallest(values: Sequence[int | None]) -> int | None:
+    stated = [value for value in values if value is not None]
+    return min(stated) if len(stated) == len(values) else None
+
+
+def _known(values: Info) -> Info:
     """The fields that have a value."""
     return {name: value for name, value in values.items() if value is not None}

@@ -9,8 +9,7 @@ from typing import Generic, TypeVar
 import orjson
 from django.conf import settings
 
-from .auto_listing import auto_infos
-from .listing import Info, View, listed, model_info
+from .listing import Info, View, auto_infos, listed, model_info
 from .routes import Snapshot
 from .snapshot_building import in_slices
 
@@ -46,16 +45,13 @@ class PerSnapshot(Generic[T]):
             found = self._built.get(key)
             if found is None:
                 found = self._build(snapshot, view)
-                self._make_room(snapshot.serial)
+                # What was built for an older snapshot is not asked for again.
+                for old in [old for old in self._built if old[0] < snapshot.serial]:
+                    del self._built[old]
+                while len(self._built) >= MOST_VIEWS:
+                    self._built.pop(next(iter(self._built)))
                 self._built[key] = found
         return found
-
-    def _make_room(self, serial: int) -> None:
-        """For one more. What was built for an older snapshot is not asked for again."""
-        for key in [key for key in self._built if key[0] < serial]:
-            del self._built[key]
-        while len(self._built) >= MOST_VIEWS:
-            self._built.pop(next(iter(self._built)))
 
 
 def models(snapshot: Snapshot, view: View) -> Listing:

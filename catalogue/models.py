@@ -7,6 +7,7 @@ immutable snapshot of these tables; `CatalogueVersion` tells them when to take a
 from decimal import Decimal
 from typing import ClassVar
 
+from django.conf import settings
 from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
@@ -16,9 +17,9 @@ from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
 from . import counters  # noqa: F401  # Django looks for an app's tables here
+from .carbon import ENERGY_PLACES
+from .pricing import RATE_PLACES
 
-ENERGY_PLACES = 15
-RATE_PLACES = 12
 FILE_WINS = "Until the file is seeded again, which states its own: for good, set it there."
 
 country_code = RegexValidator(r"^[A-Z]{2}\Z", "An ISO 3166-1 alpha-2 code: two capital letters.")
@@ -27,11 +28,9 @@ provider_slug = RegexValidator(rf"^{SEGMENT}\Z", "Lowercase letters, digits, `.`
 canonical_model_id = RegexValidator(rf"^{SEGMENT}/{SEGMENT}\Z", "Exactly {creator}/{model}, in lowercase.")
 
 
-class Dialect(models.TextChoices):
-    """The wire languages that a provider may speak."""
-
-    OPENAI = "openai", "OpenAI"
-    ANTHROPIC = "anthropic", "Anthropic Messages"
+def dialect_choices() -> list[tuple[str, str]]:
+    """The wire languages that a provider may speak: by name, so that a new one needs no migration."""
+    return [(name, name) for name in settings.DIALECTS]
 
 
 class Status(models.TextChoices):
@@ -108,10 +107,15 @@ class GridIntensity(models.Model):
 
 
 class EnergyEstimate(models.Model):
-    """Wh per token of a canonical model, wherever an offer states no figure of its own."""
+    """Wh per token of a canonical model, wherever an offer states no figure of its own.
+
+    `figures` are those of each kind of token with bounds (`catalogue.energy.EnergyFigures`), None where one number is
+    all that is known.
+    """
 
     canonical_id = models.CharField(primary_key=True, max_length=255, validators=[canonical_model_id])
     energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES)
+    figures = models.JSONField(null=True, blank=True)
 
     class Meta:
         ordering: ClassVar = ["canonical_id"]
@@ -143,7 +147,7 @@ class Provider(models.Model):
     country = models.CharField(max_length=2, validators=[country_code], help_text="Seat of the legal entity.")
     eu_native = models.BooleanField(default=False, help_text="Not controlled from outside the EU.")
     us_legal_reach = models.BooleanField(default=True, help_text="Within reach of US law (CLOUD Act).")
-    dialect = models.CharField(max_length=20, choices=Dialect)
+    dialect = models.CharField(max_length=20, choices=dialect_choices)
     base_url = models.CharField(max_length=500)
     credential_env = models.CharField(max_length=100, blank=True)
     auth_header = models.CharField(max_length=100, blank=True, help_text="Empty: the dialect's own.")
@@ -166,7 +170,6 @@ class Provider(models.Model):
         ordering: ClassVar = ["slug"]
         constraints: ClassVar = [
             models.CheckConstraint(condition=~Q(slug__in=["auto", "alias"]), name="provider_slug_not_reserved"),
-            models.CheckConstraint(condition=Q(dialect__in=Dialect.values), name="provider_dialect_is_known"),
         ]
 
     def __str__(self) -> str:
@@ -198,6 +201,7 @@ class Model(models.Model):
     retires_on = models.DateField(null=True, blank=True, help_text="After this day the offer counts as disabled.")
     energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES, null=True, blank=True)
     energy_per_prompt_token_wh = ExactDecimalField("Wh per prompt token", places=ENERGY_PLACES, null=True, blank=True)
+    energy = models.JSONField(null=True, blank=True, help_text="By kind of token. Wins over the two above.")
     created = models.BigIntegerField(
         "created (Unix seconds)", null=True, blank=True, help_text="Empty: when it was first offered."
     )
@@ -252,6 +256,7 @@ class Region(models.Model):
     grid_carbon_intensity_gco2_per_kwh = models.PositiveIntegerField(
         "gCO2e per kWh", null=True, blank=True, help_text="Empty: the country's value."
     )
+    energy = models.JSONField(null=True, blank=True, help_text="Empty: the model's.")
     daily_token_quota = models.PositiveBigIntegerField(default=0, help_text="Tokens per UTC day; 0: none.")
 
     class Meta:

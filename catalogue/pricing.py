@@ -1,18 +1,21 @@
-"""Usage, prices and their product: pure decimal arithmetic (docs/api.md#cost).
+"""Usage, prices and their product: exact arithmetic (docs/api.md#cost).
 
 Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tokens in the route's currency.
 Prices may have tiers by the length of the prompt: one tier's prices hold for the whole request.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
-from decimal import Decimal, localcontext
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from decimal import Decimal
+from typing import Any, NamedTuple
 
-from gateway.money import EXACT, plain, round_money
+from gateway.money import from_units, plain, rounded_quotient, to_units
 
 MILLION = Decimal(1_000_000)
-RATE_UNIT = Decimal(1).scaleb(-12)
+RATE_PLACES = 12
+RATE_UNIT = Decimal(1).scaleb(-RATE_PLACES)
+# A cost in units of money is tokens times price times rate, both in their own units, divided by this.
+COST_DIVISOR = 10**6 * 10**RATE_PLACES
 BILLED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "cache_write_1h")
 StoredTiers = list[dict[str, Any]]
 
@@ -48,7 +51,8 @@ class Usage:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true: negative or non-integer counts, more cached and written than prompt tokens.
+    """Usage that cannot be true: negative or non-integer counts, more cached and written than prompt tokens, far more
+    than was asked for and delivered.
 
     `answer` is the whole answer that came with it, where there is one: its record estimates what was in it. `reported`
     is the usage as it came.
@@ -75,6 +79,12 @@ class Price:
     _: KW_ONLY
     above_prompt_tokens: int = 0
     tiers: tuple["Price", ...] = ()
+    # What tokens are billed at, in units of money: uncached, cache read, both cache writes, completion.
+    units: tuple[int, int, int, int, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        billed = (self.prompt, self.of_cache_read, self.of_cache_write_5m, self.of_cache_write_1h, self.completion)
+        object.__setattr__(self, "units", tuple(map(to_units, billed)))
 
     def for_prompt(self, tokens: int) -> "Price":
         """What a request with a prompt of so many tokens, cached ones included, is billed at: the highest tier whose
@@ -110,20 +120,45 @@ class Rates:
 
     account: Decimal
     eur: Decimal
+    account_units: int = field(init=False, repr=False, compare=False)  # of 10^-12, as `eur_units`
+    eur_units: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "account_units", to_units(self.account, RATE_PLACES))
+        object.__setattr__(self, "eur_units", to_units(self.eur, RATE_PLACES))
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a request costs in the account's currency, its two parts adding up exactly, and the total in EUR."""
+class Cost(NamedTuple):
+    """What a request costs, in units of money: its two parts in the account's currency, and the total in EUR."""
 
-    prompt: Decimal
-    completion: Decimal
-    eur: Decimal
+    prompt_units: int
+    completion_units: int
+    eur_units: int
+
+    @property
+    def total_units(self) -> int:
+        """The amount to debit."""
+        return self.prompt_units + self.completion_units
+
+    @property
+    def prompt(self) -> Decimal:
+        """The prompt's part, in the account's currency."""
+        return from_units(self.prompt_units)
+
+    @property
+    def completion(self) -> Decimal:
+        """The completion's part, in the account's currency."""
+        return from_units(self.completion_units)
 
     @property
     def total(self) -> Decimal:
-        """The amount to debit."""
-        return self.prompt + self.completion
+        """The amount to debit, in the account's currency."""
+        return from_units(self.total_units)
+
+    @property
+    def eur(self) -> Decimal:
+        """The total in EUR."""
+        return from_units(self.eur_units)
 
 
 def rates_between(price_currency: str, account_currency: str, units_per_eur: Mapping[str, Decimal]) -> Rates | None:
@@ -162,19 +197,17 @@ def thawed_tiers(frozen: StoredTiers | None, currency: str) -> tuple[Price, ...]
 
 
 def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    """The cost of a request, rounded once. The length of its prompt chooses the tier for all its tokens."""
-    with localcontext(EXACT):
-        return _cost_of(price.for_prompt(usage.prompt), usage, rates)
-
-
-def _cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
+    """The cost of a request, each part rounded once. The length of its prompt chooses the tier for all its tokens."""
+    uncached, read, write_5m, write_1h, completion = price.for_prompt(usage.prompt).units
     prompt = (
-        usage.uncached_prompt * price.prompt
-        + (usage.cache_read or 0) * price.of_cache_read
-        + (usage.cache_write_5m or 0) * price.of_cache_write_5m
-        + (usage.cache_write_1h or 0) * price.of_cache_write_1h
-    ) / MILLION
-    completion = usage.completion * price.completion / MILLION
-    in_account = round_money(prompt * rates.account), round_money(completion * rates.account)
-    eur = sum(in_account) if rates.account == rates.eur else round_money((prompt + completion) * rates.eur)
-    return Cost(*in_account, eur=Decimal(eur))
+        usage.uncached_prompt * uncached
+        + (usage.cache_read or 0) * read
+        + (usage.cache_write_5m or 0) * write_5m
+        + (usage.cache_write_1h or 0) * write_1h
+    )
+    completion *= usage.completion
+    prompt_units = rounded_quotient(prompt * rates.account_units, COST_DIVISOR)
+    completion_units = rounded_quotient(completion * rates.account_units, COST_DIVISOR)
+    if rates.account_units == rates.eur_units:
+        return Cost(prompt_units, completion_units, prompt_units + completion_units)
+    return Cost(prompt_units, completion_units, rounded_quotient((prompt + completion) * rates.eur_units, COST_DIVISOR))

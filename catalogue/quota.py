@@ -58,7 +58,11 @@ def with_used(regions: QuerySet[Region], day: date) -> QuerySet[Region]:
 
 def held(routes: Iterable[Route | Region], day: date) -> frozenset[int]:
     """The region ids of those whose quota of that day is spent."""
-    quotas = {_region_id(route): route.daily_token_quota for route in routes if route.daily_token_quota}
+    quotas = {
+        route.pk if isinstance(route, Region) else route.region_id: route.daily_token_quota
+        for route in routes
+        if route.daily_token_quota
+    }
     return frozenset(region_id for region_id, tokens in used(quotas, day).items() if tokens >= quotas[region_id])
 
 
@@ -104,7 +108,3 @@ def reset(region: Region, day: date) -> int:
 def drop_before(day: date) -> int:
     """Removes the counters of earlier days. Returns how many there were."""
     return RouteDay.objects.filter(day__lt=day).delete()[0]
-
-
-def _region_id(route: Route | Region) -> int:
-    return route.pk if isinstance(route, Region) else route.region_id

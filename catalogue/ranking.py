@@ -21,14 +21,12 @@ from gateway.errors import (
     UnpricedRoute,
 )
 
-from .jurisdiction import is_eu_sovereign
 from .model_ids import AutoId
 from .pricing import rates_between
-from .routes import Offer, Route, Snapshot
+from .routes import Offer, Route, Snapshot, is_eu_sovereign
 
 Measure = Callable[[Route], Decimal | int | None]
 Found = TypeVar("Found")
-FAR = (1, Decimal(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +47,11 @@ class Ranking:
         A rendezvous hash: even over conversations, the same in every process, and a route that comes or goes moves only
         the conversations of its own.
         """
-        head = sorted(self.routes[: self.tied], key=lambda route: _drawn(route, conversation))
-        return (*head, *self.routes[self.tied :])
+
+        def weight(route: Route) -> bytes:
+            return blake2b(route.id.encode(), key=conversation, digest_size=8).digest()
+
+        return (*sorted(self.routes[: self.tied], key=weight), *self.routes[self.tied :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,9 @@ def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequen
     served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
     switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
     left = [route for route in switched_on if route.region_id not in allowed.held]
-    resting = f"Every route of {str(wanted)!r} is unavailable for now{_reasons(fitting)}"
-    _some(left, ModelUnavailable(resting))
+    stated = dict.fromkeys(o.unavailable_reason for o in fitting if o.state == "unavailable" and o.unavailable_reason)
+    reasons = f": {' '.join(stated)}" if stated else "."
+    _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now{reasons}"))
     configured = [route for route in left if route.upstream.configured]
     nobody = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
     priced = [route for route in _some(configured, nobody) if cost_in_eur(snapshot.units_per_eur, route) is not None]
@@ -91,17 +93,13 @@ def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequen
 
 def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objective: str) -> Ranking:
     """The order of eligible routes (at least one), independent of the order they come in."""
-
-    def cost(route: Route) -> Decimal | None:
-        return cost_in_eur(units_per_eur, route)
-
     measures: list[tuple[str, Measure]] = [
-        ("lowest_carbon_intensity", _intensity),
-        ("lowest_cost", cost),
+        ("lowest_carbon_intensity", lambda route: route.energy.intensity_gco2_per_kwh),
+        ("lowest_cost", lambda route: cost_in_eur(units_per_eur, route)),
     ]
     if objective == "cost":
         measures.reverse()
-    steps = [("eu_sovereign_preferred", _foreignness), *measures]
+    steps: list[tuple[str, Measure]] = [("eu_sovereign_preferred", lambda route: not is_eu_sovereign(route)), *measures]
     ordered = sorted(routes, key=lambda route: (*(_last_if_unknown(measure(route)) for _, measure in steps), route.id))
     left, reason = list(ordered), "only_route"
     for name, measure in steps:
@@ -121,26 +119,8 @@ def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal |
     return None if rates is None else (route.price.prompt + route.price.completion) * rates.eur
 
 
-def _reasons(offers: Sequence[Offer]) -> str:
-    """What staff say of those that are switched off for now, at the end of a sentence."""
-    said = [o.unavailable_reason for o in offers if o.state == "unavailable" and o.unavailable_reason]
-    return f": {' '.join(dict.fromkeys(said))}" if said else "."
-
-
-def _drawn(route: Route, conversation: bytes) -> bytes:
-    return blake2b(route.id.encode(), key=conversation, digest_size=8).digest()
-
-
-def _intensity(route: Route) -> int | None:
-    return route.energy.intensity_gco2_per_kwh
-
-
-def _foreignness(route: Route) -> int:
-    return 0 if is_eu_sovereign(route) else 1
-
-
 def _last_if_unknown(value: Decimal | int | None) -> tuple[int, Decimal]:
-    return FAR if value is None else (0, Decimal(value))
+    return (1, Decimal(0)) if value is None else (0, Decimal(value))
 
 
 def _some(found: Sequence[Found], otherwise: ApiError) -> Sequence[Found]:

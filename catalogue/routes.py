@@ -1,7 +1,7 @@
 """The catalogue as routing sees it: immutable values, built once per version by `catalogue.snapshot`."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -10,6 +10,9 @@ from .carbon import EnergyFactors
 from .pricing import Price
 
 EMBEDDING = "embedding"
+EU_MEMBERS = frozenset(
+    "AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK".split()  # noqa: SIM905
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +145,23 @@ class Snapshot:
     units_per_eur: Mapping[str, Decimal]
     with_quota: tuple[Route, ...]
     serial: int = field(default_factory=itertools.count().__next__)  # tells two snapshots of this worker apart
+
+
+def is_eu_sovereign(route: Route) -> bool:
+    """An EU provider, not controlled from outside and beyond the reach of US law, serving from an EU or EEA region."""
+    upstream, place = route.upstream, route.place
+    return (
+        upstream.eu_native
+        and not upstream.us_legal_reach
+        and upstream.country in EU_MEMBERS
+        and place is not None
+        and (place.eu or place.eea)
+    )
+
+
+# The three filters of the catalogue: beyond US law, EU sovereignty, and where a route is; `global` is no place.
+JURISDICTIONS: dict[str, Callable[[Route], bool]] = {
+    "cloud-act-free": lambda route: not route.upstream.us_legal_reach,
+    "eu-sovereign": is_eu_sovereign,
+    "eu-hosted": lambda route: route.place is not None and route.place.eu,
+}

@@ -45,7 +45,10 @@ def _read() -> Rows:
             version=changes.version(),
             places=list(models.Place.objects.all()),
             grid=dict(models.GridIntensity.objects.values_list("country", "gco2_per_kwh")),
-            energy=dict(models.EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh")),
+            energy={
+                canonical_id: (per_token, figures)
+                for canonical_id, per_token, figures in models.EnergyEstimate.objects.values_list()
+            },
             rates=dict(models.ExchangeRate.objects.values_list("currency", "units_per_eur")),
             providers=list(models.Provider.objects.all()),
             offers=list(in_slices(models.Model.objects.order_by("pk").iterator(ROWS_PER_SLICE))),

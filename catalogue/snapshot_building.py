@@ -12,6 +12,7 @@ from gateway.turns import give_way
 
 from . import models
 from .carbon import EnergyFactors
+from .energy import StoredFigures, figures_in
 from .model_ids import GLOBAL
 from .models import PER_MILLION, PRICES
 from .pricing import Price, read_tiers
@@ -30,7 +31,7 @@ class Rows:
     version: int
     places: list[models.Place]
     grid: dict[str, int]
-    energy: dict[str, Decimal]
+    energy: dict[str, tuple[Decimal, StoredFigures | None]]
     rates: dict[str, Decimal]
     providers: list[models.Provider]
     regions: list[models.Region]
@@ -117,7 +118,7 @@ class _Builder:
         fillers: Mapping[int, Mapping[str, str]],
         places: Mapping[str, Place],
         grid: Mapping[str, int],
-        energy: Mapping[str, Decimal],
+        energy: Mapping[str, tuple[Decimal, StoredFigures | None]],
     ) -> None:
         self.upstreams, self.fillers = upstreams, fillers
         self.places, self.grid, self.energy = places, grid, energy
@@ -139,7 +140,8 @@ class _Builder:
             state=model.state,
             unavailable_reason=model.unavailable_reason,
             retires_on=model.retires_on,
-            created=_created(model),
+            # Unix seconds: what the file states, else when this gateway first took the offer in.
+            created=int(model.first_offered_at.timestamp()) if model.created is None else model.created,
             owned_by=model.owned_by or model.canonical_id.split("/")[0],
             default_locode=default,
             routes={region.locode: self._route(model, region, upstream) for region in ordered},
@@ -171,17 +173,21 @@ class _Builder:
             thinking=model.thinking,
             published=published,
             price=_price(published, model.modality),
-            energy=EnergyFactors(
-                per_token_wh=self._energy(model),
-                per_prompt_token_wh=model.energy_per_prompt_token_wh,
-                intensity_gco2_per_kwh=self._intensity(region, place),
-            ),
+            energy=self._energy(model, region, self._intensity(region, place)),
             daily_token_quota=region.daily_token_quota,
         )
 
-    def _energy(self, model: models.Model) -> Decimal | None:
-        own = model.energy_per_token_wh
-        return self.energy.get(model.canonical_id) if own is None else own
+    def _energy(self, model: models.Model, region: models.Region, intensity: int | None) -> EnergyFactors:
+        """The region's figures, else the offer's, else the canonical model's."""
+        per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
+        stored = region.energy or model.energy
+        if stored is None and per_token is None:
+            per_token, of_model = self.energy.get(model.canonical_id, (None, None))
+            stored = of_model if per_prompt_token is None else None
+        if stored is None:
+            return EnergyFactors(per_token, per_prompt_token, intensity)
+        figures = figures_in(stored)
+        return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures)
 
     def _intensity(self, region: models.Region, place: Place | None) -> int | None:
         if region.grid_carbon_intensity_gco2_per_kwh is not None:
@@ -189,11 +195,6 @@ class _Builder:
         if region.locode == GLOBAL:
             return self.grid.get(WORLD)
         return None if place is None else self.grid.get(place.country)
-
-
-def _created(model: models.Model) -> int:
-    """Unix seconds: what the file states, else when this gateway first took the offer in."""
-    return int(model.first_offered_at.timestamp()) if model.created is None else model.created
 
 
 def _default_locode(regions: list[models.Region]) -> str:

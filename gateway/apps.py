@@ -15,9 +15,11 @@ class GatewayConfig(AppConfig):
 
     def ready(self) -> None:
         # Settings are complete from here on; importing registers the checks.
-        from . import checks, mail, staff_log  # noqa: F401
+        from . import access_log, checks, mail, staff_log  # noqa: F401
         from .postgresql import prepared
+        from .shared_store import shared_store
 
         staff_log.connect()
-        worker_hooks.start.append(prepared.open_sessions)
-        worker_hooks.stop += [mail.finish, prepared.close_sessions]
+        access_log.register()
+        worker_hooks.start += [prepared.open_sessions, shared_store.open]
+        worker_hooks.stop += [mail.finish, prepared.close_sessions, shared_store.close]

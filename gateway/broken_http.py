@@ -6,6 +6,7 @@ import orjson
 from gunicorn import config
 from gunicorn.http import errors as http_errors
 
+from .bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
 from .errors import ApiError, InvalidRequest
 from .exception_handler import envelope, headers_of
 from .ids import request_id
@@ -27,7 +28,11 @@ FAULTS = {
     http_errors.LimitRequestHeaders: Fault(
         "431 Request Header Fields Too Large",
         f"The request has more than {config.LimitRequestFields.default} headers, "
-        f"or one of more than {config.LimitRequestFieldSize.default} bytes.",
+        f"or one of more than {config.LimitRequestFieldSize.default} bytes, "
+        f"or more than {MOST_HEAD_BYTES} bytes of them in all.",
+    ),
+    HeadTooSlow: Fault(
+        "408 Request Timeout", f"The headers of the request did not come within {HEAD_SECONDS:g} seconds."
     ),
     http_errors.ExpectationFailed: Fault(
         "417 Expectation Failed", "The Expect header asks for something else than 100-continue."

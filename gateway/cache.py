@@ -1,77 +1,45 @@
-"""Django's cache for what several workers count together, such as the requests of one client (django-ratelimit).
+"""Django's cache as django-ratelimit uses it: counters in Redis, or in this worker's memory while that is away."""
 
-Redis, through the process's one pool; in this worker's memory while it is away (`gateway.shared_store`).
-"""
-
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import redis
 from django.core.cache.backends.locmem import LocMemCache
-from django.core.cache.backends.redis import RedisCache, RedisCacheClient
 
-from .shared_store import shared_store
+from .shared_store import Script, shared_store
 
-# Django's own takes two steps, between which the key may expire.
-INCREMENT = "return redis.call('EXISTS', KEYS[1]) == 1 and redis.call('INCRBY', KEYS[1], ARGV[1]) or false"
+LONGEST_SECONDS = 3600  # of the windows that are counted in
 
-
-class _PooledClient(RedisCacheClient):
-    """Django's client, on the pool that the process has already."""
-
-    def __init__(self, client: redis.Redis) -> None:
-        super().__init__([])
-        self._shared = client
-        self._increment = client.register_script(INCREMENT)
-
-    def get_client(self, key: Any = None, *, write: bool = False) -> redis.Redis:
-        return self._shared
-
-    def incr(self, key: Any, delta: int) -> int:
-        found = self._increment(keys=[key], args=[delta])
-        if found is None:
-            raise ValueError(f"Key {key!r} not found.")
-        return int(found)
+ADD = Script("return redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2], 'NX') and 1 or 0")
+GET = Script("return tonumber(redis.call('GET', KEYS[1]) or -1)")
+# An expired counter, or one that Redis has lost, begins again and must end.
+INCREMENT = Script("""
+local count = redis.call('INCRBY', KEYS[1], ARGV[1])
+if count == tonumber(ARGV[1]) then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
+return count
+""")
 
 
-_pooled_client = functools.cache(_PooledClient)
+class SharedCounters(LocMemCache):
+    """`add`, `get` and `incr` of numbers from 0 up. Other operations are on this worker's memory alone."""
 
+    def add(self, key: Any, value: int, timeout: Any = LONGEST_SECONDS, version: int | None = None) -> bool:
+        """Begins a counter that ends after `timeout` seconds, and returns whether there was none."""
+        line = shared_store.send(ADD, self._name(key, version), b"%d" % value, b"%d" % timeout).wait()
+        return super().add(key, value, timeout, version) if line is None else line == b":1"
 
-def _either(operation: str) -> Callable[..., Any]:
-    """The operation on Redis, or on this worker's memory."""
-
-    def method(cache: "SharedCache", *args: Any, **kwargs: Any) -> Any:
-        shared, own = getattr(RedisCache, operation), getattr(cache.own, operation)
-        return cache.store.ask(lambda _: shared(cache, *args, **kwargs), lambda: own(*args, **kwargs))
-
-    return method
-
-
-class SharedCache(RedisCache):
-    """Django's Redis cache, whose every operation has a memory of this worker to fall back to."""
-
-    def __init__(self, server: str, params: dict[str, Any]) -> None:
-        super().__init__(server, params)
-        store = shared_store()
-        assert store is not None  # noqa: S101  # settings choose this cache where CACHE_URL names a Redis
-        self.store = store
-        self.own = LocMemCache("shared-cache-fallback", params)
-
-    @property
-    def _cache(self) -> RedisCacheClient:
-        return _pooled_client(self.store.client)
-
-    add, get, set, touch = _either("add"), _either("get"), _either("set"), _either("touch")
-    delete, has_key, clear = _either("delete"), _either("has_key"), _either("clear")
-    get_many, set_many, delete_many = _either("get_many"), _either("set_many"), _either("delete_many")
+    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        """The count, or the default where there is none."""
+        line = shared_store.send(GET, self._name(key, version)).wait()
+        if line is None:
+            return super().get(key, default, version)
+        return default if line == b":-1" else int(line[1:])
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """In this worker's memory from 0 on: Redis may have gone, with its count, since somebody looked."""
+        """The new count; from 0 on where it was lost."""
+        line = shared_store.send(INCREMENT, self._name(key, version), b"%d" % delta, b"%d" % LONGEST_SECONDS).wait()
+        if line is not None:
+            return int(line[1:])
+        super().add(key, 0, LONGEST_SECONDS, version)
+        return super().incr(key, delta, version)
 
-        def alone() -> int:
-            self.own.add(key, 0, version=version)
-            return self.own.incr(key, delta, version)
-
-        shared = super().incr
-        return self.store.ask(lambda _: shared(key, delta, version), alone)
+    def _name(self, key: Any, version: int | None) -> bytes:
+        return self.make_and_validate_key(key, version).encode()

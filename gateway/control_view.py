@@ -26,7 +26,7 @@ class ControlView(APIView):
         The connection that authentication used goes back first: a client may send its body slowly.
         """
         release("default")
-        return parse_object(read_body(request._request))  # DRF's name for Django's request
+        return parse_object(read_body(request.META))
 
     def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
         """405 with the verbs that work."""

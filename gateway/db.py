@@ -1,11 +1,14 @@
 """Database connections under gevent: they belong to a greenlet, nothing else returns them, and they may go silent."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
 from django.db import InterfaceError, OperationalError, connections
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 T = TypeVar("T")
 
@@ -46,8 +49,21 @@ def release(alias: str) -> None:
         connection.close()
 
 
+_greenlet = threading.local()
+
+
+@receiver(connection_created)
+def _note_opened(**_signal: object) -> None:
+    _greenlet.has_opened = True
+
+
 def release_all() -> None:
-    """`release` for every connection that this greenlet has opened."""
+    """`release` for every connection that this greenlet has opened since the last time; most open none."""
+    if not getattr(_greenlet, "has_opened", False):
+        return
+    _greenlet.has_opened = False
     for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
+        if connection.in_atomic_block:
+            _greenlet.has_opened = True
+        else:
             connection.close()

@@ -8,6 +8,7 @@ ApiError (500 internal_server_error)
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · TooManyRequests 429
 │   ├── UpstreamRefused
 ├── KeyBudgetSpent 429
+│   ├── TooManyAtOnce
 ├── NotFound 404
 │   ├── AliasNotFound
 ├── ModelNotFound 404 (its type is a quirk that clients know)
@@ -17,18 +18,23 @@ ApiError (500 internal_server_error)
 ├── ProviderUnavailable 503
 │   ├── AllProvidersFailed · ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
 ├── ServiceUnavailable 503
-│   ├── ReplicaGivesUp
+│   ├── ReplicaGivesUp · WorkerBusy
 └── StepFailed 500
 
 Domain code raises these; only `gateway.exception_handler` turns one into a body.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Self
+
+logger = logging.getLogger(__name__)
 
 # What is known of the charge of a request that fails (`StepFailed`).
 NOTHING_BILLED = "Nothing was billed."
 BILLED_ONCE_AT_MOST = "What was delivered is billed once at most."
+BUSY_SECONDS = 5  # after which what was refused by `WorkerBusy` may be tried again
 
 
 class ApiError(Exception):
@@ -126,7 +132,7 @@ class MethodNotAllowed(InvalidRequest):
 
 
 class RequestTooLarge(InvalidRequest):
-    """413: a body above GATEWAY_MAX_BODY_BYTES."""
+    """413: a body above GATEWAY_MAX_BODY_BYTES; a page's form above 1 MiB."""
 
     status, code = 413, "request_too_large"
 
@@ -172,6 +178,10 @@ class KeyBudgetSpent(ApiError):
     """429: the key's own requests or tokens per minute. It goes out with `Retry-After`."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
+class TooManyAtOnce(KeyBudgetSpent):
+    """429: the account has as many requests in flight as it may have in one worker."""
 
 
 class NotFound(ApiError):
@@ -298,14 +308,40 @@ class ReplicaGivesUp(ServiceUnavailable):
     param = None
 
 
+class WorkerBusy(ServiceUnavailable):
+    """503: this worker does as much work of one kind as it may at once."""
+
+    param = None
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers={"Retry-After": str(BUSY_SECONDS)})
+
+
 class StepFailed(ApiError):
     """500: something of ours broke. The client learns which step, the log the rest.
 
     `bill` says what is known of the charge, where the step is one of a request that is charged.
     """
 
-    def __init__(self, step: str, bill: str = "") -> None:
-        super().__init__(f"Internal error while {step}. {bill}".rstrip())
+    def __init__(self, doing: str, bill: str = "") -> None:
+        super().__init__(f"Internal error while {doing}. {bill}".rstrip())
+
+
+class step:  # noqa: N801  # reads as a statement: `with step("settling the charge"):`
+    """Turns an unexpected exception inside the block into a `StepFailed` that names the step and says `bill`."""
+
+    __slots__ = ("bill", "doing")
+
+    def __init__(self, doing: str, bill: str = "") -> None:
+        self.doing, self.bill = doing, bill
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ApiError):
+            logger.error("failed while %s", self.doing, exc_info=error)
+            raise StepFailed(self.doing, self.bill) from error
 
 
 def _codes(kind: type[ApiError]) -> frozenset[str | None]:

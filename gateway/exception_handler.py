@@ -2,19 +2,17 @@
 
 import logging
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from django.core import exceptions as django
-from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
 from django.shortcuts import render as render_page
 from django.template.loader import render_to_string
 from django.utils.cache import add_never_cache_headers
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
-from .api_paths import is_api
 from .errors import (
     ApiError,
     InvalidRequest,
@@ -24,10 +22,18 @@ from .errors import (
     RequestTooLarge,
     StepFailed,
     TooManyRequests,
+    WorkerBusy,
 )
+from .plain_response import PlainResponse
 
 logger = logging.getLogger(__name__)
 UNNAMED_STEP = "handling the request"
+API_PREFIXES = ("/v1/", "/api/v1/")
+
+
+def is_api(request: HttpRequest) -> bool:
+    """Whether the path belongs to the HTTP API, whose answers are in the envelope whatever happens."""
+    return request.path_info.startswith(API_PREFIXES)
 
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
@@ -50,13 +56,24 @@ def headers_of(error: ApiError) -> dict[str, str]:
     return error.headers if error.retry else error.headers | {"x-should-retry": "false"}
 
 
-def render(error: ApiError) -> HttpResponse:
+def plain(error: ApiError) -> PlainResponse:
     """An error as a whole response."""
-    body = orjson.dumps(envelope(error))
-    response = HttpResponse(body, status=error.status, content_type="application/json", headers=headers_of(error))
-    # Django would log each 4xx and 5xx with its path; what deserves a line has been logged where it happened.
-    response._has_been_logged = True  # type: ignore[attr-defined]
-    return response
+    headers = headers_of(error) | {"Content-Type": "application/json"}
+    return PlainResponse(error.status, headers, orjson.dumps(envelope(error)), error)
+
+
+def render(error: ApiError) -> HttpResponseBase:
+    """The same for Django."""
+    return plain(error).for_django()
+
+
+def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
+    """The same as a page, which needs neither session nor database."""
+    title = "The gateway is busy" if error.status == WorkerBusy.status else "That is too much"
+    context = {"status": error.status, "title": title, "message": error.message}
+    page = HttpResponse(render_to_string("refused.html", context), status=error.status, headers=error.headers)
+    page._has_been_logged = True  # type: ignore[attr-defined]
+    return _kept_by_nobody(page)
 
 
 def from_exception(error: Exception, doing: str = UNNAMED_STEP) -> ApiError:
@@ -79,7 +96,10 @@ def _from_drf(error: Exception) -> ApiError | None:
         case drf.NotAuthenticated() | drf.AuthenticationFailed():
             known = MissingAuthorization()
         case drf.Throttled():
-            known = TooManyRequests(str(error.detail), headers=_retry_after(getattr(error, "wait", None)))
+            wait = getattr(error, "wait", None)
+            known = TooManyRequests(
+                str(error.detail), headers={} if wait is None else {"Retry-After": str(math.ceil(wait))}
+            )
         case drf.ParseError() | drf.UnsupportedMediaType() | drf.NotAcceptable():
             known = InvalidRequest(str(error.detail))
         case drf.NotFound() | drf.PermissionDenied():
@@ -101,14 +121,12 @@ def _from_django(error: Exception) -> ApiError | None:
     return known
 
 
-def _retry_after(seconds: float | None) -> dict[str, str]:
-    return {} if seconds is None else {"Retry-After": str(math.ceil(seconds))}
-
-
 def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     """DRF's hook (settings.REST_FRAMEWORK): the same envelope for the control plane, whose views say what they do."""
     known = from_exception(error, getattr(context.get("view"), "doing", UNNAMED_STEP))
-    return Response(envelope(known), status=known.status, headers=headers_of(known))
+    response = Response(envelope(known), status=known.status, headers=headers_of(known))
+    response.api_error = known  # type: ignore[attr-defined]  # for the request's event
+    return response
 
 
 def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
@@ -128,21 +146,7 @@ def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
     return str(detail), path or None
 
 
-def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
-    """405 in the envelope, with the Allow header that HTTP asks for."""
-    error = MethodNotAllowed(
-        f"{request.method} is not allowed on {request.path}. Use {' or '.join(allowed)}.",
-        headers={"Allow": ", ".join([*allowed, "OPTIONS"])},
-    )
-    return render(error)
-
-
-def options(allowed: Sequence[str]) -> HttpResponse:
-    """The answer to OPTIONS: what is allowed, and no body (so the middleware takes its Content-Type away)."""
-    return HttpResponse(status=204, headers={"Allow": ", ".join([*allowed, "OPTIONS"])})
-
-
-def handler400(_request: HttpRequest, exception: Exception) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
+def handler400(_request: HttpRequest, exception: Exception) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
     """Requests that Django itself refuses, such as a Host header that is not ours."""
     return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."))
 
@@ -152,7 +156,7 @@ def handler403(request: HttpRequest, exception: django.PermissionDenied) -> Http
     return _kept_by_nobody(render_page(request, "403.html", status=403))
 
 
-def handler404(request: HttpRequest, exception: Http404) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
+def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
     """A page for who asks for one, outside of the API; the envelope for everybody else."""
     asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
     if asks_for_a_page and not is_api(request):
@@ -166,7 +170,7 @@ def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
     return page
 
 
-def handler500(request: HttpRequest) -> HttpResponse:
+def handler500(request: HttpRequest) -> HttpResponseBase:
     """An exception that nothing folded: the client learns nothing of our insides, and Django logs it after this.
 
     A page's own is a page, without the context processors: they might be what failed.

@@ -7,12 +7,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 from django.conf import settings
 from gunicorn.http.errors import InvalidHeader
 
-from gateway import settings_warnings
+from gateway import open_files, settings_warnings
+
+open_files.raise_limit()
 
 bind = f"{settings.BIND}:{settings.PORT}"
 workers = settings.WEB_CONCURRENCY
 worker_class = "gateway.worker.GatewayWorker"
-worker_connections = 10_000  # open streams, not threads: each costs memory only
+# Open streams, not threads: each costs memory, and file descriptors. Further connections wait for a free place.
+worker_connections = min(10_000, open_files.fifths(2))
 keepalive = 75
 preload_app = False  # patched too late otherwise, and pool greenlets would survive the fork
 # The worker ends its own drain first; the master's limit is only for one that hangs.
@@ -20,6 +23,10 @@ graceful_timeout = int(settings.GATEWAY_DRAIN_TIMEOUT) + 10
 timeout = 60
 accesslog = None
 errorlog = "-"
+if settings.LOG_FORMAT == "json":  # gunicorn's own lines too, by Django's handler
+    logconfig_dict = settings.LOGGING | {
+        "loggers": {"gunicorn.error": {"level": "INFO", "handlers": [], "propagate": True}},
+    }
 control_socket_disable = True
 forwarder_headers = ""  # a client beside the gateway could otherwise put a prefix before every link, those in mails too
 

@@ -14,6 +14,7 @@ from typing import Any
 import gevent
 
 from .db import WORK_SECONDS, answering_within, release_all
+from .outages import Outage
 
 logger = logging.getLogger(__name__)
 Hook = Callable[[], None]
@@ -30,10 +31,11 @@ class WorkerHooks:
 
 
 worker_hooks = WorkerHooks()
+_outages: dict[str, Outage] = {}  # by the name of the hook
 
 
 def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> list[Hook]:
-    """Runs every hook and returns those that failed: a failure is logged and does not keep the next from running.
+    """Runs every hook and returns those that failed: a failure is logged, as an outage, and the next hook runs.
 
     No statement of theirs is waited for longer than `statement_seconds`: nothing may hang in a silent connection.
     """
@@ -42,12 +44,23 @@ def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> l
         try:
             with answering_within(statement_seconds):
                 hook()
-        except Exception:  # the boundary of a background task: the next beat tries again
-            logger.exception("worker hook %s failed", hook)
+        except Exception as error:  # noqa: BLE001  # the boundary of a background task: the next beat tries again
+            _outage_of(hook).failed(error)
             failed.append(hook)
+        else:
+            _outage_of(hook).worked()
         finally:
             release_all()
     return failed
+
+
+def _outage_of(hook: Hook) -> Outage:
+    owner = getattr(hook, "__self__", hook)
+    work: Any = owner.work if isinstance(owner, Periodic) else hook
+    name = f"{work.__module__}.{work.__qualname__}"
+    if name not in _outages:
+        _outages[name] = Outage(f"the job {name} fails", logger.error)
+    return _outages[name]
 
 
 class Periodic:
@@ -58,7 +71,7 @@ class Periodic:
     """
 
     def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:
-        self._every, self._work = every, work
+        self._every, self.work = every, work
         self._due_at = time.monotonic() + (random.uniform(0, every) if spread else 0)  # noqa: S311  # guards nothing
         self._greenlet: gevent.Greenlet[..., Any] | None = None
 
@@ -70,5 +83,5 @@ class Periodic:
             self._greenlet = gevent.spawn(run_each, [self._once])
 
     def _once(self) -> None:
-        if self._work() is True:
+        if self.work() is True:
             self._due_at = 0.0

@@ -6,7 +6,10 @@ import time
 
 from django.core.mail import EmailMessage, get_connection
 
+from .outages import Outage
+
 logger = logging.getLogger(__name__)
+outage = Outage("a mail could not be sent", logger.error)
 SERVER_SECONDS = 20.0  # each step of talking to the mail server
 LAST_SECONDS = 5.0  # what a worker that stops gives to mails under way
 _under_way: set[threading.Thread] = set()
@@ -35,6 +38,8 @@ def _send(message: EmailMessage) -> None:
         message.connection = get_connection(timeout=SERVER_SECONDS)
         message.send()
     except Exception as error:  # noqa: BLE001  # whatever a mail server or the network does, nobody is there to catch it
-        logger.error("a mail could not be sent: %s", type(error).__name__)  # noqa: TRY400  # a traceback quotes addresses
+        outage.failed(type(error).__name__)  # its words quote addresses
+    else:
+        outage.worked()
     finally:
         _under_way.discard(threading.current_thread())

@@ -8,7 +8,7 @@ fields take part in SQL only by what keeps their units (columns, sums, least and
 raise `UnitsError` for everything else, wherever it is written, compared or read. Arithmetic is done in Python.
 """
 
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import Context, Decimal
 from functools import cache
 from typing import Any, TypeVar
 
@@ -23,15 +23,27 @@ from django.forms import DecimalField as DecimalFormField
 from django.forms import Field as FormField
 
 MONEY_PLACES = 10
+UNITS = 10**MONEY_PLACES  # of which the tables keep whole numbers
 MAX_MONEY = Decimal(2**63 - 1).scaleb(-MONEY_PLACES)
-_UNIT = Decimal(1).scaleb(-MONEY_PLACES)
-# Decimal's usual 28 digits would round a product of tokens, price and rate before `round_money` does.
+# Decimal's usual 28 digits would round sums and scaled numbers.
 EXACT = Context(prec=100)
 
 
-def round_money(amount: Decimal) -> Decimal:
-    """The one rounding of money: half-even, to 10 fractional digits."""
-    return amount.quantize(_UNIT, ROUND_HALF_EVEN, EXACT)
+def to_units(amount: Decimal, places: int = MONEY_PLACES) -> int:
+    """The whole number of the smallest unit, of an amount with no more fractional digits than `places`."""
+    return int(amount.scaleb(places, EXACT))
+
+
+def from_units(units: int) -> Decimal:
+    """The amount of money that so many of its smallest units are."""
+    return Decimal(units).scaleb(-MONEY_PLACES, EXACT)
+
+
+def rounded_quotient(numerator: int, denominator: int) -> int:
+    """The one rounding of money: a quotient to the nearest whole number, half-way cases to the even one."""
+    quotient, remainder = divmod(numerator, denominator)
+    twice = 2 * remainder
+    return quotient + 1 if twice > denominator or (twice == denominator and quotient & 1) else quotient
 
 
 def fractional_digits(number: Decimal) -> int:
@@ -114,7 +126,7 @@ class ExactDecimalField(models.Field[_ST, _GT]):
             return None
         if not self._in_range(exact) or fractional_digits(exact) > self.places:
             raise LossyValueError(f"{self.name} keeps {self.places} fractional digits up to {self.limit}, not {exact}.")
-        return int(exact.scaleb(self.places, EXACT))
+        return to_units(exact, self.places)
 
     def _in_range(self, value: Decimal) -> bool:
         return value.is_finite() and value.copy_abs() <= self.limit

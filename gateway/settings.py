@@ -62,6 +62,13 @@ def _switch(name: str) -> bool:
     return value in env.BOOLEAN_TRUE_STRINGS
 
 
+def _one_of(name: str, default: str, *others: str) -> str:
+    value: str = env.str(name, default).strip().lower()
+    if value not in (default, *others):
+        raise ImproperlyConfigured(f"{name} is {', '.join(others)} or {default}.")
+    return value
+
+
 def _secret_key() -> str:
     """SECRET_KEY, else the file that `make` generates; never a default that somebody could know."""
     from_environment = os.environ.get("SECRET_KEY")  # django-environ would look up what follows a leading `$`
@@ -89,6 +96,7 @@ CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 GATEWAY_FIRST_BYTE_TIMEOUT = _positive("GATEWAY_FIRST_BYTE_TIMEOUT", 30.0)
 GATEWAY_FIRST_BYTE_PER_1000_TOKENS = _positive("GATEWAY_FIRST_BYTE_PER_1000_TOKENS", 0.25, or_zero=True)
 GATEWAY_STREAM_IDLE_TIMEOUT = _positive("GATEWAY_STREAM_IDLE_TIMEOUT", 90.0)
+GATEWAY_BODY_TIMEOUT = _positive("GATEWAY_BODY_TIMEOUT", 300.0)
 GATEWAY_OVERALL_TIMEOUT = _positive("GATEWAY_OVERALL_TIMEOUT", 300.0)
 GATEWAY_DRAIN_TIMEOUT = _positive("GATEWAY_DRAIN_TIMEOUT", 30.0)
 GATEWAY_MAX_BODY_BYTES = _at_least("GATEWAY_MAX_BODY_BYTES", 32 * 1024 * 1024, 1)
@@ -98,6 +106,7 @@ GATEWAY_AGGREGATE_OVER_TOKENS = _at_least("GATEWAY_AGGREGATE_OVER_TOKENS", 64, 0
 GATEWAY_IP_RATE = _rate("GATEWAY_IP_RATE", "1200/m")
 GATEWAY_KEY_RPM = _at_least("GATEWAY_KEY_RPM", 0, 0)
 GATEWAY_KEY_TPM = _at_least("GATEWAY_KEY_TPM", 0, 0)
+GATEWAY_ACCOUNT_CONCURRENCY = _at_least("GATEWAY_ACCOUNT_CONCURRENCY", 0, 0)
 GATEWAY_TRUSTED_PROXIES = _at_least("GATEWAY_TRUSTED_PROXIES", 0, 0, 100)
 GATEWAY_OVERDRAFT_ALERT = _at_least("GATEWAY_OVERDRAFT_ALERT", 10, 0, 10**8)
 GATEWAY_ALIAS_LIMIT = _at_least("GATEWAY_ALIAS_LIMIT", 5, 0)
@@ -112,6 +121,12 @@ BIND = env.str("BIND", "127.0.0.1")
 PORT = _at_least("PORT", 8000, 0, 65535)
 WEB_CONCURRENCY = _at_least("WEB_CONCURRENCY", 1, 1, 1000)
 
+# The wire languages of upstreams, by the names that the catalogue uses: here and in a module of its own is all of one.
+DIALECTS = {
+    "openai": "inference.dialects.openai.OpenAIDialect",
+    "anthropic": "inference.dialects.anthropic.AnthropicDialect",
+}
+
 INSTALLED_APPS = [
     "gateway",
     "accounts",
@@ -119,6 +134,9 @@ INSTALLED_APPS = [
     "billing",
     "aliases",
     "inference",
+    "dashboard",
+    "simulator",
+    "demo",
     "rest_framework",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -128,25 +146,26 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
 ]
 
-# The API needs the first three only; the page middleware lets its requests through untouched.
+# The API and probes go as far as ApiMiddleware.
 MIDDLEWARE = [
     "gateway.middleware.RequestIdMiddleware",
-    "gateway.ip_limit.IpLimitMiddleware",
-    "gateway.middleware.ApiBoundsMiddleware",
-    "gateway.page_middleware.SecurityMiddleware",
-    "gateway.page_middleware.ContentSecurityPolicyMiddleware",
-    "gateway.page_middleware.WhiteNoiseMiddleware",
-    "gateway.page_middleware.SessionMiddleware",
-    "gateway.page_middleware.CommonMiddleware",
-    "gateway.page_middleware.CsrfViewMiddleware",
-    "gateway.page_middleware.AuthenticationMiddleware",
-    "gateway.page_middleware.MessageMiddleware",
-    "gateway.page_middleware.XFrameOptionsMiddleware",
-    "gateway.page_middleware.AdminQuestionsMiddleware",
+    "gateway.middleware.ApiMiddleware",
+    "gateway.middleware.PageMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
 ROOT_URLCONF = "gateway.urls"
 WSGI_APPLICATION = "gateway.wsgi.application"
+INFERENCE_ENDPOINTS = "inference.api.ENDPOINTS"  # what gateway.wsgi answers without Django's handler
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # of a page's form, whatever it is made of (gateway.middleware)
+FILE_UPLOAD_HANDLERS: list[str] = []  # no form has a file, and none is kept
 APPEND_SLASH = False  # a redirect would turn an SDK's POST into a GET: both forms are routes
 
 TEMPLATES = [
@@ -155,6 +174,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "builtins": ["gateway.templatetags.turns"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -217,11 +237,9 @@ def _redis_url() -> str | None:
 
 
 SHARED_CACHE_URL = _redis_url()
-OWN_CACHE = "django.core.cache.backends.locmem.LocMemCache"
 CACHES = {
     "default": {
-        "BACKEND": "gateway.cache.SharedCache" if SHARED_CACHE_URL else OWN_CACHE,
-        "LOCATION": SHARED_CACHE_URL or "",
+        "BACKEND": "gateway.cache.SharedCounters",
         "KEY_PREFIX": "gateway",
         "OPTIONS": {"MAX_ENTRIES": 100_000},  # of a worker's own memory
     }
@@ -230,6 +248,7 @@ CACHES = {
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "accounts.User"
+PASSWORD_HASHERS = ["accounts.passwords.ThreadedHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in (
@@ -255,9 +274,6 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
 }
 
-# Django's check looks for its own classes by name; ours are subclasses of them (gateway.page_middleware).
-SILENCED_SYSTEM_CHECKS = ["security.W001", "security.W002", "security.W003"]
-
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-gb"
@@ -275,8 +291,8 @@ SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = (
 )
 SECURE_SSL_REDIRECT = BEHIND_TLS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_TLS else None
-SECURE_REDIRECT_EXEMPT = [r"^(api/)?v1/", r"^healthz$"]  # a key sent in clear is answered, not redirected
-SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0  # for this host alone: the domain is the operator's to speak for
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]  # HSTS of subdomains: the domain is the operator's
 
 EMAIL_CONFIG = _read(
     lambda: env.email_url("EMAIL_URL", "consolemail://"),
@@ -287,11 +303,16 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.str("EMAIL_FROM", f"no-reply@{urlsplit(P
 if not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+|[^@<>\r\n]+ <[^\s@<>]+@[^\s@<>]+>", DEFAULT_FROM_EMAIL):
     raise ImproperlyConfigured("EMAIL_FROM is an address, or a name with the address in angle brackets.")
 
+LOG_FORMAT = _one_of("LOG_FORMAT", "plain", "json")
+ACCESS_LOG = _one_of("ACCESS_LOG", "errors", "all", "off")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "formatters": {
+        "plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
+        "json": {"()": "gateway.json_log.JsonFormatter"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},
@@ -299,5 +320,7 @@ LOGGING = {
         "django.request": {"level": "ERROR"},
         "django.security.csrf": {"level": "ERROR"},
         "django.security.DisallowedHost": {"level": "CRITICAL"},
+        # Attempts of its pools to reach a database that is away: whoever needs a connection says that there is none.
+        "psycopg.pool": {"level": "ERROR"},
     },
 }

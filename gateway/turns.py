@@ -1,10 +1,47 @@
 """Turns of a worker's requests: greenlets change only where one waits, so long work has to pause by itself."""
 
 import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from greenlet import getcurrent
+
+T = TypeVar("T")
 
 PAUSE_SECONDS = 0.0001  # more than 0, for which gevent hardly looks at sockets: other requests waited half a second
+ITEMS_A_TURN = 1000
+# Of pages and downloads. A request beside them takes several steps in such a rest, whose waits are shorter.
+TURN_SECONDS, REST_SECONDS = 0.005, 0.003
+
+_turn = (0, 0.0)  # which greenlet works on a page, and since when
+_free_at = 0.0  # when the turns that are given away, and the rest behind them, have ended
 
 
-def give_way() -> None:
+def give_way(seconds: float = PAUSE_SECONDS) -> None:
     """Lets the worker's other requests run."""
-    time.sleep(PAUSE_SECONDS)
+    time.sleep(seconds)
+
+
+def in_turns(items: Sequence[T]) -> Iterator[tuple[int, T]]:
+    """Positions and items, as `enumerate` gives them, with a pause after each thousand."""
+    for start in range(0, len(items), ITEMS_A_TURN):
+        if start:
+            give_way()
+        yield from enumerate(items[start : start + ITEMS_A_TURN], start)
+
+
+def take_turns() -> None:
+    """Called between steps of work on a page: pauses where its turn is over, or that of another page is not.
+
+    All pages together leave a part of the time to requests, however many there are.
+    """
+    global _turn, _free_at  # noqa: PLW0603  # of the worker, which has one
+    me, now = id(getcurrent()), time.perf_counter()
+    whose, since = _turn
+    if me == whose and now - since <= TURN_SECONDS:
+        return
+    begin = now if me != whose and now >= _free_at else max(now + REST_SECONDS, _free_at)
+    _free_at = begin + TURN_SECONDS + REST_SECONDS
+    if begin > now:
+        give_way(begin - now)
+    _turn = me, time.perf_counter()

@@ -3,7 +3,6 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from .admin_sign_in import admin_login, admin_password
 from .health import PATH, healthz
 
 handler400 = "gateway.exception_handler.handler400"
@@ -21,11 +20,6 @@ api: list[URLPattern | URLResolver] = [
 urlpatterns = [
     re_path(r"^(?:api/)?v1/", include(api)),
     path(PATH, healthz),
-    path("admin/login/", admin_login),
-    path("admin/password_change/", admin_password),
+    path("", include("dashboard.urls")),  # before the admin: two of its addresses are answered there
     path("admin/", admin.site.urls),
-    path("", include("accounts.page_urls")),
-    path("", include("billing.page_urls")),
-    path("", include("catalogue.page_urls")),
-    path("", include("aliases.page_urls")),
 ]

@@ -6,14 +6,18 @@ after gevent has patched the worker's process: that is why `patch` brings in the
 
 import errno
 import functools
+import os
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
 import gevent
 from django.conf import settings
 from gunicorn.http import errors as http_errors
+from gunicorn.http import parser
 from gunicorn.http.body import ChunkedReader, LengthReader
+from gunicorn.http.parser import RequestParser
 from gunicorn.workers.ggevent import GeventWorker
 
 BEAT_SECONDS = 1.0
@@ -26,20 +30,16 @@ BLOCK_BYTES = 64 * 1024
 
 
 class _Idle:
-    """The wait for a connection's next request: bounded by keep-alive and the socket's own limit, ended by a drain."""
+    """The wait for a connection's next request, which a drain or a lack of places ends; `bounded_http` bounds it."""
 
-    def __init__(self, seconds: float, idle: "set[gevent.Greenlet[Any, Any]]") -> None:
-        self._timeout = gevent.Timeout(seconds, False)
+    def __init__(self, idle: "dict[gevent.Greenlet[Any, Any], float]") -> None:
         self._idle = idle
 
     def __enter__(self) -> None:
-        self._idle.add(gevent.getcurrent())
-        self._timeout.start()
+        self._idle[gevent.getcurrent()] = time.monotonic()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> bool:
-        self._idle.discard(gevent.getcurrent())
-        self._timeout.close()
-        return error is self._timeout or isinstance(error, TimeoutError)
+    def __exit__(self, *_error: object) -> None:
+        del self._idle[gevent.getcurrent()]
 
 
 class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
@@ -47,13 +47,19 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
 
     def patch(self) -> None:
         super().patch()
-        from . import broken_http, db, hooks
+        from . import bounded_http, broken_http, db, hooks, ordinary_http
 
         self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
+        # The short way knows none of these options of gunicorn's.
+        options = (self.cfg.is_ssl, self.log.access_log_enabled, self.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
+        RequestParser.mesg_class = bounded_http.BoundedRequest if any(options) else ordinary_http.Request
+        parser.SocketUnreader = bounded_http.DeadlineUnreader
+        self._respond = ordinary_http.respond
 
     def run(self) -> None:
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""
-        self._waiting: set[gevent.Greenlet[Any, Any]] = set()
+        self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, by the monotonic clock
+        self._open = 0  # connections
         self._start()
         if not self.alive:
             return
@@ -67,10 +73,14 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """gunicorn's, but a client that neither sends nor takes anything for long is let go."""
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
-        super(GeventWorker, self).handle(listener, client, addr)
+        self._open += 1
+        try:
+            super(GeventWorker, self).handle(listener, client, addr)
+        finally:
+            self._open -= 1
 
     def timeout_ctx(self) -> _Idle:
-        return _Idle(self.cfg.keepalive, self._waiting)
+        return _Idle(self._waiting)
 
     def _start(self) -> None:
         """Runs the start hooks until each has succeeded once: a database that is away delays the worker, no more."""
@@ -94,14 +104,21 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
     def _drain(self) -> None:
         """Lets idle connections go as soon as the worker is told to stop, and the rest when it has waited enough.
 
-        Not in the loop of the beat, which may hang in a database.
+        Idle ones go as well where others wait for their places. Not in the beat's loop, which may hang in a database.
         """
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
-        for greenlet in list(self._waiting):
-            greenlet.kill(block=False)
+            if self._open >= self.worker_connections:
+                self._close_idle(BEAT_SECONDS)
+        self._close_idle(0)
         gevent.sleep(max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS))
         self._run(self._hooks.worker_hooks.drain)
+
+    def _close_idle(self, seconds: float) -> None:
+        now = time.monotonic()
+        for greenlet, since in list(self._waiting.items()):
+            if now - since >= seconds:
+                greenlet.kill(block=False)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """gunicorn's, but a connection ends with an answer that left a body unread, and the answer says so.
@@ -111,7 +128,9 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
         # gunicorn asks this when it writes the head of the answer, and again after the answer.
         req.should_close = functools.partial(_ends_connection, req, req.should_close)
         try:
-            served = super().handle_request(listener_name, req, sock, addr)
+            ordinary = getattr(req, "is_ordinary", False)
+            serve = functools.partial(self._respond, self) if ordinary else super().handle_request
+            served = serve(listener_name, req, sock, addr)
         except StopIteration:
             if _left_unread(req):
                 _linger(sock)

@@ -1,115 +1,193 @@
-"""Who asks, and may they: one SELECT over key, account and wallet."""
+"""Admitting a request: everything of ours that can still refuse it, and the freezing of what its bill depends on.
 
-import uuid
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from typing import Any
-
-from django.db import OperationalError, connection
-from django.utils import timezone
-
-from accounts import last_use, tokens
-from accounts.authentication import StoredKey, bearer_token, judge
-from accounts.budgets import Budgets, budgets_of
-from gateway.db import on_a_live_connection, release
-from gateway.errors import ApiKeyNotRegistered
-from gateway.money import MONEY_PLACES
-from gateway.postgresql.prepared import POSTGRES_EPOCH, Sessions, Statement, sessions_of
-
-SELECT = """
-    SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm
-    FROM accounts_apikey k
-    JOIN accounts_account a ON a.id = k.account_id
-    JOIN billing_wallet w ON w.account_id = k.account_id
-    WHERE k.fingerprint = %s
+Automatic routing asks here which routes can take the request, and which of equal ones its conversation stays on.
 """
 
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
 
-PREPARED = Statement(b"authenticate", SELECT.replace("%s", "$1::bytea").encode())
-COLUMNS = range(8)
-ROW = (0,) * len(COLUMNS)
+from aliases.resolve import Purpose, Resolution, resolve
+from billing.unsettled import Terms, terms_of
+from catalogue import model_ids, routing, snapshot
+from catalogue.routes import Route
+from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step
+from gateway.ids import generation_id, uuid7
+from gateway.request_events import RequestEvent
+
+from .authentication import Payer
+from .call import Call, Endpoint
+from .dialects import DIALECTS
+from .dialects.base import Dialect, encoded
+from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
+
+IMAGES = frozenset({"image_url", "image", "input_image"})
+PROMPT_START = 1000  # characters of a text completion's prompt that tell one conversation from another
 
 
 @dataclass(frozen=True, slots=True)
-class Payer:
-    """The authenticated key with its budgets, and the account and balance (in `currency`) that pay its requests."""
+class Admitted:
+    """A request that nothing of ours refuses any more, with everything that its bill depends on frozen.
 
-    key_id: uuid.UUID
-    account_id: uuid.UUID
-    currency: str
-    balance: Decimal
-    budgets: Budgets
-
-
-def authenticate(authorization: str | None) -> Payer:
-    """The payer behind an Authorization header, read fresh on every request; the connection goes back at once.
-
-    Raises the four refusals of `accounts.authentication`.
+    `call` is the client's, `upstream_call` the same in the shape of its route's modality. `attempted` are the slugs of
+    the providers that were tried, the one of `route` last.
     """
-    token = bearer_token(authorization)
-    fingerprint = tokens.fingerprint(token)
-    sessions = sessions_of("default")
-    row = on_a_live_connection(lambda: _select(fingerprint)) if sessions is None else _ask(sessions, fingerprint)
-    now = timezone.now()
-    judge(token, None if row is None else _stored_key(row), now)
-    if row is None:
-        raise ApiKeyNotRegistered
-    key_id = _uuid(row[0])
-    last_use.note(key_id, now)
-    return Payer(
-        key_id=key_id,
-        account_id=_uuid(row[1]),
-        currency=row[4],
-        balance=Decimal(row[5]).scaleb(-MONEY_PLACES),
-        budgets=budgets_of(row[6], row[7]),
+
+    call: Call
+    upstream_call: Call
+    dialect: Dialect
+    payer: Payer
+    resolution: Resolution
+    terms: Terms
+    attempted: tuple[str, ...]
+    event: RequestEvent
+    fallback_reason: str | None = None
+    id: UUID = field(default_factory=uuid7)
+    created: int = field(default_factory=lambda: int(time.time()))
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def route(self) -> Route:
+        """The route that serves it."""
+        return self.resolution.route
+
+    @property
+    def public_id(self) -> str:
+        """The generation id that the client sees."""
+        return generation_id(self.id)
+
+    @property
+    def adapter(self) -> ShapeAdapter | None:
+        """How answers become the client's shape again; None where the route has the endpoint's own."""
+        return ADAPTERS.get((self.call.endpoint, self.route.modality))
+
+
+def admit(call: Call, payer: Payer, event: RequestEvent) -> Admitted:
+    """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price."""
+    if payer.balance <= 0:
+        raise InsufficientCredits
+    with step("routing the request", NOTHING_BILLED):
+        catalogue = snapshot.current()
+        if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
+            raise InvalidRequest.of_field("model", "must name a provider: embeddings have no automatic routing.")
+        resolution = resolve(
+            call.model,
+            account_id=payer.account_id,
+            purpose=purpose_of(call, payer),
+            snapshot=catalogue,
+            now=datetime.now(UTC),
+        )
+        route = resolution.route
+        event.route, event.provider, event.alias_id = route.id, route.upstream.slug, resolution.alias_id
+        upstream_call = upstream_call_of(call, route)
+        routing.require_configured(route)
+        terms = terms_of(catalogue, route, payer.currency)
+    return Admitted(
+        call=call,
+        upstream_call=upstream_call,
+        dialect=DIALECTS[route.upstream.dialect],
+        payer=payer,
+        resolution=resolution,
+        terms=terms,
+        attempted=(route.upstream.slug,),
+        event=event,
     )
 
 
-def _select(fingerprint: bytes) -> tuple[Any, ...] | None:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(SELECT, [fingerprint])
-            row: tuple[Any, ...] | None = cursor.fetchone()
-            return row
-    finally:
-        release("default")
-
-
-def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
-    """The same on a session of this worker; asked once more where its connection had died."""
-    parameters = [b"\\x" + fingerprint.hex().encode()]
-    try:
-        result = sessions.execute(PREPARED, parameters)
-    except OperationalError:
-        result = sessions.execute(PREPARED, parameters)
-    if not result.ntuples:
-        return None
-    key, account, verifier, expires, currency, balance, rpm, tpm = map(result.get_value, ROW, COLUMNS)
-    return (
-        uuid.UUID(bytes=key),
-        uuid.UUID(bytes=account),
-        verifier,
-        None if expires is None else POSTGRES_EPOCH + timedelta(microseconds=_integer(expires)),
-        currency.decode(),
-        _integer(balance),
-        None if rpm is None else _integer(rpm),
-        None if tpm is None else _integer(tpm),
+def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
+    """The same request on the next candidate of its ranking, after the first failed for `reason`."""
+    with step("routing the request", NOTHING_BILLED):
+        upstream_call = upstream_call_of(admitted.call, route)
+        terms = terms_of(snapshot.current(), route, admitted.payer.currency)
+    admitted.event.route, admitted.event.provider = route.id, route.upstream.slug
+    return replace(
+        admitted,
+        upstream_call=upstream_call,
+        dialect=DIALECTS[route.upstream.dialect],
+        resolution=replace(admitted.resolution, route=route),
+        terms=terms,
+        attempted=(*admitted.attempted, route.upstream.slug),
+        fallback_reason=admitted.fallback_reason or reason,
     )
 
 
-def _integer(value: bytes) -> int:
-    return int.from_bytes(value, "big", signed=True)
+def purpose_of(call: Call, payer: Payer) -> Purpose:
+    """What the call wants a route for."""
+    return Purpose(
+        FITTING[call.endpoint], NAMES[call.endpoint], partial(refusals, call), partial(conversation, call, payer)
+    )
 
 
-def _stored_key(row: tuple[Any, ...]) -> StoredKey:
-    verifier, expires_at = row[2], row[3]
-    if isinstance(expires_at, str):  # SQLite has no type for it
-        expires_at = datetime.fromisoformat(expires_at)
-    if expires_at is not None and expires_at.tzinfo is None:
-        expires_at = expires_at.replace(tzinfo=UTC)
-    return StoredKey(None if verifier is None else bytes(verifier), expires_at)
+def upstream_call_of(call: Call, route: Route) -> Call:
+    """The call in the shape of the route's modality. Raises InvalidRequest for what the route cannot take."""
+    routing.require_modality(route, FITTING[call.endpoint], NAMES[call.endpoint])
+    if call.stream and not route.can_stream:
+        raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
+    adapter = ADAPTERS.get((call.endpoint, route.modality))
+    upstream_call = call if adapter is None else adapter.call(call)
+    DIALECTS[route.upstream.dialect].check(upstream_call, route)
+    return upstream_call
 
 
-def _uuid(value: uuid.UUID | str) -> uuid.UUID:
-    return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+def refusals(call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
+    """Why routes cannot take the call, by region id; those that can are not in it.
+
+    Beyond what any route is asked, a model that is known to lack tools or images is passed by, and the call has to have
+    a form in the dialect: that takes a translation, made once for all regions of an offer.
+    """
+    wants_tools = bool(call.body.get("tools") or call.body.get("functions"))
+    shows_images = any(block["type"] in IMAGES for block in _blocks(call.body.get("messages", ())))
+    refused: dict[int, InvalidRequest] = {}
+    translated: set[str] = set()
+    for route in routes:
+        try:
+            upstream_call = upstream_call_of(call, route)
+            if wants_tools and not route.can_call_functions:
+                raise InvalidRequest.of_field("tools", f"must be absent: model {route.id!r} takes none.")
+            if shows_images and not route.can_take_images:
+                raise InvalidRequest.of_field("messages", f"must be without images: model {route.id!r} takes none.")
+            if route.upstream.slug not in translated:
+                DIALECTS[route.upstream.dialect].check_form(upstream_call, route)
+                translated.add(route.upstream.slug)
+        except InvalidRequest as refusal:
+            refused[route.region_id] = refusal
+    return refused
+
+
+def conversation(call: Call, payer: Payer) -> bytes:
+    """What a prompt cache belongs to, as 32 bytes that are the same in every process: the key, with the client's own
+    `prompt_cache_key`, else with the beginning of what is said."""
+    body = call.body
+    shared: dict[str, Any]
+    if body.get("prompt_cache_key"):
+        shared = {"prompt_cache_key": body["prompt_cache_key"]}
+    elif "messages" in body:
+        shared = {"messages": list(_beginning(body["messages"]))}
+    else:
+        shared = {"prompt": body["prompt"][:PROMPT_START]}
+    return blake2b(payer.key_id.bytes + encoded(shared), digest_size=32).digest()
+
+
+def _blocks(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for message in messages:
+        if isinstance(content := message.get("content"), list):
+            yield from content
+
+
+def _beginning(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Roles and contents up to the first that a user says.
+
+    Without the marks of caching, which clients move on with each turn: a text that loses its mark may become a string.
+    """
+    for message in messages:
+        content = message.get("content") or []
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        bare = [{name: value for name, value in block.items() if name != "cache_control"} for block in blocks]
+        yield message["role"], bare
+        if message["role"] == "user":
+            return

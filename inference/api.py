@@ -1,55 +1,119 @@
-"""`POST /v1/chat/completions`, `/v1/completions` and `/v1/embeddings`: requests to calls, answers to responses."""
+"""`POST /v1/chat/completions`, `/v1/completions` and `/v1/embeddings`: who asks, what, then the answer.
 
+Both chains end here: Django's, by `view`, and the short one of `gateway.wsgi`, which finds ENDPOINTS by the settings.
+DRF's views would parse and negotiate at three times the cost; its serializers still define the requests.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import orjson
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
 
-from .admission import Payer
+from accounts import rate_limits
+from gateway import address_limit
+from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, ReplicaGivesUp, step
+from gateway.exception_handler import from_exception, plain
+from gateway.jsonbody import parse_object, read_body
+from gateway.plain_response import PlainResponse
+from gateway.request_events import Outcome, RequestEvent, event_of
+
+from .authentication import Payer, authenticate
 from .call import Call
 from .completions import complete, stream
-from .endpoint import inference_endpoint
 from .failures import GENERATION_HEADER
 from .serializers import chat_call, completion_call, embeddings_call
-from .watch import Client
+from .stream import BilledStream
+from .upstream.client import WorkerStopped
+from .upstream.watch import Client, ClientLeft
 
+Environ = dict[str, Any]
+Endpoint = Callable[[Environ], PlainResponse]
+
+ALLOWED = {"Allow": "POST, OPTIONS"}
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # nginx would collect the stream
 }
+# Who receives it has closed its sending side only, in HTTP/1.0, where nothing can tell that from leaving.
+CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 
-@inference_endpoint
-def chat_completions(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> HttpResponseBase:
-    """Chat completions, whole or streamed."""
-    return _answer(request, payer, chat_call(body))
+def respond(parse: Callable[[dict[str, Any]], Call], environ: Environ) -> PlainResponse:
+    """The answer to a WSGI request that the edge has let through; every exception becomes the envelope."""
+    limits: dict[str, str] = {}
+    event = event_of(environ)
+    in_flight: UUID | None = None  # the account, where its requests in flight are counted
+    try:
+        try:
+            with step("authenticating the key", NOTHING_BILLED):
+                payer = authenticate(environ.get("HTTP_AUTHORIZATION"))
+            event.account_id, event.key_id, event.currency = payer.account_id, payer.key_id, payer.currency
+        finally:  # its answer has come meanwhile, and goes before what is wrong with the key
+            address_limit.begin(environ).check()
+        if environ["REQUEST_METHOD"] != "POST":
+            path = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
+            message = f"{environ['REQUEST_METHOD']} is not allowed on {path}. Use POST."
+            raise MethodNotAllowed(message, headers=ALLOWED)
+        if settings.GATEWAY_ACCOUNT_CONCURRENCY:
+            rate_limits.begin_request(payer.account_id)
+            in_flight = payer.account_id
+        limits = rate_limits.spend_request(payer.key_id, payer.budgets)
+        call = parse(parse_object(read_body(environ)))
+        event.model, event.is_stream = call.model, call.stream
+        response = _answer(call, payer, Client.of(environ), event)
+        if in_flight is not None and isinstance(response.body, BilledStream):
+            response.body, in_flight = CountedStream(response.body, in_flight), None
+    except ClientLeft:
+        event.outcome = Outcome.CLIENT_LEFT
+        response = plain(InvalidRequest(CLOSED_ITS_SIDE))
+    except WorkerStopped:
+        response = plain(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."))
+    except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
+        response = plain(from_exception(error))
+    finally:
+        if in_flight is not None:
+            rate_limits.end_request(in_flight)
+    response.headers.update(limits)
+    return response
 
 
-@inference_endpoint
-def completions(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> HttpResponseBase:
-    """Text completions, whole or streamed."""
-    return _answer(request, payer, completion_call(body))
+class CountedStream:
+    """The frames of a stream. Its account has one request less in flight once they are closed, whatever ended them."""
+
+    def __init__(self, frames: BilledStream, account_id: UUID) -> None:
+        self._frames, self._account_id = frames, account_id
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._frames)
+
+    def close(self) -> None:
+        """Settles as the stream does."""
+        try:
+            self._frames.close()
+        finally:
+            if not self._is_closed:
+                self._is_closed = True
+                rate_limits.end_request(self._account_id)
 
 
-@inference_endpoint
-def embeddings(request: HttpRequest, payer: Payer, body: dict[str, Any]) -> HttpResponseBase:
-    """Embeddings of texts or token ids."""
-    return _answer(request, payer, embeddings_call(body))
-
-
-def _answer(request: HttpRequest, payer: Payer, call: Call) -> HttpResponseBase:
-    client = Client.of(request)
+def _answer(call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:
     if call.stream:
-        frames = stream(call, payer, client)
-        headers = STREAM_HEADERS | _headers(frames.generation_id, frames.adjusted)
-        return StreamingHttpResponse(frames, headers=headers)
-    answer = complete(call, payer, client)
-    return HttpResponse(
-        orjson.dumps(answer.body),
-        content_type="application/json",
-        headers=_headers(answer.generation_id, answer.adjusted),
-    )
+        frames = stream(call, payer, client, event)
+        return PlainResponse(200, STREAM_HEADERS | _headers(frames.generation_id, frames.adjusted), frames)
+    answer = complete(call, payer, client, event)
+    headers = _headers(answer.generation_id, answer.adjusted)
+    headers["Content-Type"] = "application/json"
+    return PlainResponse(200, headers, orjson.dumps(answer.body))
 
 
 def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
@@ -58,3 +122,22 @@ def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
     if adjusted:
         headers["X-Gateway-Adjusted-Params"] = ", ".join(adjusted)
     return headers
+
+
+ENDPOINTS: dict[str, Endpoint] = {
+    "chat/completions": functools.partial(respond, chat_call),
+    "completions": functools.partial(respond, completion_call),
+    "embeddings": functools.partial(respond, embeddings_call),
+}
+
+
+def view(endpoint: Endpoint) -> Callable[[HttpRequest], HttpResponseBase]:
+    """An endpoint as a view of Django's, which answers what the short chain does not take."""
+
+    @csrf_exempt
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        if request.method == "OPTIONS":
+            return HttpResponse(status=204, headers=ALLOWED)
+        return endpoint(request.META).for_django()
+
+    return answer

@@ -17,8 +17,10 @@ import gevent
 from django.db import Error
 
 from billing import checkpoints
+from gateway.outages import Outage
 
 logger = logging.getLogger(__name__)
+_outage = Outage("checkpoints of open streams cannot be written", logger.error)
 
 FIRST_AFTER_SECONDS = 5.0
 RENEW_EVERY_SECONDS = 5.0
@@ -114,8 +116,10 @@ def _in_batches(write: Callable[[Sequence[_Open]], None], streams: Collection[_O
     while batch := [known for known in islice(remaining, AT_ONCE) if known.stream.generation_pk in _open]:
         try:
             write(batch)
-        except Error:
-            logger.exception("checkpoints of %s streams could not be written", len(batch))
+        except Error as error:
+            _outage.failed(error)
+        else:
+            _outage.worked()
 
 
 def _insert(batch: Sequence[_Open]) -> None:

@@ -3,12 +3,19 @@
 One object per stream. It sets what we own (`id`, `object`, `created`, `model`), keeps every field it does not know,
 opens choices in ascending order, and drops chunks that say nothing and choices that have finished. What rides on a
 chunk that is dropped waits for the closing one.
+
+Chat chunks have `role` once, with a choice's first words; their tool calls are numbered from 0 and named once, and
+arguments end as JSON. Text completion chunks have `text` and `logprobs`, which may be null, on every choice.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+import orjson
+
+from gateway.ids import uuid7
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
 FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_use": "tool_calls"}
@@ -18,14 +25,21 @@ REASONING_PARTS = ("text", "summary")
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
+TOOL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
+# Members of a delta that are text or nothing.
+TEXT_FIELDS = frozenset({"content", "refusal", *REASONING_FIELDS})
+# Kinds of tool calls, and what the piece of text that a call brings its tool is named.
+TOOL_TEXT = {"function": "arguments", "custom": "input"}
+# What a choice says: its text, and a chat model's reasoning beside it.
+SPOKEN = ("text", *REASONING_FIELDS)
 
 
 def finish_reason(reported: Any) -> str | None:
     """One of the API's reasons. An upstream's own word for the end counts as `stop`."""
     if not isinstance(reported, str) or not reported:
         return None
-    known = FINISH_SYNONYMS.get(reported, reported)
-    return known if known in FINISH_REASONS else "stop"
+    name = FINISH_SYNONYMS.get(reported, reported)
+    return name if name in FINISH_REASONS else "stop"
 
 
 def text_finish_reason(reported: Any) -> str | None:
@@ -60,7 +74,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Normalised:
+class NormalisedChunk:
     """A chunk to send, and what it says. `text_bytes` is the UTF-8 length of its words, for the estimator."""
 
     chunk: dict[str, Any]
@@ -69,7 +83,7 @@ class Normalised:
     text_bytes: int = 0
 
 
-class Chunks(ABC):
+class ChunkNormaliser(ABC):
     """The state of one stream, in one of the two shapes that stream."""
 
     object_name: ClassVar[str]
@@ -96,30 +110,30 @@ class Chunks(ABC):
         """The choices that have begun and not finished."""
         return [index for index, choice in self._choices.items() if not choice.finished]
 
-    def normalise(self, chunk: Mapping[str, Any]) -> Normalised | None:
+    def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
         """The chunk as it goes out; None where it would say nothing."""
-        said = Normalised({})
+        normalised = NormalisedChunk({})
         choices: list[dict[str, Any]] = []
         for choice in dicts(chunk.get("choices")):
-            self._choice(choice, said, choices)
+            self._choice(choice, normalised, choices)
         extras = extras_of(chunk)
         if not choices:
             self.unsent |= {name: value for name, value in extras.items() if value is not None}
             return None
         if self.unsent:
             self.unsent = without(self.unsent, extras)
-        said.chunk = {**self._own, **extras, "choices": choices}
-        return said
+        normalised.chunk = {**self._own, **extras, "choices": choices}
+        return normalised
 
-    def finish_open(self) -> Iterator[Normalised]:
+    def finish_open(self) -> Iterator[NormalisedChunk]:
         """Finishes the choices that have begun, if any choice has finished: an upstream that ends its stream in order
         may have finished only the first of several."""
         still_open = self._open
         if len(still_open) < len(self._choices):
             for index in still_open:
-                said = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
-                if said is not None:
-                    yield said
+                normalised = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
+                if normalised is not None:
+                    yield normalised
 
     def closing(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         """A chunk of our own after the upstream's last."""
@@ -128,52 +142,168 @@ class Chunks(ABC):
     def stalled(self) -> dict[str, Any]:
         """The last chunk of a stream that stalled: of a choice that has not finished, it says and finishes nothing."""
         index = min(self._open, default=len(self._choices))
-        return self.closing([{"index": index, **self.nullable, **self._said_nothing(), "finish_reason": None}])
+        return self.closing([{"index": index, **self.nullable, **self._empty(), "finish_reason": None}])
 
     def _finish(self, reported: Any) -> str | None:
         """The finish reason, out of those that this shape has."""
         return finish_reason(reported)
 
-    def _choice(self, choice: Mapping[str, Any], said: Normalised, choices: list[dict[str, Any]]) -> None:
+    def _choice(self, choice: Mapping[str, Any], normalised: NormalisedChunk, choices: list[dict[str, Any]]) -> None:
         """Adds what the choice says to `choices`, unless it says nothing."""
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
-        known = self._choices.get(index) or Choice()
-        if known.finished:
+        state = self._choices.get(index) or Choice()
+        if state.finished:
             return
         finish = self._finish(choice.get("finish_reason"))
-        content, text_bytes = self._content(choice, known, finish)
+        content, text_bytes = self._content(choice, state, finish)
         extras = without(choice, OWNED_OF_CHOICE)
         if not content and finish is None and all(value is None for value in extras.values()):
             return
-        if index:
-            choices.extend(self._earlier_choices(index))
-        self._choices[index] = known
-        known.finished = finish is not None
-        said.has_output = said.has_output or text_bytes > 0 or any(map(_is_output, content.values()))
-        said.finishes |= known.finished
-        said.text_bytes += text_bytes
-        worded = {**self.nullable, **extras, **self._worded(content, known)}
-        choices.append({"index": index, **worded, "finish_reason": after_calls(finish, known.tools)})
-
-    def _earlier_choices(self, index: int) -> Iterator[dict[str, Any]]:
-        """Opens the choices below this one that have said nothing yet: clients expect ascending order."""
+        # Those below this one that have said nothing yet are opened: clients expect ascending order.
         for earlier in range(min(index, self._expected, MOST_OPENED)):
             if earlier not in self._choices:
                 opened = self._choices[earlier] = Choice()
-                yield {"index": earlier, **self.nullable, **self._worded({}, opened), "finish_reason": None}
+                choices.append({"index": earlier, **self.nullable, **self._shaped({}, opened), "finish_reason": None})
+        self._choices[index] = state
+        state.finished = finish is not None
+        normalised.has_output |= text_bytes > 0 or any(value not in ("", [], {}) for value in content.values())
+        normalised.finishes |= state.finished
+        normalised.text_bytes += text_bytes
+        shaped = {**self.nullable, **extras, **self._shaped(content, state)}
+        choices.append({"index": index, **shaped, "finish_reason": after_calls(finish, state.tools)})
 
     @abstractmethod
-    def _content(self, choice: Mapping[str, Any], known: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
+    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
         """What the choice says, in order and without nulls, and the bytes of words in it."""
 
     @abstractmethod
-    def _worded(self, content: dict[str, Any], known: Choice) -> dict[str, Any]:
+    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
         """The content under the name that its shape gives it."""
 
     @abstractmethod
-    def _said_nothing(self) -> dict[str, Any]:
+    def _empty(self) -> dict[str, Any]:
         """No content, in its shape."""
+
+
+class ChatNormaliser(ChunkNormaliser):
+    """The state of one chat stream."""
+
+    object_name = "chat.completion.chunk"
+
+    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
+        delta = {
+            name: value
+            for name, value in object_of(choice.get("delta")).items()
+            if value is not None and name != "role" and (name not in TEXT_FIELDS or (isinstance(value, str) and value))
+        }
+        if "tool_calls" in delta:
+            delta["tool_calls"] = [_tool_call(fragment, state) for fragment in dicts(delta["tool_calls"])]
+        text_bytes = message_bytes(delta)
+        if finish is not None:
+            delta["tool_calls"] = [*delta.get("tool_calls", ()), *_missing_arguments(state)]
+        if not delta.get("tool_calls", True):
+            del delta["tool_calls"]
+        return delta, text_bytes
+
+    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
+        if state.has_role:
+            return {"delta": content}
+        state.has_role = True
+        return {"delta": {"role": "assistant", **content}}
+
+    def _empty(self) -> dict[str, Any]:
+        return {"delta": {}}
+
+
+class TextNormaliser(ChunkNormaliser):
+    """The state of one text completion stream."""
+
+    object_name = "text_completion"
+    nullable: ClassVar = {"logprobs": None}
+
+    def _finish(self, reported: Any) -> str | None:
+        return text_finish_reason(reported)
+
+    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
+        text = choice.get("text")
+        return ({"text": text} if text and isinstance(text, str) else {}), text_bytes(choice)
+
+    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
+        return {"text": content.get("text", "")}
+
+    def _empty(self) -> dict[str, Any]:
+        return {"text": ""}
+
+
+def _tool_call(fragment: Mapping[str, Any], state: Choice) -> dict[str, Any]:
+    """The fragment of a call as clients know it: named once, numbered without a gap."""
+    key, identity = fragment.get("index"), _text_of(fragment.get("id"))
+    if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
+        key = identity or state.last_tool
+    state.last_tool = key
+    begun = state.tools.get(key)
+    tool = begun or Tool(ordinal=len(state.tools), kind=kind_of(fragment))
+    called, text = object_of(fragment.get(tool.kind)), TOOL_TEXT[tool.kind]
+    piece = called.get(text)  # some upstreams send the object itself
+    piece = orjson.dumps(piece).decode() if isinstance(piece, dict) else _text_of(piece)
+    tool.arguments += len(piece)
+    extras = without(fragment, TOOL_FIELDS)
+    if begun is not None:
+        return {**extras, "index": tool.ordinal, tool.kind: {text: piece}}
+    state.tools[key] = tool
+    return {
+        **extras,
+        "index": tool.ordinal,
+        "id": identity or f"call_{uuid7().hex}",
+        "type": tool.kind,
+        tool.kind: {"name": _text_of(called.get("name")), text: piece},
+    }
+
+
+def kind_of(tool_call: Mapping[str, Any]) -> str:
+    """`custom` or `function`, as which any other counts."""
+    return "custom" if tool_call.get("type") == "custom" else "function"
+
+
+def message_bytes(message: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of what a message or a delta says in words, its tool calls normalised, for the estimator.
+
+    Of audio it is the transcript; what is in no words (sound, images, encrypted reasoning) is not estimated.
+    """
+    text_bytes = field_bytes(message, ("content", "refusal"))
+    if len(message) == 1 and text_bytes:  # as in most deltas
+        return text_bytes
+    return (
+        text_bytes
+        + reasoning_bytes(message)
+        + field_bytes(object_of(message.get("audio")), ("transcript",))
+        + field_bytes(object_of(message.get("function_call")), ("name", "arguments"))
+        + sum(
+            field_bytes(call[kind], ("name", text))
+            for call in message.get("tool_calls") or ()
+            for kind, text in TOOL_TEXT.items()
+            if kind in call
+        )
+    )
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _missing_arguments(state: Choice) -> list[dict[str, Any]]:
+    """Arguments must end as JSON: a call of a function that never sent any gets an empty object."""
+    return [
+        {"index": tool.ordinal, "function": {"arguments": "{}"}}
+        for tool in state.tools.values()
+        if tool.kind == "function" and not tool.arguments
+    ]
+
+
+def text_bytes(choice: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of the text of a choice and of the reasoning beside it, for the estimator."""
+    return field_bytes(choice, ("text",)) + reasoning_bytes(choice)
 
 
 def extras_of(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,20 +324,15 @@ def object_of(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, dict) else {}
 
 
-def bytes_said(said: Mapping[str, Any], fields: Iterable[str]) -> int:
+def field_bytes(source: Mapping[str, Any], fields: Iterable[str]) -> int:
     """UTF-8 bytes of the text in these fields, for the estimator."""
-    return sum(len(said[name].encode()) for name in fields if isinstance(said.get(name), str))
+    return sum(len(source[name].encode()) for name in fields if isinstance(source.get(name), str))
 
 
-def bytes_thought(said: Mapping[str, Any]) -> int:
+def reasoning_bytes(message: Mapping[str, Any]) -> int:
     """UTF-8 bytes of the reasoning, once: some upstreams say the same under both names, and in parts as well."""
-    in_parts = sum(bytes_said(part, REASONING_PARTS) for part in dicts(said.get("reasoning_details")))
-    return max(in_parts, *(bytes_said(said, (name,)) for name in REASONING_FIELDS))
-
-
-def _is_output(value: Any) -> bool:
-    """Whether a member of a delta says anything: what is empty does not."""
-    return value not in ("", [], {})
+    in_parts = sum(field_bytes(part, REASONING_PARTS) for part in dicts(message.get("reasoning_details")))
+    return max(in_parts, *(field_bytes(message, (name,)) for name in REASONING_FIELDS))
 
 
 def dicts(value: Any) -> list[Mapping[str, Any]]:

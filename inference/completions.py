@@ -1,40 +1,39 @@
 """The conductor: admit, dispatch, deliver, settle (docs/architecture.md#the-path-of-a-completion)."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 
+from billing.endings import ENDINGS
+from billing.models import IMPLAUSIBLE_USAGE
 from catalogue import health
-from catalogue.pricing import ContradictoryUsage, Usage
+from catalogue.pricing import ContradictoryUsage
 from catalogue.routes import Route
-from gateway.errors import BILLED_ONCE_AT_MOST
-from gateway.steps import step
+from gateway.errors import BILLED_ONCE_AT_MOST, step
+from gateway.request_events import RequestEvent
 
-from .admission import Payer
-from .admitting import admit
-from .aggregate import Aggregate
-from .answers import chat_answer, output_bytes, text_answer
+from .admission import Admitted, admit
+from .answers import Aggregate, chat_answer, embedding_answer, input_count, output_bytes, text_answer
+from .authentication import Payer
 from .call import Call, Endpoint
-from .chat_chunks import ChatChunks
-from .chunks import Chunks
-from .dialects import DIALECTS
-from .dialects.base import Reply
-from .dispatch import Dispatched, dispatch
-from .embeddings import embedding_answer, input_count
-from .failover import with_failover
+from .chunks import ChatNormaliser, ChunkNormaliser, TextNormaliser
+from .dispatch import dispatch, with_failover
 from .failures import refusal
-from .modality import Side
-from .plain_chunks import PlainChunk
+from .generation import Ending, Outcome, settle
+from .plain_chunks import PlainChunks
 from .reader import StreamReader
-from .records import Admission, Ending, Outcome
-from .settling import settle
-from .stream import Metered
-from .text_chunks import TextChunks
+from .stream import BilledStream
+from .upstream.client import UpstreamCall
 from .upstream.faults import UpstreamFault
-from .watch import Client
+from .upstream.watch import Client
+from .usage_bounds import is_implausible
 
-CHUNKS: dict[Endpoint, type[Chunks]] = {Endpoint.CHAT: ChatChunks, Endpoint.COMPLETION: TextChunks}
+NORMALISERS: dict[Endpoint, type[ChunkNormaliser]] = {
+    Endpoint.CHAT: ChatNormaliser,
+    Endpoint.COMPLETION: TextNormaliser,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,57 +45,57 @@ class Answer:
     adjusted: tuple[str, ...]
 
 
-def complete(call: Call, payer: Payer, client: Client) -> Answer:
+def complete(call: Call, payer: Payer, client: Client, event: RequestEvent) -> Answer:
     """A whole answer, settled before it is returned. Raises what `admit` and the upstream refuse, and ClientLeft."""
-    return with_failover(*admit(call, payer), lambda admission, side: _complete(admission, side, client))
+    return with_failover(admit(call, payer, event), lambda admitted: _complete(admitted, client))
 
 
-def stream(call: Call, payer: Payer, client: Client) -> Metered:
+def stream(call: Call, payer: Payer, client: Client, event: RequestEvent) -> BilledStream:
     """A stream that has its first output. Raises as `complete`."""
-    return with_failover(*admit(call, payer), lambda admission, side: _stream(admission, side, client))
+    return with_failover(admit(call, payer, event), lambda admitted: _stream(admitted, client))
 
 
-def _complete(admission: Admission, side: Side, client: Client) -> Answer:
-    is_long = may_be_long(side.call, admission.route)
-    aggregated = is_long and may_be_streamed(side.call, admission.route)
-    asked = replace(side.call, stream=aggregated)
-    dispatched = dispatch(admission, asked, client, comes_at_once=is_long and not aggregated)
+def _complete(admitted: Admitted, client: Client) -> Answer:
+    is_long = may_be_long(admitted.upstream_call, admitted.route)
+    aggregated = is_long and may_be_streamed(admitted.upstream_call, admitted.route)
+    asked = replace(admitted.upstream_call, stream=aggregated)
+    upstream = dispatch(admitted, asked, client, comes_at_once=is_long and not aggregated)
     try:
-        if aggregated and dispatched.upstream.content_type != "application/json":
-            answer, outcome = _aggregated(admission, side, dispatched)
+        if aggregated and upstream.content_type != "application/json":
+            answer, outcome = _aggregated(admitted, upstream)
         else:
-            answer, outcome = _whole(admission, side, dispatched)
+            answer, outcome = _whole(admitted, upstream)
     except UpstreamFault as error:
-        dispatched.note(failed=health.is_failure(error.status))
-        raise refusal(error, admission) from error
+        health.note(admitted.route.upstream.slug, failed=health.is_failure(error.status))
+        raise refusal(error, admitted) from error
     finally:
-        dispatched.close()
-    dispatched.note(failed=False)
+        upstream.close()
+    health.note(admitted.route.upstream.slug, failed=False)
     with step("settling the charge", BILLED_ONCE_AT_MOST):
-        report = settle(admission, outcome)
-    if outcome.ending == Ending.COST_UNRESOLVABLE:
-        raise refusal(ContradictoryUsage(), admission, record=admission.public_id)
-    return Answer(admission.public_id, answer | report, dispatched.adjusted)
+        report = settle(admitted, outcome)
+    if not ENDINGS[outcome.ending].is_billed:
+        raise refusal(ContradictoryUsage(), admitted, record=admitted.public_id)
+    return Answer(admitted.public_id, answer | report, upstream.adjusted)
 
 
-def _stream(admission: Admission, side: Side, client: Client) -> Metered:
-    dispatched = dispatch(admission, side.call, client)
-    _require_stream(admission, side, dispatched)
-    return Metered(admission, dispatched, _reader(admission, side, dispatched)).primed()
+def _stream(admitted: Admitted, client: Client) -> BilledStream:
+    upstream = dispatch(admitted, admitted.upstream_call, client)
+    _require_stream(admitted, upstream)
+    return BilledStream(admitted, upstream, _reader(admitted, upstream)).primed()
 
 
-def _require_stream(admission: Admission, side: Side, dispatched: Dispatched) -> None:
+def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
     """Refuses a whole JSON answer to a stream request: an error with status 200, above all, which is quoted."""
-    if dispatched.upstream.content_type != "application/json":
+    if upstream.content_type != "application/json":
         return
     try:
-        DIALECTS[admission.route.upstream.dialect].reply(dispatched.upstream.read_all(), side.call)
+        admitted.dialect.reply(upstream.read_error(), admitted.upstream_call)
         raise UpstreamFault("answered a stream request with a whole answer")
     except (UpstreamFault, ContradictoryUsage) as error:
-        dispatched.note(failed=health.is_failure(getattr(error, "status", None)))
-        raise refusal(error, admission) from error
+        health.note(admitted.route.upstream.slug, failed=health.is_failure(getattr(error, "status", None)))
+        raise refusal(error, admitted) from error
     finally:
-        dispatched.close()
+        upstream.close()
 
 
 def may_be_long(call: Call, route: Route) -> bool:
@@ -117,76 +116,82 @@ def may_be_streamed(call: Call, route: Route) -> bool:
     return not speaks and call.body.get("best_of", 1) == 1
 
 
-def _reader(admission: Admission, side: Side, dispatched: Dispatched) -> StreamReader:
-    decoder = DIALECTS[admission.route.upstream.dialect].decoder(side.call)
-    chunks = CHUNKS[admission.call.endpoint](
-        id=admission.public_id,
-        created=admission.created,
-        model=admission.route.id,
-        choices=admission.call.choices,
+def _reader(admitted: Admitted, upstream: UpstreamCall) -> StreamReader:
+    decoder = admitted.dialect.decoder(admitted.upstream_call)
+    if admitted.adapter is not None:
+        decoder = admitted.adapter.decoder(decoder)
+    normaliser = NORMALISERS[admitted.call.endpoint](
+        id=admitted.public_id,
+        created=admitted.created,
+        model=admitted.route.id,
+        choices=admitted.call.choices,
     )
-    return StreamReader(dispatched.upstream, side.decoder(decoder), chunks)
+    return StreamReader(upstream, decoder, normaliser, partial(is_implausible, admitted, upstream.sent_bytes))
 
 
-def _aggregated(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[dict[str, Any], Outcome]:
+def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Outcome]:
     """Reads a stream to its end and puts the answer together. Contradictory usage leaves it empty."""
-    reader, whole = _reader(admission, side, dispatched), Aggregate(admission.call.endpoint)
+    reader, whole = _reader(admitted, upstream), Aggregate(admitted.call.endpoint)
     try:
         while reader.ending is None:
             reader.advance()
-            for said in reader.take():
-                if isinstance(said, PlainChunk):
-                    whole.add_plain(said)
+            for normalised in reader.take():
+                if isinstance(normalised, PlainChunks):
+                    whole.add_plain(normalised)
                 else:
-                    whole.add(said.chunk)
+                    whole.add(normalised.chunk)
     except ContradictoryUsage:
         return {}, reader.outcome(Ending.COST_UNRESOLVABLE)
     if reader.ending != Ending.FINISHED:
         raise UpstreamFault("ended its answer without finishing it")
-    return _in_shape(admission, whole.answer() | reader.chunks.unsent), reader.outcome(Ending.FINISHED)
+    return _in_shape(admitted, whole.answer() | reader.normaliser.unsent), reader.outcome(Ending.FINISHED)
 
 
-def _whole(admission: Admission, side: Side, dispatched: Dispatched) -> tuple[dict[str, Any], Outcome]:
+def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Outcome]:
     """Reads a whole answer. Contradictory usage leaves it empty."""
-    upstream = dispatched.upstream
     first = upstream.read()
     upstream.deadlines.whole_answer()
     body = first + upstream.read_all() if first else first
     try:
-        reply = DIALECTS[admission.route.upstream.dialect].reply(body, side.call)
+        reply = admitted.dialect.reply(body, admitted.upstream_call)
     except ContradictoryUsage as error:
-        unpriced = {} if error.answer is None else _in_shape(admission, side.answer(error.answer))
+        unpriced = {} if error.answer is None else _in_shape(admitted, _adapted(admitted, error.answer))
         contradictory = Outcome(
             Ending.COST_UNRESOLVABLE, text_bytes=_delivered_bytes(unpriced), reported=error.reported
         )
         return {}, contradictory
-    answer = _in_shape(admission, side.answer(reply.body))
+    answer = _in_shape(admitted, _adapted(admitted, reply.body))
+    usage = reply.usage
+    if usage is not None and admitted.call.endpoint == Endpoint.EMBEDDING:
+        usage = replace(usage, completion=0)  # only the input is billed, whatever else an upstream counts
+    text_bytes, counted = _delivered_bytes(answer), usage or reply.prompt_usage
+    if counted is not None and is_implausible(admitted, upstream.sent_bytes, counted, text_bytes):
+        flags = (IMPLAUSIBLE_USAGE,)
+        return {}, Outcome(Ending.COST_UNRESOLVABLE, text_bytes=text_bytes, reported=reply.reported, flags=flags)
     outcome = Outcome(
         Ending.FINISHED,
-        _billed(admission, reply),
+        usage,
         reply.prompt_usage,
-        text_bytes=_delivered_bytes(answer),
+        text_bytes=text_bytes,
         reported=reply.reported,
+        measured_units=reply.measured_units,
     )
     return answer, outcome
 
 
-def _billed(admission: Admission, reply: Reply) -> Usage | None:
-    """Only the input of an embedding is billed, whatever else an upstream counts."""
-    if reply.usage is None or admission.call.endpoint != Endpoint.EMBEDDING:
-        return reply.usage
-    return replace(reply.usage, completion=0)
+def _adapted(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
+    return answer if admitted.adapter is None else admitted.adapter.answer(answer)
 
 
 def _delivered_bytes(answer: dict[str, Any]) -> int:
     return output_bytes(answer) if "choices" in answer else 0
 
 
-def _in_shape(admission: Admission, answer: dict[str, Any]) -> dict[str, Any]:
+def _in_shape(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
     """The client's shape of an answer, with what the gateway owns in it."""
-    if admission.call.endpoint == Endpoint.EMBEDDING:
-        as_base64 = admission.call.body.get("encoding_format") == "base64"
-        inputs = input_count(admission.call.body["input"])
-        return embedding_answer(answer, model=admission.route.id, as_base64=as_base64, inputs=inputs)
-    shaped = chat_answer if admission.call.endpoint == Endpoint.CHAT else text_answer
-    return shaped(answer, id=admission.public_id, created=admission.created, model=admission.route.id)
+    if admitted.call.endpoint == Endpoint.EMBEDDING:
+        as_base64 = admitted.call.body.get("encoding_format") == "base64"
+        inputs = input_count(admitted.call.body["input"])
+        return embedding_answer(answer, model=admitted.route.id, as_base64=as_base64, inputs=inputs)
+    shaped = chat_answer if admitted.call.endpoint == Endpoint.CHAT else text_answer
+    return shaped(answer, id=admitted.public_id, created=admitted.created, model=admitted.route.id)

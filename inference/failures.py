@@ -9,13 +9,11 @@ from catalogue.pricing import ContradictoryUsage
 from catalogue.routes import Route
 from gateway.errors import OWN_CODES, ApiError, ProviderTimeout, UpstreamFailed, UpstreamRefused, UsageContradicted
 
+from .admission import Admitted
 from .call import Call
-from .dialects.errors import REFUSED, ErrorReport, ReportedError
-from .records import Admission
+from .dialects.errors import REFUSED
 from .redaction import quoted
-from .upstream.client import Unreachable
-from .upstream.deadlines import DeadlineExpired
-from .upstream.faults import UpstreamFault
+from .upstream.faults import DeadlineExpired, ErrorReport, ReportedError, Unreachable, UpstreamFault
 
 GENERATION_HEADER = "X-Generation-Id"
 RATE_LIMITED = 429
@@ -44,9 +42,9 @@ CLIENTS_NAMES = {
 }
 
 
-def refusal(fault: UpstreamFault | ContradictoryUsage, admission: Admission, *, record: str | None = None) -> ApiError:
+def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, record: str | None = None) -> ApiError:
     """What the client is told of a fault before anything was delivered; `record` is the id of the record it left."""
-    route = admission.route
+    route = admitted.route
     provider = f"Provider {route.upstream.slug!r}"
     if isinstance(fault, ContradictoryUsage):
         return UsageContradicted(
@@ -56,42 +54,42 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admission: Admission, *, 
     if isinstance(fault, DeadlineExpired):
         return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
     if isinstance(fault, ReportedError) and fault.status in REFUSED:
-        return _refused(fault.report, admission)
+        return _refused(fault.report, admitted)
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
     retry = fault.status is None or _is_worth_a_retry(fault.status)
-    return UpstreamFailed(told(fault, route), retry=retry, fallback_reason=reason)
+    return UpstreamFailed(fault_sentence(fault, route), retry=retry, fallback_reason=reason)
 
 
-def told(fault: UpstreamFault, route: Route) -> str:
+def fault_sentence(fault: UpstreamFault, route: Route) -> str:
     """A fault in one sentence."""
     return f"Provider {route.upstream.slug!r} {quoted(fault.message, route).rstrip('.')}."
 
 
-def refusal_of_status(report: ErrorReport, admission: Admission, *, retry_after: str) -> ApiError:
+def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: str) -> ApiError:
     """What the client is told of an answer that is no success: its report, and its header `Retry-After`."""
-    route, status = admission.route, report.status or 0
+    route, status = admitted.route, report.status or 0
     provider = f"Provider {route.upstream.slug!r}"
     if status < 400:
         return UpstreamFailed(f"{provider} answered with a redirect (HTTP {status}), which is not followed.")
     if status in REFUSED:
-        return _refused(report, admission)
-    said = f": {quoted(report.words, route)}" if report.words else ""
+        return _refused(report, admitted)
+    quote = f": {quoted(report.words, route)}" if report.words else ""
     retry = _is_worth_a_retry(status)
     return UpstreamFailed(
-        f"{provider} answered with HTTP {status}{said}",
+        f"{provider} answered with HTTP {status}{quote}",
         retry=retry,
         fallback_reason=_fallback_reason(status),
         headers=_retry_after(retry_after) if retry else None,
     )
 
 
-def _refused(report: ErrorReport, admission: Admission) -> UpstreamRefused:
+def _refused(report: ErrorReport, admitted: Admitted) -> UpstreamRefused:
     """The request's own fault, as the upstream has it."""
-    said = f": {quoted(report.words, admission.route)}" if report.words else f" (HTTP {report.status})."
+    quote = f": {quoted(report.words, admitted.route)}" if report.words else f" (HTTP {report.status})."
     return UpstreamRefused(
-        f"Provider {admission.route.upstream.slug!r} refused the request{said}",
-        code=_code(quoted(report.code or "", admission.route)),
-        param=_param(quoted(report.param or "", admission.route), admission.call),
+        f"Provider {admitted.route.upstream.slug!r} refused the request{quote}",
+        code=_code(quoted(report.code or "", admitted.route)),
+        param=_param(quoted(report.param or "", admitted.route), admitted.call),
     )
 
 
@@ -103,28 +101,27 @@ def _code(code: str) -> str | None:
 
 def _param(path: str, call: Call) -> str | None:
     """The field in question where the client sent it; of one that it calls otherwise the path within is not its own."""
-    found = FIELD_PATH.fullmatch(path)
-    if found is None:
+    match = FIELD_PATH.fullmatch(path)
+    if match is None:
         return None
-    name, within = found[1], found[2] or ""
+    name, within = match[1], match[2] or ""
     own = next((own for own in CLIENTS_NAMES.get(name, (name,)) if own in call.sent), None)
     return name + within if own == name else own
 
 
-def _retry_after(said: str) -> dict[str, str]:
+def _retry_after(header: str) -> dict[str, str]:
     """The header, of a number of seconds or a date, in whole seconds that every client honours."""
     try:
-        seconds = float(said) if said[:1].isdigit() else _seconds_until(parsedate_to_datetime(said))
+        if header[:1].isdigit():
+            seconds = float(header)
+        else:
+            moment = parsedate_to_datetime(header)
+            seconds = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
     except (ValueError, OverflowError):
         return {}
     if not math.isfinite(seconds):
         return {}
     return {"Retry-After": str(min(max(math.ceil(seconds), 1), LONGEST_RETRY_AFTER))}
-
-
-def _seconds_until(moment: datetime) -> float:
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - datetime.now(UTC)).total_seconds()
 
 
 def _is_worth_a_retry(status: int) -> bool:

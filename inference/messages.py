@@ -1,61 +1,92 @@
 """The chat messages and tools of a request, checked by hand: nested serializers would cost four times as much."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from gateway.errors import InvalidRequest
-
-from .fields import StrictField
+from gateway.fields import StrictField
+from gateway.turns import in_turns
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
+PLAIN_ROLES = ("user", "assistant", "system", "developer")
 TOOL_CHOICES = ("none", "auto", "required")
+MAX_MESSAGES = 50_000
+MAX_TOOLS = 10_000
 _TOOL_KINDS = ("function", "custom")
 
 
-class MessagesField(StrictField):
+class _Fault(Exception):
+    """What is wrong with a value, and its path within the value that is looked at: put together only on failure."""
+
+    def __init__(self, path: str, rule: str) -> None:
+        self.path, self.rule = path, rule
+
+
+class _CheckedField(StrictField):
+    """A value that a function checks, which raises _Fault."""
+
+    @staticmethod
+    def check(data: Any) -> None:
+        """Raises _Fault."""
+        raise NotImplementedError
+
+    def to_internal_value(self, data: Any) -> Any:
+        try:
+            self.check(data)
+        except _Fault as fault:
+            raise InvalidRequest.of_field(f"{self.field_name}{fault.path}", fault.rule) from None
+        return data
+
+
+class MessagesField(_CheckedField):
     """At least one message (docs/api.md#messages)."""
 
-    def to_internal_value(self, data: Any) -> Any:
+    @staticmethod
+    def check(data: Any) -> None:
+        """Raises _Fault."""
         if not isinstance(data, list) or not data:
-            _refuse("messages", "must be an array of at least one message.")
-        for position, message in enumerate(data):
-            _check_message(message, f"messages[{position}]")
-        return data
+            raise _Fault("", "must be an array of at least one message.")
+        if len(data) > MAX_MESSAGES:
+            raise _Fault("", f"must be at most {MAX_MESSAGES} messages.")
+        _check_each(data, _check_message)
 
 
-class ToolsField(StrictField):
+class ToolsField(_CheckedField):
     """An array of Tool."""
 
-    def to_internal_value(self, data: Any) -> Any:
+    @staticmethod
+    def check(data: Any) -> None:
+        """Raises _Fault."""
         if not isinstance(data, list):
-            _refuse("tools", "must be an array of tools.")
-        for position, tool in enumerate(data):
-            _check_tool(tool, f"tools[{position}]")
-        return data
+            raise _Fault("", "must be an array of tools.")
+        if len(data) > MAX_TOOLS:
+            raise _Fault("", f"must be at most {MAX_TOOLS} tools.")
+        _check_each(data, _check_tool)
 
 
-class ToolChoiceField(StrictField):
+class ToolChoiceField(_CheckedField):
     """`none`, `auto`, `required`, one tool by name, or `{type: allowed_tools, allowed_tools: {mode, tools}}`."""
 
-    def to_internal_value(self, data: Any) -> Any:
+    @staticmethod
+    def check(data: Any) -> None:
+        """Raises _Fault."""
         if isinstance(data, str):
             if data not in TOOL_CHOICES:
-                _refuse("tool_choice", "must be one of none, auto, required, or an object naming a tool.")
+                raise _Fault("", "must be one of none, auto, required, or an object naming a tool.")
         elif isinstance(data, dict) and data.get("type") == "allowed_tools":
-            _check_allowed_tools(data.get("allowed_tools"), "tool_choice.allowed_tools")
+            _check_allowed_tools(data.get("allowed_tools"))
         else:
-            _named(data, "tool_choice")
-        return data
+            _named(data)
 
 
-class StreamOptionsField(StrictField):
+class StreamOptionsField(_CheckedField):
     """`{include_usage?: boolean}`."""
 
-    def to_internal_value(self, data: Any) -> Any:
-        _require(data, dict, "stream_options", "an object")
-        if data.get("include_usage") is not None:
-            _require(data["include_usage"], bool, "stream_options.include_usage", "a boolean")
-        return data
+    @staticmethod
+    def check(data: Any) -> None:
+        """Raises _Fault."""
+        _require(data, dict, "", "an object")
+        _optional(data, "include_usage", bool, "a boolean")
 
 
 def content_of(message: Mapping[str, Any]) -> Any:
@@ -88,11 +119,13 @@ def _message_without_nulls(message: dict[str, Any]) -> dict[str, Any]:
 
 def _without_nulls(owner: dict[str, Any], parts: Iterable[str]) -> dict[str, Any]:
     """The object, and those of its members that are named in `parts`, without null members."""
-    present = {name: value for name, value in owner.items() if value is not None}
+    if None in owner.values():
+        owner = {name: value for name, value in owner.items() if value is not None}
     for part in parts:
-        if isinstance(present.get(part), dict):
-            present[part] = {name: value for name, value in present[part].items() if value is not None}
-    return present
+        inner = owner.get(part)
+        if isinstance(inner, dict) and None in inner.values():
+            owner = {**owner, part: {name: value for name, value in inner.items() if value is not None}}
+    return owner
 
 
 def _refuses(message: Mapping[str, Any]) -> bool:
@@ -100,83 +133,108 @@ def _refuses(message: Mapping[str, Any]) -> bool:
     return message["role"] == "assistant" and isinstance(refusal, str) and bool(refusal)
 
 
-def _check_message(message: Any, path: str) -> None:
-    _require(message, dict, path, "an object")
+def _is_plain(message: Any) -> bool:
+    """Whether it is a role and a text and nothing more: most are, and of long conversations thousands."""
+    return (
+        type(message) is dict
+        and len(message) == 2
+        and message.get("role") in PLAIN_ROLES
+        and type(message.get("content")) is str
+    )
+
+
+def _check_each(items: list[Any], check: Callable[[Any], None], path: str = "") -> None:
+    """Raises _Fault for the first item that `check` refuses; others of the worker's requests run in between."""
+    for position, item in in_turns(items):
+        try:
+            check(item)
+        except _Fault as fault:
+            raise _Fault(f"{path}[{position}]{fault.path}", fault.rule) from None
+
+
+def _check_message(message: Any) -> None:
+    if not _is_plain(message):
+        _check_whole_message(message)
+
+
+def _check_whole_message(message: Any) -> None:
+    _require(message, dict, "", "an object")
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        _refuse(f"{path}.role", "must be one of system, developer, user, assistant, tool, function.")
-    _optional(message, "name", str, path, "a string")
+        raise _Fault(".role", "must be one of system, developer, user, assistant, tool, function.")
+    _optional(message, "name", str, "a string")
     tool_calls = message.get("tool_calls")
     if tool_calls is not None:
         if role != "assistant":
-            _refuse(f"{path}.tool_calls", "must be absent: only an assistant message carries tool calls.")
-        _require(tool_calls, list, f"{path}.tool_calls", "an array")
-        for position, tool_call in enumerate(tool_calls):
-            _check_tool_call(tool_call, f"{path}.tool_calls[{position}]")
+            raise _Fault(".tool_calls", "must be absent: only an assistant message carries tool calls.")
+        _require(tool_calls, list, ".tool_calls", "an array")
+        _check_each(tool_calls, _check_tool_call, ".tool_calls")
     if role == "tool":
-        _require(message.get("tool_call_id"), str, f"{path}.tool_call_id", "a string, on a message of role tool")
-    calls_something = role == "assistant" and bool(tool_calls or message.get("function_call"))
-    _check_content(message.get("content"), f"{path}.content", optional=calls_something or _refuses(message))
-
-
-def _check_content(content: Any, path: str, *, optional: bool) -> None:
+        _require(message.get("tool_call_id"), str, ".tool_call_id", "a string, on a message of role tool")
+    content = message.get("content")
     if content is None:
-        if not optional:
-            _refuse(path, "is required, except on an assistant message with tool calls or a refusal.")
+        calls_something = role == "assistant" and bool(tool_calls or message.get("function_call"))
+        if not (calls_something or _refuses(message)):
+            raise _Fault(".content", "is required, except on an assistant message with tool calls or a refusal.")
     elif isinstance(content, list):
-        for position, block in enumerate(content):
-            _require(block, dict, f"{path}[{position}]", "an object")
-            _require(block.get("type"), str, f"{path}[{position}].type", "a string")
+        _check_each(content, _check_block, ".content")
     elif not isinstance(content, str):
-        _refuse(path, "must be a string or an array of content blocks.")
+        raise _Fault(".content", "must be a string or an array of content blocks.")
 
 
-def _check_tool_call(tool_call: Any, path: str) -> None:
-    kind, called = _named(tool_call, path)
-    _require(tool_call.get("id"), str, f"{path}.id", "a string")
+def _check_block(block: Any) -> None:
+    _require(block, dict, "", "an object")
+    _require(block.get("type"), str, ".type", "a string")
+
+
+def _check_tool_call(tool_call: Any) -> None:
+    kind, called = _named(tool_call)
+    _require(tool_call.get("id"), str, ".id", "a string")
     if kind == "custom":
-        _require(called.get("input"), str, f"{path}.custom.input", "a string")
+        _require(called.get("input"), str, ".custom.input", "a string")
     else:
-        _require(called.get("arguments"), str, f"{path}.function.arguments", "a string of JSON")
+        _require(called.get("arguments"), str, ".function.arguments", "a string of JSON")
 
 
-def _check_tool(tool: Any, path: str) -> None:
-    kind, described = _named(tool, path)
-    _optional(described, "description", str, f"{path}.{kind}", "a string")
-    _optional(described, "format" if kind == "custom" else "parameters", dict, f"{path}.{kind}", "an object")
+def _check_tool(tool: Any) -> None:
+    kind, described = _named(tool)
+    try:
+        _optional(described, "description", str, "a string")
+        _optional(described, "format" if kind == "custom" else "parameters", dict, "an object")
+    except _Fault as fault:
+        raise _Fault(f".{kind}{fault.path}", fault.rule) from None
 
 
-def _check_allowed_tools(allowed: Any, path: str) -> None:
-    _require(allowed, dict, path, "an object")
+def _check_allowed_tools(allowed: Any) -> None:
+    _require(allowed, dict, ".allowed_tools", "an object")
     if allowed.get("mode") not in ("auto", "required"):
-        _refuse(f"{path}.mode", "must be one of auto, required.")
-    _require(allowed.get("tools"), list, f"{path}.tools", "an array of tools")
-    for position, tool in enumerate(allowed["tools"]):
-        _require(tool, dict, f"{path}.tools[{position}]", "an object")
+        raise _Fault(".allowed_tools.mode", "must be one of auto, required.")
+    tools = allowed.get("tools")
+    _require(tools, list, ".allowed_tools.tools", "an array of tools")
+    _check_each(tools, lambda tool: _require(tool, dict, "", "an object"), ".allowed_tools.tools")
 
 
-def _named(value: Any, path: str) -> tuple[str, dict[str, Any]]:
+def _named(value: Any) -> tuple[str, dict[str, Any]]:
     """The kind and the content of `{type: function, function: {name, …}}` or of the same with `custom`, which tools,
     tool calls and a tool choice share."""
-    _require(value, dict, path, "an object")
+    _require(value, dict, "", "an object")
     kind = value.get("type")
     if kind not in _TOOL_KINDS:
-        _refuse(f"{path}.type", "must be 'function' or 'custom'.")
-    named: dict[str, Any] = value.get(kind) or {}
-    _require(value.get(kind), dict, f"{path}.{kind}", "an object")
-    _require(named.get("name"), str, f"{path}.{kind}.name", "a string")
+        raise _Fault(".type", "must be 'function' or 'custom'.")
+    named: Any = value.get(kind)
+    if not isinstance(named, dict):
+        raise _Fault(f".{kind}", "must be an object.")
+    if not isinstance(named.get("name"), str):
+        raise _Fault(f".{kind}.name", "must be a string.")
     return kind, named
 
 
-def _optional(owner: dict[str, Any], name: str, kind: type, path: str, expected: str) -> None:
-    if owner.get(name) is not None:
-        _require(owner[name], kind, f"{path}.{name}", expected)
+def _optional(owner: dict[str, Any], name: str, kind: type, expected: str) -> None:
+    value = owner.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise _Fault(f".{name}", f"must be {expected}.")
 
 
 def _require(value: Any, kind: type, path: str, expected: str) -> None:
     if not isinstance(value, kind):
-        _refuse(path, f"must be {expected}.")
-
-
-def _refuse(path: str, rule: str) -> NoReturn:
-    raise InvalidRequest.of_field(path, rule)
+        raise _Fault(path, f"must be {expected}.")

@@ -1,6 +1,6 @@
 """Chat on a model that completes text, and text completion on a model that chats (docs/api.md#modalities).
 
-A `Side` is the upstream's view of a call: the call in its shape, and the way back for its chunks and answers.
+A `ShapeAdapter` makes the upstream's call of the client's, and the client's chunks and answers of the upstream's.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from catalogue.models import Modality
-from catalogue.routes import Route
 from gateway.errors import InvalidRequest
 
 from .call import Call, Endpoint
 from .chunks import REASONING_FIELDS, dicts, object_of
-from .dialects.base import Event, StreamDecoder
-from .dialects.parameters import refuse_parameters, without_parameters
+from .dialects.base import Event, StreamDecoder, refuse_parameters, without_parameters
 from .messages import content_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -38,25 +36,16 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A call as the upstream gets it, and how its answers become the client's shape again."""
+class ShapeAdapter:
+    """From the client's shape to the upstream's and back. `call` raises InvalidRequest for what has no form there."""
 
-    call: Call
+    call: Callable[[Call], Call]
     chunk: Convert
     answer: Convert
 
     def decoder(self, decoder: StreamDecoder) -> StreamDecoder:
         """The dialect's decoder, its chunks converted."""
-        return decoder if self.chunk is dict else _Converting(decoder, self.chunk)
-
-
-def upstream_side(call: Call, route: Route) -> Side:
-    """The side of a route that fits the endpoint. Raises InvalidRequest for what has no form over there."""
-    if call.endpoint == Endpoint.CHAT and route.modality == Modality.COMPLETION:
-        return Side(_chat_as_text(call), _text_chunk_as_chat, _text_answer_as_chat)
-    if call.endpoint == Endpoint.COMPLETION and route.modality == Modality.CHAT:
-        return Side(_text_as_chat(call), _chat_chunk_as_text, _chat_answer_as_text)
-    return Side(call, dict, dict)
+        return _Converting(decoder, self.chunk)
 
 
 class _Converting:
@@ -133,10 +122,17 @@ def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_text(choice: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A chat choice as a text choice: a refusal is what the model said; reasoning stays beside the text."""
-    said = object_of(choice.get(name))
-    kept = {field: said[field] for field in REASONING_FIELDS if said.get(field)}
-    return {**_other(choice), "text": said.get("content") or said.get("refusal") or "", **kept}
+    message = object_of(choice.get(name))
+    kept = {field: message[field] for field in REASONING_FIELDS if message.get(field)}
+    return {**_other(choice), "text": message.get("content") or message.get("refusal") or "", **kept}
 
 
 def _other(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in choice.items() if name not in ("text", "delta", "message")}
+
+
+# By the client's endpoint and the route's modality. Where both are the same kind, nothing needs to be adapted.
+ADAPTERS: dict[tuple[str, str | None], ShapeAdapter] = {
+    (Endpoint.CHAT, Modality.COMPLETION): ShapeAdapter(_chat_as_text, _text_chunk_as_chat, _text_answer_as_chat),
+    (Endpoint.COMPLETION, Modality.CHAT): ShapeAdapter(_text_as_chat, _chat_chunk_as_text, _chat_answer_as_text),
+}

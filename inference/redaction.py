@@ -16,6 +16,7 @@ READ_LENGTH = 1200  # characters of an upstream's words that are looked at
 REDACTED = "[…]"
 SHORTEST_RUN = 20  # characters; below it letters and digits may mix in an ordinary name
 SHORTEST_MIXTURE = 16  # of those, the ones in parts that are no words
+SHORTEST_ENCODED = 6  # characters of base64 that cannot stand there by chance
 
 # A word begins here, behind an escape of JSON or of a URL too.
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
@@ -48,13 +49,32 @@ _SECRETS = re.compile(
         )
     )
 )
+_LABEL = r"[\w-]{1,63}"
+_HASH = "[bcdfghjklmnpqrstvwxz2456789]"  # what Kubernetes makes the names of pods from
 _ADDRESSES = re.compile(
-    r"\b[a-z][a-z0-9+.-]*://\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-f:]{3,}\](?::\d+)?"
-    r"|\blocalhost\b(?::\d+)?"
-    r"|(?<![\w.-])(?:[\w-]{1,63}\.){1,9}(?:internal|local|localdomain|lan|intranet|corp|private|svc|consul|arpa)\b(?:\.[a-z0-9-]+)*(?::\d+)?"
-    r"|(?<![\w.-])(?:[\w-]{1,63}\.){1,9}[a-z]{2,}:\d{2,5}\b",
+    "|".join(
+        (
+            r"\b[a-z][a-z0-9+.-]*://\S+",
+            r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b",
+            r"\[[0-9a-f:]{3,}\](?::\d+)?",
+            r"(?<![\w:])(?=[0-9a-f:]*\d)(?:[0-9a-f:]*::[0-9a-f:]*|(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4})(?:%\w+)?(?![\w:])",
+            r"\blocalhost\b(?::\d+)?",
+            rf"(?<![\w.-])(?:{_LABEL}\.){{1,9}}(?:internal|intranet|intra|local|localdomain|lan|corp|private|priv|svc|consul|docker"
+            r"|k8s|vpc|onion|arpa)\b(?:\.[a-z0-9-]+)*(?::\d+)?",
+            rf"(?<![\w.-])(?:{_LABEL}\.){{1,9}}[a-z]{{2,}}:\d{{2,5}}\b",
+            # Of one label: with a port, behind what a host stands behind, or as clouds and Kubernetes name machines.
+            rf"(?<![\w./-])(?=[\w-]*[a-z])(?=[\w-]*\d){_LABEL}:\d{{4,5}}(?![\w-])",
+            rf"(?:(?<=\bto )|(?<=\btcp )|(?<=\bupstream )|(?<=@)){_LABEL}:\d{{2,5}}(?![\w-])",
+            r"(?:(?<=\bhost=)|(?<=\bhostname=))['\"]?[\w.-]+['\"]?",
+            r"(?<=['\"]host['\"]: )['\"][\w.-]+['\"]",
+            r"(?<=\blookup )[\w.-]+(?= on |: no such host)",
+            r"\bip(?:-\d{1,3}){4}\b",
+            rf"(?<![\w.-])(?:[a-z0-9]+-)+{_HASH}{{7,10}}-{_HASH}{{5}}(?![\w-])",
+        )
+    ),
     re.IGNORECASE,
 )
+_BASE64 = r"(?:[\w+/-]|%(?:25)*2[BbFf]|\\/)"
 _RUNS = re.compile(rf"[A-Za-z0-9+/_=-]{{{SHORTEST_RUN},}}")
 _PARTS = re.compile(r"[A-Za-z0-9]+")
 _WORDS = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}")
@@ -69,8 +89,7 @@ def quoted(words: str, route: Route) -> str:
     text = " ".join(words[:READ_LENGTH].split())
     if len(words) > READ_LENGTH:
         text = text.rpartition(" ")[0]  # half a secret would not look like one
-    for private in _private(route):
-        text = text.replace(private, REDACTED)
+    text = re.sub("|".join(_private(route)), REDACTED, text)
     text = without_secrets(text)
     return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
 
@@ -81,16 +100,43 @@ def without_secrets(text: str) -> str:
 
 
 def _private(route: Route) -> Iterator[str]:
-    """What is known to be private of a route, as it is and as it may be encoded."""
+    """Patterns of what is known to be private of a route, as it is and as it may be encoded."""
     if credential := route.upstream.credential:
-        yield credential
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            encoded = encode(credential.encode()).decode()
-            yield from (encoded, encoded.rstrip("="))
+        yield _in_any_writing(credential)
+        for part in _within_base64(credential.encode()):
+            yield rf"{_BASE64}{{0,120}}?{_in_any_writing(part)}(?:{_BASE64}|=|%(?:25)*3[Dd])*"
     address = urlsplit(route.base_url)
-    yield address.netloc
-    if address.hostname and "." in address.hostname:
-        yield address.hostname
+    yield f"(?i:{re.escape(address.netloc)})"
+    host = re.escape(address.hostname or "")
+    labels = (address.hostname or "").split(".")
+    if len(labels) > 1:
+        yield f"(?i:{host})"
+        if labels[-1].isalpha():  # its neighbours
+            yield rf"(?i:(?<![\w.-])(?:{_LABEL}\.){{1,9}}{re.escape('.'.join(labels[-2:]))}(?::\d+)?)(?![\w-])"
+    elif re.search(r"[\d-]", host):  # else it may be an ordinary word
+        yield rf"(?i:(?<![\w-]){host}(?![\w-]))"
+
+
+def _within_base64(secret: bytes) -> Iterator[str]:
+    """What base64 of any text with the secret in it has of the secret alone, which has three places in a group."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + secret).decode()
+        part = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
+        if len(part) >= SHORTEST_ENCODED:
+            yield part
+
+
+def _in_any_writing(text: str) -> str:
+    """A pattern of the text, also percent-encoded (twice, too), escaped in JSON, or in URLs' variant of base64."""
+    return "".join(char if char.isascii() and char.isalnum() else _written(char) for char in text)
+
+
+def _written(char: str) -> str:
+    alike = next((pair for pair in ("+-", "/_") if char in pair), char)
+    ways = [re.escape(each) for each in alike]
+    ways += [f"(?i:{''.join(f'%(?:25)*{byte:02x}' for byte in each.encode())})" for each in alike]
+    ways += [rf"\\+(?:{re.escape(each)}|(?i:u{ord(each):04x}))" for each in alike]
+    return f"(?:{'|'.join(ways)})"
 
 
 def _run(found: re.Match[str]) -> str:

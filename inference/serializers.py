@@ -1,26 +1,17 @@
-"""The requests of docs/api.md. One instance of each, built at import: DRF's set-up costs more than a check.
+"""The requests of docs/api.md. One instance of each, built at import.
 
 Defaults are the upstream's business and never injected; null means absent; what is not named here passes on.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from rest_framework import serializers
 
 from gateway.errors import InvalidRequest
+from gateway.fields import ChoiceField, FlagField, NumberField, TextField, WholeNumberField
 
 from .call import Call, Endpoint
-from .fields import (
-    ChoiceField,
-    EmbeddingInputField,
-    FlagField,
-    NumberField,
-    PromptField,
-    StopField,
-    TextField,
-    WholeNumberField,
-)
+from .fields import EmbeddingInputField, PromptField, StopField
 from .messages import MessagesField, StreamOptionsField, ToolChoiceField, ToolsField, without_null_members
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -70,19 +61,42 @@ class EmbeddingsRequest(serializers.Serializer[Any]):
     user = TextField(required=False)
 
 
-_CHAT = ChatCompletionRequest()
-_COMPLETION = CompletionRequest()
-_EMBEDDINGS = EmbeddingsRequest()
-for _serializer in (_CHAT, _COMPLETION, _EMBEDDINGS):
-    _serializer.fields  # noqa: B018  # builds the fields now
+class Checks:
+    """A request's serializer, and a shorter way to accept: each field that is there is checked, and nothing else done.
+
+    What that way does not accept the serializer refuses, in its words. DRF's own loop over all the fields of a request,
+    its defaults, validators and error lists, costs 0.17 of a bare pass-through.
+    """
+
+    def __init__(self, serializer: serializers.Serializer[Any], *required: str) -> None:
+        self.serializer = serializer
+        self._checks = {name: field.to_internal_value for name, field in serializer.fields.items()}
+        self._required = required  # the first field that most clients forget is the one that is named first
+
+    def checked(self, body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a request holds that is not null, and the serializer's fields of it.
+
+        Raises InvalidRequest and DRF's ValidationError.
+        """
+        present = {name: value for name, value in body.items() if value is not None}
+        for name in self._required:
+            if name not in present:
+                raise InvalidRequest.of_field(name, "is required.")
+        try:
+            fields = {name: self._checks[name](value) for name, value in present.items() if name in self._checks}
+        except (InvalidRequest, serializers.ValidationError):
+            fields = self.serializer.run_validation(present)  # raises the refusal
+        return present, fields
+
+
+CHAT = Checks(ChatCompletionRequest(), "model", "messages")
+COMPLETION = Checks(CompletionRequest(), "model", "prompt")
+EMBEDDINGS = Checks(EmbeddingsRequest(), "model", "input")
 
 
 def chat_call(body: dict[str, Any]) -> Call:
     """A chat completion request, checked. Raises InvalidRequest and DRF's ValidationError."""
-    present = without_nulls(body)
-    # The first field that most clients forget is the one that is named first.
-    require_fields(present, ("model", "messages"))
-    checked = _CHAT.run_validation(present)
+    present, checked = CHAT.checked(body)
     return _sampling_call(
         Endpoint.CHAT,
         checked,
@@ -97,9 +111,7 @@ def completion_call(body: dict[str, Any]) -> Call:
 
     The default of 16 tokens is the one default that goes upstream: it bounds the bill.
     """
-    present = without_nulls(body)
-    require_fields(present, ("model", "prompt"))
-    checked = _COMPLETION.run_validation(present)
+    present, checked = COMPLETION.checked(body)
     passed = pass_through(present) | {"prompt": checked["prompt"]}
     return _sampling_call(
         Endpoint.COMPLETION, checked, sent=frozenset(present), body=passed, default_cap=DEFAULT_COMPLETION_TOKENS
@@ -108,9 +120,7 @@ def completion_call(body: dict[str, Any]) -> Call:
 
 def embeddings_call(body: dict[str, Any]) -> Call:
     """An embeddings request, checked. Raises as `chat_call`."""
-    present = without_nulls(body)
-    require_fields(present, ("model", "input"))
-    checked = _EMBEDDINGS.run_validation(present)
+    present, checked = EMBEDDINGS.checked(body)
     body, sent = pass_through(present), frozenset(present)
     return Call(endpoint=Endpoint.EMBEDDING, model=checked["model"], body=body, sent=sent)
 
@@ -136,18 +146,6 @@ def _sampling_call(
     )
 
 
-def without_nulls(body: dict[str, Any]) -> dict[str, Any]:
-    """The request with its null fields left out, as if they had not been sent."""
-    return {name: value for name, value in body.items() if value is not None}
-
-
 def pass_through(present: dict[str, Any]) -> dict[str, Any]:
     """What goes upstream as it came."""
     return {name: value for name, value in present.items() if name not in OWNED}
-
-
-def require_fields(present: dict[str, Any], names: Iterable[str]) -> None:
-    """Raises InvalidRequest for the first required field that is missing."""
-    for name in names:
-        if name not in present:
-            raise InvalidRequest.of_field(name, "is required.")

@@ -1,53 +1,69 @@
-"""`Metered`: a stream's life, and the duty to settle it exactly once whatever ends it (docs/api.md#endings)."""
+"""`BilledStream`: a stream's life, and the duty to settle it exactly once whatever ends it (docs/api.md#endings)."""
 
 from collections.abc import Iterator
 from typing import Any, Self
 
 import gevent
 
+from billing.endings import ENDINGS, Closing
 from billing.models import Generation
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage
-from gateway.errors import BILLED_ONCE_AT_MOST, ApiError, CostUnresolvable, ProviderError, ReplicaGivesUp
+from gateway.errors import (
+    BILLED_ONCE_AT_MOST,
+    ApiError,
+    CostUnresolvable,
+    ProviderError,
+    ProviderTimeout,
+    ReplicaGivesUp,
+    step,
+)
 from gateway.exception_handler import envelope
-from gateway.steps import step
+from gateway.request_events import Outcome
 
 from . import checkpointing, sse
-from .chunks import Normalised
-from .dispatch import Dispatched
-from .failures import refusal, told
-from .plain_chunks import PlainChunk
+from .admission import Admitted
+from .failures import fault_sentence, refusal
+from .generation import Ending, Report, settle, unsettled_of
+from .plain_chunks import PlainChunks
 from .reader import StreamReader
-from .records import Admission, Ending
-from .settling import Report, frozen, settle
-from .upstream.client import WorkerStopped
-from .upstream.deadlines import DeadlineExpired
-from .upstream.faults import UpstreamFault
-from .watch import ClientLeft
+from .upstream.client import UpstreamCall, WorkerStopped
+from .upstream.faults import DeadlineExpired, UpstreamFault
+from .upstream.watch import ClientLeft
 
-UPSTREAM_FAILED = frozenset({Ending.STALLED, Ending.UPSTREAM_BROKE})
+# What breaks a stream off, and how it has ended then; the first that fits.
+ENDING_OF: tuple[tuple[type[Exception], Generation.Ending], ...] = (
+    (DeadlineExpired, Ending.STALLED),
+    (UpstreamFault, Ending.UPSTREAM_BROKE),
+    (ContradictoryUsage, Ending.COST_UNRESOLVABLE),
+    (ClientLeft, Ending.CLIENT_LEFT),
+    (WorkerStopped, Ending.WORKER_STOPPED),
+)
+LARGE_PIECE_BYTES = 4096  # a smaller one is written whole or not at all, but for an odd client
+HEAD_BYTES = 1024  # of an answer, at most: it leaves with the first piece
 BILLED = "What was delivered is billed."
 STOPPING = "This replica is stopping."
 
 
-class Metered:
+class BilledStream:
     """The frames of a stream. It counts what it delivers and settles once, in `__next__` or in `close`.
 
     `primed()` reads up to the first output, so that until then every ending is a status with no bill and no record.
     """
 
-    def __init__(self, admission: Admission, dispatched: Dispatched, reader: StreamReader) -> None:
-        self._admission, self._dispatched, self._reader = admission, dispatched, reader
+    def __init__(self, admitted: Admitted, upstream: UpstreamCall, reader: StreamReader) -> None:
+        self._admitted, self._upstream, self._reader = admitted, upstream, reader
         self._ready: list[bytes] = []
-        self._handed_out = self._delivered = 0  # bytes of text: given to the server, and known to have been written
-        self._wrote = False
+        self._handed_out = self._written = 0  # bytes of text: given to the server, and known to have been written
+        self._has_written = False
+        self._piece_bytes = self._taken_before = 0  # of the piece that is being written, if it is a large one
         self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
         self._ending: Generation.Ending | None = None
         self._fault: UpstreamFault | None = None  # what broke it off, to be quoted
         self._stopped_because = STOPPING
         self._settled = False
-        self.generation_pk = admission.id
-        self.opened_at = admission.started
+        self.generation_pk = admitted.id
+        self.opened_at = admitted.started
         self.has_checkpoint = False
 
     def primed(self) -> Self:
@@ -72,28 +88,29 @@ class Metered:
         """What the client is told of a stream that failed before its first output. Contradictory usage is recorded."""
         if isinstance(error, ContradictoryUsage):
             self._settle(Ending.COST_UNRESOLVABLE)
-            return refusal(error, self._admission, record=self.generation_id)
-        self._dispatched.note(failed=health.is_failure(error.status))
+            return refusal(error, self._admitted, record=self.generation_id)
+        health.note(self._admitted.route.upstream.slug, failed=health.is_failure(error.status))
         self._abandon()
-        return refusal(error, self._admission)
+        return refusal(error, self._admitted)
 
     @property
     def generation_id(self) -> str:
         """The id that the client sees."""
-        return self._admission.public_id
+        return self._admitted.public_id
 
     @property
     def adjusted(self) -> tuple[str, ...]:
         """Parameters that the upstream did not get as they were sent."""
-        return self._dispatched.adjusted
+        return self._upstream.adjusted
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
         """The frames of one read in one piece; at the end the closing frames. To be asked again means: written."""
-        self._wrote |= self._dispatched.client.answering
-        self._delivered = self._handed_out
+        client = self._upstream.client
+        self._has_written |= client.answering
+        self._written, self._piece_bytes = self._handed_out, 0
         while not self._ready:
             if self._settled:
                 raise StopIteration
@@ -103,37 +120,68 @@ class Metered:
             else:
                 self._ready = self._closing_frames(ending)
         frames, self._ready = b"".join(self._ready), []
-        self._dispatched.client.answering = True
+        if len(frames) > LARGE_PIECE_BYTES:
+            self._piece_bytes = len(frames)
+            self._taken_before = client.taken_bytes + (0 if self._has_written else HEAD_BYTES)
+        client.answering = True
         self._handed_out = self._reader.text_bytes
         return frames
 
     def close(self) -> None:
         """Settles what was delivered, if nothing has yet: the client left, or the worker is stopping.
 
-        What was handed out last has failed to be written, or nobody would close here.
+        What was handed out last has failed to be written whole, or nobody would close here.
         """
-        if self._settled:
-            return
-        if not self._wrote:
-            self._abandon()
-            return
-        with step("settling the charge", BILLED_ONCE_AT_MOST):
-            self._settle(self._ending or Ending.CLIENT_LEFT, text_bytes=self._delivered)
+        try:
+            if self._settled:
+                return
+            self._ending = self._ending or Ending.CLIENT_LEFT
+            if not self.has_delivered:
+                self._abandon()
+                return
+            with step("settling the charge", BILLED_ONCE_AT_MOST):
+                self._settle(self._ending, text_bytes=self._delivered)
+        finally:
+            self._tell(self._ending)
+
+    def _tell(self, ending: Generation.Ending | None) -> None:
+        """Completes the request's event."""
+        event = self._admitted.event
+        if ending == Ending.CLIENT_LEFT:
+            event.outcome = Outcome.CLIENT_LEFT
+        elif ending != Ending.FINISHED and ending is not None and event.outcome == Outcome.SERVED:
+            error = self._error_of(ending)
+            event.broke(error.code, error.message)
+        event.complete()
 
     @property
     def has_delivered(self) -> bool:
-        """Whether anything has been written (`checkpointing`)."""
-        return self._wrote
+        """Whether a piece was written, or taken in part (`checkpointing`)."""
+        return self._has_written or self._taken > 0
+
+    @property
+    def _delivered(self) -> int:
+        """Bytes of text: of the pieces that were written, and of what was taken of the one that is being written."""
+        return self._written + int((self._handed_out - self._written) * self._taken)
+
+    @property
+    def _taken(self) -> float:
+        """How much of the piece that is being written the kernel says was taken: a share of 1."""
+        if not self._piece_bytes:
+            return 0.0
+        taken = self._upstream.client.taken_bytes - self._taken_before
+        return min(1.0, max(0, taken) / self._piece_bytes)
 
     def frozen(self) -> str:
         """What would be settled if the worker died now (`checkpointing`)."""
-        return frozen(self._admission, self._reader.outcome(Ending.WORKER_STOPPED, text_bytes=self._delivered))
+        outcome = self._reader.outcome(Ending.WORKER_STOPPED, text_bytes=self._delivered)
+        return unsettled_of(self._admitted, outcome).serialized().decode()
 
     def stop(self, because: str) -> None:
         """Ends the stream as worker-stopped (`checkpointing`), whatever the upstream has sent already."""
         if self._ending is None:
             self._ending, self._stopped_because = Ending.WORKER_STOPPED, because
-        self._dispatched.upstream.abort(WorkerStopped())
+        self._upstream.abort(WorkerStopped())
 
     def _read(self) -> None:
         try:
@@ -146,21 +194,18 @@ class Metered:
         self._queue()
 
     def _break_off(self, error: Exception) -> None:
-        self._ending = _ending_of(error)
+        self._ending = next(ending for kind, ending in ENDING_OF if isinstance(error, kind))
         self._fault = error if isinstance(error, UpstreamFault) else None
 
     def _queue(self) -> None:
-        for said in self._reader.take():
-            self._queue_one(said)
-
-    def _queue_one(self, said: Normalised | PlainChunk) -> None:
-        if isinstance(said, PlainChunk):
-            self._ready.append(said.frame)
-        elif said.finishes:
-            self._ready.extend(self._released())
-            self._held = said.chunk
-        else:
-            self._ready.append(sse.frame(said.chunk))
+        for chunk in self._reader.take():
+            if isinstance(chunk, PlainChunks):
+                self._ready.append(chunk.frames)
+            elif chunk.finishes:
+                self._ready.extend(self._released())
+                self._held = chunk.chunk
+            else:
+                self._ready.append(sse.frame(chunk.chunk))
 
     def _released(self) -> list[bytes]:
         """The held finish chunk, which turned out not to be the one that carries the usage."""
@@ -173,59 +218,49 @@ class Metered:
             with step("settling the charge", BILLED_ONCE_AT_MOST):
                 report = self._settle(ending)
         except ApiError as failure:
+            self._admitted.event.broke(failure.code, failure.message)
             return [sse.frame(envelope(failure))]
-        provider = f"Provider {self._admission.route.upstream.slug!r}"
-        match ending:
-            case Ending.CLIENT_LEFT:
+        match ENDINGS[ending].closing:
+            case Closing.NOTHING:
                 return []
-            case Ending.FINISHED:
+            case Closing.FINISH:
                 return [*self._finish_frames(report), sse.DONE]
-            case Ending.STALLED:
-                stalled = self._reader.chunks.stalled() | report
-                return [*self._released(), sse.frame(stalled), sse.DONE]
-            case Ending.COST_UNRESOLVABLE:
-                error: ApiError = CostUnresolvable(f"{provider} reported usage that contradicts itself.")
-            case Ending.WORKER_STOPPED:
-                error = ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
-            case _:
-                fault = self._fault or UpstreamFault("broke off in mid-stream")
-                error = ProviderError(f"{told(fault, self._admission.route)} {BILLED}")
-        return [*self._released(), sse.frame(envelope(error))]
+            case Closing.EMPTY_CHUNK:
+                return [*self._released(), sse.frame(self._reader.normaliser.stalled() | report), sse.DONE]
+            case Closing.ERROR:
+                return [*self._released(), sse.frame(envelope(self._error_of(ending)))]
+
+    def _error_of(self, ending: Generation.Ending) -> ApiError:
+        route = self._admitted.route
+        if ending == Ending.COST_UNRESOLVABLE:
+            return CostUnresolvable(f"Provider {route.upstream.slug!r} reported usage that contradicts itself.")
+        if ending == Ending.WORKER_STOPPED:
+            return ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
+        fault = self._fault or UpstreamFault("broke off in mid-stream")
+        if ending == Ending.STALLED:  # its frames do not say so
+            return ProviderTimeout(f"{fault_sentence(fault, route)} {BILLED}")
+        return ProviderError(f"{fault_sentence(fault, route)} {BILLED}")
 
     def _finish_frames(self, report: Report) -> list[bytes]:
         """Usage rides on the finish chunk, or on a chunk of its own where the client asked for one."""
-        if self._held is not None and not self._admission.call.include_usage:
-            return [sse.frame(self._held | self._reader.chunks.unsent | report)]
-        return [*self._released(), sse.frame(self._reader.chunks.closing([]) | report)]
+        if self._held is not None and not self._admitted.call.include_usage:
+            return [sse.frame(self._held | self._reader.normaliser.unsent | report)]
+        return [*self._released(), sse.frame(self._reader.normaliser.closing([]) | report)]
 
     def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:
         """Settles once, stops the upstream, and returns what the last chunk reports."""
-        self._settled = True
+        self._settled, self._ending = True, ending
         checkpointing.forget(self)
-        self._dispatched.watch.stop()
-        self._dispatched.note(failed=ending in UPSTREAM_FAILED)
+        self._upstream.stop_watching()
+        health.note(self._admitted.route.upstream.slug, failed=ENDINGS[ending].is_provider_failure)
         outcome = self._reader.outcome(ending, text_bytes=text_bytes)
         try:
-            return settle(self._admission, outcome, has_checkpoint=self.has_checkpoint)
+            return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:
-            self._dispatched.close()
+            self._upstream.close()
 
     def _abandon(self) -> None:
         """Ends a stream of which nothing was delivered: no bill, no record."""
         self._settled = True
         checkpointing.forget(self)
-        self._dispatched.close()
-
-
-def _ending_of(error: Exception) -> Generation.Ending:
-    match error:
-        case DeadlineExpired():
-            return Ending.STALLED
-        case ContradictoryUsage():
-            return Ending.COST_UNRESOLVABLE
-        case ClientLeft():
-            return Ending.CLIENT_LEFT
-        case WorkerStopped():
-            return Ending.WORKER_STOPPED
-        case _:
-            return Ending.UPSTREAM_BROKE
+        self._upstream.close()

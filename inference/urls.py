@@ -2,10 +2,6 @@
 
 from django.urls import re_path
 
-from . import api
+from .api import ENDPOINTS, view
 
-urlpatterns = [
-    re_path(r"^chat/completions/?$", api.chat_completions),
-    re_path(r"^completions/?$", api.completions),
-    re_path(r"^embeddings/?$", api.embeddings),
-]
+urlpatterns = [re_path(f"^{path}/?$", view(endpoint)) for path, endpoint in ENDPOINTS.items()]

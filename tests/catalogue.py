@@ -15,8 +15,20 @@ CACHE_PRICES: Entry = {"cache_read_per_1m_tokens": 0.06, "cache_write_per_1m_tok
 # Prompts of more than 22 tokens, which the upstream's 20 cached ones make of three words.
 TIER: Entry = {"above_prompt_tokens": 22, "prompt_per_1m_tokens": 1.2, "completion_per_1m_tokens": 1.8}
 USD_PER_EUR = 1.25
+# Figures per token, [low, value, high].
+FIGURES: Entry = {
+    "wh": {
+        "output": [0.0001, 0.0002, 0.0008],
+        "prompt": [0.00001, 0.00002, 0.00009],
+        "cached": [0, 0.0000002, 0.000001],
+    },
+    "embodied_g": {"output": 0.00001, "prompt": 0.000001, "cached": [0, 0.00000001, 0.0000001]},
+    "pue": 1.2,
+    "method": "tokens-2026-11",
+    "as_of": "2026-10-30",
+}
 
-# What is sent upstream as the model's name, where that is not the slug itself (see inference/simulator/behaviour.py).
+# What is sent upstream as the model's name, where that is not the slug itself (see simulator/behaviour.py).
 BEHAVIOURS: dict[str, str] = {
     "echo": "echo",
     "chunks": "chunks:5:0.01",
@@ -59,6 +71,9 @@ BEHAVIOURS: dict[str, str] = {
     "redirect": "redirect",
     "no-done": "no-done",
     "rejects-stream-options": "rejects-stream-options",
+    "energy": "energy:36",
+    "impact": "impact:36000",
+    "absurd-energy": "energy:99999999",
     "comments": "comments",
     "crlf": "crlf",
     "multiline": "multiline",
@@ -158,6 +173,19 @@ def states() -> list[Entry]:
             },
         ),
         model("unknown-energy", energy_per_token_wh=None),
+        model(
+            "footprint",
+            upstream_model="cached:20",
+            energy_per_token_wh=None,
+            energy=FIGURES,
+            regions=[
+                region("FRPAR", default=True),
+                region(
+                    "DEFRA",
+                    energy={"kind": "provider", "wh": {"output": 0.0002, "prompt": 0.00003, "cached": 0.000001}},
+                ),
+            ],
+        ),
         model("unknown-modality", modality=None),
         model("completion", modality="completion"),
         model("embedding", modality="embedding", pricing={"currency": "EUR", "prompt_per_1m_tokens": 0.1}),

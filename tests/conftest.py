@@ -9,11 +9,14 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection, connections
 from playwright.sync_api import Browser, sync_playwright
+from pytest_django import Settings
 
+from gateway.shared_store import SharedStore, shared_store
 from tests import plugin
 from tests.browser import CHROMIUM
 from tests.catalogue import catalogue_for
@@ -25,6 +28,9 @@ from tests.servers.redis import PrivateRedis
 from tests.servers.simulator import Simulator
 
 PROVIDER_KEYS = {"SIM_API_KEY": "sim-secret-that-must-not-leak"}  # SIM_ABSENT_KEY is never set
+# How long an example takes is the machine's business.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 LOG_TAIL = 4000  # characters of each server's log that a failing test shows
 
 
@@ -100,6 +106,15 @@ def redis_server() -> Iterator[PrivateRedis]:
     server = PrivateRedis()
     with contextlib.closing(server):
         yield server.start()
+
+
+@pytest.fixture
+def opened_store(redis_server: PrivateRedis, settings: Settings) -> Iterator[SharedStore]:
+    """The connection to the private Redis that a worker would have, in this process."""
+    settings.SHARED_CACHE_URL = redis_server.url
+    shared_store.open()
+    yield shared_store
+    shared_store.close()
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,11 @@ from accounts import keys
 from accounts.models import Account, ApiKey
 from billing.accounts import open_account
 from billing.models import Generation
+from billing.unsettled import COLUMNS, Figures, Terms, Unsettled, encoded
 from billing.verify import Verification, verify
+from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Price, Rates, Usage, cost_of
+from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
 
 EUR_PRICE = Price(currency="EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
@@ -70,6 +73,28 @@ def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **c
         "duration_ms": 800,
     }
     return Generation(**{**usual, **money, **totals, **columns})
+
+
+def unsettled(generation: Generation, *, quota_region: int | None = None) -> Unsettled:
+    """The same record as a worker settles it."""
+    shared = {name: getattr(generation, name) for name in COLUMNS if name not in Figures._fields}
+    terms = Terms(
+        price=generation.price,
+        rates=Rates(generation.account_rate, generation.eur_rate),
+        energy=EnergyFactors(
+            generation.energy_per_token_wh, generation.energy_per_prompt_token_wh, generation.grid_intensity
+        ),
+        eu_sovereign=bool(generation.eu_sovereign),
+        quota_region=quota_region,
+        columns={name: str(value) if isinstance(value, Decimal) else value for name, value in shared.items()},
+        parameters=[encoded(name, value) for name, value in shared.items()],
+    )
+    return Unsettled(Figures(*(_as_kept(generation, name) for name in Figures._fields)), terms)
+
+
+def _as_kept(generation: Generation, name: str) -> Any:
+    field, value = Generation._meta.get_field(name), getattr(generation, name)
+    return field.to_units(value) if isinstance(field, ExactDecimalField) else value
 
 
 def mismatches(account: Account | None = None) -> list[str]:

@@ -1,7 +1,12 @@
-"""Small catalogue files, and what the fixtures that seed them look like (tests/catalogue/conftest.py)."""
+"""Small catalogue files, the fixture that seeds them (a string is YAML, a table becomes JSON), and fixtures' types."""
 
+import io
+import json
 from pathlib import Path
 from typing import Any, Protocol
+
+import pytest
+from django.core.management import call_command
 
 Entry = dict[str, Any]
 
@@ -31,3 +36,22 @@ class Refused(Protocol):
     """Runs the command on files that are at fault and returns the lines of its error, without the folder's name."""
 
     def __call__(self, *files: Entry | str | Path, **options: Any) -> list[str]: ...
+
+
+@pytest.fixture
+def seed(db: None, tmp_path: Path) -> Seed:
+    def run(*files: Entry | str | Path, **options: Any) -> str:
+        out = io.StringIO()
+        paths = [_written(tmp_path, number, file) for number, file in enumerate(files)]
+        call_command("seed_catalogue", *paths, stdout=out, **options)
+        return out.getvalue()
+
+    return run
+
+
+def _written(folder: Path, number: int, file: Entry | str | Path) -> Path:
+    if isinstance(file, Path):
+        return file
+    path = folder / f"file{number}.{'yaml' if isinstance(file, str) else 'json'}"
+    path.write_text(file if isinstance(file, str) else json.dumps(file))
+    return path

@@ -20,8 +20,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts import invitations, keys
-from accounts.budgets import Budgets
 from accounts.models import Account, ApiKey, Membership, User
+from accounts.rate_limits import Budgets
 from aliases import changes
 from aliases.models import Alias
 from aliases.resolve import resolve
@@ -29,14 +29,17 @@ from aliases.targets import Target
 from billing import ledger, rollups
 from billing.accounts import open_account
 from billing.models import Generation
+from billing.unsettled import terms_of
 from catalogue import snapshot
 from catalogue.pricing import Usage
-from catalogue.routing import require_price
+from dashboard.invitations import link
 from gateway.ids import first_uuid7
-from inference.admission import Payer
+from gateway.request_events import RequestEvent
+from inference.admission import Admitted, purpose_of
+from inference.authentication import Payer
 from inference.call import Call
-from inference.candidates import purpose_of
-from inference.records import Admission, Outcome, record
+from inference.dialects import DIALECTS
+from inference.generation import Outcome, record
 from tests.browser import PASSWORD
 from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF
 
@@ -90,7 +93,7 @@ def tell(requests: int) -> None:
         "key": keys.find(account, "staging"),
         "generation": newest.public_id,
         "membership": account.membership_set.get(user__email=MEMBER).pk,
-        "invitation": invitations.link(invitation),
+        "invitation": link(invitation),
     }
     sys.stdout.write(json.dumps(told, default=_plain))
 
@@ -159,16 +162,17 @@ def _request(account: Account, draw: random.Random, habit: Habit, moment: dateti
     payer = Payer(key.pk, account.pk, account.currency, Decimal(1), Budgets(0, 0))
     purpose = purpose_of(call, payer)
     found = resolve(habit.model, account_id=account.pk, purpose=purpose, snapshot=catalogue, now=moment)
-    price, rates = require_price(catalogue, found.route, account.currency)
     seconds = draw.uniform(0.4, 9) if habit.completion else draw.uniform(0.1, 0.4)
     started = time.monotonic() - seconds
-    admission = Admission(
+    admitted = Admitted(
         call,
+        call,
+        DIALECTS[found.route.upstream.dialect],
         payer,
         found,
-        price,
-        rates,
+        terms_of(catalogue, found.route, account.currency),
         (found.route.upstream.slug,),
+        RequestEvent("POST"),
         id=UUID(int=first_uuid7(moment).int | 0x7 << 76 | 0x2 << 62 | draw.getrandbits(60)),
         started=started,
     )
@@ -176,7 +180,7 @@ def _request(account: Account, draw: random.Random, habit: Habit, moment: dateti
     usage = Usage(_about(draw, habit.prompt), completion=_about(draw, habit.completion))
     outcome = Outcome(ending, first_output_at=started + min(seconds, 0.3) if habit.endpoint == CHAT else None)
     cut = ending not in (Ending.FINISHED, Ending.COST_UNRESOLVABLE)
-    ledger.settle(record(admission, outcome, usage, usage_estimated=cut), using="default")
+    ledger.settle(record(admitted, outcome, usage, usage_estimated=cut).generation(), using="default")
     ApiKey.objects.filter(pk=key.pk).update(last_used_at=moment)
 
 

@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from catalogue.loader import shapes
 from gateway import errors
-from inference.simulator.behaviour import WORDS
+from simulator.behaviour import WORDS
 from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -161,7 +161,8 @@ def test_a_database_that_is_away_is_waited_for(server: GatewayServer, tmp_path: 
     log = tmp_path / "maintain.log"
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
     with every(server, "0.1", log, DATABASE_URL=url) as running:
-        assert eventually(lambda: log.read_text().count("The database refused") > 1, within=30)
+        assert eventually(lambda: "maintenance waits: The database refused" in log.read_text(), within=30)
+        assert not eventually(lambda: log.read_text().count("The database refused") > 1, within=1)
         running.send_signal(signal.SIGTERM)
         assert running.wait(10) == 0
     assert "Traceback" not in log.read_text()

@@ -12,7 +12,7 @@ from django.test import Client
 from accounts.models import ApiKey
 from catalogue import snapshot
 from tests import every_admin_page
-from tests.accounts.people import client_of
+from tests.dashboard.people import client_of
 from tests.every_page import OWNER, VERBS, Acme
 
 pytestmark = pytest.mark.django_db

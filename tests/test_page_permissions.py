@@ -11,7 +11,7 @@ from django.test import Client
 from accounts.models import User
 from catalogue import snapshot
 from tests import every_admin_page
-from tests.accounts.people import client_of, joined
+from tests.dashboard.people import client_of, joined
 from tests.every_page import MEMBER, OWNER, VERBS, Acme, Page
 from tests.factories import new_account
 

@@ -15,8 +15,7 @@ from typing import Self
 import pytest
 import requests
 
-from inference.demo import secret_key
-from inference.demo.credentials import derive
+from demo.credentials import derive, ensure_secret_key
 from tests import plugin
 from tests.patience import eventually
 from tests.servers.manage import run_manage
@@ -197,9 +196,9 @@ def test_token_and_password_are_derived_and_differ_by_key() -> None:
 def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY")
     path = tmp_path / "var" / "secret_key"
-    secret_key.ensure(path)
+    ensure_secret_key(path)
     content = path.read_text()
-    secret_key.ensure(path)
+    ensure_secret_key(path)
     assert path.read_text() == content
     assert len(content.strip()) == 64
     assert path.stat().st_mode & 0o777 == 0o600
@@ -209,7 +208,7 @@ def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, mon
 @pytest.mark.sqlite_is_enough
 def test_no_file_is_made_where_the_environment_has_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", SECRET)
-    secret_key.ensure(tmp_path / "secret_key")
+    ensure_secret_key(tmp_path / "secret_key")
     assert list(tmp_path.iterdir()) == []
 
 

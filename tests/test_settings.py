@@ -31,6 +31,8 @@ BAD = BY_KIND | {
     "GATEWAY_MAX_BODY_BYTES": ["0", "32M"],
     "GATEWAY_MAX_UPSTREAM_BYTES": ["0", "64M"],
     "PUBLIC_URL": ["gateway.example", "ftp://gateway.example", "https://", "https://a b", "https://x/path", ""],
+    "LOG_FORMAT": ["xml", ""],
+    "ACCESS_LOG": ["some", ""],
     "EMAIL_FROM": ["nonsense", "", "a@b@c", "Name <nobody>", "Name <a@b>\r\nBcc: <c@d>"],
     "EMAIL_URL": ["nonsense", "foo://x", "smtp://u:p@h:port/"],
     "CACHE_URL": ["memcached://127.0.0.1", "redis://", "redis://:hunter2@127.0.0.1:port/0", "redis", ""],
@@ -101,8 +103,8 @@ def test_a_rate_is_written_as_django_ratelimit_has_it(read: Any, rate: str) -> N
 def test_the_limits_of_the_document(read: Any) -> None:
     found = read(GATEWAY_IP_RATE=None, CACHE_URL=None)
     assert (found["GATEWAY_IP_RATE"], found["GATEWAY_KEY_RPM"], found["GATEWAY_KEY_TPM"]) == ("1200/m", 0, 0)
-    assert found["GATEWAY_TRUSTED_PROXIES"] == 0
-    assert found["CACHES"]["default"]["BACKEND"] == "django.core.cache.backends.locmem.LocMemCache"
+    assert found["GATEWAY_TRUSTED_PROXIES"] == found["GATEWAY_ACCOUNT_CONCURRENCY"] == 0
+    assert found["SHARED_CACHE_URL"] is None
     assert read(GATEWAY_IP_RATE="off")["GATEWAY_IP_RATE"] is None
 
 

@@ -2,7 +2,6 @@
 
 from django.core.management.base import CommandError, CommandParser
 
-from accounts.lookup import AccountNotFound, find_account
 from accounts.models import Account
 
 
@@ -14,6 +13,6 @@ def add_account(parser: CommandParser) -> None:
 def account_from(name_or_id: str) -> Account:
     """The account that the operator named, or a CommandError of one line."""
     try:
-        return find_account(name_or_id)
-    except AccountNotFound as error:
+        return Account.objects.named(name_or_id)
+    except Account.DoesNotExist as error:
         raise CommandError(str(error)) from None

@@ -6,20 +6,17 @@ from pathlib import Path
 
 from django.db import OperationalError
 
-from .checks import faults_between, take_places
-from .entries import Catalogue, Collector, Facts
-from .faults import BadCatalogue, CatalogueError, Fault
-from .planning import Plan, make_plan, seeded
-from .report import Counts, SeedReport
-from .writing import Overtaken, may_succeed_later, write
+from .entries import check_references, collect
+from .files import BadCatalogue, CatalogueError
+from .planning import Overtaken, Plan
 
-__all__ = ["SHIPPED", "BadCatalogue", "CatalogueError", "Counts", "SeedReport", "seed"]
+__all__ = ["SHIPPED", "BadCatalogue", "CatalogueError", "Plan", "seed"]
 
 _DATA = Path(__file__).resolve().parent.parent / "data"
 SHIPPED = tuple(sorted(_DATA.glob("*.yaml")))
-_SHIPPED_PLACES = _DATA / "places.yaml"
 # SQLite has one writer at a time, and each attempt waits for its lock a second by itself.
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+_RACES_LOST = {"40001", "40P01"}  # PostgreSQL: serialization failure, deadlock
 
 
 def seed(
@@ -28,62 +25,27 @@ def seed(
     prune: bool = False,
     dry_run: bool = False,
     accept_price_jumps: bool = False,
-) -> SeedReport:
+) -> Plan:
     """Makes the catalogue say what the files say. Files together are one catalogue.
 
-    Entries of no file stay, unless `prune` removes providers and models (never facts such as places and rates). Raises
-    CatalogueError, having written nothing: BadCatalogue with all faults of the files, or because the database stayed
-    locked.
+    Entries of no file stay, unless `prune` removes providers and models (never facts such as places and rates). Returns
+    what was written, or in a dry run would have been. Raises CatalogueError, having written nothing: BadCatalogue with
+    the faults of the files, or because the database stayed locked.
     """
-    catalogue = _checked([Path(path) for path in paths], prune=prune)
+    catalogue = collect(map(Path, paths))
+    check_references(catalogue, lambda: collect([_DATA / "places.yaml"]), prune=prune)
     for pause in (*_PAUSES, None):
-        plan = make_plan(catalogue, prune=prune, accept_price_jumps=accept_price_jumps)
-        report = _report(plan, dry_run=dry_run)
-        if dry_run or not report.total.changed:
-            return report
+        plan = Plan(catalogue, prune=prune, accept_price_jumps=accept_price_jumps)
+        if dry_run or not plan.total.changed:
+            return plan
         try:
-            write(plan)
+            plan.write()
         except (Overtaken, OperationalError) as error:
-            if isinstance(error, OperationalError) and not may_succeed_later(error):
+            lost_race = getattr(error.__cause__, "sqlstate", None) in _RACES_LOST or "locked" in str(error)
+            if isinstance(error, OperationalError) and not lost_race:
                 raise
             if pause is not None:
                 time.sleep(pause)
         else:
-            return report
+            return plan
     raise CatalogueError("other writers kept the database locked: nothing was changed, try again")
-
-
-def _checked(paths: list[Path], *, prune: bool) -> Catalogue:
-    collector = Collector()
-    faults: list[Fault] = []
-    for path in dict.fromkeys(paths):
-        try:
-            collector.add_file(path)
-        except BadCatalogue as error:
-            faults += error.faults
-    if faults:  # the entries of a file that could not be read would only be missed elsewhere
-        raise BadCatalogue(faults)
-    catalogue, known = collector.catalogue, seeded(prune=prune)
-    faults = [
-        *collector.faults,
-        *faults_between(catalogue, collector.named_providers, known),
-        *take_places(catalogue, known, _shipped_places),
-    ]
-    if faults:
-        raise BadCatalogue(faults)
-    return catalogue
-
-
-def _shipped_places() -> Facts:
-    collector = Collector()
-    collector.add_file(_SHIPPED_PLACES)
-    return collector.catalogue.places
-
-
-def _report(plan: Plan, *, dry_run: bool) -> SeedReport:
-    return SeedReport(
-        {table.name: table.counts for table in plan.tables},
-        plan.held,
-        [change for table in plan.tables for change in table.changes],
-        dry_run,
-    )

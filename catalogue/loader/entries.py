@@ -1,279 +1,163 @@
-"""Files to checked entries: what each row of the tables should hold, before anyone looks at the database."""
+"""Files to checked entries: what each row of the tables should hold."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
 
 from catalogue.model_ids import GLOBAL
-from catalogue.models import PRICES
-from catalogue.pricing import stored_tiers
-from catalogue.snapshot_building import WORLD
+from catalogue.models import Place, Provider
+from gateway import fields
+from gateway.fields import dotted, faults_of, printable
 
-from . import shapes
-from .faults import Fault, Where, dotted, flatten, label
-from .fields import Pattern
-from .files import read
+from .fields import PLACEHOLDER
+from .files import BadCatalogue, read
+from .shapes import UPSTREAM_REGION, File
 
 Columns = dict[str, Any]
-_SYNTHESIZED = shapes.RegionOfModel().run_validation({"locode": GLOBAL})
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderEntry:
-    """A provider of the files; `columns` are those of its row."""
+class Entry:
+    """What the files say of one row: a provider by its slug, a model by `{provider}/{canonical id}`, a fact by its key.
 
-    where: Where
-    slug: str
+    `name` is its place in its file, `models[3] acme/meta/llama`. A model has all its routes, one of them the default.
+    """
+
+    file: str
+    name: str
+    key: str
     columns: Columns
+    regions: tuple["Entry", ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class RegionEntry:
-    """A route of a model."""
-
-    where: Where
-    locode: str
-    columns: Columns
-
-
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
-    """An offer with all its routes, exactly one of them the default."""
-
-    where: Where
-    provider: str
-    canonical_id: str
-    columns: Columns
-    regions: tuple[RegionEntry, ...]
+    def fault(self, field: str, reason: str) -> str:
+        """A line for what is wrong with it. `field` is empty where the entry as a whole is meant."""
+        return ": ".join(part for part in (self.file, self.name, field, reason) if part)
 
     @property
-    def id(self) -> str:
-        """The 3-part id."""
-        return f"{self.provider}/{self.canonical_id}"
+    def provider(self) -> str:
+        """The slug of a model's provider."""
+        return self.key.rsplit("/", 2)[0]
+
+    @property
+    def canonical_id(self) -> str:
+        """The canonical id of a model."""
+        return self.key.removeprefix(f"{self.provider}/")
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A row of a plain table (places, grid, energy, exchange_rates)."""
-
-    where: Where
-    columns: Columns
+SECTIONS = ("providers", "models", "places", "grid", "energy", "exchange_rates")
+# By section of a file, then by key.
+Catalogue = dict[str, dict[str, Entry]]
 
 
-Facts = dict[str, Fact]
-
-
-@dataclass(slots=True)
-class Catalogue:
-    """Everything the files say, together."""
-
-    providers: list[ProviderEntry] = field(default_factory=list)
-    models: list[ModelEntry] = field(default_factory=list)
-    places: Facts = field(default_factory=dict)
-    grid: Facts = field(default_factory=dict)
-    energy: Facts = field(default_factory=dict)
-    exchange_rates: Facts = field(default_factory=dict)
-
-
-class Collector:
-    """Gathers entries and faults over several files."""
-
-    def __init__(self) -> None:
-        self.catalogue = Catalogue()
-        self.faults: list[Fault] = []
-        self.named_providers: set[str] = set()  # the faulty ones too: their models need no second fault
-        self._provider, self._model, self._place = shapes.Provider(), shapes.Model(), shapes.Place()
-        self._rates, self._rate = shapes.ExchangeRates(), shapes.rate()
-        self._intensity, self._energy = shapes.intensity(), shapes.energy()
-
-    def add_file(self, path: Path) -> None:
-        """Reads a file. Raises BadCatalogue where it is none; faults of its entries are gathered."""
-        document, where = read(path), Where(str(path))
-        sections = {
-            "providers": self._add_providers,
-            "models": self._add_models,
-            "places": self._add_places,
-            "grid": self._add_grid,
-            "energy": self._add_energy,
-            "exchange_rates": self._add_exchange_rates,
-        }
-        for key, content in document.items():
-            if key in sections:
-                if content is not None:
-                    sections[key](where.file, content)
-            elif key not in shapes.ANNOTATIONS:
-                self.faults.append(Fault(where, label(str(key)), "is not a known key"))
-
-    def _add_providers(self, file: str, content: object) -> None:
-        for position, item in self._items(file, "providers", content):
-            slug = label(item.get("slug")) if isinstance(item, Mapping) else ""
-            self.named_providers.add(slug)
-            where = Where(file, f"providers[{position}] {slug}".rstrip())
-            values = self._checked(self._provider, item, where)
-            if values is not None:
-                self.catalogue.providers.append(_provider(where, values))
-
-    def _add_models(self, file: str, content: object) -> None:
-        for position, item in self._items(file, "models", content):
-            where = Where(file, f"models[{position}] {_model_label(item)}".rstrip())
-            values = self._checked(self._model, item, where)
-            if values is not None:
-                self.catalogue.models.append(_model(where, values))
-
-    def _add_places(self, file: str, content: object) -> None:
-        for code, item, where in self._rows(file, "places", content, shapes.LOCODE):
-            values = self._checked(self._place, item, where)
-            if values is not None:
-                self._add_fact(self.catalogue.places, code, Fact(where, dict(values)))
-
-    def _add_grid(self, file: str, content: object) -> None:
-        for country, item, where in self._rows(file, "grid", content, rf"{shapes.COUNTRY}|{WORLD}"):
-            value = self._checked(self._intensity, item, where)
-            if value is not None:
-                self._add_fact(self.catalogue.grid, country, Fact(where, {"gco2_per_kwh": value}))
-
-    def _add_energy(self, file: str, content: object) -> None:
-        for canonical_id, item, where in self._rows(file, "energy", content, shapes.CANONICAL_ID):
-            value = self._checked(self._energy, item, where)
-            if value is not None:
-                self._add_fact(self.catalogue.energy, canonical_id, Fact(where, {"energy_per_token_wh": value}))
-
-    def _add_exchange_rates(self, file: str, content: object) -> None:
-        values = self._checked(self._rates, content, Where(file, "exchange_rates"))
-        rates = {} if values is None else values["rates"]
-        for currency, item, where in self._rows(file, "exchange_rates", rates, shapes.CURRENCY):
-            rate = self._checked(self._rate, item, where)
-            if currency == "EUR" and rate not in (None, 1):
-                self.faults.append(Fault(where, "", "must be 1: the euro is the base"))
-            elif rate is not None and currency != "EUR":
-                columns = {"units_per_eur": rate, "as_of": values["as_of"]}
-                self._add_fact(self.catalogue.exchange_rates, currency, Fact(where, columns))
-
-    def _items(self, file: str, section: str, content: object) -> Iterable[tuple[int, Any]]:
-        if isinstance(content, list):
-            return enumerate(content)
-        self.faults.append(Fault(Where(file), section, "must be a list"))
-        return ()
-
-    def _rows(self, file: str, section: str, content: object, key_pattern: str) -> Iterator[tuple[str, Any, Where]]:
-        if not isinstance(content, Mapping):
-            self.faults.append(Fault(Where(file), section, "must be a table"))
-            return
-        key_field = Pattern(key_pattern, f"of the form {key_pattern}")
-        for key, item in content.items():
-            where = Where(file, f"{section} {label(str(key))}")
-            if key not in shapes.ANNOTATIONS and self._checked(key_field, key, where, "its key") is not None:
-                yield key, item, where
-
-    def _checked(self, shape: serializers.Field[Any, Any, Any, Any], value: Any, where: Where, name: str = "") -> Any:
-        """The validated value, or None with its faults noted."""
+def collect(paths: Iterable[Path]) -> Catalogue:
+    """Files as one catalogue. Raises BadCatalogue with the faults of all of them."""
+    shape = File()
+    catalogue: Catalogue = {section: {} for section in SECTIONS}
+    faults: list[str] = []
+    for path in dict.fromkeys(paths):
         try:
-            return shape.run_validation(value)
-        except serializers.ValidationError as error:
-            for path, reason in flatten(error.detail):
-                inner, rest = _region_of(value, where, path)
-                self.faults.append(Fault(inner, dotted(rest) or name, reason))
-            return None
+            document = read(path)
+            values = shape.run_validation(document)
+        except BadCatalogue as error:
+            faults += error.faults
+        except ValidationError as error:
+            faults += (_line(str(path), document, *fault) for fault in faults_of(error.detail))
+        else:
+            for section, entry in _entries(str(path), values):
+                known = catalogue[section].setdefault(entry.key, entry)
+                if known is not entry and section in ("providers", "models"):
+                    faults.append(entry.fault("", f"is there already: {known.file}: {known.name}"))
+                elif known.columns != entry.columns:
+                    faults.append(entry.fault("", f"contradicts {known.file}"))
+    if faults:
+        raise BadCatalogue(faults)
+    return catalogue
 
-    def _add_fact(self, table: Facts, key: str, fact: Fact) -> None:
-        known = table.setdefault(key, fact)
-        if known.columns != fact.columns:
-            self.faults.append(Fault(fact.where, "", f"contradicts {known.where.file}"))
+
+def check_references(catalogue: Catalogue, shipped_places: Callable[[], Catalogue], *, prune: bool) -> None:
+    """Checks what entries say of each other and of what is seeded. Raises BadCatalogue.
+
+    With `prune` a provider that the files do not name themselves is about to go. Adds the shipped places that regions
+    name and that neither the files nor the database have.
+    """
+    stored = Provider.objects.none() if prune else Provider.objects.all()
+    providers: dict[str, Mapping[str, Any]] = {
+        row["slug"]: row for row in stored.values("slug", "base_url", "extra_env")
+    }
+    providers |= {slug: entry.columns for slug, entry in catalogue["providers"].items()}
+    faults = [
+        entry.fault("base_url", f"{{{name}}} has no entry in extra_env")
+        for entry in catalogue["providers"].values()
+        for name in _unfilled(entry.columns["base_url"], entry.columns)
+    ]
+    for model in catalogue["models"].values():
+        provider = providers.get(model.provider)
+        if provider is None:
+            reason = f"{printable(model.provider)} is in no file and not in the database, or about to be pruned"
+            faults.append(model.fault("provider", reason))
+        else:
+            faults += (fault for region in model.regions for fault in _faults_of_address(region, provider))
+    known = {GLOBAL, *Place.objects.values_list("code", flat=True), *catalogue["places"]}
+    missing = [region for model in catalogue["models"].values() for region in model.regions if region.key not in known]
+    shipped = shipped_places()["places"] if missing else {}
+    for region in missing:
+        if region.key in shipped:
+            catalogue["places"][region.key] = shipped[region.key]
+        else:
+            reason = "is in no `places` table: neither in the files, seeded nor shipped"
+            faults.append(region.fault("locode", reason))
+    if faults:
+        raise BadCatalogue(faults)
 
 
-def _model_label(item: object) -> str:
-    if not isinstance(item, Mapping):
-        return ""
-    return "/".join(part for part in (label(item.get("provider")), label(item.get("id"))) if part)
+def _entries(file: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Entry]]:
+    """The entries of a checked file, each with its section."""
+    for position, columns in enumerate(values["providers"]):
+        slug = columns.pop("slug")
+        yield "providers", Entry(file, f"providers[{position}] {slug}", slug, columns)
+    for position, columns in enumerate(values["models"]):
+        key = f"{columns.pop('provider')}/{columns.pop('id')}"
+        name = f"models[{position}] {key}"
+        routes = [(route.pop("locode"), route) for route in columns.pop("regions")]
+        regions = tuple(Entry(file, f"{name} (region {locode})", locode, route) for locode, route in routes)
+        yield "models", Entry(file, name, key, columns, regions)
+    for section in SECTIONS[2:]:
+        for key, columns in values[section].items():
+            yield section, Entry(file, f"{section} {key}", key, columns)
 
 
-def _region_of(value: Any, where: Where, path: tuple[str | int, ...]) -> tuple[Where, tuple[str | int, ...]]:
-    """Moves `regions[1]` from the path of a fault into the name of its entry: `… (region FRPAR)`."""
+def _line(file: str, document: Mapping[str, Any], path: fields.Path, reason: str) -> str:
+    """A fault of a file as a line: the entry is named by more than its position."""
+    entry, rest = "", path
     match path:
-        case ("regions", int(position), *rest):
-            item = value["regions"][position]
-            locode = label(item.get("locode")) if isinstance(item, Mapping) else ""
-            return _in_region(where, locode or f"[{position}]"), tuple(rest)
-    return where, path
+        case ("providers" | "models" as section, int(position), *within):
+            item, rest = document[section][position], tuple(within)
+            names = ("slug",) if section == "providers" else ("provider", "id")
+            parts = [printable(item.get(name)) for name in names] if isinstance(item, Mapping) else []
+            entry = f"{section}[{position}] {'/'.join(part for part in parts if part)}".rstrip()
+            match within:
+                case ("regions", int(position), *within):
+                    item, rest = item["regions"][position], tuple(within)
+                    locode = printable(item.get("locode")) if isinstance(item, Mapping) else ""
+                    entry += f" (region {locode or f'[{position}]'})"
+        case ("exchange_rates", "rates", key, *within) | ("places" | "grid" | "energy", key, *within):
+            entry, rest = f"{path[0]} {printable(str(key))}", tuple(within)
+        case ("exchange_rates", *within):
+            entry, rest = "exchange_rates", tuple(within)
+    return ": ".join(part for part in (file, entry, dotted(rest), reason) if part)
 
 
-def _in_region(where: Where, locode: str) -> Where:
-    return Where(where.file, f"{where.entry} (region {locode})")
+def _faults_of_address(region: Entry, provider: Mapping[str, Any]) -> Iterator[str]:
+    own = region.columns["base_url"]
+    if own:
+        for name in _unfilled(own, provider):
+            yield region.fault("base_url", f"{{{name}}} has no entry in the provider's extra_env")
+    if UPSTREAM_REGION in PLACEHOLDER.findall(own or provider["base_url"]) and not region.columns[UPSTREAM_REGION]:
+        yield region.fault(UPSTREAM_REGION, "is required: the base_url has it as a placeholder")
 
 
-def _provider(where: Where, values: Mapping[str, Any]) -> ProviderEntry:
-    auth = values["auth"] or {}
-    same = (
-        *(
-            "country",
-            "eu_native",
-            "us_legal_reach",
-            "dialect",
-            "base_url",
-            "credential_env",
-            "extra_headers",
-            "extra_env",
-        ),
-        *("stream_options", "developer_role", "reasoning_content", "refused_parameters"),
-    )
-    return ProviderEntry(
-        where,
-        values["slug"],
-        {name: values[name] for name in same}
-        | {
-            "name": values["name"] or values["slug"],
-            "auth_header": auth.get("header", ""),
-            "auth_scheme": auth.get("scheme", ""),
-            "status_override": values["status"],
-        },
-    )
-
-
-def _model(where: Where, values: Mapping[str, Any]) -> ModelEntry:
-    apart = ("provider", "id", "capabilities", "pricing", "regions")
-    short_name = values["id"].split("/")[1]
-    capabilities = values["capabilities"] or {}
-    return ModelEntry(
-        where,
-        values["provider"],
-        values["id"],
-        {name: value for name, value in values.items() if name not in apart}
-        | {
-            "name": values["name"] or short_name,
-            "upstream_model": values["upstream_model"] or short_name,
-            "streaming": capabilities.get("streaming"),
-            "function_calling": capabilities.get("function_calling"),
-            "image_input": capabilities.get("image_input"),
-        },
-        _regions(where, values),
-    )
-
-
-def _regions(where: Where, model: Mapping[str, Any]) -> tuple[RegionEntry, ...]:
-    """The routes of a model: those of its entry, else one synthesized `global`."""
-    listed = model["regions"] or [_SYNTHESIZED]
-    locodes = [region["locode"] for region in listed]
-    marked = [region["locode"] for region in listed if region["default"]]
-    default = marked[0] if marked else GLOBAL if GLOBAL in locodes else locodes[0]
-    return tuple(
-        RegionEntry(
-            _in_region(where, region["locode"]),
-            region["locode"],
-            {name: value for name, value in region.items() if name not in ("locode", "default", "pricing")}
-            | pricing_columns(region["pricing"] or model["pricing"])
-            | {"is_default": region["locode"] == default},
-        )
-        for region in listed
-    )
-
-
-def pricing_columns(pricing: Mapping[str, Any] | None) -> Columns:
-    """What a route's row holds of a checked pricing; None is no price."""
-    if pricing is None:
-        return {"currency": "", **dict.fromkeys(PRICES), "price_tiers": []}
-    tiers = ((tier["above_prompt_tokens"], {name: tier[name] for name in PRICES}) for tier in pricing["tiers"])
-    prices = {name: pricing[name] for name in PRICES}
-    return {"currency": pricing["currency"], **prices, "price_tiers": stored_tiers(tiers)}
+def _unfilled(url: str, provider: Mapping[str, Any]) -> set[str]:
+    return {*PLACEHOLDER.findall(url)} - {*provider["extra_env"], UPSTREAM_REGION}

@@ -14,7 +14,20 @@ from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode
 
-from .faults import BadCatalogue, Fault, Where
+_MOST_SHOWN = 20
+
+
+class CatalogueError(Exception):
+    """The catalogue cannot be seeded; nothing was written. One line of text per reason."""
+
+
+class BadCatalogue(CatalogueError):
+    """The files are at fault. `faults` are lines that name file, entry, field and reason."""
+
+    def __init__(self, faults: list[str]) -> None:
+        self.faults = faults
+        more = [f"… and {len(faults) - _MOST_SHOWN} more"] if len(faults) > _MOST_SHOWN else []
+        super().__init__("\n".join([*faults[:_MOST_SHOWN], *more]))
 
 
 class _Constructor(SafeConstructor):
@@ -44,36 +57,26 @@ def read(path: Path) -> dict[Any, Any]:
     kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
     try:
         content = path.read_bytes()
-        document = _parse_json(content) if kind == "JSON" else _parse_yaml(content)
+        if kind == "JSON":
+            numbers: dict[str, Any] = {"parse_float": Decimal, "parse_constant": _refuse_constant}
+            document = json.loads(content, **numbers, object_pairs_hook=_table_without_duplicates)
+        else:
+            parser = YAML(typ="safe")
+            parser.Constructor = _Constructor
+            document = parser.load(content)
     except OSError as error:
-        raise _fault(path, f"cannot be read: {error.strerror}") from None
+        reason = f"cannot be read: {error.strerror}"
     except MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise _fault(path, f"is not YAML: {place}{error.problem or error.context}") from None
+        reason = f"is not YAML: {place}{error.problem or error.context}"
     except (YAMLError, ValueError, ArithmeticError, RecursionError) as error:
-        raise _fault(path, f"is not {kind}: {' '.join(str(error).split())}") from None
-    if not isinstance(document, dict):
-        raise _fault(
-            path, "must be a table with providers, models, …: " + ("it is empty" if document is None else "it is none")
-        )
-    return document
-
-
-def _fault(path: Path, reason: str) -> BadCatalogue:
-    return BadCatalogue([Fault(Where(str(path)), "", reason)])
-
-
-def _parse_yaml(content: bytes) -> Any:
-    parser = YAML(typ="safe")
-    parser.Constructor = _Constructor
-    return parser.load(content)
-
-
-def _parse_json(content: bytes) -> Any:
-    return json.loads(
-        content, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_table_without_duplicates
-    )
+        reason = f"is not {kind}: {' '.join(str(error).split())}"
+    else:
+        if isinstance(document, dict):
+            return document
+        reason = f"must be a table with providers, models, …: it is {'empty' if document is None else 'none'}"
+    raise BadCatalogue([f"{path}: {reason}"])
 
 
 def _refuse_constant(text: str) -> NoReturn:

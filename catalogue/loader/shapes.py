@@ -1,18 +1,19 @@
-"""The shape of each entry of a file, key by key (docs/contract.md#catalogue-file). An unknown key is a fault."""
+"""The shape of a catalogue file, key by key (docs/contract.md#catalogue-file), and the columns that entries become."""
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import cached_property
 from typing import Any
 
+from django.conf import settings
 from rest_framework import serializers
 
+from catalogue.carbon import ENERGY_PLACES
+from catalogue.energy import EnergyFigures, PerToken, Range, figures_in
 from catalogue.model_ids import ALIAS, AUTO, GLOBAL
 from catalogue.models import (
-    ENERGY_PLACES,
-    RATE_PLACES,
+    PRICES,
     SEGMENT,
-    Dialect,
     MaxTokensField,
     Modality,
     Region,
@@ -20,109 +21,119 @@ from catalogue.models import (
     Status,
     Thinking,
 )
+from catalogue.pricing import RATE_PLACES, stored_tiers
+from catalogue.snapshot_building import WORLD
+from gateway.fields import ChoiceField, ExactField, FlagField, LineField, PatternField, Table, WholeNumberField
 from gateway.money import MONEY_PLACES
 
-from . import fields
-from .faults import label
+from .fields import ANNOTATIONS, BaseUrl, EnvName, IsoDate, Rows, UnixTime
 
-ANNOTATIONS = frozenset({"source", "as_of", "notes"})  # welcome everywhere, stored nowhere but where a shape names them
-LOCODE = r"[A-Z]{2}[A-Z0-9]{3}"
-CANONICAL_ID = rf"{SEGMENT}/{SEGMENT}"
-CURRENCY = r"[A-Z]{3}"
-COUNTRY = r"[A-Z]{2}"
-MOST_IN_INTEGER = 2**31 - 1
-MOST_IN_BIG_INTEGER = 2**63 - 1
-MAIN_PRICES = ("prompt_per_1m_tokens", "completion_per_1m_tokens")
+UPSTREAM_REGION = "upstream_region"
+NO_PRICING: dict[str, Any] = {"currency": "", **dict.fromkeys(PRICES), "price_tiers": []}
+
+_LOCODE = r"[A-Z]{2}[A-Z0-9]{3}"
+_CANONICAL_ID = rf"{SEGMENT}/{SEGMENT}"
+_CURRENCY = r"[A-Z]{3}"
+_COUNTRY = r"[A-Z]{2}"
+_HEADER_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"  # noqa: S105  # RFC 9110's token, not a secret
+# Authorization would put a secret into the database; the others belong to the HTTP client.
+_RESERVED_HEADERS = frozenset(
+    {"api-key", "authorization", "cookie", "proxy-authorization", "x-api-key"}
+    | {"connection", "content-encoding", "content-length", "content-type", "expect", "host", "te"}
+    | {"transfer-encoding", "upgrade"}
+)
+_OWN_REQUEST_FIELDS = frozenset(
+    {"model", "messages", "prompt", "input", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
+)
+_MOST_IN_INTEGER = 2**31 - 1
+_MOST_IN_BIG_INTEGER = 2**63 - 1
+_MAIN_PRICES = ("prompt_per_1m_tokens", "completion_per_1m_tokens")
 # Ten million units of any currency for a million tokens: what no provider asks, yet a long answer's cost still fits.
-MOST_IN_PRICE = Decimal(10_000_000)
+_MOST_IN_PRICE = Decimal(10_000_000)
 # Far above any model, far below what the column holds.
-MOST_IN_ENERGY = Decimal(1000)
-MOST_IN_RATE = Decimal(1_000_000)
+_MOST_IN_ENERGY = Decimal(1000)
+_MOST_IN_RATE = Decimal(1_000_000)
 
 
-class Entry(serializers.Serializer[Any]):
-    """A table with known keys. `null` means absent; what is absent gets its default."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            raise serializers.ValidationError("must be a table")
-        unknown = {label(str(key)): "is not a known key" for key in data if key not in self._known}
-        try:
-            values = super().to_internal_value({key: value for key, value in data.items() if value is not None})
-        except serializers.ValidationError as error:
-            raise serializers.ValidationError({**unknown, **error.detail}) from None  # type: ignore[dict-item]
-        if unknown:
-            raise serializers.ValidationError(unknown)
-        return values
-
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        return ANNOTATIONS | frozenset(self.fields)
+def _text(length: int) -> LineField:
+    return LineField(max_length=length, default="")
 
 
-def _text(length: int, **options: Any) -> fields.Text:
-    return fields.Text(max_length=length, default="", **options)
+def _flag(**options: Any) -> FlagField:
+    return FlagField(error_messages={"type": "must be true or false"}, **options)
 
 
-def _flag(default: bool | None = None) -> fields.Flag:
-    return fields.Flag(default=default)
+def _choice(choices: list[str], **options: Any) -> ChoiceField:
+    reason = "must be one of {choices}"
+    return ChoiceField(
+        choices, error_messages={"choice": reason, "type": reason.format(choices=", ".join(choices))}, **options
+    )
 
 
-def _count(least: int, most: int = MOST_IN_INTEGER) -> fields.Whole:
-    return fields.Whole(min_value=least, max_value=most, default=None)
+def _count(minimum: int, maximum: int = _MOST_IN_INTEGER, **options: Any) -> WholeNumberField:
+    messages = {
+        "type": "must be a whole number",
+        "minimum": "Ensure this value is greater than or equal to {bound}.",
+        "maximum": "Ensure this value is less than or equal to {bound}.",
+    }
+    return WholeNumberField(minimum=minimum, maximum=maximum, error_messages=messages, **options)
 
 
-def _price() -> fields.Exact:
-    return fields.Exact(places=MONEY_PLACES, most=MOST_IN_PRICE, default=None)
+def _price() -> ExactField:
+    return ExactField(places=MONEY_PLACES, most=_MOST_IN_PRICE, default=None)
 
 
-def energy(**options: Any) -> fields.Exact:
+def _energy(**options: Any) -> ExactField:
     """Wh per token."""
-    return fields.Exact(places=ENERGY_PLACES, most=MOST_IN_ENERGY, **options)
+    return ExactField(places=ENERGY_PLACES, most=_MOST_IN_ENERGY, **options)
 
 
-def rate() -> fields.Exact:
-    """Units of a currency for 1 EUR."""
-    return fields.Exact(places=RATE_PLACES, most=MOST_IN_RATE, above_zero=True)
+def _country() -> PatternField:
+    return PatternField(_COUNTRY, "a country code of two capital letters")
 
 
-def intensity(**options: Any) -> fields.Whole:
-    """gCO2e per kWh."""
-    return fields.Whole(min_value=0, max_value=MOST_IN_INTEGER, **options)
+class Entry(Table):
+    """A table of a file."""
 
-
-def _country_code() -> fields.Pattern:
-    return fields.Pattern(COUNTRY, "a country code of two capital letters")
+    ignored = ANNOTATIONS
 
 
 class Auth(Entry):
     """How the credential is sent; absent parts are the dialect's own."""
 
-    header = fields.HeaderToken(max_length=100, default="")
-    scheme = fields.HeaderToken(max_length=50, default="", allow_blank=True)
+    header = PatternField(_HEADER_TOKEN, "a single HTTP token", max_length=100, default="", source="auth_header")
+    scheme = PatternField(
+        _HEADER_TOKEN, "a single HTTP token", max_length=50, default="", allow_blank=True, source="auth_scheme"
+    )
 
 
 class Provider(Entry):
     """A provider and how to talk to it."""
 
-    slug = fields.Pattern(
+    slug = PatternField(
         SEGMENT, "lowercase letters, digits, '.', '_' or '-', starting with a letter or digit", max_length=100
     )
     name = _text(200)
-    country = _country_code()
-    eu_native = _flag(False)
-    us_legal_reach = _flag(True)
-    dialect = fields.OneOf(Dialect.values)
-    base_url = fields.BaseUrl(max_length=500)
-    credential_env = fields.EnvName(max_length=100, default="")
-    auth = Auth(default=None)
-    extra_headers = fields.Headers(default=dict)
-    extra_env = fields.EnvTable(default=dict)
-    stream_options = _flag(True)
-    developer_role = _flag(False)
-    reasoning_content = _flag(True)
-    refused_parameters = fields.RequestFields(default=list)
-    status = fields.OneOf(Status.values, default="")
+    country = _country()
+    eu_native = _flag(default=False)
+    us_legal_reach = _flag(default=True)
+    dialect = _choice(list(settings.DIALECTS))
+    base_url = BaseUrl(max_length=500)
+    credential_env = EnvName(default="")
+    auth = Auth(source="*", default={"auth_header": "", "auth_scheme": ""})
+    extra_headers = serializers.DictField(
+        child=PatternField(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?", "visible ASCII on one line", max_length=1000),
+        default=dict,
+    )
+    extra_env = serializers.DictField(child=EnvName(), default=dict)
+    stream_options = _flag(default=True)
+    developer_role = _flag(default=False)
+    reasoning_content = _flag(default=True)
+    refused_parameters = serializers.ListField(
+        child=PatternField(r"[a-z][a-z0-9_]*", "the name of a request field (a-z, 0-9, _)", max_length=100),
+        default=list,
+    )
+    status = _choice(Status.values, default="", source="status_override")
 
     def validate_slug(self, slug: str) -> str:
         """The two reserved first segments of model ids."""
@@ -130,12 +141,38 @@ class Provider(Entry):
             raise serializers.ValidationError(f"{slug} is reserved")
         return slug
 
+    def validate_extra_headers(self, headers: dict[str, str]) -> dict[str, str]:
+        """Headers that the gateway does not set itself."""
+        for name in headers:
+            if not re.fullmatch(_HEADER_TOKEN, name):
+                raise serializers.ValidationError("has a key that is no header name")
+            if name.lower() in _RESERVED_HEADERS:
+                raise serializers.ValidationError(f"must not set {name}")
+        if len({name.lower() for name in headers}) < len(headers):
+            raise serializers.ValidationError("names a header twice")
+        return headers
+
+    def validate_extra_env(self, variables: dict[str, str]) -> dict[str, str]:
+        """The keys are placeholders of the base_url."""
+        for name in variables:
+            if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or name == UPSTREAM_REGION:
+                raise serializers.ValidationError("has a key that is no placeholder name (a-z, 0-9, _)")
+        return variables
+
+    def validate_refused_parameters(self, names: list[str]) -> list[str]:
+        """Fields that the gateway writes itself cannot be refused."""
+        own = sorted(_OWN_REQUEST_FIELDS.intersection(names))
+        if own:
+            reason = f"must not have {', '.join(own)}: the gateway needs them or has a key for them"
+            raise serializers.ValidationError(reason)
+        return list(dict.fromkeys(names))
+
     def validate(self, attrs: Any) -> Any:
         """The credential's header is not for `extra_headers`: what is there lies in the database."""
-        header = ((attrs["auth"] or {}).get("header") or "Authorization").lower()
+        header = (attrs["auth_header"] or "Authorization").lower()
         if header in {name.lower() for name in attrs["extra_headers"]}:
             raise serializers.ValidationError({"extra_headers": "must not set the header of the credential"})
-        return attrs
+        return {**attrs, "name": attrs["name"] or attrs["slug"]}
 
 
 class Prices(Entry):
@@ -153,23 +190,24 @@ class Prices(Entry):
 class Tier(Prices):
     """The prices of a request whose prompt, cached tokens included, is longer than the threshold."""
 
-    above_prompt_tokens = fields.Whole(min_value=1, max_value=MOST_IN_INTEGER)
+    above_prompt_tokens = _count(1)
 
 
 class Pricing(Prices):
-    """The prices of a route."""
+    """The prices of a route; `tiers` become the column `price_tiers`."""
 
-    currency = fields.Pattern(CURRENCY, "a currency code of three capital letters")
+    currency = PatternField(_CURRENCY, "a currency code of three capital letters")
     tiers = Tier(many=True, default=list)
 
     def validate(self, attrs: Any) -> Any:
         """A tier stands by itself: it states the two prices that the base states, and comes after lower thresholds."""
-        if attrs["tiers"] and attrs["prompt_per_1m_tokens"] is None:
+        tiers = attrs.pop("tiers")
+        if tiers and attrs["prompt_per_1m_tokens"] is None:
             raise serializers.ValidationError({"tiers": "need a prompt_per_1m_tokens beside them"})
-        needed = [name for name in MAIN_PRICES if attrs[name] is not None]
+        needed = [name for name in _MAIN_PRICES if attrs[name] is not None]
         faults: list[dict[str, str]] = []
         below = 0
-        for tier in attrs["tiers"]:
+        for tier in tiers:
             fault = {name: "must be stated in a tier, as it is beside it" for name in needed if tier[name] is None}
             if tier["above_prompt_tokens"] <= below:
                 fault["above_prompt_tokens"] = f"must be above that of the tier before, {below}"
@@ -177,51 +215,105 @@ class Pricing(Prices):
             faults.append(fault)
         if any(faults):
             raise serializers.ValidationError({"tiers": faults})
-        return attrs
+        stored = stored_tiers((tier["above_prompt_tokens"], {name: tier[name] for name in PRICES}) for tier in tiers)
+        return {**attrs, "price_tiers": stored}
+
+
+class _Bounds(serializers.Field[Range, Any, Any, Any]):
+    """A figure per token: one number, or low, value and high."""
+
+    def to_internal_value(self, data: Any) -> Range:
+        figures = data if isinstance(data, list) else [data] * 3
+        if len(figures) != 3:
+            raise serializers.ValidationError("must be a number or [low, value, high]")
+        low, value, high = (_energy().run_validation(figure) for figure in figures)
+        if not low <= value <= high:
+            raise serializers.ValidationError("must ascend from low over value to high")
+        return Range(low, value, high)
+
+
+class _PerToken(Entry):
+    """A quantity by kind of token: an absent prompt's is the output's, an absent cached one's is the prompt's."""
+
+    output = _Bounds()
+    prompt = _Bounds(default=None)
+    cached = _Bounds(default=None)
+
+    def validate(self, attrs: Any) -> PerToken:
+        prompt = attrs["prompt"] or attrs["output"]
+        return PerToken(attrs["output"], prompt, attrs["cached"] or prompt)
+
+
+class Energy(Entry):
+    """Energy and embodied carbon of tokens, as they are stored (`catalogue.energy.EnergyFigures`)."""
+
+    wh = _PerToken()
+    embodied_g = _PerToken(default=None)
+    pue = ExactField(places=4, most=Decimal(10), default=None)
+    kind = _choice(["modelled", "provider"], default="modelled")
+    method = PatternField(SEGMENT, "an id in lowercase", max_length=100, default="")
+    source = _text(500)  # type: ignore[assignment]  # a key of the file; DRF takes it out of the class
+    as_of = IsoDate(default=None)
+
+    def validate(self, attrs: Any) -> dict[str, Any]:
+        as_of = "" if attrs["as_of"] is None else attrs["as_of"].isoformat()
+        return EnergyFigures(**{**attrs, "as_of": as_of}).stored()
+
+
+class _EnergyEstimate(serializers.Field[dict[str, Any], Any, Any, Any]):
+    """A row of the table `energy`: figures by kind of token, or Wh per token."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        if not isinstance(data, Mapping):
+            return {"energy_per_token_wh": _energy().run_validation(data), "figures": None}
+        figures = Energy().run_validation(data)
+        return {"energy_per_token_wh": figures_in(figures).wh.output.value, "figures": figures}
 
 
 class RegionOfModel(Entry):
     """One place that a model is served from."""
 
-    locode = fields.Pattern(rf"{GLOBAL}|{LOCODE}", f"{GLOBAL} or a UN/LOCODE without spaces (FRPAR)")
-    default = _flag(False)
-    state = fields.OneOf(Region.State.values, default=Region.State.SERVED.value)
+    locode = PatternField(rf"{GLOBAL}|{_LOCODE}", f"{GLOBAL} or a UN/LOCODE without spaces (FRPAR)")
+    default = _flag(default=False, source="is_default")
+    state = _choice(Region.State.values, default=Region.State.SERVED.value)
     upstream_model = _text(255)
-    base_url = fields.BaseUrl(max_length=500, default="")
-    upstream_region = fields.Pattern(r"[A-Za-z0-9._-]+", "letters, digits, '.', '_' or '-'", max_length=100, default="")
+    base_url = BaseUrl(max_length=500, default="")
+    upstream_region = PatternField(r"[A-Za-z0-9._-]+", "letters, digits, '.', '_' or '-'", max_length=100, default="")
     pricing = Pricing(default=None)
-    grid_carbon_intensity_gco2_per_kwh = intensity(default=None)
-    daily_token_quota = fields.Whole(min_value=0, max_value=MOST_IN_BIG_INTEGER, default=0)
+    energy = Energy(default=None)
+    grid_carbon_intensity_gco2_per_kwh = _count(0, default=None)
+    daily_token_quota = _count(0, _MOST_IN_BIG_INTEGER, default=0)
 
 
 class Capabilities(Entry):
     """What a model can do; absent is unknown."""
 
-    streaming = _flag()
-    function_calling = _flag()
-    image_input = _flag()
+    streaming = _flag(default=None)
+    function_calling = _flag(default=None)
+    image_input = _flag(default=None)
 
 
 class Model(Entry):
-    """An offer of a provider."""
+    """An offer of a provider; its routes are complete, with their prices and one default."""
 
-    provider = fields.Text(max_length=100)
-    id = fields.Pattern(CANONICAL_ID, "exactly {creator}/{model}, in lowercase", max_length=255)
+    provider = LineField(max_length=100)
+    id = PatternField(_CANONICAL_ID, "exactly {creator}/{model}, in lowercase", max_length=255)
     name = _text(200)
     upstream_model = _text(255)
-    modality = fields.OneOf(Modality.values, default="")
-    context_length = _count(1)
-    max_output_tokens = _count(1)
-    capabilities = Capabilities(default=None)
-    max_tokens_field = fields.OneOf(MaxTokensField.values, default=MaxTokensField.MAX_TOKENS.value)
-    thinking = fields.OneOf(Thinking.values, default=Thinking.BUDGET.value)
-    aggregate = _flag(True)
-    state = fields.OneOf(State.values, default=State.SERVED.value)
+    modality = _choice(Modality.values, default="")
+    context_length = _count(1, default=None)
+    max_output_tokens = _count(1, default=None)
+    capabilities = Capabilities(source="*", default={"streaming": None, "function_calling": None, "image_input": None})
+    max_tokens_field = _choice(MaxTokensField.values, default=MaxTokensField.MAX_TOKENS.value)
+    thinking = _choice(Thinking.values, default=Thinking.BUDGET.value)
+    aggregate = _flag(default=True)
+    state = _choice(State.values, default=State.SERVED.value)
     unavailable_reason = _text(500)
-    retires_on = fields.IsoDate(default=None)
-    energy_per_token_wh = energy(default=None)
-    energy_per_prompt_token_wh = energy(default=None)
-    created = fields.UnixTime(default=None)
+    retires_on = IsoDate(default=None)
+    energy_per_token_wh = _energy(default=None)
+    energy_per_prompt_token_wh = _energy(default=None)
+    energy = Energy(default=None)
+    created = UnixTime(default=None)
     owned_by = _text(200)
     pricing = Pricing(default=None)
     regions = RegionOfModel(many=True, default=list)
@@ -229,7 +321,7 @@ class Model(Entry):
     def validate_regions(self, regions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One route per place, one default, and that one `global` where there is a global route."""
         locodes = [region["locode"] for region in regions]
-        defaults = [region["locode"] for region in regions if region["default"]]
+        defaults = [region["locode"] for region in regions if region["is_default"]]
         twice = sorted({locode for locode in locodes if locodes.count(locode) > 1})
         if twice:
             raise serializers.ValidationError(f"{', '.join(twice)} is there twice")
@@ -239,19 +331,53 @@ class Model(Entry):
             raise serializers.ValidationError(f"{defaults[0]} cannot be the default of a model that has {GLOBAL}")
         return regions
 
+    def validate(self, attrs: Any) -> Any:
+        """Fills in what other keys say: names, one `global` route where none is listed, prices and the default."""
+        single = [name for name in ("energy_per_token_wh", "energy_per_prompt_token_wh") if attrs[name] is not None]
+        if attrs["energy"] is not None and single:
+            raise serializers.ValidationError(dict.fromkeys(single, "contradicts energy: state one of them"))
+        short_name = attrs["id"].split("/")[1]
+        attrs |= {name: attrs[name] or short_name for name in ("name", "upstream_model")}
+        pricing = attrs.pop("pricing") or NO_PRICING
+        regions = attrs["regions"] or [RegionOfModel().run_validation({"locode": GLOBAL})]
+        if not any(region["is_default"] for region in regions):
+            default = next((region for region in regions if region["locode"] == GLOBAL), regions[0])
+            default["is_default"] = True
+        for region in regions:
+            region.update(region.pop("pricing") or pricing)
+        return {**attrs, "regions": regions}
+
 
 class Place(Entry):
     """A UN/LOCODE."""
 
-    name = fields.Text(max_length=200)
-    country = _country_code()
-    eu = fields.Flag()
-    eea = fields.Flag()
+    name = LineField(max_length=200)
+    country = _country()
+    eu = _flag()
+    eea = _flag()
 
 
 class ExchangeRates(Entry):
     """Units of each currency for 1 EUR."""
 
-    as_of = fields.IsoDate(default=None)
-    base = fields.OneOf(["EUR"], default="EUR")
-    rates = serializers.DictField()
+    as_of = IsoDate(default=None)
+    base = _choice(["EUR"], default="EUR")
+    rates = Rows(_CURRENCY, ExactField(places=RATE_PLACES, most=_MOST_IN_RATE, above_zero=True), "units_per_eur")
+
+    def validate(self, attrs: Any) -> Any:
+        """The rows by currency, without the euro's."""
+        rates = attrs["rates"]
+        if rates.pop("EUR", {"units_per_eur": 1})["units_per_eur"] != 1:
+            raise serializers.ValidationError({"rates": {"EUR": "must be 1: the euro is the base"}})
+        return {currency: {**rate, "as_of": attrs["as_of"]} for currency, rate in rates.items()}
+
+
+class File(Entry):
+    """A whole file: offers in lists, facts as rows by their key."""
+
+    providers = Provider(many=True, default=list, error_messages={"not_a_list": "must be a list"})
+    models = Model(many=True, default=list, error_messages={"not_a_list": "must be a list"})
+    places = Rows(_LOCODE, Place(), default=dict)
+    grid = Rows(rf"{_COUNTRY}|{WORLD}", _count(0), "gco2_per_kwh", default=dict)
+    energy = Rows(_CANONICAL_ID, _EnergyEstimate(), default=dict)
+    exchange_rates = ExchangeRates(default=dict)

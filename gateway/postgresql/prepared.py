@@ -9,7 +9,7 @@ connection's patience is cut off by one greenlet that looks after all of them.
 import socket
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import gevent
@@ -24,7 +24,7 @@ from psycopg.pq import ConnStatus, ExecStatus, Format
 from gateway.db import BRIEF_SECONDS
 
 READABLE, WRITABLE = 1, 2
-POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
 # A settlement's statement timeout is 5 s: beyond it the connection has gone silent.
 SETTLING_SECONDS = 7.0
 LOOK_SECONDS = 1.0
@@ -154,6 +154,14 @@ class Sessions:
             finally:
                 self._give_back(session)
 
+    def read(self, statement: Statement, parameters: Parameters) -> list[Any] | None:
+        """The first row of a statement that only reads; it is sent once more where its connection had died."""
+        try:
+            result = self.execute(statement, parameters)
+        except db.OperationalError:
+            result = self.execute(statement, parameters)
+        return [result.get_value(0, column) for column in range(result.nfields)] if result.ntuples else None
+
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
         """`Session.execute_all` on any of them."""
         with self._places:
@@ -217,6 +225,16 @@ def close_sessions() -> None:
 def sessions_of(alias: str) -> Sessions | None:
     """This worker's sessions on a database; None where it has none."""
     return _opened.get(alias)
+
+
+def integer(value: bytes) -> int:
+    """A binary int2, int4 or int8."""
+    return int.from_bytes(value, "big", signed=True)
+
+
+def moment(value: bytes) -> datetime:
+    """A binary timestamptz."""
+    return EPOCH + timedelta(microseconds=integer(value))
 
 
 def _good(result: Any) -> Any:

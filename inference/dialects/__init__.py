@@ -1,14 +1,15 @@
-"""The registry of wire languages: a provider's `dialect` names one of these."""
+"""The wire languages of `settings.DIALECTS`: a provider's `dialect` names one of these."""
 
 from typing import Any
 
+from django.conf import settings
+from django.utils.module_loading import import_string
+
 from catalogue.pricing import Usage
 
-from .anthropic import AnthropicDialect
 from .base import Dialect
-from .openai import OpenAIDialect
 
-DIALECTS: dict[str, Dialect] = {"openai": OpenAIDialect(), "anthropic": AnthropicDialect()}
+DIALECTS: dict[str, Dialect] = {name: import_string(path)() for name, path in settings.DIALECTS.items()}
 
 
 def read_usage(dialect: str, reported: Any, *, is_embedding: bool) -> Usage | None:

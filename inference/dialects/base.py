@@ -1,16 +1,75 @@
-"""What a dialect is: pure functions from our call to theirs, and from their bytes to ours.
+"""What a dialect is, and what dialects share: headers, refusals, JSON that comes in, counts of tokens.
 
-A provider is data, a dialect is code: a new one is a file here, a line in the registry and a test file.
+A dialect is pure functions from our call to theirs, and from their bytes to ours. A provider is data, a dialect is
+code: a new one is a module here, a line in `settings.DIALECTS` and a test file.
+
+Fields of a request that an upstream does not take are left out where they change nothing and refused where they do:
+clients send many fields at their defaults. `USUAL` is the one table of those, by OpenAI's names; a dialect, or the
+provider's entry in the catalogue, says which fields are not taken.
 """
 
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from catalogue.pricing import Usage
-from catalogue.routes import Route
+import orjson
+
+from catalogue.pricing import ContradictoryUsage, Usage
+from catalogue.routes import Route, Upstream
+from gateway.errors import InvalidRequest
 
 from ..call import Call
-from ..upstream.faults import UpstreamFault
+from ..upstream.faults import MalformedReply, ReportedError
+from .errors import report_of
+
+NO_HEADERS: Mapping[str, str] = {}
+
+# Fields that would change price, place or provider behind the gateway's back.
+REROUTING_FIELDS = (
+    "inference_geo",
+    "provider",
+    "providers",
+    "models",
+    "route",
+    "transforms",
+    "plugins",
+    "web_search_options",
+    "fallbacks",
+)
+SURELY_SHALLOW = 200  # opening brackets: nothing can be nested deeper than their number
+MOST_TOKENS = 10**8  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
+# Values that ask for what every model does without the field.
+USUAL: Mapping[str, tuple[Any, ...]] = {
+    "best_of": (1,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "logprobs": (False,),
+    "modalities": (["text"], []),
+    "n": (1,),
+    "parallel_tool_calls": (True,),
+    "presence_penalty": (0,),
+    "response_format": ({"type": "text"},),
+    "service_tier": ("auto", "default"),
+    "stop": ([],),
+    "store": (False,),
+    "suffix": ("",),
+    "temperature": (1,),
+    "tool_choice": ("auto",),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "top_p": (1,),
+    "verbosity": ("medium",),
+}
+# Fields that say nothing without another one, and their values that are no demand for it.
+NOTHING_WITHOUT: Mapping[str, tuple[str, tuple[Any, ...]]] = {
+    "function_call": ("functions", ("auto", "none")),
+    "parallel_tool_calls": ("tools", (True, False)),
+    "tool_choice": ("tools", ("auto", "none")),
+}
+# Fields that cost or save the provider something, or tell it who asks. No answer depends on them.
+HINTS = frozenset({"metadata", "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +91,14 @@ class Reply:
     """A whole answer: OpenAI's shape with the upstream's own extra fields, and its usage where it reported any.
 
     `reported` is that usage in the upstream's own words; `prompt_usage` is the prompt's part, where that is all of it.
+    `measured_units` is the energy that the upstream measured, in 10^-10 Wh.
     """
 
     body: dict[str, Any]
     usage: Usage | None
     reported: Any = None
     prompt_usage: Usage | None = None
+    measured_units: int | None = None
 
 
 @dataclass(slots=True)
@@ -47,7 +108,7 @@ class Event:
     `usage` is cumulative: the last one counts. `reported` is all that the upstream has said of usage so far, in its own
     words. `prompt_usage` is what the upstream counted of the prompt before it
     answered, its `completion` not counted yet: where the stream ends without `usage`, it is to be completed with an
-    estimate of what was delivered. `is_last` marks the dialect's own end of the stream.
+    estimate of what was delivered. `is_last` marks the dialect's own end of the stream. `measured_units` as in Reply.
     """
 
     chunk: dict[str, Any] | None = None
@@ -55,10 +116,7 @@ class Event:
     prompt_usage: Usage | None = None
     is_last: bool = False
     reported: Any = None
-
-
-class MalformedReply(UpstreamFault):
-    """Bytes that are not what the dialect promises."""
+    measured_units: int | None = None
 
 
 class StreamDecoder(Protocol):
@@ -93,3 +151,116 @@ class Dialect(Protocol):
 
         Raises ContradictoryUsage.
         """
+
+
+def headers_for(
+    upstream: Upstream, *, default_header: str, default_scheme: str, own: Mapping[str, str] = NO_HEADERS
+) -> dict[str, str]:
+    """The headers of an upstream call: nothing of the client's, the dialect's own, the provider's extras (which may
+    replace those), and the credential."""
+    headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **own, **upstream.extra_headers}
+    if upstream.credential is not None:
+        header = upstream.auth_header or default_header
+        scheme = upstream.auth_scheme if upstream.auth_header else default_scheme
+        headers[header] = f"{scheme} {upstream.credential}" if scheme else upstream.credential
+    return headers
+
+
+def refuse_fields(call: Call, names: Iterable[str]) -> None:
+    """Raises InvalidRequest for the first of these fields that the client sent."""
+    for name in names:
+        if name in call.body:
+            raise InvalidRequest.of_field(name, "would change price, place or provider of a pinned request.")
+
+
+def refuse_service_tier(call: Call, *, kept: Iterable[str]) -> None:
+    """Raises InvalidRequest for a service tier with a price of its own; those `kept` have the published one."""
+    if call.body.get("service_tier", "auto") not in kept:
+        names = " or ".join(repr(name) for name in kept)
+        raise InvalidRequest.of_field("service_tier", f"must be {names}: other tiers have other prices.")
+
+
+def refuse_storage(call: Call) -> None:
+    """Raises InvalidRequest where the client wants its answer kept by the provider."""
+    if call.body.get("store") not in (None, False):
+        raise InvalidRequest.of_field("store", "must be false: answers are not stored at a provider.")
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """The body of an upstream call. Raises InvalidRequest where the client nests deeper than can be written (254)."""
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:
+        raise InvalidRequest("The request body is nested too deeply.") from None
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """The JSON object of an answer or an event. Raises MalformedReply.
+
+    An error where an answer belongs is an error, whatever the status said: raises ReportedError.
+    """
+    try:
+        parsed = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise MalformedReply("answered with something that is not JSON") from None
+    if not isinstance(parsed, dict):
+        raise MalformedReply("answered with JSON that is not an object")
+    # What opens has to close again: in a short text, such as most chunks are, nothing needs to be counted.
+    if len(data) > 2 * SURELY_SHALLOW and data.count(b"[") + data.count(b"{") > SURELY_SHALLOW:
+        try:
+            orjson.dumps(parsed)  # it reads deeper than it writes, and the answer has to be written
+        except orjson.JSONEncodeError:
+            raise MalformedReply("answered with JSON that is nested too deep") from None
+    if parsed.get("error") or parsed.get("type") == "error":
+        raise ReportedError(report_of(parsed))
+    return parsed
+
+
+def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any], Usage | None]) -> Reply:
+    """An answer with its usage counted. Raises ContradictoryUsage that carries both."""
+    try:
+        return Reply(answer, count_usage(usage), usage)
+    except ContradictoryUsage as error:
+        error.answer, error.reported = answer, usage
+        raise
+
+
+def optional_count(value: Any) -> int | None:
+    """A token count that may be absent."""
+    return None if value is None else count(value)
+
+
+def count(value: Any) -> int:
+    """A token count. Raises ContradictoryUsage for anything but a whole number of zero or more that can be true."""
+    if type(value) is not int or not 0 <= value <= MOST_TOKENS:
+        raise ContradictoryUsage(f"a token count of {value!r}")
+    return value
+
+
+def changes_nothing(body: Mapping[str, Any], name: str) -> bool:
+    """Whether the answer is the same without the field."""
+    value = body[name]
+    if _is_one_of(value, USUAL.get(name, ())):
+        return True
+    other, values = NOTHING_WITHOUT.get(name, ("", ()))
+    return _is_one_of(value, values) and not body.get(other)
+
+
+def refuse_parameters(body: Mapping[str, Any], names: Collection[str]) -> None:
+    """Raises InvalidRequest for the first of these fields whose value would change the answer."""
+    for name in body:
+        if name in names and name not in HINTS and not changes_nothing(body, name):
+            raise InvalidRequest.of_field(name, "asks for what this model does not take.")
+
+
+def without_parameters(body: dict[str, Any], names: Collection[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields that an upstream takes, and the names of the hints that it does not get: they are disclosed."""
+    if body.keys().isdisjoint(names):
+        return body, ()
+    kept = {name: value for name, value in body.items() if name not in names}
+    return kept, tuple(name for name in body if name in names and name in HINTS)
+
+
+def _is_one_of(value: Any, values: tuple[Any, ...]) -> bool:
+    """Whether it is there by type as well, as far as that matters: false is not 0."""
+    return any(value == other and isinstance(value, bool) is isinstance(other, bool) for other in values)

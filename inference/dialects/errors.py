@@ -1,13 +1,12 @@
 """What an upstream says in an error of any shape: its words, the status it means, its code, the field it names."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
-from ..upstream.faults import UpstreamFault
+from ..upstream.faults import ErrorReport
 
 # The request is refused for what it says. Another provider, or another try, would not mend it.
 REFUSED = frozenset({400, 413, 422})
@@ -59,42 +58,14 @@ _MOST_WORDS = 4000  # characters that are searched
 _PREFIX = re.compile(r"([A-Za-z_]\w*)(?:[.\[][\w.\]\[]*)?: ")
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorReport:
-    """An upstream's error. `status` is the answer's own, or what an error in an answer's place means.
-
-    `code` and `param` are as the upstream wrote them. None is absent; `words` are empty where there are none.
-    """
-
-    words: str = ""
-    status: int | None = None
-    code: str | None = None
-    param: str | None = None
-
-
-class ReportedError(UpstreamFault):
-    """An error in an answer's place."""
-
-    def __init__(self, report: ErrorReport) -> None:
-        said = f"reported an error: {report.words}" if report.words else "answered with an error"
-        super().__init__(said, status=report.status)
-        self.report = report
-
-
-def raise_error(answer: Mapping[str, Any]) -> None:
-    """An error where an answer belongs is an error, whatever the status said. Raises ReportedError."""
-    if answer.get("error") or answer.get("type") == "error":
-        raise ReportedError(report_of(answer))
-
-
 def report_of_body(status: int, body: bytes) -> ErrorReport:
     """The report in the body of an answer with this status. A refusal may be words alone, as of servers in Rust; what
-    fails says in words what is nobody else's business."""
+    fails describes itself, which is not for clients."""
     try:
-        said = orjson.loads(body)
+        parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
-        said = _plain_text(body) if status in REFUSED else None
-    return report_of(said, status=status)
+        parsed = _plain_text(body) if status in REFUSED else None
+    return report_of(parsed, status=status)
 
 
 def _plain_text(body: bytes) -> str:

@@ -6,12 +6,16 @@ from typing import Any
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route, Upstream
+from gateway.money import UNITS
 
 from ..call import Call, Endpoint
 from ..chunks import REASONING_FIELDS, dicts, object_of, without
-from .base import Event, MalformedReply, Reply, UpstreamRequest
-from .common import (
+from ..upstream.faults import MalformedReply
+from .base import (
     REROUTING_FIELDS,
+    Event,
+    Reply,
+    UpstreamRequest,
     count,
     counted_reply,
     encoded,
@@ -19,16 +23,16 @@ from .common import (
     optional_count,
     parse_object,
     refuse_fields,
+    refuse_parameters,
     refuse_service_tier,
     refuse_storage,
+    without_parameters,
 )
-from .errors import raise_error
-from .openai_blocks import put_in_words
-from .parameters import refuse_parameters, without_parameters
 
 PATHS = {Endpoint.CHAT: "/chat/completions", Endpoint.COMPLETION: "/completions", Endpoint.EMBEDDING: "/embeddings"}
 SERVICE_TIERS = ("auto", "default")
 # What an answer of ours, or of another gateway, may carry of its reasoning.
+MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
 REASONING_OF_EARLIER_TURNS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")
 
 
@@ -68,14 +72,14 @@ class OpenAIDialect:
     def reply(self, body: bytes, call: Call) -> Reply:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
-        raise_error(answer)
         if call.endpoint == Endpoint.CHAT:
             _require_messages(answer)
-        put_in_words(answer, "message")
+        flatten_content(answer, "message")
         count_usage = prompt_usage_of if call.endpoint == Endpoint.EMBEDDING else usage_of
         reply = counted_reply(answer, answer.pop("usage", None), count_usage)
         if reply.usage is None:
             reply.prompt_usage = prompt_usage_of(reply.reported)
+        reply.measured_units = measured_units_in(answer)
         return reply
 
     def decoder(self, call: Call) -> "OpenAIDecoder":
@@ -102,15 +106,15 @@ class OpenAIDecoder:
         if data == b"[DONE]":
             return Event(is_last=True)
         chunk = parse_object(data)
-        raise_error(chunk)
-        put_in_words(chunk, "delta")
+        flatten_content(chunk, "delta")
         usage = chunk.pop("usage", None)
         if self._choices > 1:
             usage = self._of_all_choices(chunk, usage)
+        measured = measured_units_in(chunk)
         if usage is None:
-            return Event(chunk)
+            return Event(chunk, measured_units=measured)
         try:
-            return Event(chunk, usage_of(usage), prompt_usage_of(usage), reported=usage)
+            return Event(chunk, usage_of(usage), prompt_usage_of(usage), reported=usage, measured_units=measured)
         except ContradictoryUsage as error:
             error.reported = usage
             raise
@@ -131,6 +135,20 @@ class OpenAIDecoder:
         return usage
 
 
+def measured_units_in(said: Mapping[str, Any]) -> int | None:
+    """The energy, in 10^-10 Wh, that an answer or a chunk says it took: Neuralwatt's `energy` or GreenPT's `impact`."""
+    if "energy" not in said and "impact" not in said:
+        return None
+    joules = object_of(said.get("energy")).get("energy_joules")
+    total = object_of(object_of(said.get("impact")).get("energy"))
+    watt_ms = total.get("total") if total.get("unit") == "Wms" else None
+    for figure, per_wh in ((joules, 3600), (watt_ms, 3_600_000)):
+        if isinstance(figure, int | float) and 0 < figure < MOST_MEASURED:
+            units: int = round(figure / per_wh * UNITS)
+            return units
+    return None
+
+
 def _require_messages(answer: Mapping[str, Any]) -> None:
     """Raises MalformedReply where a choice has no message: nothing was answered, and nothing is to be paid."""
     for choice in dicts(answer.get("choices")):
@@ -141,9 +159,11 @@ def _require_messages(answer: Mapping[str, Any]) -> None:
 def _messages(messages: list[dict[str, Any]], upstream: Upstream) -> list[dict[str, Any]]:
     """The messages as the upstream takes them."""
     if not upstream.developer_role:
-        messages = [{**said, "role": "system"} if said["role"] == "developer" else said for said in messages]
+        messages = [
+            {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
+        ]
     if not upstream.reasoning_content:
-        messages = [without(said, REASONING_OF_EARLIER_TURNS) for said in messages]
+        messages = [without(message, REASONING_OF_EARLIER_TURNS) for message in messages]
     return messages
 
 
@@ -187,15 +207,15 @@ def prompt_usage_of(reported: Any) -> Usage | None:
 
 def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
     """None where one was not counted."""
-    known = [usage for usage in counted if usage is not None]
-    if len(known) < len(counted) or not known:
+    usages = [usage for usage in counted if usage is not None]
+    if len(usages) < len(counted) or not usages:
         return None
-    reasoning = [usage.reasoning for usage in known if usage.reasoning is not None]
+    reasoning = [usage.reasoning for usage in usages if usage.reasoning is not None]
     return replace(
-        max(known, key=lambda usage: usage.prompt),
-        completion=sum(usage.completion for usage in known),
+        max(usages, key=lambda usage: usage.prompt),
+        completion=sum(usage.completion for usage in usages),
         reasoning=sum(reasoning) if reasoning else None,
-        adds_up=all(usage.adds_up for usage in known),
+        adds_up=all(usage.adds_up for usage in usages),
     )
 
 
@@ -203,3 +223,42 @@ def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:
     """A breakdown of a count; none where an upstream has something else under its name."""
     details = reported.get(name)
     return details if isinstance(details, dict) else {}
+
+
+def flatten_content(answer: dict[str, Any], name: str) -> None:
+    """Content that comes in blocks, as from Mistral's reasoning models, in the strings that OpenAI's clients know.
+
+    Changes the message or the delta (`name`) of each choice whose content is an array of blocks.
+
+    Text becomes `content`, thinking `reasoning_content` and a refusal `refusal`. What is said in no words (references,
+    images) is left out.
+    """
+    for choice in dicts(answer.get("choices")):
+        message = choice.get(name)
+        if isinstance(message, dict) and isinstance(message.get("content"), list):
+            for field, text in _text_by_field(message.pop("content")).items():
+                # An upstream that fills the field as well says the same in two ways.
+                message[field] = message.get(field) or text
+
+
+def _text_by_field(blocks: list[Any]) -> dict[str, str]:
+    """What the blocks say, by the field of a message that it belongs in."""
+    texts: dict[str, str] = {}
+    for field, text in map(_field_and_text, blocks):
+        if text:
+            texts[field] = texts.get(field, "") + text
+    return texts
+
+
+def _field_and_text(block: Any) -> tuple[str, str]:
+    match block:
+        case {"type": "thinking", "thinking": [*parts]}:
+            return "reasoning_content", "".join(_field_and_text(part)[1] for part in parts)
+        case {"type": "thinking", "thinking": str(text)}:
+            return "reasoning_content", text
+        case {"type": "refusal", "refusal": str(text)}:
+            return "refusal", text
+        case {"text": str(text)} | str(text):
+            return "content", text
+        case _:
+            return "content", ""

@@ -7,70 +7,102 @@ connection of a call that is due.
 
 import ssl
 import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 import gevent
 from django.conf import settings
 from gevent.event import Event
 
+from gateway.request_events import UpstreamAttempt
+
 from ..dialects.base import UpstreamRequest
+from ..estimator import tokens_in
 from . import connections
 from .connections import Connection
-from .deadlines import Deadlines
-from .faults import UpstreamFault
+from .faults import AnswerTooLarge, DeadlineExpired, Unreachable, UpstreamFault
+from .watch import Client, ClientLeft, ClientWatch
 
 SWEEP_SECONDS = 0.1
 WATCH_AFTER_SECONDS = 0.3  # a call that is open for so long has its client watched
 DRAIN_SECONDS = 0.1
 CLOSE_IDLE_EVERY_SWEEPS = 100
-
-
-class Unreachable(UpstreamFault):
-    """No connection, no TLS, or none that lasted until an answer."""
-
-
-class AnswerTooLarge(UpstreamFault):
-    """An answer above GATEWAY_MAX_UPSTREAM_BYTES."""
+FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
+ORDINARY_PROMPT_TOKENS = 32_000
+MOST_ERROR_BYTES = 64 * 1024
+AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 
 
 class WorkerStopped(Exception):
     """This worker's graceful stop has waited as long as it may."""
 
 
+def first_byte_seconds(request_bytes: int) -> float:
+    """The budget of the first byte: a long prompt, estimated by the length of the request's body, has more of it."""
+    beyond = max(0, tokens_in(request_bytes) - ORDINARY_PROMPT_TOKENS)
+    longer: float = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
+    return float(settings.GATEWAY_FIRST_BYTE_TIMEOUT) + longer
+
+
+class Deadlines:
+    """What is allowed until when. `phase_ends` moves with the answer, `overall_ends` does not."""
+
+    __slots__ = ("_idle_seconds", "_overall_seconds", "_phase_seconds", "overall_ends", "phase", "phase_ends")
+
+    def __init__(self, first_byte: float) -> None:
+        now = time.monotonic()
+        self._idle_seconds: float = settings.GATEWAY_STREAM_IDLE_TIMEOUT
+        self._overall_seconds: float = settings.GATEWAY_OVERALL_TIMEOUT
+        self.overall_ends = now + self._overall_seconds
+        self.phase, self._phase_seconds, self.phase_ends = FIRST_BYTE, first_byte, now + first_byte
+
+    def progressed(self) -> None:
+        """The upstream said something that counts: the idle budget starts anew."""
+        if self.phase is not AFTER_FINISH:
+            self.phase, self._phase_seconds = STREAM_IDLE, self._idle_seconds
+            self.phase_ends = time.monotonic() + self._idle_seconds
+
+    def finished(self) -> None:
+        """Every choice has finished: only late usage is still waited for."""
+        self.phase, self._phase_seconds = AFTER_FINISH, AFTER_FINISH_SECONDS
+        self.phase_ends = time.monotonic() + AFTER_FINISH_SECONDS
+
+    def whole_answer(self) -> None:
+        """The head of a whole answer has come: only the overall budget is left."""
+        self.phase, self._phase_seconds, self.phase_ends = OVERALL, self._overall_seconds, self.overall_ends
+
+    @property
+    def is_after_finish(self) -> bool:
+        """Whether the wait is for late usage only."""
+        return self.phase is AFTER_FINISH
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the nearest budget ends; 0 where one has ended."""
+        return max(0.0, min(self.phase_ends, self.overall_ends) - time.monotonic())
+
+    def expired(self) -> DeadlineExpired:
+        """The budget that ends first."""
+        if self.overall_ends <= self.phase_ends:
+            return DeadlineExpired(OVERALL, self._overall_seconds)
+        return DeadlineExpired(self.phase, self._phase_seconds)
+
+
 class UpstreamCall:
-    """One request and its answer. `watch_client` is called once when the call has been open for a while.
+    """One request and its answer. Its `client` is watched once the call has been open for a while.
 
     `open` and `read` raise DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
     """
 
-    __slots__ = (
-        "_abort_with",
-        "_connection",
-        "_most_bytes",
-        "_received",
-        "_request",
-        "content_type",
-        "deadlines",
-        "headers",
-        "is_waiting",
-        "opened_at",
-        "status",
-        "watch_client",
-    )
-
-    def __init__(self, request: UpstreamRequest, deadlines: Deadlines) -> None:
-        self.deadlines = deadlines
+    def __init__(self, request: UpstreamRequest, deadlines: Deadlines, client: Client) -> None:
+        self.deadlines, self.client = deadlines, client
+        self.adjusted, self.sent_bytes = request.adjusted, len(request.body)
         self.status = 0
         self.content_type = ""
         self.headers: dict[str, str] = {}
         self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
-        self.watch_client: Callable[[], None] | None = None
+        self.watch: ClientWatch | None = None
         self._request = request
         self._connection: Connection | None = None
-        self.opened_at = time.monotonic()
-        self._received = 0
+        self.attempt = UpstreamAttempt()
         self._most_bytes: int = settings.GATEWAY_MAX_UPSTREAM_BYTES
         self._abort_with: Exception | None = None
 
@@ -78,17 +110,26 @@ class UpstreamCall:
         """Sends the request and waits for the head of the answer."""
         _take_in(self)
         request = self._request
-        with self:
-            origin, head = connections.head_of(request.url, request.headers, len(request.body))
+        self.is_waiting = True
+        try:
+            origin, head = connections.head_of(request.url, tuple(request.headers.items()))
             connection = connections.connection_to(origin, self.deadlines.seconds_left)
             self._connection = connection
+            self.attempt.connected_at = time.monotonic()
             if self._abort_with is not None:
                 raise self._abort_with
-            connection.send(head, request.body)
+            connection.send(b"%b%d\r\n\r\n" % (head, len(request.body)), request.body)
             answer = connection.answer
             while not answer.status:
                 connection.receive()
+        except Exception as error:
+            self._raise_fault(error)
+            raise
+        finally:
+            self.is_waiting = False
+        self.attempt.head_at = time.monotonic()
         self.status, self.headers = answer.status, answer.headers
+        self.attempt.status = answer.status
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def read(self) -> bytes:
@@ -98,25 +139,35 @@ class UpstreamCall:
             raise RuntimeError("read before open")
         answer = connection.answer
         if not answer.blocks and not answer.is_complete:
-            with self:
+            self.is_waiting = True
+            try:
                 while not answer.blocks and not answer.is_complete:
                     connection.receive()
+            except Exception as error:
+                self._raise_fault(error)
+                raise
+            finally:
+                self.is_waiting = False
         block = answer.take()
-        self._received += len(block)
-        if self._received > self._most_bytes:
+        if answer.received_bytes > self._most_bytes:
             raise AnswerTooLarge(f"answered with more than {self._most_bytes} bytes")
         if not block and self._abort_with is not None:
             raise self._abort_with
         return block
 
-    def read_all(self, most_bytes: int | None = None) -> bytes:
-        """The whole body, or its first `most_bytes` bytes and perhaps some more."""
+    def read_all(self) -> bytes:
+        """The whole body."""
         blocks = []
         while block := self.read():
             blocks.append(block)
-            if most_bytes is not None and self._received >= most_bytes:
-                break
         return b"".join(blocks)
+
+    def read_error(self) -> bytes:
+        """The first MOST_ERROR_BYTES of a body that says what went wrong."""
+        body = b""
+        while len(body) < MOST_ERROR_BYTES and (block := self.read()):
+            body += block
+        return body[:MOST_ERROR_BYTES]
 
     def abort(self, reason: Exception) -> None:
         """Cuts the connection; whoever reads gets `reason`. Safe to call from any greenlet, at any time."""
@@ -127,7 +178,8 @@ class UpstreamCall:
 
     def close(self) -> None:
         """Gives the connection back if the answer was read to its end, and cuts it otherwise. Idempotent."""
-        _in_flight.discard(self)
+        self.stop_watching()
+        self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -137,18 +189,23 @@ class UpstreamCall:
             connection.cut()
             connection.close()
 
-    # Around whatever waits for the upstream: its failures in our words.
+    def watch_client(self) -> None:
+        """Cuts the call when its client leaves from now on."""
+        self.watch = ClientWatch(
+            self.client, is_quiet=lambda: self.is_waiting, on_gone=lambda: self.abort(ClientLeft())
+        )
 
-    def __enter__(self) -> Self:
-        self.is_waiting = True
-        return self
+    def stop_watching(self) -> None:
+        """Looks no more at the client and the deadlines. Idempotent."""
+        _in_flight.discard(self)
+        if self.watch is not None:
+            self.watch.stop()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.is_waiting = False
-        if error is None or not isinstance(error, Exception):
-            return
+    def _raise_fault(self, error: Exception) -> None:
+        """Raises the failure of a wait for the upstream in our words, or the reason that it was aborted with.
+
+        Returns where it is in our words already.
+        """
         if self._abort_with is not None:
             raise self._abort_with from error
         match error:
@@ -206,9 +263,8 @@ def _sweep() -> None:
             # What is late while the client is being written to may have come already: the next read decides.
             if deadlines.overall_ends <= now or (call.is_waiting and deadlines.phase_ends <= now):
                 call.abort(deadlines.expired())
-            elif call.watch_client is not None and now - call.opened_at >= WATCH_AFTER_SECONDS:
-                watch, call.watch_client = call.watch_client, None
-                watch()
+            elif call.watch is None and now - call.attempt.began_at >= WATCH_AFTER_SECONDS:
+                call.watch_client()
         sweeps += 1
         if sweeps % CLOSE_IDLE_EVERY_SWEEPS == 0:
             connections.close_idle()

@@ -5,13 +5,13 @@ A connection carries one request at a time. Whoever holds it may wait on it with
 each send and each receive; TLS goes through gevent's sockets.
 """
 
+import errno
 import select
 import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -23,14 +23,17 @@ from gevent import get_hub
 from gevent.monkey import get_original
 from httptools import HttpParserError, HttpResponseParser
 
+from gateway import open_files
+
 from .faults import BrokenAnswer
 
 READABLE, WRITABLE = 1, 2
 BLOCK_BYTES = 64 * 1024
-MOST_HEADER_BYTES = 64 * 1024  # of all the heads and trailers of one answer, interim ones included
+MOST_FRAMING_BYTES = 64 * 1024  # received in a row without a byte of the body: heads, chunk sizes, trailers
 MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself
-MOST_IDLE = 1000  # connections kept for one origin
+MOST_IDLE = min(1000, open_files.fifths(1))  # connections kept, of all origins together
 MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
+MOST_HEADS = 1000  # kept, of routes that are used
 ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
 
 _PlainSocket: type[socket.socket] = get_original("socket", "socket")
@@ -51,7 +54,10 @@ class Answer:
     One object, and one parser, for all answers of a connection: `begin` clears it for the next.
     """
 
-    __slots__ = ("blocks", "header_bytes", "headers", "interim", "is_complete", "keeps_alive", "parser", "status")
+    __slots__ = (
+        *("blocks", "body_bytes_at", "headers", "interim", "is_complete", "keeps_alive"),
+        *("parser", "received_bytes", "status"),
+    )
 
     def __init__(self) -> None:
         self.blocks: list[bytes] = []
@@ -66,7 +72,9 @@ class Answer:
         self.headers: dict[str, str] = {}
         self.blocks.clear()
         self.is_complete = self.keeps_alive = False
-        self.header_bytes = self.interim = 0
+        self.interim = 0
+        self.received_bytes = 0  # heads and framing included
+        self.body_bytes_at = 0  # `received_bytes` when the body last grew
 
     def take(self) -> bytes:
         """The body's bytes that have come since the last time."""
@@ -92,9 +100,6 @@ class Answer:
             raise BrokenAnswer("sent more than one answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.header_bytes += len(name) + len(value)
-        if self.header_bytes > MOST_HEADER_BYTES:
-            raise BrokenAnswer("sent headers without end")
         if not self.status:  # a trailer says nothing that is wanted
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
 
@@ -140,7 +145,12 @@ class Connection:
         """Waits for more of the answer and takes it in. The end of the connection completes what only that ends."""
         if not (self.is_tls and self._sock.pending()):
             get_hub().wait(self._readable)
-        block = self._receive_now()
+        while True:
+            try:
+                block: bytes = self._sock.recv(BLOCK_BYTES)
+                break
+            except BlockingIOError:
+                get_hub().wait(self._readable)
         answer = self.answer
         if not block:
             if not answer.status or answer.is_complete or not answer.ends_with_the_connection:
@@ -155,6 +165,11 @@ class Connection:
                 return
             cause = error.__context__
             raise cause if isinstance(cause, BrokenAnswer) else BrokenAnswer("answered with broken HTTP") from error
+        answer.received_bytes += len(block)
+        if answer.blocks:
+            answer.body_bytes_at = answer.received_bytes
+        elif answer.received_bytes - answer.body_bytes_at > MOST_FRAMING_BYTES:
+            raise BrokenAnswer("sent headers without end")
 
     def cut(self) -> None:
         """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
@@ -214,14 +229,6 @@ class Connection:
         finally:
             writable.close()
 
-    def _receive_now(self) -> bytes:
-        while True:
-            try:
-                block: bytes = self._sock.recv(BLOCK_BYTES)
-                return block
-            except BlockingIOError:
-                get_hub().wait(self._readable)
-
 
 _idle: dict[Origin, deque[Connection]] = {}
 
@@ -233,10 +240,15 @@ def connection_to(origin: Origin, timeout: float) -> Connection:
     """
     idle = _idle.get(origin)
     while idle:
-        known = idle.pop()
-        if time.monotonic() - known.idle_since < MOST_IDLE_SECONDS and not known.is_stale:
-            return known
-        known.close()
+        connection = idle.pop()
+        if time.monotonic() - connection.idle_since < MOST_IDLE_SECONDS and not connection.is_stale:
+            return connection
+        connection.close()
+    try:
+        return Connection(origin, _connected(origin, timeout))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE) or not close_idle(0):
+            raise
     return Connection(origin, _connected(origin, timeout))
 
 
@@ -246,7 +258,7 @@ def keep(connection: Connection) -> None:
     connection.idle_since = time.monotonic()
     idle = _idle.setdefault(connection.origin, deque())
     idle.append(connection)
-    if len(idle) > MOST_IDLE:
+    if sum(map(len, _idle.values())) > MOST_IDLE:
         idle.popleft().close()
 
 
@@ -287,21 +299,17 @@ def _tls() -> ssl.SSLContext:
     return context
 
 
-@cache
-def origin_and_target(url: str) -> tuple[Origin, str, str]:
-    """Of an http(s) URL: where to connect, the target of the request line, and the `Host` header."""
+@lru_cache(maxsize=MOST_HEADS)
+def head_of(url: str, headers: tuple[tuple[str, str], ...]) -> tuple[Origin, bytes]:
+    """Where to connect for an http(s) URL, and the head of a POST to it up to the body's length.
+
+    Raises ValueError for a header that would break out of its line.
+    """
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
-    port = parts.port or (443 if is_tls else 80)
-    host = parts.hostname or ""
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Origin(is_tls, host, port), target, parts.netloc
-
-
-def head_of(url: str, headers: Mapping[str, str], body_length: int) -> tuple[Origin, bytes]:
-    """The head of a POST request. Raises ValueError for a header that would break out of its line."""
-    origin, target, host = origin_and_target(url)
-    lines = [f"POST {target} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
+    lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}", *(f"{name}: {value}" for name, value in headers)]
     if any("\r" in line or "\n" in line for line in lines):
         raise ValueError("a header of more than one line")
-    return origin, "\r\n".join([*lines, f"Content-Length: {body_length}", "", ""]).encode("latin-1")
+    head = "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
+    return Origin(is_tls, parts.hostname or "", parts.port or (443 if is_tls else 80)), head

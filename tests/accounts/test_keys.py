@@ -9,8 +9,8 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from accounts import keys, tokens
-from accounts.authentication import StoredKey, bearer_token, caller_of, judge
+from accounts import keys
+from accounts.authentication import bearer_token, caller_of, verify_key
 from accounts.models import Account, ApiKey
 from gateway.errors import ApiError, ApiKeyExpired, ApiKeyNotRegistered
 from tests.factories import new_account, new_key
@@ -34,7 +34,7 @@ def refusal(token: str) -> str | None:
 
 
 def test_a_token_is_the_prefix_and_43_characters_that_nobody_can_guess() -> None:
-    made = {tokens.new_token() for _ in range(1000)}
+    made = {keys.new_token() for _ in range(1000)}
     assert len(made) == 1000
     assert all(re.fullmatch(r"sk-gw-[A-Za-z0-9_-]{43}", token) for token in made)
     assert all(len(base64.urlsafe_b64decode(token.removeprefix("sk-gw-") + "=")) == 32 for token in made)
@@ -170,7 +170,7 @@ def test_a_purge_removes_the_proof_and_still_knows_the_key(acme: Account) -> Non
     ApiKey.objects.filter(pk=expired.pk).update(expires_at=now)
     assert keys.purge_expired(now) == 1
     assert keys.purge_expired(now) == 0
-    assert (stored(expired).verifier, bytes(stored(expired).fingerprint or b"")) == (None, tokens.fingerprint(token))
+    assert (stored(expired).verifier, bytes(stored(expired).fingerprint or b"")) == (None, keys.fingerprint(token))
     assert stored(living).verifier is not None
     assert stored(eternal).verifier is not None
     assert refusal(token) == "api_key_expired"
@@ -178,15 +178,15 @@ def test_a_purge_removes_the_proof_and_still_knows_the_key(acme: Account) -> Non
 
 
 def test_a_fingerprint_alone_proves_nothing() -> None:
-    now, token = timezone.now(), tokens.new_token()
-    for verifier in (None, b"", tokens.verifier(tokens.new_token()), tokens.fingerprint(token)):
+    now, token = timezone.now(), keys.new_token()
+    for verifier in (None, b"", keys.verifier(keys.new_token()), keys.fingerprint(token)):
         with pytest.raises(ApiKeyNotRegistered):
-            judge(token, StoredKey(verifier, None), now)
-    judge(token, StoredKey(tokens.verifier(token), None), now)
+            verify_key(token, verifier, None, now)
+    verify_key(token, keys.verifier(token), None, now)
 
 
 def test_a_key_is_good_until_the_very_moment() -> None:
-    now, token = timezone.now(), tokens.new_token()
-    judge(token, StoredKey(tokens.verifier(token), now + timedelta(microseconds=1)), now)
+    now, token = timezone.now(), keys.new_token()
+    verify_key(token, keys.verifier(token), now + timedelta(microseconds=1), now)
     with pytest.raises(ApiKeyExpired):
-        judge(token, StoredKey(tokens.verifier(token), now), now)
+        verify_key(token, keys.verifier(token), now, now)

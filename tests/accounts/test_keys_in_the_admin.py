@@ -9,7 +9,7 @@ from django.test import Client
 
 from accounts import keys
 from accounts.models import ApiKey, User
-from tests.accounts.people import client_of
+from tests.dashboard.people import client_of
 from tests.factories import new_account, new_key
 from tests.page_text import plain
 

@@ -5,7 +5,7 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from accounts.models import User
-from tests.accounts.people import MEMBER, client_of
+from tests.dashboard.people import MEMBER, client_of
 
 pytestmark = pytest.mark.django_db
 

@@ -11,8 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from billing import rollups
-from billing.models import Generation
-from billing.rollup_models import DailyUsage
+from billing.models import DailyUsage, Generation
 from catalogue import snapshot
 from catalogue.models import Model
 from tests.aliases.caller import ALIASES, CHUNKS, ECHO, Caller, Json

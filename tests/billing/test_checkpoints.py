@@ -11,11 +11,12 @@ from django.db import connection, connections
 from django.utils import timezone
 
 from accounts.models import Account
-from billing import checkpoints, frozen, ledger
+from billing import checkpoints, ledger
 from billing.models import Checkpoint, Generation
+from billing.unsettled import deserialized
 from gateway.ids import uuid7
 from inference import checkpointing
-from tests.factories import mismatches, new_account, served
+from tests.factories import mismatches, new_account, served, unsettled
 
 in_one_transaction = pytest.mark.django_db
 with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
@@ -146,7 +147,7 @@ class OpenStream:
         checkpointing.register(self)
 
     def frozen(self) -> str:
-        return frozen.freeze(self.generation, None).decode()
+        return unsettled(self.generation).serialized().decode()
 
     def stop(self, because: str) -> None:
         self.is_stopped = True
@@ -202,7 +203,7 @@ def test_a_row_is_renewed_when_it_is_due_and_not_before(acme: Account) -> None:
     let_pass(checkpointing.RENEW_EVERY_SECONDS)
     checkpointing.beat()
     assert rows() != before
-    assert frozen.thaw(rows()[stream.generation_pk].encode())[0].completion_tokens == 201
+    assert deserialized(rows()[stream.generation_pk].encode())[0].completion_tokens == 201
 
 
 @in_one_transaction

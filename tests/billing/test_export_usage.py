@@ -17,7 +17,7 @@ from accounts.models import Account
 from billing import ledger, statement
 from billing.models import Generation, LedgerEntry
 from billing.periods import Period
-from billing.statement_formats import csv_blocks, jsonl_blocks
+from billing.statement import csv_blocks, jsonl_blocks
 from catalogue.pricing import Price, Usage
 from gateway.money import plain
 from gateway.rfc3339 import to_text

@@ -64,6 +64,7 @@ def test_it_tells_what_the_answer_told_and_more(account: Customer) -> None:
         "cost": {"prompt_cost": 0.0000012, "completion_cost": 0.0000024, "total_cost": 0.0000036, "currency": "EUR"},
         "carbon_metrics": {
             "energy_wh": metadata["energy_wh"],
+            "energy_source": "modelled",
             "carbon_gco2e": metadata["carbon_gco2e"],
             "grid_carbon_intensity_gco2_per_kwh": 344,
         },

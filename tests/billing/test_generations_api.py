@@ -48,6 +48,7 @@ def test_a_request_is_listed_with_the_usage_that_its_answer_had(account: Custome
         "usage": bills.recorded(answered["usage"]),
         "cost": answered["usage"]["cost"],
         "energy_wh": metadata["energy_wh"],
+        "energy_source": "modelled",
         "carbon_gco2e": metadata["carbon_gco2e"],
         "interrupted": False,
         "usage_estimated": False,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from pytest_django import Settings
 
-from billing import checkpoints, frozen, ledger, spool
+from billing import checkpoints, ledger, spool
 from billing.ledger import ReferenceConflict
 from billing.maintenance import maintain_once
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
@@ -23,7 +23,7 @@ from billing.settlement import replay_spool
 from billing.sweeper import sweep
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
-from tests.factories import mismatches, new_account, new_key, served
+from tests.factories import mismatches, new_account, new_key, served, unsettled
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.decimals("0.0000000001", "1000", places=10)
@@ -82,7 +82,7 @@ class Books(RuleBasedStateMachine):
     def write_checkpoint(self, stream: tuple[uuid.UUID, int, int], delivered: int) -> None:
         """The worker goes on, or dies here: nobody can tell."""
         generation = self.of(stream, delivered, ending=Generation.Ending.WORKER_STOPPED, interrupted=True)
-        text = frozen.freeze(generation, None).decode()
+        text = unsettled(generation).serialized().decode()
         if not checkpoints.renew({generation.pk: text}):
             checkpoints.insert({generation.pk: text})
         self.left[generation.pk] = generation
@@ -90,7 +90,7 @@ class Books(RuleBasedStateMachine):
     @rule(stream=streams, delivered=tokens)
     def put_into_the_spool(self, stream: tuple[uuid.UUID, int, int], delivered: int) -> None:
         generation = self.of(stream, delivered)
-        spool.put(generation, None)
+        spool.put(unsettled(generation))
         self.spooled[generation.pk] = generation
 
     @rule()

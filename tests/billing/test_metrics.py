@@ -19,6 +19,12 @@ FIELDS = {
     "completion_tokens",
     "total_tokens",
     "energy_wh",
+    "energy_wh_low",
+    "energy_wh_high",
+    "energy_source",
+    "energy_method",
+    "energy_breakdown",
+    "embodied_gco2e",
     "carbon_gco2e",
     "request_duration_ms",
 }

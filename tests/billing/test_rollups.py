@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
 from billing import ledger, rollups
 from billing.maintenance import maintain_once
-from billing.models import Generation, Wallet
-from billing.rollup_models import DailyUsage, UsageWatermark
+from billing.models import DailyUsage, Generation, UsageWatermark, Wallet
 from billing.usage_statistics import Days, Scope, totals
 from tests.billing.test_ledger import in_threads
 from tests.billing.timeline import (
@@ -183,10 +183,47 @@ def test_maintain_rolls_up(acme: Account) -> None:
 def test_a_worker_rolls_up_some_and_says_whether_there_is_more(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_some(acme)
     monkeypatch.setattr(rollups, "RECORDS_PER_BEAT", 3)
-    assert rollups.advance_some() is True
+    share = rollups.WorkersShare()
+    assert share.advance() is True
     assert rolled_up() == 3
-    assert rollups.advance_some() is False
+    assert share.advance() is False
     assert rolled_up() == 5
+
+
+def test_a_worker_looks_at_the_accounts_that_it_settled_and_each_hour_at_all(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    share = rollups.WorkersShare()
+    share.advance()
+    acme, other = new_account("Acme"), new_account("Other")
+    for account in (acme, other):
+        serve_some(account)
+    with django_assert_num_queries(0):
+        assert share.advance() is False
+    share.note(acme.pk)
+    share.advance()
+    assert set(DailyUsage.objects.values_list("account_id", flat=True)) == {acme.pk}
+    with django_assert_num_queries(1):  # it has been rolled up, and is forgotten
+        share.advance()
+    with django_assert_num_queries(0):
+        share.advance()
+    monkeypatch.setattr(rollups, "ALL_EVERY_SECONDS", 0.0)
+    share.advance()
+    assert rolled_up() == 10
+
+
+def test_an_account_that_is_too_fresh_to_roll_up_is_looked_at_again() -> None:
+    share = rollups.WorkersShare()
+    share.advance()
+    acme = new_account("Acme")
+    ledger.settle(served(acme), using="default")
+    share.note(acme.pk)
+    share.advance()
+    assert rolled_up() == 0
+    Generation.objects.update(created_at=START)
+    UsageWatermark.objects.all().delete()  # as if the minute of the trail had passed
+    share.advance()
+    assert rolled_up() == 1
 
 
 @contextmanager

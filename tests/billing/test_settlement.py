@@ -15,10 +15,10 @@ from pytest_django import Settings
 
 from accounts.models import Account
 from billing.models import Generation, Wallet
-from billing.outcomes import Settlement
+from billing.settle_statement import Settlement
 from billing.settlement import replay_spool, settle_shielded
 from billing.spool import SpoolFailed
-from tests.factories import mismatches, new_account, served
+from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 
@@ -99,14 +99,14 @@ def assert_settled_once(account: Account, settlement: Settlement) -> None:
 
 
 def test_settling_reports_what_it_cost(acme: Account) -> None:
-    assert_settled_once(acme, settle_shielded(served(acme)))
+    assert_settled_once(acme, settle_shielded(unsettled(served(acme))))
 
 
 @only_sqlite
 def test_a_locked_file_is_waited_for(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
     generation = served(acme)
     with another_writer(acme, until=lambda: "again after" in caplog.text):
-        settlement = settle_shielded(generation)
+        settlement = settle_shielded(unsettled(generation))
     assert_settled_once(acme, settlement)
     assert "database is locked" in caplog.text
 
@@ -117,7 +117,7 @@ def test_a_wallet_that_stays_locked_is_tried_again(
 ) -> None:
     generation = served(acme)
     with another_writer(acme, until=lambda: "again after" in caplog.text):
-        settlement = settle_shielded(generation)
+        settlement = settle_shielded(unsettled(generation))
     assert_settled_once(acme, settlement)
     assert "lock timeout" in caplog.text
 
@@ -125,7 +125,7 @@ def test_a_wallet_that_stays_locked_is_tried_again(
 @only_postgresql
 def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
     """The other side has written the same record, wants the wallet that the settlement holds, and changes its mind."""
-    settle_shielded(served(acme))
+    settle_shielded(unsettled(served(acme)))
     generation = served(acme)
     with foreign_connection() as other:
         other.execute("SET deadlock_timeout = '60s'")  # the settlement's own is a second: it notices, and loses
@@ -134,7 +134,7 @@ def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.L
         other.execute("INSERT INTO billing_generation SELECT * FROM copy")
         thread = threading.Thread(target=_take_the_wallet_and_change_your_mind, args=(other, acme))
         thread.start()
-        settlement = settle_shielded(generation)
+        settlement = settle_shielded(unsettled(generation))
         thread.join()
     assert settlement.balance == Decimal("0.99832")
     assert Wallet.objects.get(pk=acme.pk).seq == 3
@@ -151,18 +151,18 @@ def _take_the_wallet_and_change_your_mind(other: psycopg.Connection, account: Ac
 def test_what_stays_impossible_waits_in_the_spool(acme: Account, lock_timeout: None, empty_spool: Path) -> None:
     generation = served(acme)
     with another_writer(acme):
-        settlement = settle_shielded(generation)
-    assert (settlement.cost, settlement.balance) == (generation.cost, None)
+        settlement = settle_shielded(unsettled(generation))
+    assert settlement.balance is None
     assert not Generation.objects.exists()
     assert replay_spool() == 1
-    assert_settled_once(acme, settle_shielded(generation))
+    assert_settled_once(acme, settle_shielded(unsettled(generation)))
     assert list(empty_spool.iterdir()) == []
 
 
 def test_a_mistake_is_not_tried_again_but_kept(
     acme: Account, empty_spool: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert settle_shielded(served(acme, completion_tokens=-1)).balance is None
+    assert settle_shielded(unsettled(served(acme, completion_tokens=-1))).balance is None
     assert "again after" not in caplog.text
     assert not Generation.objects.exists()
     assert len(list(empty_spool.iterdir())) == 1
@@ -172,4 +172,4 @@ def test_with_neither_database_nor_disk_it_is_raised(acme: Account, empty_spool:
     empty_spool.rmdir()
     empty_spool.write_text("a file in the place of the folder")
     with pytest.raises(SpoolFailed):
-        settle_shielded(served(acme, completion_tokens=-1))
+        settle_shielded(unsettled(served(acme, completion_tokens=-1)))

@@ -1,6 +1,8 @@
 """Outcomes that wait on the disk: kept whole, settled once, set aside where they cannot be."""
 
 import os
+import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,11 +15,12 @@ from django.db import connection, connections
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing import frozen, spool
+from billing import spool
 from billing.models import Generation, LedgerEntry, Wallet
 from billing.settlement import replay_spool
+from billing.unsettled import BadSerializedGeneration, deserialized
 from gateway.ids import uuid7
-from tests.factories import TIERED_PRICE, mismatches, new_account, served
+from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
 
@@ -35,9 +38,9 @@ def acme() -> Account:
     return new_account("Acme", credit="1")
 
 
-def test_a_frozen_generation_thaws_to_the_same_bill(acme: Account) -> None:
+def test_a_generation_that_was_serialized_gives_the_same_bill(acme: Account) -> None:
     generation = served(acme, price=TIERED_PRICE)
-    thawed, quota_region = frozen.thaw(frozen.freeze(generation, 7))
+    thawed, quota_region = deserialized(unsettled(generation, quota_region=7).serialized())
     assert quota_region == 7
     for field in Generation._meta.concrete_fields:
         assert getattr(thawed, field.attname) == getattr(generation, field.attname), field.attname
@@ -45,8 +48,8 @@ def test_a_frozen_generation_thaws_to_the_same_bill(acme: Account) -> None:
 
 def test_what_waits_is_settled_once(acme: Account, folder: Path) -> None:
     generation = served(acme)
-    spool.put(generation, None)
-    spool.put(generation, None)
+    spool.put(unsettled(generation))
+    spool.put(unsettled(generation))
     assert replay_spool() == 1
     assert replay_spool() == 0
     assert LedgerEntry.objects.filter(generation=generation.pk).count() == 1
@@ -91,7 +94,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[OnDisk]:
 
 def test_an_outcome_is_on_the_disk_when_put_returns(acme: Account, folder: Path, calls: list[OnDisk]) -> None:
     """The new folder in its parent, the whole file before it gets its name, and the name in the folder."""
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     (path,) = folder.iterdir()
     partial = path.with_suffix(f".{os.getpid()}{spool.PARTIAL}")
     assert calls == [
@@ -105,7 +108,7 @@ def test_an_outcome_is_on_the_disk_when_put_returns(acme: Account, folder: Path,
 def test_a_settled_outcome_does_not_come_back_after_a_power_cut(
     acme: Account, folder: Path, calls: list[OnDisk]
 ) -> None:
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     calls.clear()
     assert replay_spool() == 1
     assert [(each.call, each.path.suffix) for each in calls[-2:]] == [("unlink", spool.CLAIMED), ("sync", "")]
@@ -114,9 +117,9 @@ def test_a_settled_outcome_does_not_come_back_after_a_power_cut(
 
 def test_a_generation_that_was_settled_after_all_is_not_billed_again(acme: Account) -> None:
     generation = served(acme)
-    spool.put(generation, None)
+    spool.put(unsettled(generation))
     replay_spool()
-    spool.put(generation, None)
+    spool.put(unsettled(generation))
     assert replay_spool() == 1
     assert LedgerEntry.objects.filter(generation=generation.pk).count() == 1
     assert mismatches(acme) == []
@@ -124,7 +127,7 @@ def test_a_generation_that_was_settled_after_all_is_not_billed_again(acme: Accou
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", b"0" * 64 + b"\n{}"])
 def test_a_poison_file_is_set_aside_and_does_not_hold_up_the_others(acme: Account, folder: Path, damage: bytes) -> None:
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     (folder / f"{'0' * 32}{spool.SUFFIX}").write_bytes(damage)
     assert replay_spool() == 1
     assert [path.name for path in spool.poisoned()] == [f"{'0' * 32}{spool.POISON}"]
@@ -132,7 +135,7 @@ def test_a_poison_file_is_set_aside_and_does_not_hold_up_the_others(acme: Accoun
 
 
 def test_a_file_cut_short_is_poison(acme: Account, folder: Path) -> None:
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     (path,) = folder.iterdir()
     path.write_bytes(path.read_bytes()[:-10])
     assert replay_spool() == 0
@@ -146,7 +149,7 @@ def claimed_by(pid: int, folder: Path) -> Path:
 
 
 def test_what_somebody_else_has_claimed_is_left_alone(acme: Account, folder: Path) -> None:
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     claimed_by(os.getppid(), folder)
     assert replay_spool() == 0
     spool.reclaim()
@@ -154,7 +157,7 @@ def test_what_somebody_else_has_claimed_is_left_alone(acme: Account, folder: Pat
 
 
 def test_what_a_dead_process_claimed_goes_back(acme: Account, folder: Path) -> None:
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     claimed_by(NOBODY, folder)
     spool.reclaim()
     assert replay_spool() == 1
@@ -162,14 +165,14 @@ def test_what_a_dead_process_claimed_goes_back(acme: Account, folder: Path) -> N
 
 def test_what_an_earlier_process_of_our_own_number_claimed_goes_back(acme: Account, folder: Path) -> None:
     """In containers every gateway has the same number."""
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     claimed_by(os.getpid(), folder)
     spool.reclaim()
     assert replay_spool() == 1
 
 
 def test_a_claim_that_names_nobody_goes_back(acme: Account, folder: Path) -> None:
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     (path,) = folder.iterdir()
     path.rename(path.with_suffix(f".worker{spool.CLAIMED}"))
     spool.reclaim()
@@ -179,25 +182,25 @@ def test_a_claim_that_names_nobody_goes_back(acme: Account, folder: Path) -> Non
 def test_what_was_frozen_before_an_upgrade_is_settled_after_it(acme: Account, folder: Path) -> None:
     """A new column may be null or have a default."""
     generation = served(acme)
-    content = orjson.loads(frozen.freeze(generation, None))
+    content = orjson.loads(unsettled(generation).serialized())
     del content["generation"]["fallback_reason"], content["generation"]["providers_attempted"]
-    thawed, _ = frozen.thaw(orjson.dumps(content | {"unheard_of": 1}))
+    thawed, _ = deserialized(orjson.dumps(content | {"unheard_of": 1}))
     assert (thawed.fallback_reason, thawed.providers_attempted, thawed.cost) == (None, [], generation.cost)
 
 
 @pytest.mark.parametrize("field", ["id", "account_id", "cost", "prompt_tokens"])
 def test_nonsense_in_a_field_is_no_frozen_generation(acme: Account, field: str) -> None:
-    content = orjson.loads(frozen.freeze(served(acme), None))
+    content = orjson.loads(unsettled(served(acme)).serialized())
     content["generation"][field] = {"not": "this"}
-    with pytest.raises(frozen.BadFrozenGeneration):
-        frozen.thaw(orjson.dumps(content))
+    with pytest.raises(BadSerializedGeneration):
+        deserialized(orjson.dumps(content))
 
 
 def test_a_record_without_its_account_is_set_aside(acme: Account, folder: Path) -> None:
     orphan = served(acme)
     orphan.account_id = uuid7()
-    spool.put(orphan, None)
-    spool.put(served(acme), None)
+    spool.put(unsettled(orphan))
+    spool.put(unsettled(served(acme)))
     assert replay_spool() == 1
     assert [path.stem for path in spool.poisoned()] == [orphan.pk.hex]
 
@@ -227,7 +230,7 @@ def _reconnect() -> None:
 def test_a_database_that_refuses_everybody_is_waited_for(acme: Account, folder: Path) -> None:
     """It is no fault of the records, none of which is set aside."""
     for _ in range(2 * spool.MOST_FAULTS):
-        spool.put(served(acme), None)
+        spool.put(unsettled(served(acme)))
     with read_only():
         assert replay_spool() == 0
     assert spool.poisoned() == []
@@ -235,10 +238,37 @@ def test_a_database_that_refuses_everybody_is_waited_for(acme: Account, folder: 
     assert mismatches(acme) == []
 
 
-def test_what_nobody_finished_writing_is_removed_in_the_end(folder: Path) -> None:
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Files may have 100 bytes: a write of more takes those, and fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_a_full_disk_took_of_an_outcome_is_given_back(acme: Account, folder: Path) -> None:
+    generation = served(acme)
+    with full_disk(), pytest.raises(spool.SpoolFailed, match="File too large"):
+        spool.put(unsettled(generation))
+    assert list(folder.iterdir()) == []
+    spool.put(unsettled(generation))
+    assert replay_spool() == 1
+
+
+def test_what_nobody_finished_writing_is_removed_when_nobody_can_be_writing_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder.mkdir()
-    partial = folder / f"{'0' * 32}.{os.getpid()}{spool.PARTIAL}"
-    partial.touch()
+    partials = {folder / f"{'0' * 32}.{pid}{spool.PARTIAL}" for pid in (os.getpid(), NOBODY)}
+    for partial in partials:
+        partial.touch()
     spool.reclaim()
     assert replay_spool() == 0
-    assert partial.exists()
+    assert set(folder.iterdir()) == partials
+    later = time.time() + spool.LONGEST_CLAIM_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    spool.reclaim()
+    assert list(folder.iterdir()) == []

@@ -16,14 +16,15 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing import checkpoints, frozen, ledger, maintenance, spool, sweeper
+from billing import checkpoints, ledger, maintenance, spool, sweeper
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
 from billing.settlement import retrying
 from billing.sweeper import Swept, sweep
+from billing.unsettled import BadSerializedGeneration, deserialized
 from catalogue.counters import RouteDay
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
-from tests.factories import SMALL, mismatches, new_account, new_key, served
+from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 
@@ -50,7 +51,7 @@ def stopped(account: Account, usage: Usage = SMALL, **columns: Any) -> Generatio
 
 def leave(generation: Generation, *, age: float = sweeper.STALE_SECONDS + 1, quota_region: int | None = None) -> None:
     """A checkpoint that was renewed for the last time so many seconds ago."""
-    checkpoints.insert({generation.pk: frozen.freeze(generation, quota_region).decode()})
+    checkpoints.insert({generation.pk: unsettled(generation, quota_region=quota_region).serialized().decode()})
     age_by(age, generation.pk)
 
 
@@ -109,7 +110,8 @@ def test_a_stream_that_settles_after_the_sweeper_is_billed_what_the_checkpoint_s
     generation = stopped(acme)
     leave(generation)
     sweep()
-    assert ledger.settle(served(acme, MORE, id=generation.pk), has_checkpoint=True).cost == generation.cost
+    ledger.settle(served(acme, MORE, id=generation.pk), has_checkpoint=True)
+    assert Generation.objects.get().cost == generation.cost
     assert spent(acme) == generation.cost
     assert mismatches() == []
 
@@ -126,10 +128,10 @@ def broken(account: Account) -> dict[str, str]:
         "no object": "[]",
         "no generation": "{}",
         "not an id": '{"generation": {"id": "x"}, "quota_region": null}',
-        "no such account": frozen.freeze(without_account, None).decode(),
-        "no such key": frozen.freeze(without_key, None).decode(),
-        "a negative count": frozen.freeze(negative, None).decode(),
-        "another one's": frozen.freeze(stopped(account), None).decode(),
+        "no such account": unsettled(without_account).serialized().decode(),
+        "no such key": unsettled(without_key).serialized().decode(),
+        "a negative count": unsettled(negative).serialized().decode(),
+        "another one's": unsettled(stopped(account)).serialized().decode(),
     }
 
 
@@ -153,8 +155,8 @@ def test_what_cannot_be_settled_stays_and_holds_up_nobody(acme: Account, caplog:
 
 def frozen_id(content: str) -> uuid.UUID | None:
     try:
-        return frozen.thaw(content.encode())[0].pk
-    except frozen.BadFrozenGeneration:
+        return deserialized(content.encode())[0].pk
+    except BadSerializedGeneration:
         return None
 
 
@@ -231,7 +233,7 @@ def test_a_row_that_is_renewed_while_its_sweeper_waits_is_left_alone(acme: Accou
         sweeping = threading.Thread(target=lambda: result.extend(at_once(sweep)))
         sweeping.start()
         assert eventually(lambda: len(waiting_sessions()) > 0)
-        assert checkpoints.renew({generation.pk: frozen.freeze(generation, None).decode()}) == {generation.pk}
+        assert checkpoints.renew({generation.pk: unsettled(generation).serialized().decode()}) == {generation.pk}
     sweeping.join()
     assert result == [Swept(0, 0)]
     assert Checkpoint.objects.count() == 1
@@ -292,7 +294,7 @@ def recovery() -> maintenance.Recovery:
 
 def test_a_worker_sweeps_and_replays(acme: Account, recovery: maintenance.Recovery) -> None:
     leave(stopped(acme))
-    spool.put(served(acme), None)
+    spool.put(unsettled(served(acme)))
     recovery.work()
     assert Generation.objects.count() == 2
 
@@ -329,7 +331,7 @@ def test_a_worker_waits_after_it_was_frozen(acme: Account, recovery: maintenance
 def test_the_spool_knows_more_than_the_checkpoint_and_goes_first(acme: Account) -> None:
     generation = stopped(acme)
     leave(generation)
-    spool.put(served(acme, MORE, id=generation.pk), None)
+    spool.put(unsettled(served(acme, MORE, id=generation.pk)))
     assert maintenance.maintain_once() == maintenance.Maintained(spooled=1, orphaned=0, poisoned=0, hopeless=0)
     assert Generation.objects.get().ending == "finished"
     assert spent(acme) == served(acme, MORE).cost

@@ -9,9 +9,9 @@ from django.db import connection, connections
 
 from accounts.models import Account
 from billing.models import LedgerEntry, Wallet
-from billing.outcomes import Settlement
+from billing.settle_statement import Settlement
 from billing.settlement import settle_shielded
-from tests.factories import mismatches, new_account, served
+from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 from tests.servers.lossy_proxy import LossyProxy
@@ -55,7 +55,7 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated(
     acme: Account, lossy: LossyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     lossy.lose_answer_to(b"INSERT INTO billing_generation")
-    settlement = settle_shielded(served(acme))
+    settlement = settle_shielded(unsettled(served(acme)))
     assert lossy.lost == 1
     assert "again after" in caplog.text
     assert_settled_once(acme, settlement)
@@ -78,7 +78,7 @@ def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
         other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [acme.pk])
         thread = threading.Thread(target=kill_who_waits)
         thread.start()
-        settlement = settle_shielded(generation)
+        settlement = settle_shielded(unsettled(generation))
         thread.join()
     assert killed.is_set()
     assert "terminating connection" in caplog.text

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounts.models import Account, ApiKey
-from billing.models import Generation
-from billing.rollup_models import NO_ALIAS, DailyUsage
+from billing.models import NO_ALIAS, DailyUsage, Generation
 from billing.usage_statistics import By, Days, Scope, Totals, breakdown, select, totals
 from catalogue.pricing import Usage
 from gateway.ids import uuid7

@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,8 +14,8 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
-from billing import ledger, verify
-from billing.models import Generation, LedgerEntry
+from billing import ledger, rollups, verify
+from billing.models import DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from inference.dialects import read_usage
 from tests.factories import TIERED_PRICE, mismatches, new_account, served
@@ -306,6 +307,95 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
 ) -> None:
     for number in range(20):
         ledger.grant(acme.pk, Decimal(1), f"invoice {number}")
-    # the wallets, its entries, the last number, the wallet's count, its records, the orphans, the accounts without one
-    with django_assert_max_num_queries(7):
+    # the wallets, its entries, the last number, the wallet's count, records without an entry, the accounts without a
+    # wallet; and in a transaction (two more) its watermark, the sums of its records and its rows by day
+    with django_assert_max_num_queries(11):
         assert mismatches() == []
+
+
+def test_what_is_longer_than_a_page_is_read_whole(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "PAGE", 2)
+    ledger.grant(acme.pk, Decimal(1), "invoice")
+    assert verify_ledger().stdout == "checked 1 accounts, 4 ledger entries, 2 generations: 0 mismatches"
+    tamper(f"UPDATE {ENTRY} SET seq = 9 WHERE seq = 2", f"UPDATE {ENTRY} SET amount = amount + 1 WHERE seq = 4")
+    assert mismatches()[:2] == [
+        "account Acme: entries 2 to 2 are missing",
+        "account Acme: entry 3: balance after it is 99.99832, its entries add up to 99.99916",
+    ]
+
+
+# --- Usage by day
+
+
+def test_usage_by_day_in_order_is_said_to_be_so(acme: Account) -> None:
+    rollups.advance(100, trail=timedelta(0))
+    assert DailyUsage.objects.count() == 1
+    ledger.settle(served(acme), using="default")  # behind the watermark
+    assert mismatches() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "kept"),
+    [
+        ("UPDATE billing_dailyusage SET requests = requests + 1", "3 requests for 0.00168"),
+        ("UPDATE billing_dailyusage SET carbon_known = 2", "2 requests for 0.00168"),
+        ("UPDATE billing_dailyusage SET provider = 'other'", "2 requests for 0.00168"),
+        ("DELETE FROM billing_dailyusage", "0 requests for 0.00"),
+        ("DELETE FROM billing_usagewatermark", "2 requests for 0.00168"),
+    ],
+)
+def test_usage_by_day_that_is_not_its_records_is_found(acme: Account, statement: str, kept: str) -> None:
+    rollups.advance(100, trail=timedelta(0))
+    tamper(statement)
+    today = datetime.now(UTC).date()
+    there = "0 requests for 0.00" if "watermark" in statement else "2 requests for 0.00168"
+    assert mismatches() == [f"account Acme: its usage of {today} is {kept}, its records add up to {there}"]
+
+
+def test_a_watermark_in_the_future_is_found(acme: Account) -> None:
+    rollups.advance(100, trail=timedelta(0))
+    UsageWatermark.objects.update(rolled_until=datetime(2999, 1, 2, 3, 4, tzinfo=UTC))
+    hides = "account Acme: its usage counts as added up until 2999-01-02 03:04 UTC, which hides what is served before"
+    assert mismatches() == [hides]
+    ledger.settle(served(acme), using="default")
+    today = datetime.now(UTC).date()
+    assert mismatches() == [
+        hides,
+        f"account Acme: its usage of {today} is 2 requests for 0.00168, its records add up to 3 requests for 0.00252",
+    ]
+
+
+# --- What the operator sees
+
+
+class Terminal(io.StringIO):
+    """A terminal, as far as programs can tell."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_far_it_is(acme: Account) -> None:
+    tamper(f"UPDATE {WALLET} SET balance = 0")
+    terminal = Terminal()
+    with pytest.raises(SystemExit):
+        call_command("verify_ledger", stdout=io.StringIO(), stderr=terminal, no_color=True)
+    finding = "account Acme: the wallet holds 0.00, its entries add up to 99.99832"
+    assert terminal.getvalue() == f"\r\x1b[K[{' ' * 40}]   0% of 3 ledger entries\r\x1b[K{finding}\n\r\x1b[K"
+
+
+def test_it_goes_on_with_the_account_that_it_was_stopped_in(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = sorted((acme, new_account("Zenith", credit="5")), key=lambda account: account.pk)
+
+    def stopped(wallet: Wallet) -> Iterator[str]:
+        if wallet.pk == second.pk:
+            raise KeyboardInterrupt
+        yield from ()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verify, "_usage_by_day", stopped)
+        with pytest.raises(CommandError, match=f"^Stopped .go on with --start-at {second.pk}.$"):
+            verify_ledger()
+    entries = Wallet.objects.get(pk=second.pk).seq
+    assert f"checked 1 accounts, {entries} ledger entries" in verify_ledger("--start-at", str(second.pk)).stdout
+    assert "checked 2 accounts, 4 ledger entries" in verify_ledger("--start-at", first.name).stdout

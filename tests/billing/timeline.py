@@ -10,8 +10,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from billing import ledger, rollups
-from billing.models import Generation
-from billing.rollup_models import DailyUsage, UsageWatermark
+from billing.models import DailyUsage, Generation, UsageWatermark
 from billing.usage_statistics import By, Days, Totals
 from gateway.money import EXACT
 

@@ -1,31 +1,20 @@
-"""Seeding from files written on the spot (a string is YAML, a table becomes JSON), and a reader of what was seeded."""
+"""Small catalogues that are seeded or refused, and a reader of what was seeded."""
 
-import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.http import HttpResponse
 from django.test import Client
 
 from catalogue import snapshot
 from tests.factories import new_account, new_key
 from tests.listing import Read
-from tests.seeding import MODEL, PROVIDER, Entry, Refused, Seed
+from tests.seeding import MODEL, PROVIDER, Entry, Refused, Seed, seed
 
-
-@pytest.fixture
-def seed(db: None, tmp_path: Path) -> Seed:
-    def run(*files: Entry | str | Path, **options: Any) -> str:
-        out = io.StringIO()
-        paths = [_written(tmp_path, number, file) for number, file in enumerate(files)]
-        call_command("seed_catalogue", *paths, stdout=out, **options)
-        return out.getvalue()
-
-    return run
+__all__ = ["seed"]
 
 
 @pytest.fixture
@@ -36,14 +25,6 @@ def refused(seed: Seed, tmp_path: Path) -> Refused:
         return [line.replace(f"{tmp_path}/", "") for line in str(caught.value).splitlines()]
 
     return run
-
-
-def _written(folder: Path, number: int, file: Entry | str | Path) -> Path:
-    if isinstance(file, Path):
-        return file
-    path = folder / f"file{number}.{'yaml' if isinstance(file, str) else 'json'}"
-    path.write_text(file if isinstance(file, str) else json.dumps(file))
-    return path
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_tokens_times_price_per_million() -> None:
 
 
 def test_nothing_used_costs_nothing() -> None:
-    assert cost(Usage()) == Cost(Decimal(0), Decimal(0), eur=Decimal(0))
+    assert cost(Usage()) == Cost(0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from catalogue import changes, loader
-from catalogue.loader.planning import Plan, make_plan
+from catalogue.loader import Plan
 from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, Provider, Region
 from tests.seeding import MODEL, PROVIDER, Entry, Seed
 
@@ -116,6 +116,7 @@ def test_every_key_of_a_file_is_stored(seed: Seed) -> None:
                 "batch_prompt_per_1m_tokens": "1.00",
             },
         ],
+        "energy": None,
         "grid_carbon_intensity_gco2_per_kwh": 56,
         "daily_token_quota": 1000,
     }
@@ -143,6 +144,7 @@ def test_every_field_of_a_model_is_stored(seed: Seed) -> None:
         "retires_on": date(2027, 1, 31),
         "energy_per_token_wh": Decimal("0.00021"),
         "energy_per_prompt_token_wh": Decimal("0.00002"),
+        "energy": None,
         "created": 1735689600,
         "thinking": "adaptive",
         "aggregate": False,
@@ -180,8 +182,42 @@ def test_the_plain_tables_are_stored(seed: Seed) -> None:
     seed(FILE)
     assert Place.objects.values_list().get() == ("FRPAR", "Paris", "FR", True, True)
     assert dict(GridIntensity.objects.values_list()) == {"FR": 44, "WORLD": 473}
-    assert EnergyEstimate.objects.values_list().get() == ("meta/llama-3.3-70b-instruct", Decimal("0.00066"))
+    assert EnergyEstimate.objects.values_list().get() == ("meta/llama-3.3-70b-instruct", Decimal("0.00066"), None)
     assert ExchangeRate.objects.values_list().get() == ("USD", Decimal("1.085"), date(2026, 10, 30))
+
+
+def test_energy_is_stored_by_kind_of_token(seed: Seed, llama: Entry) -> None:
+    """A number stands for low, value and high; an absent kind takes the dearer one before it."""
+    figures = {
+        "wh": {"output": [0.0001, 0.0002, 0.0008], "prompt": 0.00002},
+        "embodied_g": {"output": 0.00001, "cached": 0},
+        "pue": 1.15,
+        "method": "tokens-2026-11",
+        "source": "a test",
+        "as_of": "2026-10-30",
+    }
+    llama["models"][0]["regions"] = [{"locode": "global", "energy": {"kind": "provider", "wh": {"output": 0.0003}}}]
+    llama["models"][0]["energy"] = figures
+    seed({**llama, "energy": {"meta/llama": figures}})
+    stored = Model.objects.get().energy
+    assert stored == EnergyEstimate.objects.get().figures
+    assert EnergyEstimate.objects.get().energy_per_token_wh == Decimal("0.0002")
+    assert stored == {
+        "wh": {
+            "output": ["0.0001", "0.0002", "0.0008"],
+            "prompt": ["0.00002"] * 3,
+            "cached": ["0.00002"] * 3,
+        },
+        "embodied_g": {"output": ["0.00001"] * 3, "prompt": ["0.00001"] * 3, "cached": ["0"] * 3},
+        "pue": "1.15",
+        "kind": "modelled",
+        "method": "tokens-2026-11",
+        "source": "a test",
+        "as_of": "2026-10-30",
+    }
+    region = Region.objects.get().energy
+    assert region is not None
+    assert (region["kind"], region["wh"]["cached"], region["embodied_g"]) == ("provider", ["0.0003"] * 3, None)
 
 
 def test_what_an_entry_leaves_out_gets_its_default(seed: Seed, acme: Entry) -> None:
@@ -359,14 +395,14 @@ def test_a_change_between_planning_and_writing_is_planned_for_again(
     edits = ["Edited by staff"]
 
     def plan_while_staff_edits(*args: Any, **options: Any) -> Plan:
-        plan = make_plan(*args, **options)
+        plan = Plan(*args, **options)
         if edits:
             provider = Provider.objects.get()
             provider.name = edits.pop()
             provider.save()
         return plan
 
-    monkeypatch.setattr(loader, "make_plan", plan_while_staff_edits)
+    monkeypatch.setattr(loader, "Plan", plan_while_staff_edits)
     llama["models"][0]["name"] = "New"
     assert "providers: 0 created, 1 updated" in seed(llama)
     assert (Provider.objects.get().name, Model.objects.get().name) == ("Acme", "New")
@@ -396,6 +432,7 @@ def test_several_files_may_state_the_same_fact(seed: Seed) -> None:
 def test_it_can_be_called_in_process(db: None, tmp_path: Path) -> None:
     path = tmp_path / "grid.yaml"
     path.write_text("grid: {FR: 44}")
-    report = loader.seed([path])
-    assert (report.counts["grid"].created, report.total.changed) == (1, 1)
+    plan = loader.seed([path])
+    assert [table.name for table in plan.tables if table.counts.created] == ["grid"]
+    assert plan.total.changed == 1
     assert all(shipped.exists() for shipped in loader.SHIPPED)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from catalogue import changes
 from catalogue.loader.fields import OWN_PREFIXES, OWN_VARIABLES
@@ -164,6 +165,13 @@ def test_a_provider_that_is_refused(refused: Refused, field: str, value: Any, re
         ("state", "retired", "must be one of served, unavailable, disabled"),
         ("energy_per_token_wh", -1, "must not be negative"),
         ("energy_per_token_wh", 1e-16, "at most 15 fractional digits"),
+        ("energy", 0.0002, "must be a table"),
+        ("energy", {"wh": {}}, "This field is required."),
+        ("energy", {"wh": {"output": [0.1, 0.2]}}, "must be a number or [low, value, high]"),
+        ("energy", {"wh": {"output": [0.2, 0.1, 0.3]}}, "must ascend"),
+        ("energy", {"wh": {"output": 0.1, "input": 0.1}}, "is not a known key"),
+        ("energy", {"wh": {"output": -1}}, "must not be negative"),
+        ("energy", {"wh": {"output": 0.1}, "kind": "measured"}, "must be one of modelled, provider"),
         ("retires_on", "31.12.2026", "must be a date"),
         ("retires_on", "2026-02-30", "must be a date"),
         ("created", "yesterday", "must be Unix seconds or a date"),
@@ -184,6 +192,12 @@ def test_a_model_that_is_refused(refused: Refused, acme: Entry, field: str, valu
     assert reason in lines[0]
 
 
+def test_a_model_states_its_energy_once(refused: Refused, acme: Entry) -> None:
+    twice = {**MODEL, "energy": {"wh": {"output": 0.1}}, "energy_per_token_wh": 0.1}
+    (line,) = refused({**acme, "models": [twice]})
+    assert line.endswith("energy_per_token_wh: contradicts energy: state one of them")
+
+
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
@@ -194,6 +208,7 @@ def test_a_model_that_is_refused(refused: Refused, acme: Entry, field: str, valu
         ("base_url", "https://{nobody}.example", "{nobody} has no entry in the provider's extra_env"),
         ("upstream_region", "a/b", "must be letters, digits"),
         ("grid_carbon_intensity_gco2_per_kwh", 1.5, "must be a whole number"),
+        ("energy", 0.0002, "must be a table"),
         ("daily_token_quota", -1, "greater than or equal to 0"),
         ("unavailable_reason", "x", "is not a known key"),
     ],
@@ -290,6 +305,7 @@ def test_a_tier_that_is_refused(refused: Refused, acme: Entry, base: str, tiers:
         ("grid: {EARTH: 473}", "grid EARTH: its key"),
         ("energy: {llama: 0.1}", "energy llama: its key"),
         ("energy: {meta/llama: x}", "energy meta/llama: must be a number"),
+        ("energy: {meta/llama: {wh: {output: x}}}", "energy meta/llama: wh.output: must be a number"),
         ("exchange_rates: {rates: {USD: 0}}", "exchange_rates USD: must be above zero"),
         ("exchange_rates: {rates: {EUR: 1.1}}", "exchange_rates EUR: must be 1: the euro is the base"),
         ("exchange_rates: {base: USD, rates: {EUR: 1}}", "exchange_rates: base: must be one of EUR"),
@@ -337,9 +353,10 @@ def test_every_variable_of_the_settings_is_kept_from_providers() -> None:
     assert read <= names
 
 
-def test_a_database_without_tables_is_one_clear_line(seed: Seed, monkeypatch: pytest.MonkeyPatch, acme: Entry) -> None:
-    monkeypatch.setattr(Provider._meta, "db_table", "nowhere")
-    with pytest.raises(CommandError, match=r"^the database refused, nothing was changed: .*nowhere.*$"):
+def test_a_database_without_tables_is_one_clear_line(seed: Seed, acme: Entry) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE catalogue_provider RENAME TO elsewhere")
+    with pytest.raises(CommandError, match=r"^the database refused, nothing was changed: .*catalogue_provider.*$"):
         seed(acme)
 
 

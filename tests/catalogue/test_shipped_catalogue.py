@@ -12,6 +12,7 @@ import pytest
 
 from catalogue import loader, routing, snapshot
 from catalogue.loader.files import read
+from catalogue.management.commands.estimate_energy import SIZES
 from catalogue.model_ids import GLOBAL, ExplicitId
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
@@ -38,13 +39,16 @@ FLAGSHIPS = {
     "qwen/qwen3.5-397b-a17b",
     "zai/glm-5.2",
 }
-NOT_ESTIMATED = {  # besides embeddings
+NOT_ESTIMATED = {
     "anthropic/claude-opus-5",
     "anthropic/claude-sonnet-5",
     "google/gemini-3.5-flash",
+    "mistralai/mistral-embed",
     "openai/gpt-5.6-luna",
     "openai/gpt-5.6-terra",
     "openai/gpt-realtime-2",
+    "openai/text-embedding-3-large",
+    "openai/text-embedding-3-small",
     "zai/glm-5.3-flash",
 }
 
@@ -216,13 +220,12 @@ def test_regions_of_a_provider_that_pins_them_by_address_never_share_one(shipped
 
 def test_energy_is_stated_where_it_is_known_and_nowhere_else(shipped: Snapshot) -> None:
     estimates = dict(EnergyEstimate.objects.values_list("canonical_id", "energy_per_token_wh"))
-    by_id = {offer.canonical_id: offer for offer in shipped.offers.values()}
-    embeddings = {canonical_id for canonical_id, offer in by_id.items() if offer.modality == EMBEDDING}
-    assert set(by_id) - set(estimates) == embeddings | NOT_ESTIMATED
-    assert set(estimates) <= set(by_id)
+    offered = {offer.canonical_id for offer in shipped.offers.values()}
+    assert offered - set(estimates) == NOT_ESTIMATED == set(read(SIZES)["unknown"])
+    assert set(estimates) <= offered
     for route in routes_of(shipped):
         assert route.energy.per_token_wh == estimates.get(route.canonical_id), route.id
-        assert route.energy.per_prompt_token_wh is None, route.id
+        assert (route.energy.figures is None) == (route.canonical_id in NOT_ESTIMATED), route.id
     assert all(0 < wh < 1 for wh in estimates.values())
 
 

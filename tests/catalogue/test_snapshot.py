@@ -143,6 +143,26 @@ def test_facts_fill_what_an_offer_leaves_out(seed: Seed, llama: Entry) -> None:
     assert (energy.per_token_wh, energy.intensity_gco2_per_kwh) == (Decimal("0.0003"), 473)
 
 
+def test_figures_of_a_region_win_over_its_offers_and_those_over_the_canonical_models(seed: Seed, llama: Entry) -> None:
+    def figures(wh: float) -> Entry:
+        return {"wh": {"output": wh, "prompt": 0.00001}}
+
+    offer = llama["models"][0]
+    offer["regions"] = [{"locode": "FRPAR", "energy": figures(0.0003)}, {"locode": "DEFRA"}]
+    for own, expected in (
+        ({"energy": figures(0.0002)}, "0.0002"),
+        ({"energy_per_token_wh": 0.0004}, "0.0004"),
+        ({}, "0.0001"),
+    ):
+        seed({**llama, "models": [{**offer, **own}], "energy": {"meta/llama": figures(0.0001)}})
+        snapshot.refresh()
+        routes = snapshot.current().offers[ECHO].routes
+        assert routes["FRPAR"].energy.per_token_wh == Decimal("0.0003")
+        assert routes["DEFRA"].energy.per_token_wh == Decimal(expected)
+        assert (routes["DEFRA"].energy.figures is None) == (expected == "0.0004")
+        assert routes["FRPAR"].energy.per_prompt_token_wh == Decimal("0.00001")
+
+
 def test_the_default_region_is_the_marked_one_else_global_else_the_first(seed: Seed, llama: Entry) -> None:
     """It comes first among the routes."""
     offer = llama["models"][0]

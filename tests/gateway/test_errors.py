@@ -13,7 +13,8 @@ from rest_framework import exceptions as drf
 
 from gateway import errors
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
-from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, render
+from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
+from gateway.plain_response import PlainResponse
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -75,7 +76,13 @@ def made(kind: type[ApiError]) -> ApiError:
 
 
 def body_of(error: ApiError) -> dict[str, Any]:
-    return orjson.loads(render(error).content)["error"]
+    return json_of(plain(error))["error"]
+
+
+def json_of(response: PlainResponse) -> dict[str, Any]:
+    assert isinstance(response.body, bytes)
+    body: dict[str, Any] = orjson.loads(response.body)
+    return body
 
 
 def test_the_family_is_the_table_of_the_spec() -> None:
@@ -90,11 +97,11 @@ def test_the_docstring_draws_the_whole_family() -> None:
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_each_error_renders_to_the_envelope(kind: type[ApiError]) -> None:
     error = made(kind)
-    response = render(error)
-    assert response.status_code == kind.status
-    assert response["Content-Type"] == "application/json"
+    response = plain(error)
+    assert response.status == kind.status
+    assert response.headers["Content-Type"] == "application/json"
     context = {"providers_attempted": ["a", "b"], "last_error": "It broke."} if kind is AllProvidersFailed else {}
-    assert orjson.loads(response.content) == {
+    assert json_of(response) == {
         "error": {"type": kind.type, "message": error.message, "code": kind.code, "param": kind.param, **context}
     }
     assert error.message
@@ -103,27 +110,27 @@ def test_each_error_renders_to_the_envelope(kind: type[ApiError]) -> None:
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_both_renderers_agree(kind: type[ApiError]) -> None:
-    whole, folded = render(made(kind)), drf_exception_handler(made(kind), {})
-    assert folded.status_code == whole.status_code
-    assert folded.data == orjson.loads(whole.content)
+    whole, folded = plain(made(kind)), drf_exception_handler(made(kind), {})
+    assert folded.status_code == whole.status
+    assert folded.data == json_of(whole)
     assert folded.headers.get("x-should-retry") == whole.headers.get("x-should-retry")
 
 
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_a_futile_retry_is_said_to_be_one(kind: type[ApiError]) -> None:
-    futile = render(made(kind)).headers.get("x-should-retry") == "false"
+    futile = plain(made(kind)).headers.get("x-should-retry") == "false"
     assert futile == (kind.code not in PASSING or kind in (errors.UnpricedRoute, errors.UsageContradicted))
 
 
 def test_an_upstream_failure_says_itself_whether_to_try_again() -> None:
-    assert "x-should-retry" not in render(UpstreamFailed("It broke."))
-    assert render(UpstreamFailed("It will not do.", retry=False))["x-should-retry"] == "false"
+    assert "x-should-retry" not in plain(UpstreamFailed("It broke.")).headers
+    assert plain(UpstreamFailed("It will not do.", retry=False)).headers["x-should-retry"] == "false"
 
 
 def test_an_error_takes_its_words_field_and_headers() -> None:
     error = errors.InvalidRequest("Too hot.", param="temperature", headers={"Connection": "close"})
     assert (body_of(error)["message"], body_of(error)["param"]) == ("Too hot.", "temperature")
-    assert render(error)["Connection"] == "close"
+    assert plain(error).headers["Connection"] == "close"
 
 
 def test_the_context_of_a_fallback_is_shown_where_there_is_one() -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.jsonbody import COUNTED_AT_ONCE, MAX_COMMAS, MAX_VALUES, holds_more, parse_object
+from gateway.jsonbody import COUNTED_AT_ONCE, MAX_COMMAS, MAX_CONTAINERS, holds_more, parse_object
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -68,11 +68,18 @@ def test_values_are_counted_before_they_are_parsed() -> None:
     """The same commas without a value between them would be no JSON, which nobody finds out."""
     assert len(parse_object(b'{"input": [0' + b",0" * MAX_COMMAS + b"]}")["input"]) == MAX_COMMAS + 1
     with pytest.raises(InvalidRequest, match=str(MAX_COMMAS)):
-        parse_object(b'{"input": [' + b"," * (MAX_COMMAS + 1))
+        parse_object(b'{"input": [' + b", " * (MAX_COMMAS + 1))
+
+
+def test_objects_and_arrays_are_counted_before_they_are_parsed() -> None:
+    """Blocks, tools and messages of a few bytes take seconds to parse and to check."""
+    blocks = b",".join([b'{"type":"text"}'] * MAX_CONTAINERS)
+    with pytest.raises(InvalidRequest, match=str(MAX_CONTAINERS)):
+        parse_object(b'{"messages": [{"role": "user", "content": [' + blocks + b"]}]}")
 
 
 @pytest.mark.parametrize(
-    "said", ["," * (MAX_COMMAS + 1), "a, " * (MAX_COMMAS + 1), "{[" * MAX_VALUES], ids=lambda said: said[:3]
+    "said", ["," * (MAX_COMMAS + 1), "a, " * (MAX_COMMAS + 1), "{[" * MAX_CONTAINERS], ids=lambda said: said[:3]
 )
 def test_what_stands_in_a_text_is_no_value(said: str) -> None:
     assert parse_object(json.dumps({"input": said}).encode()) == {"input": said}

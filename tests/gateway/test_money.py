@@ -22,7 +22,7 @@ from gateway.money import (
     MoneyField,
     fractional_digits,
     plain,
-    round_money,
+    rounded_quotient,
     to_json,
 )
 from tests.factories import mismatches, new_account, served
@@ -141,24 +141,16 @@ def test_a_form_says_what_is_wrong_with_a_price(price: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exact", "rounded"),
-    [
-        ("0.00000000005", "0"),
-        ("0.00000000015", "0.0000000002"),
-        ("0.00000000025", "0.0000000002"),
-        ("-0.00000000015", "-0.0000000002"),
-        ("0.000000000050000000000000000000000000001", "0.0000000001"),
-        ("12345678901234567890.12345678905", "12345678901234567890.123456789"),
-    ],
+    ("numerator", "denominator", "rounded"),
+    [(1, 2, 0), (3, 2, 2), (5, 2, 2), (-3, 2, -2), (10**40 // 2 + 1, 10**40, 1), (10**40 // 2, 10**40, 0), (7, 1, 7)],
 )
-def test_the_one_rounding_is_half_even(exact: str, rounded: str) -> None:
-    assert round_money(Decimal(exact)) == Decimal(rounded)
+def test_the_one_rounding_is_half_even(numerator: int, denominator: int, rounded: int) -> None:
+    assert rounded_quotient(numerator, denominator) == rounded
 
 
-@given(st.fractions(-1000, 1000, max_denominator=10**6))
-def test_rounding_never_moves_more_than_half_a_unit(exact: Fraction) -> None:
-    amount = Decimal(exact.numerator) / Decimal(exact.denominator)
-    assert abs(round_money(amount) - amount) <= Decimal("0.00000000005")
+@given(st.integers(-(10**60), 10**60), st.integers(1, 10**40))
+def test_rounding_is_that_of_exact_fractions(numerator: int, denominator: int) -> None:
+    assert rounded_quotient(numerator, denominator) == round(Fraction(numerator, denominator))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ from hypothesis import strategies as st
 from accounts.models import Account
 from billing import ledger
 from billing.models import Generation, LedgerEntry, Wallet
-from catalogue.models import RATE_PLACES, ExchangeRate
+from catalogue.models import ExchangeRate
+from catalogue.pricing import RATE_PLACES
 from gateway.money import ExactDecimalField, MoneyField, UnitsError
 from tests.factories import new_account, served
 

@@ -8,7 +8,6 @@ import pytest
 from tests.conftest import PROVIDER_KEYS, OpenAccount
 from tests.inference import shapes
 from tests.inference.listeners import Listeners, listeners
-from tests.inference.simulator_process import Provider, running
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
@@ -20,13 +19,6 @@ BUDGETS = {
     "GATEWAY_STREAM_IDLE_TIMEOUT": "0.4",
     "GATEWAY_OVERALL_TIMEOUT": "0.9",
 }
-
-
-@pytest.fixture(scope="session")
-def provider() -> Iterator[Provider]:
-    """The simulated provider itself, for tests of what it sends: one for all, steered by the model names."""
-    with running() as started:
-        yield started
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ METADATA: Json = {
     "provider": "sim",
     "region": "FRPAR",
     "energy_wh": 0.0008,
+    "energy_source": "modelled",
     "carbon_gco2e": 0.0000352,
     "carbon_intensity_gco2_per_kwh": 44,
     "routing_mode": "explicit",

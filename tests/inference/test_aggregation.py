@@ -1,11 +1,17 @@
 """Long whole answers are streamed from the upstream and put together: none shows it, and they may take their time."""
 
+import copy
 import json
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
 from typing import Any
 
 import pytest
 
+from inference.answers import Aggregate
+from inference.call import Endpoint
 from tests import bills
 from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
@@ -84,6 +90,57 @@ def test_unknown_fields_of_deltas_are_put_together(account: Customer) -> None:
     asked = {**WAYS["chat-openai"].request("extra-fields"), "max_tokens": 1000}
     (choice,) = account.http.post(PATH, json=asked).json()["choices"]
     assert choice["message"]["sim_delta"] is True
+
+
+def steps_to_join(tool_calls: int) -> int:
+    """Steps of the interpreter that putting so many tool calls together takes, each in two pieces."""
+    pieces = [
+        {"index": index, **part}
+        for index in range(tool_calls)
+        for part in (
+            {"id": f"call_{index}", "function": {"name": "f", "arguments": "{"}},
+            {"function": {"arguments": "}"}},
+        )
+    ]
+    aggregate, steps = Aggregate(Endpoint.CHAT), 0
+
+    def count(frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return count
+
+    traced_before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        for piece in pieces:
+            aggregate.add({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}, "finish_reason": None}]})
+        (choice,) = aggregate.answer()["choices"]
+    finally:
+        sys.settrace(traced_before)
+    joined = choice["message"]["tool_calls"]
+    assert [call["id"] for call in joined] == [f"call_{index}" for index in range(tool_calls)]
+    assert {call["function"]["arguments"] for call in joined} == {"{}"}
+    return steps
+
+
+def test_the_work_of_joining_tool_calls_grows_with_their_number_alone() -> None:
+    assert steps_to_join(200) < steps_to_join(100) * 2.1
+
+
+def test_a_chunk_is_not_changed_by_what_comes_behind_it() -> None:
+    aggregate = Aggregate(Endpoint.CHAT)
+    deltas: list[Json] = [
+        {"a": {"b": "x"}, "c": [{"index": 0, "d": "x"}]},
+        {"a": {"b": "y"}, "c": [{"index": 0, "d": "y"}]},
+    ]
+    chunks: list[Json] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    before = copy.deepcopy(chunks)
+    for chunk in [*chunks, *chunks]:
+        aggregate.add(chunk)
+    assert chunks == before
+    assert aggregate.answer()["choices"][0]["message"]["a"] == {"b": "xyxy"}
+    assert aggregate.answer()["choices"][0]["message"]["c"] == [{"index": 0, "d": "xyxy"}]
 
 
 # --- When it happens

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from inference.answers import output_bytes, text_answer
-from inference.text_chunks import TextChunks
+from inference.chunks import TextNormaliser
 from tests.bills import debits, exact, hex_of, records
 from tests.catalogue import catalogue_for, model, provider
 from tests.chat import Stream, ask
@@ -56,12 +56,32 @@ REASONED = {
     "completion_tokens_details": {"reasoning_tokens": 2},
 }
 HEARD = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"audio_tokens": 2}}
+
+
+def _reasoned(tokens: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": 10,
+        "completion_tokens": tokens + 5,
+        "completion_tokens_details": {"reasoning_tokens": tokens},
+    }
+
+
 COUNTS: dict[str, dict[str, Any]] = {
     "written": WRITTEN,
     "reasoned": REASONED,
     "unsound": {**REASONED, "total_tokens": 18},
     "contradictory": {**WRITTEN, "prompt_tokens": 999},
     "bulky": {**REASONED, "note": "x" * 5000},
+    "inflated": {"prompt_tokens": 10, "completion_tokens": 100_000_000},
+    "inflated-prompt": {"prompt_tokens": 300_000, "completion_tokens": 1},
+    "reasoned-endlessly": _reasoned(70_000),
+    "reasoned-long": _reasoned(60_000),
+    "saw-images": {"prompt_tokens": 130_000, "completion_tokens": 1},
+    "read-caches": {
+        "prompt_tokens": 131_000,
+        "completion_tokens": 8_000,
+        "prompt_tokens_details": {"cached_tokens": 130_000},
+    },
     "strange": {**REASONED, "note": "\0 \u2028 \N{SNOWMAN}", "deep": {"big": 1e308}},
 }
 SCRIPTS = {
@@ -91,6 +111,11 @@ SCRIPTS = {
     "usage-first-breaks": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)),
     "usage-first-finishes": HEAD + USAGE_FIRST + _frame(**_choice(TEXT)) + _frame(**_choice("", "stop")),
     "thought-breaks": HEAD + _frame(**_choice([{"type": "thinking", "thinking": [{"type": "text", "text": TEXT}]}])),
+    "drafts": http(
+        "200 OK",
+        orjson.dumps({"choices": [{"text": "a"}], "usage": {"prompt_tokens": 1, "completion_tokens": 12_000}}),
+        "Content-Type: application/json",
+    ),
     "half-usage": http(
         "200 OK",
         orjson.dumps({"choices": [{"message": {"content": TEXT}}], "usage": {"prompt_tokens": 500}}),
@@ -114,7 +139,16 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterato
     with listening(SCRIPTS) as odd:
         catalogue = catalogue_for(
             simulator.url,
-            *(model(name, provider="odd", upstream_model=name, pricing=CACHE_PRICES) for name in SCRIPTS),
+            *(
+                model(
+                    name,
+                    provider="odd",
+                    upstream_model=name,
+                    pricing=CACHE_PRICES,
+                    modality="completion" if name == "drafts" else "chat",
+                )
+                for name in SCRIPTS
+            ),
         )
         catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
         yield start_shared_gateway(catalogue=catalogue, GATEWAY_AGGREGATE_OVER_TOKENS="100000")
@@ -184,6 +218,35 @@ def test_more_written_than_prompt_tokens_is_contradictory_and_kept(customer: Cus
     assert debits(customer) == []
     assert [record.ending for record in records(customer)] == ["cost_unresolvable"]
     assert kept(customer) == (COUNTS["contradictory"], None)
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("name", ["inflated", "inflated-prompt", "reasoned-endlessly"])
+def test_a_count_far_beyond_what_was_asked_for_and_delivered_is_contradictory(
+    customer: Customer, name: str, mode: str
+) -> None:
+    """A cap of 500 tokens, a context of 131,072 and at most 8,192 tokens of output."""
+    assert chat(customer, f"{name}-{mode}", stream=mode == "streamed").status_code == 503
+    assert debits(customer) == []
+    (record,) = records(customer)
+    assert (record.ending, record.usage_estimated, record.prompt_tokens) == ("cost_unresolvable", True, 5)
+    assert kept(customer) == (COUNTS[name], "implausible_usage")
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("name", ["reasoned-long", "saw-images", "read-caches"])
+def test_what_nobody_sees_is_billed_as_it_was_counted(customer: Customer, name: str, mode: str) -> None:
+    """Reasoning beyond the call's cap, images behind addresses, caches; output up to the slack."""
+    usage = counted(customer, name, mode)["usage"]
+    expected = tuple(COUNTS[name][field] for field in ("prompt_tokens", "completion_tokens"))
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == expected
+    assert kept(customer) == (COUNTS[name], None)
+
+
+@pytest.mark.parametrize(("best_of", "status"), [(1, 503), (10, 200)])
+def test_drafts_that_were_asked_for_count(customer: Customer, best_of: int, status: int) -> None:
+    body = {"model": "odd/test/drafts", "prompt": "Hi", "max_tokens": 500, "best_of": best_of}
+    assert customer.http.post("/v1/completions", json=body).status_code == status
 
 
 @EITHER_WAY
@@ -278,7 +341,7 @@ def test_a_text_completion_never_finishes_with_tool_calls(account: Customer) -> 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, reasoning: Any, counted: int) -> None:
     said = {"choices": [{"index": 0, "text": "hi", name: reasoning}]}
-    chunk = TextChunks(id="gen-1", created=1, model="m", choices=1).normalise(said)
+    chunk = TextNormaliser(id="gen-1", created=1, model="m", choices=1).normalise(said)
     assert chunk is not None
     assert chunk.text_bytes == counted
     assert output_bytes(text_answer(said, id="gen-1", created=1, model="m")) == counted

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -84,6 +85,24 @@ def test_answers_outlive_the_database(
     answers = {said.id: said.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
     assert_replayed_once(fragile, customer, answers)
     assert eventually(lambda: ask(customer, "echo").status_code == 200)
+
+
+def test_a_database_that_is_away_does_not_flood_the_log(
+    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: Listeners
+) -> None:
+    """Jobs of the beat fail each second, and each says so when that begins and when it ends."""
+    (streamed,) = clients.open(open_account(fragile), "brief")
+    before = len(fragile.log)
+    postgres.stop()
+    assert streamed.result().done
+    time.sleep(10)
+    postgres.start()
+    assert eventually(lambda: waiting(fragile) == [], within=REPLAYED_WITHIN)
+    assert eventually(lambda: "s: the job catalogue.snapshot.refresh fails" in fragile.log[before:])
+    written = fragile.log[before:]
+    assert written.count("the job catalogue.snapshot.refresh fails: OperationalError: ") == 1
+    assert "Traceback" not in written
+    assert len(written.splitlines()) < 30, written
 
 
 def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_after_all(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inference.simulator.embeddings import vector
+from simulator.openai import vector
 from tests import bills
 from tests.catalogue import catalogue_for, provider
 from tests.conftest import OpenAccount, StartGateway

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import pytest
 import requests
 
+from billing.endings import ENDINGS
+from billing.models import Generation
 from tests import bills
 from tests.chat import Stream
 from tests.envelope import checked
@@ -230,3 +232,7 @@ def check_bill(customer: Customer, row: Expected) -> None:
     assert record.prompt_tokens > 0
     assert bills.debits(customer) == ([record.cost] if row.priced else [])
     assert (record.cost is not None) == row.priced
+
+
+def test_every_ending_has_its_rule() -> None:
+    assert set(ENDINGS) == set(Generation.Ending)

@@ -14,19 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalogue.pricing import ContradictoryUsage
-from inference.aggregate import Aggregate
-from inference.answers import chat_answer, output_bytes, text_answer
-from inference.call import Endpoint
-from inference.chat_chunks import ChatChunks
-from inference.chunks import Chunks
+from inference.answers import Aggregate, chat_answer, embedding_answer, output_bytes, text_answer
+from inference.call import Call, Endpoint
+from inference.chunks import ChatNormaliser, ChunkNormaliser, TextNormaliser
 from inference.dialects import DIALECTS
-from inference.embeddings import embedding_answer
-from inference.modality import upstream_side
+from inference.modality import ADAPTERS, ShapeAdapter
 from inference.sse import SseParser
-from inference.text_chunks import TextChunks
 from inference.upstream.faults import UpstreamFault
 from tests.inference.dialects import recorded_anthropic, recorded_openai
-from tests.inference.dialects.routes import call, route
+from tests.inference.dialects.routes import call
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -38,7 +34,7 @@ RECORDINGS: dict[str, tuple[str, bytes]] = {
 }
 STREAMS = [name for name in RECORDINGS if name.endswith("stream")]
 WHOLE = [name for name in RECORDINGS if name.endswith("whole")]
-SHAPES: dict[Endpoint, type[Chunks]] = {Endpoint.CHAT: ChatChunks, Endpoint.COMPLETION: TextChunks}
+SHAPES: dict[Endpoint, type[ChunkNormaliser]] = {Endpoint.CHAT: ChatNormaliser, Endpoint.COMPLETION: TextNormaliser}
 FAULTS = (UpstreamFault, ContradictoryUsage)
 # The last three are also types of blocks of content.
 NAMES = [
@@ -82,10 +78,11 @@ def spoilt(text: bytes, data: st.DataObject) -> bytes:
     return orjson.dumps(replaced(parsed, data.draw(st.sampled_from(paths(parsed))), data.draw(JSON)))
 
 
-def asked(endpoint: Endpoint, modality: str) -> Any:
+def asked(endpoint: Endpoint, modality: str) -> tuple[Call, ShapeAdapter | None]:
     """A request of this shape to such a model, as the upstream gets it, and the way back."""
     asked = call() if endpoint == Endpoint.CHAT else call(endpoint=endpoint, prompt="hello there")
-    return upstream_side(asked, route(modality=modality))
+    adapter = ADAPTERS.get((endpoint, modality))
+    return (asked, None) if adapter is None else (adapter.call(asked), adapter)
 
 
 @every_shape
@@ -94,11 +91,12 @@ def asked(endpoint: Endpoint, modality: str) -> Any:
 @given(data=st.data())
 def test_a_stream_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: str, data: st.DataObject) -> None:
     dialect, recording = RECORDINGS[name]
-    parser, side = SseParser(), asked(endpoint, modality)
+    parser, (upstream_call, adapter) = SseParser(), asked(endpoint, modality)
     events = [*parser.feed(recording), *parser.finish()]
     position = data.draw(st.sampled_from([at for at, event in enumerate(events) if event.startswith(b"{")]))
     events[position] = spoilt(events[position], data)
-    decoder = side.decoder(DIALECTS[dialect].decoder(side.call))
+    decoder = DIALECTS[dialect].decoder(upstream_call)
+    decoder = decoder if adapter is None else adapter.decoder(decoder)
     chunks = SHAPES[endpoint](id="gen-1", created=1, model="m", choices=1)
     whole = Aggregate(endpoint)
     try:
@@ -118,9 +116,10 @@ def test_a_stream_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: s
 @given(data=st.data())
 def test_a_whole_answer_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: str, data: st.DataObject) -> None:
     dialect, recording = RECORDINGS[name]
-    side = asked(endpoint, modality)
+    upstream_call, adapter = asked(endpoint, modality)
     try:
-        finish(endpoint, side.answer(DIALECTS[dialect].reply(spoilt(recording, data), side.call).body))
+        answer = DIALECTS[dialect].reply(spoilt(recording, data), upstream_call).body
+        finish(endpoint, answer if adapter is None else adapter.answer(answer))
     except FAULTS:
         return
 
@@ -144,7 +143,7 @@ def test_reasoning_beside_a_delta_is_as_any_field_there() -> None:
 
 
 def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
-    chunks = ChatChunks(id="gen-1", created=1, model="m", choices=10**6)
+    chunks = ChatNormaliser(id="gen-1", created=1, model="m", choices=10**6)
     said = chunks.normalise({"choices": [{"index": 10**6 - 1, "delta": {"content": "a"}}]})
     assert said is not None
     assert len(said.chunk["choices"]) < 1000
@@ -152,7 +151,7 @@ def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
 
 def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
     """The first choice of a chat that was put together from chunks of one choice each."""
-    chunks, whole = ChatChunks(id="gen-1", created=1, model="m", choices=1), Aggregate(Endpoint.CHAT)
+    chunks, whole = ChatNormaliser(id="gen-1", created=1, model="m", choices=1), Aggregate(Endpoint.CHAT)
     for choice in choices:
         said = chunks.normalise({"choices": [choice]})
         assert said is not None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inference.simulator.embeddings import vector
+from simulator.openai import vector
 from tests.inference.test_embeddings import floats
 from tests.servers.customer import Customer
 from tests.servers.process import ROOT

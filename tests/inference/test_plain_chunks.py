@@ -10,15 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference import plain_chunks, sse
-from inference.aggregate import Aggregate
+from inference.answers import Aggregate
 from inference.call import Endpoint
-from inference.chat_chunks import ChatChunks
-from inference.chunks import Chunks
+from inference.chunks import ChatNormaliser, ChunkNormaliser, TextNormaliser
 from inference.dialects.openai import OpenAIDialect
-from inference.plain_chunks import PlainChunk
+from inference.plain_chunks import PlainChunks
 from inference.reader import StreamReader
-from inference.text_chunks import TextChunks
-from inference.upstream.deadlines import Deadlines
+from inference.upstream.client import Deadlines
 from inference.upstream.faults import UpstreamFault
 from tests.inference.dialects.routes import call
 
@@ -26,6 +24,7 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 Json = dict[str, Any]
 TEXTS = ["a", "Hello", " world", "probe", '"', "\\", "é", "\n", "", "content", '"content":"a"', "\u2028", "0", "}"]
+TEXTS += ["one\n\ttwo\r", "漢字", "\u0085", "\\n", "\x7f", "\x1f", "/", "\b"]
 
 
 class Bytes:
@@ -41,10 +40,10 @@ class Bytes:
 
 def outcome(blocks: list[bytes], endpoint: Endpoint, choices: int) -> tuple[Any, ...]:
     """The frames, the whole answer, and what is billed."""
-    shape: type[Chunks] = ChatChunks if endpoint == Endpoint.CHAT else TextChunks
+    shape: type[ChunkNormaliser] = ChatNormaliser if endpoint == Endpoint.CHAT else TextNormaliser
     chunks = shape(id="gen-1", created=1, model="m", choices=choices)
     decoder = OpenAIDialect().decoder(call(choices=choices))
-    reader = StreamReader(Bytes(blocks), decoder, chunks)  # type: ignore[arg-type]  # all that it reads of one
+    reader = StreamReader(Bytes(blocks), decoder, chunks, lambda _usage, _bytes: False)  # type: ignore[arg-type]  # all that it reads of one
     whole, frames, fault = Aggregate(endpoint), [], None
     while reader.ending is None and fault is None:
         try:
@@ -52,16 +51,17 @@ def outcome(blocks: list[bytes], endpoint: Endpoint, choices: int) -> tuple[Any,
         except UpstreamFault as error:
             fault = error.message
         for said in reader.take():
-            if isinstance(said, PlainChunk):
-                frames.append(said.frame)
-                assert said.frame == sse.frame(said.chunk)
+            if isinstance(said, PlainChunks):
+                frames.append(said.frames)
+                each = [PlainChunks(said.around, [text]).chunk for text in said.texts]
+                assert said.frames == b"".join(map(sse.frame, each))
                 whole.add_plain(said)
             else:
                 frames.append(sse.frame(said.chunk))
                 whole.add(said.chunk)
     counted = reader.outcome(reader.ending or "upstream_broke")  # type: ignore[arg-type]
     billed = (counted.usage, counted.text_bytes, counted.uncounted_bytes, counted.reported, counted.flags)
-    return frames, whole.answer(), billed, reader.ending, fault, reader.first_output_at is None
+    return b"".join(frames), whole.answer(), billed, reader.ending, fault, reader.first_output_at is None
 
 
 texts = st.sampled_from(TEXTS)
@@ -97,18 +97,33 @@ def stream(kind: str) -> st.SearchStrategy[list[Json]]:
     return st.lists(st.one_of(chunk(kind), chunk(kind), chunk(kind), others), min_size=1, max_size=14)
 
 
-events = st.one_of(st.tuples(st.just("chat"), stream("chat")), st.tuples(st.just("text"), stream("text")))
+WRITINGS = [
+    b"data: {}\n\n",
+    b"data:{}\r\n\r\n",
+    b"event: x\ndata: {}\nid: 1\n\n",
+    b": ping\n\ndata: {}\n\n",
+    b"data: {}\r\r",
+]
+writings = st.sampled_from([WRITINGS[0], *WRITINGS])
+runs = st.lists(texts, min_size=3, max_size=30).map(
+    lambda run: [{"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]} for text in run]
+)
+events = st.one_of(
+    st.tuples(st.just("chat"), stream("chat")),
+    st.tuples(st.just("text"), stream("text")),
+    st.tuples(st.just("chat"), runs),
+)
 
 
 @settings(max_examples=400, deadline=None)
-@given(events, st.booleans(), st.lists(st.integers(1, 60), max_size=20), st.sampled_from([1, 2]))
+@given(events, st.booleans(), st.lists(st.integers(1, 60), max_size=20), st.sampled_from([1, 2]), writings)
 def test_the_short_way_and_the_long_way_are_one(
-    made: tuple[str, list[Json]], spaced: bool, cuts: list[int], choices: int
+    made: tuple[str, list[Json]], spaced: bool, cuts: list[int], choices: int, writing: bytes
 ) -> None:
     kind, sent = made
     endpoint = Endpoint.CHAT if kind == "chat" else Endpoint.COMPLETION
     dump: Callable[[Json], bytes] = (lambda value: json.dumps(value).encode()) if spaced else orjson.dumps
-    data = b"".join(b"data: " + dump(each) + b"\n\n" for each in sent) + b"data: [DONE]\n\n"
+    data = b"".join(writing.replace(b"{}", dump(each)) for each in sent) + b"data: [DONE]\n\n"
     blocks, at = [], 0
     for cut in cuts:
         blocks.append(data[at : at + cut])
@@ -126,10 +141,30 @@ def test_plain_chunks_take_the_short_way() -> None:
     reader = StreamReader(
         Bytes(blocks),  # type: ignore[arg-type]
         OpenAIDialect().decoder(call()),
-        ChatChunks(id="gen-1", created=1, model="m", choices=1),
+        ChatNormaliser(id="gen-1", created=1, model="m", choices=1),
+        lambda _usage, _bytes: False,
     )
     reader.advance()
-    assert [isinstance(said, PlainChunk) for said in reader.take()] == [False, False, *[True] * 5]
+    first, second, others = reader.take()
+    assert not isinstance(first, PlainChunks)
+    assert not isinstance(second, PlainChunks)
+    assert isinstance(others, PlainChunks)
+    assert others.texts == [b" two", b" three", b"one", b" two", b" three"]
+
+
+def test_text_in_any_script_with_line_ends_takes_the_short_way() -> None:
+    texts = ["one", "two\n", "\tthree", "四", "\u2028", "five\x7f", "six"]
+    events = [orjson.dumps({"id": "c", "choices": [{"index": 0, "delta": {"content": text}}]}) for text in texts]
+    reader = StreamReader(
+        Bytes([b"".join(b"data: " + event + b"\n\n" for event in events)]),  # type: ignore[arg-type]
+        OpenAIDialect().decoder(call()),
+        ChatNormaliser(id="gen-1", created=1, model="m", choices=1),
+        lambda _usage, _bytes: False,
+    )
+    reader.advance()
+    short = [chunk.text for chunk in reader.take() if isinstance(chunk, PlainChunks)]
+    assert short == ["\tthree四", "six"]
+    assert reader.text_bytes == len("".join(texts).encode())
 
 
 @pytest.mark.parametrize(
@@ -143,9 +178,14 @@ def test_plain_chunks_take_the_short_way() -> None:
     ],
 )
 def test_what_is_not_plain_is_never_learned(strange: bytes) -> None:
-    chunks = ChatChunks(id="gen-1", created=1, model="m", choices=1)
+    chunks = ChatNormaliser(id="gen-1", created=1, model="m", choices=1)
     chunks.normalise({"choices": [{"index": 0, "delta": {"content": "first"}}]})
-    reader = StreamReader(Bytes([b"data: " + strange + b"\n\n"] * 3), OpenAIDialect().decoder(call()), chunks)  # type: ignore[arg-type]
+    reader = StreamReader(
+        Bytes([b"data: " + strange + b"\n\n"] * 3),  # type: ignore[arg-type]
+        OpenAIDialect().decoder(call()),
+        chunks,
+        lambda _usage, _bytes: False,
+    )
     for _ in range(3):
         reader.advance()
-    assert not any(isinstance(said, PlainChunk) for said in reader.take())
+    assert not any(isinstance(said, PlainChunks) for said in reader.take())

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection, connections
@@ -74,14 +75,21 @@ def shape(captured: CaptureQueriesContext) -> list[str]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_completion_costs_one_look_and_one_settlement(token: str, stream: bool) -> None:
+    executed: list[str] = []  # Django logs only what its own cursors execute, and gives wrappers no COMMIT
+
+    def note(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
+        executed.append(sql)
+        return execute(sql, *arguments)
+
     with (
         CaptureQueriesContext(connection) as looked,
         CaptureQueriesContext(connections["settlement"]) as settled,
+        connections["settlement"].execute_wrapper(note),
     ):
         answer = complete(token, stream=stream)
     assert "remaining_balance" in answer
     assert shape(looked) == WHO
-    assert shape(settled) == SETTLE[connection.vendor]
+    assert SETTLE[connection.vendor] == (shape(settled) or [sql.split()[0] for sql in executed])
     assert mismatches() == []
 
 

@@ -65,7 +65,7 @@ def test_a_stream_that_nobody_takes_is_billed_for_what_the_sockets_took(
     assert bills.debits(customer) == [record.cost]
     assert 0 < record.completion_tokens <= taken.count(b'"content":') * len(" word")
     assert b"[DONE]" not in taken
-    assert simulator.stats("echo")["cut"] == cut + 1
+    assert eventually(lambda: simulator.stats("echo")["cut"] == cut + 1)
     assert eventually(lambda: TOO_SLOW in said_of(server, before))
     assert "Traceback" not in said_of(server, before)
 
@@ -77,10 +77,14 @@ def test_a_whole_answer_that_nobody_takes_ends_its_connection(server: GatewaySer
     assert "Traceback" not in said_of(server, before)
 
 
-@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localh"], ids=["nothing", "half"])
-def test_a_client_that_never_finishes_its_head_is_let_go(server: GatewayServer, sent: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [(b"", b""), (b"POST /v1/chat/completions HTTP/1.1\r\nHost: localh", b"HTTP/1.1 408")],
+    ids=["nothing", "half"],
+)
+def test_a_client_that_never_finishes_its_head_is_let_go(server: GatewayServer, sent: bytes, answered: bytes) -> None:
     before = server.log
     with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_SECONDS) as raw:
         raw.sendall(sent)
-        assert raw.recv(1) == b""
+        assert raw.recv(12) == answered
     assert said_of(server, before) == ""

@@ -30,7 +30,7 @@ MEANINGLESS = [b":", b": ping", b"id: 7", b"event: x", b"retry: 10", b"unknown: 
 def parsed(blocks: list[bytes]) -> list[bytes]:
     """The data of all events."""
     parser = SseParser()
-    return [data for block in blocks for data in parser.feed(block)] + parser.finish()
+    return [*(data for block in blocks for data in parser.feed(block)), *parser.finish()]
 
 
 def outcome(name: str, blocks: list[bytes]) -> Played | tuple[type[Exception], str]:

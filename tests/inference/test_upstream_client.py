@@ -13,10 +13,11 @@ import pytest
 
 from inference.dialects.base import UpstreamRequest
 from inference.upstream import connections
-from inference.upstream.client import AnswerTooLarge, Unreachable, UpstreamCall, WorkerStopped
-from inference.upstream.deadlines import DeadlineExpired, Deadlines
-from inference.upstream.faults import BrokenAnswer, UpstreamFault
+from inference.upstream.client import Deadlines, UpstreamCall, WorkerStopped
+from inference.upstream.faults import AnswerTooLarge, BrokenAnswer, DeadlineExpired, Unreachable, UpstreamFault
+from inference.upstream.watch import Client, ClientLeft
 from tests.inference.odd_upstream import http, listening, self_signed
+from tests.patience import eventually
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -89,7 +90,7 @@ def serving(*connections: list[bytes | None]) -> Iterator[Server]:
 
 def call(server: Server, body: bytes = b"{}", first_byte: float = 30.0) -> UpstreamCall:
     request = UpstreamRequest(f"http://127.0.0.1:{server.port}/v1/chat", body, {"Authorization": "Bearer x"})
-    return UpstreamCall(request, Deadlines(first_byte))
+    return UpstreamCall(request, Deadlines(first_byte), Client(None))
 
 
 def ask(server: Server, body: bytes = b"{}") -> bytes:
@@ -138,7 +139,7 @@ def test_an_answer_may_come_in_pieces(reply: bytes, piece: int) -> None:
 
     threading.Thread(target=drip, daemon=True).start()
     request = UpstreamRequest(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {})
-    opened = UpstreamCall(request, Deadlines(5))
+    opened = UpstreamCall(request, Deadlines(5), Client(None))
     with closing(listener), closing(opened):
         opened.open()
         assert opened.read_all() == b"hello"
@@ -210,6 +211,57 @@ def test_what_is_no_answer_is_a_fault(reply: bytes | None, fault: type[Exception
         ask(server)
 
 
+ANSWER, CHUNKS = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+LAST_CHUNK = CHUNKS + b"5\r\nhello\r\n0\r\n"
+# What an answer may begin with, and what may go on for ever then.
+ENDLESS: dict[str, tuple[bytes, bytes]] = {
+    "interim-responses": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "empty-lines": (b"", b"\r\n"),
+    "reason": (b"HTTP/1.1 200 ", b"x"),
+    "header-name": (ANSWER, b"x"),
+    "header-value": (ANSWER + b"X: ", b"x"),
+    "headers": (ANSWER, b"X: x\r\n"),
+    "empty-headers": (ANSWER, b"X:\r\n"),
+    "chunk-size": (CHUNKS, b"0"),
+    "chunk-extension": (CHUNKS + b"5;", b"x"),
+    "trailers": (LAST_CHUNK, b"X: x\r\n"),
+    "trailer-value": (LAST_CHUNK + b"X: ", b"x"),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_answer_that_goes_on_without_a_body_is_cut_off(name: str) -> None:
+    begin, more = ENDLESS[name]
+    with listening({"m": begin + more * (50_000_000 // len(more))}) as upstream:
+        request = UpstreamRequest(f"http://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
+        with pytest.raises(BrokenAnswer):
+            whole(UpstreamCall(request, Deadlines(30.0), Client(None)))
+        assert eventually(lambda: upstream.cut_off == ["m"])
+
+
+def test_a_body_may_have_any_amount_of_framing_in_all() -> None:
+    chunks = b"".join(b"1;%s\r\nx\r\n" % (b"e" * 60_000) for _ in range(10))
+    with serving([CHUNKS + chunks + b"0\r\n\r\n"]) as server:
+        assert ask(server) == b"x" * 10
+
+
+def test_framing_counts_towards_the_bound_of_an_answer(settings: Any) -> None:
+    settings.GATEWAY_MAX_UPSTREAM_BYTES = 100_000
+    chunks = b"".join(b"1;%s\r\nx\r\n" % (b"e" * 60_000) for _ in range(10))
+    with serving([CHUNKS + chunks + b"0\r\n\r\n"]) as server, pytest.raises(AnswerTooLarge):
+        ask(server)
+
+
+def test_of_an_error_only_the_beginning_is_read() -> None:
+    error = http("500 Oops", b"x" * 50_000_000)
+    with listening({"m": error}) as upstream:
+        request = UpstreamRequest(f"http://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
+        with closing(UpstreamCall(request, Deadlines(30.0), Client(None))) as opened:
+            opened.open()
+            assert opened.read_error() == b"x" * 65_536
+        assert eventually(lambda: upstream.cut_off == ["m"])
+
+
 def test_an_answer_cut_in_its_middle_is_a_fault() -> None:
     with serving([LENGTH[:-2]]) as server:
         opened = call(server)
@@ -267,10 +319,12 @@ def test_an_answer_that_was_left_unread_takes_its_connection_with_it() -> None:
 
 
 def test_a_client_is_watched_once_a_call_takes_a_while() -> None:
-    with serving([b""]) as server:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours, serving([b""]) as server:
         opened = call(server)
-        opened.watch_client = lambda: opened.abort(WorkerStopped())
-        with pytest.raises(WorkerStopped), closing(opened):
+        opened.client = Client(ours)
+        with pytest.raises(ClientLeft), closing(opened):
             opened.open()
 
 
@@ -286,11 +340,14 @@ def test_tls_is_verified_and_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     body = b"x" * 100_000
     with listening({"m": http("200 OK", body)}, context) as upstream:
         request = UpstreamRequest(f"https://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
-        with pytest.raises(Unreachable, match="TLS"), closing(UpstreamCall(request, Deadlines(5))) as opened:
+        with (
+            pytest.raises(Unreachable, match="TLS"),
+            closing(UpstreamCall(request, Deadlines(5), Client(None))) as opened,
+        ):
             opened.open()
         monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
         connections._tls.cache_clear()
-        with closing(UpstreamCall(request, Deadlines(5))) as opened:
+        with closing(UpstreamCall(request, Deadlines(5), Client(None))) as opened:
             opened.open()
             assert opened.read_all() == body
         connections._tls.cache_clear()

@@ -15,7 +15,7 @@ ANNOUNCEMENT = re.compile(r"Simulated provider on (http://127\.0\.0\.1:\d+)/v1")
 
 
 class Simulator:
-    """`python -m inference.simulator` on a port it picks itself and announces."""
+    """`python -m simulator` on a port it picks itself and announces."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class Simulator:
     def start(self, *arguments: str) -> Self:
         """Starts it and learns its port from the line it prints."""
         self._process = ServerProcess(
-            [sys.executable, "-u", "-m", "inference.simulator", "--port", "0", *arguments],
+            [sys.executable, "-u", "-m", "simulator", "--port", "0", *arguments],
             log=self._folder / "simulator.log",
             env=os.environ,
         )

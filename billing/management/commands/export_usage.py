@@ -6,8 +6,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from, add_account
 from billing.periods import InvalidPeriod, Period
-from billing.statement import Totals, lines
-from billing.statement_formats import FORMATS
+from billing.statement import FORMATS, Totals, lines
 from gateway.management.base import OperatorCommand
 
 

@@ -28,7 +28,7 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            report = loader.seed(
+            plan = loader.seed(
                 options["paths"] or loader.SHIPPED,
                 prune=options["prune"],
                 dry_run=options["dry_run"],
@@ -38,4 +38,4 @@ class Command(OperatorCommand):
             raise CommandError(str(error)) from None
         except DatabaseError as error:
             raise CommandError(f"the database refused, nothing was changed: {' '.join(str(error).split())}") from None
-        self.stdout.write("\n".join(report.lines()))
+        self.stdout.write("\n".join(plan.lines(dry_run=options["dry_run"])))

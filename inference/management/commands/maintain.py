@@ -14,6 +14,7 @@ from billing.maintenance import maintain_once
 from catalogue import health, quota
 from gateway.db import release_all
 from gateway.management.base import OperatorCommand, explain
+from gateway.outages import Outage
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 
@@ -39,12 +40,14 @@ class Command(OperatorCommand):
         """Until it is told to stop, which ends the wait, not the work. A database that is away is waited for."""
         # Before the connection pool has threads, which take over the mask: the signals wait for sigtimedwait.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-        stopped = None
+        stopped, outage = None, Outage("maintenance waits", self.stderr.write)
         while stopped is None:
             try:
                 self._maintain()
             except Error as error:
-                self.stderr.write(explain(error))
+                outage.failed(explain(error))
+            else:
+                outage.worked()
             release_all()
             stopped = signal.sigtimedwait(STOPPING, seconds)
 

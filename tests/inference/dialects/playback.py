@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from catalogue.pricing import Usage
-from inference.chat_chunks import ChatChunks
+from inference.chunks import ChatNormaliser
 from inference.dialects.base import Dialect, StreamDecoder
 from inference.sse import SseParser
 from tests.inference.dialects.routes import call
@@ -55,7 +55,7 @@ class Played:
 def play(dialect: Dialect, blocks: Iterable[bytes]) -> Played:
     """Plays until the dialect's own end, or the end of the bytes. Raises what the decoder raises."""
     parser, decoder, played = SseParser(), dialect.decoder(call()), Played()
-    chunks = ChatChunks(id="gen-1", created=1, model="acme/test/model/FRPAR", choices=1)
+    chunks = ChatNormaliser(id="gen-1", created=1, model="acme/test/model/FRPAR", choices=1)
     for block in blocks:
         if _feed(parser.feed(block), decoder, chunks, played):
             break
@@ -65,7 +65,7 @@ def play(dialect: Dialect, blocks: Iterable[bytes]) -> Played:
     return played
 
 
-def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatChunks, played: Played) -> bool:
+def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormaliser, played: Played) -> bool:
     for data in events:
         event = decoder.decode(data)
         if event.is_last:

@@ -7,9 +7,8 @@ import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from inference.dialects.anthropic import AnthropicDialect
-from inference.dialects.anthropic_answers import STOP_REASONS, usage_of
-from inference.dialects.base import MalformedReply
-from inference.upstream.faults import UpstreamFault
+from inference.dialects.anthropic.answers import STOP_REASONS, usage_of
+from inference.upstream.faults import MalformedReply, UpstreamFault
 from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
 from tests.inference.dialects.routes import call, route

@@ -10,7 +10,7 @@ from inference.call import Call, Endpoint
 from inference.dialects.anthropic import AnthropicDialect
 from tests.envelope import names_the_field
 from tests.inference.dialects.routes import call, route, upstream
-from tests.inference.simulator_process import Provider
+from tests.simulator.process import running
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -406,14 +406,15 @@ def test_anthropics_own_fields_go_as_they_came() -> None:
     assert body["top_p"] == 0.5
 
 
-def test_the_simulated_provider_takes_a_whole_conversation(provider: Provider) -> None:
+def test_the_simulated_provider_takes_a_whole_conversation() -> None:
     weather = {"role": "assistant", "content": None, "tool_calls": [tool_call()]}
     sunny = {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}
-    request = DIALECT.request(
-        call({"role": "system", "content": "be brief"}, USER, weather, sunny, tools=[TOOL]),
-        route(upstream_model="tools", base_url=provider.url),
-    )
-    with provider.open("/v1/messages", orjson.loads(request.body)) as response:
-        reply = DIALECT.reply(response.read(), call())
+    with running() as provider:
+        request = DIALECT.request(
+            call({"role": "system", "content": "be brief"}, USER, weather, sunny, tools=[TOOL]),
+            route(upstream_model="tools", base_url=provider.url),
+        )
+        with provider.open("/v1/messages", orjson.loads(request.body)) as response:
+            reply = DIALECT.reply(response.read(), call())
     assert "sunny" in reply.body["choices"][0]["message"]["content"]
     assert reply.usage is not None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalogue.pricing import Usage
-from inference.dialects import DIALECTS, anthropic, common
+from inference.dialects import DIALECTS, anthropic, base
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.contract import DialectContract, Recordings
 from tests.inference.dialects.playback import play
@@ -35,7 +35,7 @@ class TestOpenAI(DialectContract):
             429: (recorded_openai.STATUS_429, "Rate limit reached"),
             500: (recorded_openai.STATUS_500, "The server had an error"),
         },
-        refuses={**dict.fromkeys(common.REROUTING_FIELDS, "x"), "service_tier": "priority", "store": True},
+        refuses={**dict.fromkeys(base.REROUTING_FIELDS, "x"), "service_tier": "priority", "store": True},
     )
 
 

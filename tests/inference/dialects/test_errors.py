@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from inference.dialects.errors import ErrorReport, ReportedError, raise_error, report_of, report_of_body
+from inference.dialects.base import parse_object
+from inference.dialects.errors import report_of, report_of_body
+from inference.upstream.faults import ErrorReport, ReportedError
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -86,7 +88,7 @@ def test_an_error_without_words_has_its_status_alone(body: bytes) -> None:
 def test_words_that_may_hold_a_key_are_not_kept(body: bytes) -> None:
     assert report_of_body(401, body).words == report_of_body(403, body).words == ""
     with pytest.raises(ReportedError, match=r"^answered with an error$") as caught:
-        raise_error(json.loads(body))
+        parse_object(body)
     assert caught.value.status == 401
 
 

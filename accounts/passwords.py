@@ -1,0 +1,39 @@
+"""Hashing of passwords beside a worker's requests: it takes most of a second of CPU time on purpose."""
+
+import functools
+
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from gevent import monkey
+from gevent.threadpool import ThreadPool
+
+from gateway.db import release_all
+from gateway.errors import WorkerBusy
+
+THREADS = 1  # of a worker, so that the other cores are left to requests
+WAITING = 8  # behind the one under way; the last of them waits for some seconds
+
+
+class ThreadedHasher(PBKDF2PasswordHasher):
+    """Django's, in a native thread: hashlib releases the GIL, and the worker's other greenlets run meanwhile."""
+
+    _under_way = 0
+
+    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
+        """Raises WorkerBusy where too many wait already. Holds no database connection, unless in a transaction."""
+        if ThreadedHasher._under_way > WAITING:
+            raise WorkerBusy("It is checking as many passwords as it can. Yours was not looked at.")
+        release_all()
+        if not monkey.is_module_patched("threading"):
+            return super().encode(password, salt, iterations)  # a management command: there is nobody beside it
+        ThreadedHasher._under_way += 1
+        try:
+            hashed: str = _threads().apply(super().encode, (password, salt, iterations))
+        finally:
+            ThreadedHasher._under_way -= 1
+        return hashed
+
+
+@functools.cache
+def _threads() -> ThreadPool:
+    """Made in the worker's process: threads do not survive a fork."""
+    return ThreadPool(THREADS)

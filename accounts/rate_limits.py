@@ -1,0 +1,262 @@
+"""A key's requests and tokens per minute: no more in any 60 seconds, whichever worker serves, streams included.
+
+A request is admitted while anything is left of both, and its tokens are spent when they are known, at the end of its
+answer. What is refused is not counted: whoever waits as long as the message says is served.
+
+A counter of the second s counts until s + 60, in Redis and in a worker's memory alike. So a window never holds more
+than its limit was at the time, and how long it will be full is known to the second.
+"""
+
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.conf import settings
+
+from gateway.errors import KeyBudgetSpent, TooManyAtOnce
+from gateway.shared_store import Script, shared_store
+
+WINDOW_SECONDS = 60
+
+# A window is a hash: a counter for each second that has one, their sum, the first and the last of these seconds. What
+# is too old leaves it once a second, so that a look at it takes the same time however long the window is.
+WINDOW = """
+local now = tonumber(redis.call('TIME')[1])
+local function counters(key, first, last)
+  local seconds = {}
+  for second = first, last do seconds[#seconds + 1] = second end
+  return seconds, redis.call('HMGET', key, unpack(seconds))
+end
+local function open(key)
+  local found = redis.call('HMGET', key, 'sum', 'first', 'last', now)
+  local sum, first, last = tonumber(found[1] or 0), tonumber(found[2] or now), tonumber(found[3] or now)
+  if last <= now - 60 then
+    redis.call('DEL', key)
+    sum, first, last = 0, now, now
+  elseif first <= now - 60 then
+    local seconds, amounts = counters(key, first, now - 60)
+    for _, amount in ipairs(amounts) do sum = sum - (amount or 0) end
+    first = now - 59
+    redis.call('HDEL', key, unpack(seconds))
+    redis.call('HSET', key, 'sum', sum, 'first', first)
+  end
+  return {key = key, sum = sum, first = first, last = last, count = tonumber(found[4] or 0)}
+end
+local function add(window, amount)
+  local first, last = math.min(window.first, now), math.max(window.last, now)
+  redis.call('HSET', window.key, now, window.count + amount, 'sum', window.sum + amount, 'first', first, 'last', last)
+  if window.count == 0 then redis.call('EXPIRE', window.key, 61) end
+end
+"""
+
+ADMIT = Script(
+    WINDOW
+    + """
+local function look(window, limit)
+  local reset, wait, used = 0, 0, window.sum
+  if used > 0 then reset = window.last + 60 - now end
+  if used >= limit then
+    local seconds, amounts = counters(window.key, window.first, window.last)
+    for index, amount in ipairs(amounts) do
+      used = used - (amount or 0)
+      if used < limit then wait = seconds[index] + 60 - now; break end
+    end
+  end
+  return {math.max(0, limit - window.sum), reset, wait}
+end
+local windows, states = {}, {{0, 0, 0}, {0, 0, 0}}
+for index = 1, 2 do
+  local limit = tonumber(ARGV[index])
+  if limit > 0 then
+    windows[index] = open(KEYS[index])
+    states[index] = look(windows[index], limit)
+  end
+end
+if windows[1] and states[1][3] == 0 and states[2][3] == 0 then
+  add(windows[1], 1)
+  states[1] = {states[1][1] - 1, 60, 0}
+end
+return redis.status_reply(table.concat(states[1], ' ') .. ' ' .. table.concat(states[2], ' '))
+""",
+    keys=2,
+)
+
+SPEND = Script(
+    WINDOW
+    + """
+add(open(KEYS[1]), tonumber(ARGV[1]))
+return 1
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What a key may use in a minute; 0 is no limit."""
+
+    requests: int
+    tokens: int
+
+
+class BudgetState(NamedTuple):
+    """What is left of a budget in the window; all 0 where there is no limit.
+
+    `reset` and `wait` are seconds: until nothing counts any more, and until something is left (0 where something is).
+    """
+
+    remaining: int
+    reset: int
+    wait: int
+
+
+class KeyState(NamedTuple):
+    """Both budgets, with the request that was asked about where it is admitted: where neither waits."""
+
+    requests: BudgetState
+    tokens: BudgetState
+
+    @property
+    def wait(self) -> int:
+        """Seconds until something is left of both."""
+        return max(self.requests.wait, self.tokens.wait)
+
+
+class SharedWindows:
+    """The windows of all keys, in Redis and by its clock."""
+
+    def admit(self, key: str, budgets: Budgets) -> KeyState | None:
+        """Counts one request where something is left of both budgets, else nothing. None while Redis is away."""
+        names = (f"rate:{{{key}}}:requests".encode(), f"rate:{{{key}}}:tokens".encode())
+        line = shared_store.send(ADMIT, *names, b"%d" % budgets.requests, b"%d" % budgets.tokens).wait()
+        if line is None:
+            return None
+        numbers = [int(number) for number in line[1:].split()]
+        return KeyState(BudgetState(*numbers[:3]), BudgetState(*numbers[3:]))
+
+    def spend(self, key: str, tokens: int, otherwise: Callable[[], object]) -> None:
+        """Counts tokens, whatever is left. Does not wait; `otherwise` is called where Redis does not answer."""
+        shared_store.send(SPEND, f"rate:{{{key}}}:tokens".encode(), b"%d" % tokens, otherwise=otherwise)
+
+
+Counters = dict[int, int]  # of the seconds
+
+
+class OwnWindows:
+    """In this worker's memory, which forgets a key after a minute of rest."""
+
+    def __init__(self) -> None:
+        self._requests: defaultdict[str, Counters] = defaultdict(dict)
+        self._tokens: defaultdict[str, Counters] = defaultdict(dict)
+        self._swept_at = 0
+
+    def admit(self, key: str, budgets: Budgets) -> KeyState:
+        """As Redis does it."""
+        now = int(time.time())
+        self._sweep(now)
+        state = KeyState(
+            _state(self._requests[key], budgets.requests, now), _state(self._tokens[key], budgets.tokens, now)
+        )
+        if not budgets.requests or state.wait:
+            return state
+        _add(self._requests[key], now, 1)
+        return KeyState(BudgetState(state.requests.remaining - 1, WINDOW_SECONDS, 0), state.tokens)
+
+    def spend(self, key: str, tokens: int) -> None:
+        """As Redis does it."""
+        _add(self._tokens[key], int(time.time()), tokens)
+
+    def _sweep(self, now: int) -> None:
+        if now - self._swept_at < WINDOW_SECONDS:
+            return
+        self._swept_at = now
+        for windows in (self._requests, self._tokens):
+            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - WINDOW_SECONDS]:
+                del windows[key]
+
+
+def _add(counters: Counters, now: int, amount: int) -> None:
+    counters[now] = counters.get(now, 0) + amount
+
+
+def _state(counters: Counters, limit: int, now: int) -> BudgetState:
+    if not limit:
+        return BudgetState(0, 0, 0)
+    for second in [second for second in counters if second <= now - WINDOW_SECONDS]:
+        del counters[second]
+    used, wait = sum(counters.values()), 0
+    remaining = max(0, limit - used)
+    reset = max(counters, default=now - WINDOW_SECONDS) + WINDOW_SECONDS - now
+    for second in sorted(counters):
+        if used < limit:
+            break
+        used -= counters[second]
+        wait = second + WINDOW_SECONDS - now
+    return BudgetState(remaining, reset, wait)
+
+
+_shared = SharedWindows()
+_own = OwnWindows()
+_in_flight: Counter[uuid.UUID] = Counter()  # requests of this worker, by account
+
+
+def budgets_of(rpm: int | None, tpm: int | None) -> Budgets:
+    """The key's own values, and the gateway's defaults where it has none."""
+    return Budgets(
+        requests=settings.GATEWAY_KEY_RPM if rpm is None else rpm,
+        tokens=settings.GATEWAY_KEY_TPM if tpm is None else tpm,
+    )
+
+
+def spend_request(key_id: uuid.UUID, budgets: Budgets) -> dict[str, str]:
+    """Counts one request, and returns the `x-ratelimit-…` headers of its answer: none for a budget that is no limit.
+
+    Raises KeyBudgetSpent, with these headers, where nothing is left of a budget; that counts nothing.
+    """
+    if not (budgets.requests or budgets.tokens):
+        return {}
+    state = _shared.admit(key_id.hex, budgets) or _own.admit(key_id.hex, budgets)
+    headers: dict[str, str] = {}
+    # OpenAI's names and formats: the limit, what remains of it, and the time until all of it does.
+    for name, limit, of in (("requests", budgets.requests, state.requests), ("tokens", budgets.tokens, state.tokens)):
+        if limit:
+            minutes, seconds = divmod(of.reset, 60)
+            headers[f"x-ratelimit-limit-{name}"] = str(limit)
+            headers[f"x-ratelimit-remaining-{name}"] = str(of.remaining)
+            headers[f"x-ratelimit-reset-{name}"] = f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+    wait = state.wait
+    if wait:  # the message names the budget that takes longest to have something left
+        spent = f"{budgets.requests} requests" if wait == state.requests.wait else f"{budgets.tokens} tokens"
+        raise KeyBudgetSpent(
+            f"This key's budget of {spent} per minute is spent. Try again in {wait} second{'' if wait == 1 else 's'}.",
+            headers=headers | {"Retry-After": str(wait)},
+        )
+    return headers
+
+
+def spend_tokens(key_id: uuid.UUID, budgets: Budgets, tokens: int) -> None:
+    """Counts what an answer took, whatever is left: it has been delivered. Does not wait."""
+    if budgets.tokens and tokens:
+        key = key_id.hex
+        _shared.spend(key, tokens, otherwise=lambda: _own.spend(key, tokens))
+
+
+def begin_request(account_id: uuid.UUID) -> None:
+    """Counts a request in flight, until `end_request`. Raises TooManyAtOnce, which counts nothing."""
+    most = settings.GATEWAY_ACCOUNT_CONCURRENCY
+    if _in_flight[account_id] >= most:
+        plural = "" if most == 1 else "s"
+        message = (
+            f"This account has {most} request{plural} in flight, as many as it may have at once. Try again in 1 second."
+        )
+        raise TooManyAtOnce(message, headers={"Retry-After": "1"})
+    _in_flight[account_id] += 1
+
+
+def end_request(account_id: uuid.UUID) -> None:
+    """The account has one request less in flight."""
+    _in_flight[account_id] -= 1
+    if not _in_flight[account_id]:
+        del _in_flight[account_id]

@@ -1,0 +1,145 @@
+"""Who may see a page: the signed-in person, one of their accounts, their role in it. Others' accounts are absent."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.db.models.functions import Lower
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from accounts.models import Account, Membership, User
+
+View = Callable[..., HttpResponseBase]
+NOT_SENT = "You were signed out: what you had filled in was not sent."
+
+
+class NoAccount(Http404):
+    """The person is in no account."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountContext:
+    """The account that a page is about, who looks at it, their role in it, and all of their accounts by name."""
+
+    person: User
+    account: Account
+    role: str
+    accounts: list[Account]
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether the person may invite and remove members."""
+        return self.role == Membership.Role.OWNER
+
+    @property
+    def template_context(self) -> dict[str, Any]:
+        """What `base.html` needs: the links of the navigation and the switcher of accounts."""
+        return {"is_owner": self.is_owner, "account": self.account, "accounts": self.accounts}
+
+    def require_owner(self) -> None:
+        """Raises PermissionDenied for a member who is not an owner."""
+        if not self.is_owner:
+            raise PermissionDenied
+
+
+def account_context(request: HttpRequest, account_id: UUID | str | None) -> AccountContext:
+    """The account of that id; without an id, the person's first by name.
+
+    Raises Http404 for an account of others and for what is no id, NoAccount where there is no first one.
+    """
+    person = cast(User, request.user)
+    own = Membership.objects.filter(user=person).select_related("account")
+    memberships = list(own.order_by(Lower("account__name")))
+    if account_id is None:
+        if not memberships:
+            raise NoAccount
+        chosen = memberships[0]
+    else:
+        uuid = _uuid(str(account_id))
+        named = [membership for membership in memberships if membership.account_id == uuid]
+        if not named:
+            raise Http404
+        chosen = named[0]
+    return AccountContext(person, chosen.account, chosen.role, [membership.account for membership in memberships])
+
+
+def named_account(request: HttpRequest) -> dict[str, Any]:
+    """The template context of a page of no account: the account that `?account=` names, if any, stays in the links.
+
+    Raises Http404 for anybody else's.
+    """
+    account_id = request.GET.get("account")
+    return {} if account_id is None else account_context(request, account_id).template_context
+
+
+def page_address(name: str, account_id: UUID) -> str:
+    """The page of that name in the URLs, for that account."""
+    return f"{reverse(name)}?account={account_id}"
+
+
+def account_page(*methods: str) -> Callable[[View], View]:
+    """A page of one account, `view(request, current)`: the form's `account`, `?account=`, or else the first by name.
+
+    GET and HEAD by default. Strangers are sent to the login, people without an account to a page that says what to do;
+    the account of somebody else is 404, like one that does not exist.
+    """
+
+    def decorate(view: View) -> View:
+        @signed_in_page(*methods)
+        @functools.wraps(view)
+        def page(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+            account_id = request.POST.get("account", "") if request.method == "POST" else request.GET.get("account")
+            try:
+                current = account_context(request, account_id)
+            except NoAccount:
+                return render(request, "dashboard/no_account.html")
+            return view(request, current, **kwargs)
+
+        return page
+
+    return decorate
+
+
+def signed_in_page(*methods: str) -> Callable[[View], View]:
+    """A page for whoever is signed in, kept by no cache. GET and HEAD by default."""
+
+    def decorate(view: View) -> View:
+        return require_http_methods(methods or ("GET", "HEAD"))(never_cache(login_required(view)))
+
+    return decorate
+
+
+def login_required(view: View) -> View:
+    """Django's, which also tells whoever sent a form that it did not arrive.
+
+    The login leads back: to the account that the form names, which stands in no address.
+    """
+
+    @functools.wraps(view)
+    def page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return view(request, *args, **kwargs)
+        if request.method == "POST":
+            messages.warning(request, NOT_SENT)
+        account_id = _uuid(request.POST.get("account", ""))
+        return redirect_to_login(
+            request.get_full_path() if account_id is None else f"{request.path}?account={account_id}"
+        )
+
+    return page
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

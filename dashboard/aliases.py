@@ -1,0 +1,240 @@
+"""The pages on aliases: for members of their account; anybody else finds nothing. They refuse what the API refuses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+
+from accounts.models import Account
+from aliases import changes, stats, targets
+from aliases.models import Alias, AliasEvent
+from aliases.serializers import alias_name
+from aliases.targets import Target
+from billing.usage_statistics import By, Days, Scope, Totals, breakdown
+from catalogue import quota, routing, snapshot
+from catalogue.listing import View, listed
+from catalogue.model_ids import ALIAS_RULE, GLOBAL
+from catalogue.models import WITH_ENDPOINT
+from catalogue.routes import Route, Snapshot
+from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
+
+from .access import AccountContext, account_context, account_page, page_address, signed_in_page
+
+WINDOW_DAYS = 30  # UTC's, today's included
+NEWEST_EVENTS = 50
+NAME_RULE = f"{ALIAS_RULE[0].upper()}{ALIAS_RULE[1:]}."
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An alias in the list. `problem` is why it could not be served now."""
+
+    alias: Alias
+    totals: Totals
+    problem: str | None
+
+
+class NameField(forms.CharField):
+    """A bare name, in any case."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label="Name",
+            help_text=NAME_RULE,
+            widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+        )
+
+    def clean(self, value: Any) -> str:
+        try:
+            return alias_name(super().clean(value))
+        except InvalidAliasName:
+            raise forms.ValidationError(f"An alias name has {ALIAS_RULE}.") from None
+
+
+class TargetField(forms.CharField):
+    """A route, picked from those that can serve now; checked like a target of the API."""
+
+    def __init__(self, account: Account, catalogue: Snapshot, today: date, *, chosen: str = "") -> None:
+        groups: list[Any] = _choices(catalogue, today, account.currency)
+        offered = {route_id for _, choices in groups for route_id, _ in choices}
+        first = [] if chosen else [("", "Choose a route")]
+        if chosen and chosen not in offered:
+            first = [(chosen, f"{chosen} (not available now)")]
+        super().__init__(label="Target", initial=chosen, widget=forms.Select(choices=[*first, *groups]))
+        self._account, self._catalogue, self._today = account, catalogue, today
+
+    def clean(self, value: Any) -> Target:
+        try:
+            target = targets.from_id(super().clean(value))
+            targets.require_routable(target, self._catalogue, self._today, self._account.currency)
+        except ApiError as error:
+            raise forms.ValidationError(error.message) from None
+        return target
+
+
+class CreateForm(forms.Form):
+    """A name and its target."""
+
+    name = NameField()
+
+    def __init__(self, data: Any, account: Account, catalogue: Snapshot, today: date) -> None:
+        super().__init__(data, auto_id="create-%s", label_suffix="")
+        self.fields["target"] = TargetField(account, catalogue, today)
+
+
+class RenameForm(forms.Form):
+    """A new name."""
+
+    name = NameField()
+
+    def __init__(self, data: Any, alias: Alias) -> None:
+        super().__init__(data, auto_id="rename-%s", label_suffix="", initial={"name": alias.name})
+
+
+class RepointForm(forms.Form):
+    """A new target."""
+
+    def __init__(self, data: Any, alias: Alias, catalogue: Snapshot, today: date) -> None:
+        super().__init__(data, auto_id="repoint-%s", label_suffix="")
+        self.fields["target"] = TargetField(alias.account, catalogue, today, chosen=alias.target)
+
+
+@account_page("GET", "HEAD", "POST")
+def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
+    """An account's aliases, and a form for one more."""
+    account, now = current.account, timezone.now()
+    form = CreateForm(request.POST if request.method == "POST" else None, account, snapshot.current(), now.date())
+    if form.is_valid():
+        try:
+            changes.create(account.pk, **form.cleaned_data)
+        except ApiError as error:
+            form.add_error("name", error.message)
+        else:
+            messages.success(request, f"alias/{form.cleaned_data['name']} is ready to be used.")
+            return redirect(page_address("aliases", account.pk))
+    rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), By.ALIAS)
+    used = {row.alias_id: row.totals for row in rows}
+    own = Alias.objects.filter(account=account).select_related("account")
+    lines = [Line(alias, used.get(alias.pk, Totals()), _problem(alias)) for alias in own]
+    limit = changes.limit_of(account)
+    context = {"lines": lines, "limit": limit, "is_full": len(lines) >= limit, "form": form}
+    return render(
+        request, "dashboard/aliases.html", current.template_context | context, status=422 if form.errors else 200
+    )
+
+
+@signed_in_page("GET", "HEAD", "POST")
+def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
+    """One alias: its use, its history, and forms that rename and repoint it."""
+    alias = _own(request, alias_id)
+    if alias is None:
+        return _gone(request, alias_id)
+    today = timezone.now().date()
+    sent = request.POST if request.method == "POST" else None
+    action = request.POST.get("action")
+    rename = RenameForm(sent if action == "rename" else None, alias)
+    repoint = RepointForm(sent if action == "repoint" else None, alias, snapshot.current(), today)
+    form: forms.Form = rename if action == "rename" else repoint
+    if form.is_valid():
+        try:
+            changes.change(alias.account_id, alias.name, **form.cleaned_data, only=alias.pk)
+        except AliasNotFound:
+            raise Http404 from None
+        except ApiError as error:
+            form.add_error(next(iter(form.fields)), error.message)
+        else:
+            messages.success(request, _changed(alias, form.cleaned_data))
+            return redirect("alias", alias_id=alias.pk)
+    rows = stats.rows_of(alias, days=WINDOW_DAYS, today=today)
+    context = account_context(request, alias.account_id).template_context | {
+        "alias": alias,
+        "rename": rename,
+        "repoint": repoint,
+        "problem": _problem(alias),
+        "rows": rows,
+        "totals": sum((row.totals for row in rows), Totals()),
+        "events": AliasEvent.objects.filter(alias_id=alias.pk)[:NEWEST_EVENTS],
+    }
+    return render(request, "dashboard/alias.html", context, status=422 if form.errors else 200)
+
+
+@signed_in_page("GET", "HEAD", "POST")
+def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
+    """Asks first; a form sent from there deletes."""
+    alias = _own(request, alias_id)
+    if alias is None:
+        return _gone(request, alias_id)
+    if request.method != "POST":
+        context = account_context(request, alias.account_id).template_context | {"alias": alias}
+        return render(request, "dashboard/delete_alias.html", context)
+    try:
+        changes.delete(alias.account_id, alias.name, only=alias.pk)
+    except AliasNotFound:
+        return _gone(request, alias_id)
+    messages.success(request, f"{alias.full_name} is deleted. Its name is free.")
+    return redirect(page_address("aliases", alias.account_id))
+
+
+def _own(request: HttpRequest, alias_id: UUID) -> Alias | None:
+    """The alias, where it is of an account that the person is a member of."""
+    own = Alias.objects.select_related("account").filter(account__membership__user=request.user.pk)
+    return own.filter(pk=alias_id).first()
+
+
+def _gone(request: HttpRequest, alias_id: UUID) -> HttpResponse:
+    """For a page that is out of date: the list says that the alias is deleted. Raises Http404 for anybody else's."""
+    own = AliasEvent.objects.filter(account__membership__user=request.user.pk)
+    last = own.filter(alias_id=alias_id, event_type=AliasEvent.Type.DELETED).first()
+    if last is None:
+        raise Http404
+    messages.info(request, f"alias/{last.old_name} was deleted already.")
+    return redirect(page_address("aliases", last.account_id))
+
+
+def _changed(before: Alias, fields: Mapping[str, Any]) -> str:
+    """What a rename (`name`) or a repoint (`target`) has changed, in words."""
+    if "name" in fields:
+        if fields["name"] == before.name:
+            return f"Nothing has changed: the name is {before.full_name} already."
+        return f"{before.full_name} is now called alias/{fields['name']}."
+    if str(fields["target"]) == before.target:
+        return f"Nothing has changed: {before.full_name} leads to {before.target} already."
+    return f"{before.full_name} leads to {fields['target']} from the next request on."
+
+
+def _problem(alias: Alias) -> str | None:
+    """Why a request of it would be refused now, in the router's words."""
+    target = Target(alias.provider, alias.canonical_id, alias.locode)
+    try:
+        targets.require_served(target, snapshot.current(), timezone.now().date(), alias.account.currency)
+    except ApiError as error:
+        return error.message
+    return None
+
+
+def _choices(catalogue: Snapshot, today: date, currency: str) -> list[tuple[str, list[tuple[str, str]]]]:
+    """4-part ids and labels of every route that could serve a request now, by the name of their provider."""
+    groups: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+    for _, routes in listed(catalogue, View(today, held=quota.held(catalogue.with_quota, today))):
+        for route in routes:
+            if _serves(catalogue, route, currency):
+                place = "worldwide" if route.locode == GLOBAL else route.place.name if route.place else route.locode
+                _, choices = groups.setdefault(route.upstream.slug, (route.upstream.name, []))
+                choices.append((route.id, f"{route.id} ({place})"))
+    return list(groups.values())
+
+
+def _serves(catalogue: Snapshot, route: Route, currency: str) -> bool:
+    try:
+        routing.require_modality(route, WITH_ENDPOINT, "any endpoint")
+        routing.require_price(catalogue, route, currency)
+    except ApiError:
+        return False
+    return True

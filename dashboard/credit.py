@@ -1,0 +1,196 @@
+"""The page on an account's credit: what is left, how long it lasts, every movement of it, and a form for statements."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from billing import keyset
+from billing.keyset import Page
+from billing.models import LedgerEntry, Wallet
+from billing.periods import InvalidPeriod, Period
+from billing.usage_statistics import Days, Scope, Totals, totals
+from gateway.ids import generation_id
+
+from .access import AccountContext, account_page
+
+PAGE_ENTRIES = 50
+LAST_SEQ = 2**63 - 1
+WINDOW_DAYS = 30  # UTC's, today's included
+LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
+COLUMNS = (
+    "seq",
+    "kind",
+    "amount",
+    "balance_after",
+    "reference",
+    "created_at",
+    "generation__provider",
+    "generation__model",
+    "generation__region",
+)
+
+
+class BalanceStatus(StrEnum):
+    """Whether there is credit. EMPTY is what makes the API answer 402."""
+
+    GOOD = "good"
+    LOW = "low"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """A balance beside what was used in the window, both in the account's currency."""
+
+    balance: Decimal
+    sums: Totals
+
+    @property
+    def days_left(self) -> int | None:
+        """Whole days that the balance lasts at the window's pace; None where nothing was spent."""
+        if not self.sums.cost:
+            return None
+        return max(0, int(self.balance * WINDOW_DAYS / self.sums.cost))
+
+    @property
+    def status(self) -> BalanceStatus:
+        """Whether credit is needed: now, soon or not."""
+        if self.balance <= 0:
+            return BalanceStatus.EMPTY
+        soon = self.days_left is not None and self.days_left < LOW_BALANCE_DAYS
+        return BalanceStatus.LOW if soon else BalanceStatus.GOOD
+
+
+class Shown(StrEnum):
+    """Which entries are listed: credit is grants and corrections."""
+
+    ALL = "all"
+    CREDIT = "credit"
+    USAGE = "usage"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """An entry, and the public id of the record that it debits."""
+
+    entry: LedgerEntry
+    generation_id: str | None
+
+
+class StatementForm(forms.Form):
+    """What a statement is asked for with, on the page and in the download's address.
+
+    The first and the last day, which are UTC's, or moments as `Period` takes them. What is left out is from the first
+    of the month, or to today.
+    """
+
+    since = forms.CharField(label="From", widget=forms.DateInput({"type": "date"}))
+    until = forms.CharField(label="Until and including", widget=forms.DateInput({"type": "date"}))
+
+    def __init__(self, data: Mapping[str, Any] | None, now: datetime) -> None:
+        fields = {"since": f"{now:%Y-%m}-01", "until": f"{now:%Y-%m-%d}"}
+        super().__init__(None if data is None else fields | {**data}, initial=fields, label_suffix="")
+
+    @property
+    def period(self) -> Period:
+        """Of a valid form."""
+        return Period.between(self.cleaned_data["since"], self.cleaned_data["until"])
+
+    def clean_since(self) -> str:
+        return _bound(self.cleaned_data["since"])
+
+    def clean_until(self) -> str:
+        return _bound(self.cleaned_data["until"])
+
+    def clean(self) -> None:
+        if self.errors:
+            return
+        try:
+            Period.between(**self.cleaned_data)
+        except InvalidPeriod:
+            self.add_error("since", f"The days begin after they end, on {self.cleaned_data['until']}.")
+
+
+@account_page()
+def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
+    """The balance, the ledger (`show`, `before` or `after` an entry) and the form that downloads a statement.
+
+    422 where `since` and `until` are bounds that no statement could be had for.
+    """
+    try:
+        shown = Shown(request.GET.get("show", Shown.ALL))
+    except ValueError:
+        raise Http404 from None
+    now = timezone.now()
+    page = ledger_page(current.account.pk, shown, before=_seq(request, "before"), after=_seq(request, "after"))
+    bounds = {name: request.GET[name] for name in ("since", "until") if name in request.GET}
+    form = StatementForm(bounds or None, now)
+    context = {
+        "funds": funds_of(current.account.pk, now),
+        "ledger": page,
+        "shown": shown,
+        "choices": {Shown.ALL: "All", Shown.CREDIT: "Credit only", Shown.USAGE: "Usage only"},
+        "form": form,
+    }
+    return render(
+        request, "dashboard/credit.html", current.template_context | context, status=422 if form.errors else 200
+    )
+
+
+def funds_of(account_id: UUID, now: datetime) -> Funds:
+    """Three SELECTs, each by an index."""
+    balance = Wallet.objects.get(pk=account_id).balance
+    return Funds(balance, totals(Scope(account_id), Days.until(now, WINDOW_DAYS)))
+
+
+def ledger_page(
+    account_id: UUID, shown: Shown = Shown.ALL, *, before: int | None = None, after: int | None = None
+) -> Page[LedgerLine, int]:
+    """A page of entries, newest first, from a position, which is an entry's `seq`. One SELECT by an index."""
+    entries = LedgerEntry.objects.filter(account_id=account_id)
+    if shown == Shown.CREDIT:
+        entries = entries.exclude(reference=None)  # in the words of the index's condition
+    else:
+        entries = entries.select_related("generation").only(*COLUMNS)
+        if shown == Shown.USAGE:
+            entries = entries.exclude(generation=None)
+
+    def read(seq: int | None, count: int, is_upwards: bool) -> list[LedgerLine]:
+        ordered = entries.order_by("seq" if is_upwards else "-seq")
+        if seq is not None:
+            ordered = ordered.filter(seq__gt=seq) if is_upwards else ordered.filter(seq__lt=seq)
+        return [
+            LedgerLine(entry, None if entry.generation_id is None else generation_id(entry.generation_id))
+            for entry in ordered[:count]
+        ]
+
+    page = keyset.page(read, lambda line: line.entry.seq, PAGE_ENTRIES, before=before, after=after)
+    return page if page.rows or before is None else replace(page, newer=0)
+
+
+def _seq(request: HttpRequest, name: str) -> int | None:
+    """A position in the ledger. Raises Http404 for what is none."""
+    text = request.GET.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= LAST_SEQ):
+        raise Http404
+    return int(text)
+
+
+def _bound(text: str) -> str:
+    """The first or the last day: whether it fits the other one is seen later."""
+    try:
+        Period.between("0001-01-01", text)
+    except InvalidPeriod:
+        raise forms.ValidationError("Write a day as 2026-10-30.") from None
+    return text

@@ -1,0 +1,154 @@
+"""Invitations: their mail, what owners do with an open one, and the page that its link opens."""
+
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login
+from django.core.mail import EmailMessage
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from accounts import invitations
+from accounts.models import Account, Invitation, User
+from gateway.mail import send_in_background
+
+from .access import account_context, page_address, signed_in_page
+from .sign_in import NewPasswordForm
+
+SUBJECT = "Invitation to {account} on Inference Gateway"
+BODY = """\
+{sender} invites you to the account {account} at {origin}, as {role}.
+
+To join, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
+
+{link}
+
+If you did not expect this mail, ignore it: nothing happens unless somebody joins by the link.
+"""
+
+
+class ChoosePasswordForm(NewPasswordForm):
+    """A newcomer's first password, twice."""
+
+    def __init__(self, user: User, data: Any) -> None:
+        super().__init__(user, data)
+        self.fields["new_password1"].label, self.fields["new_password2"].label = "Password", "Password again"
+
+
+def send(account_id: UUID, email: str, role: str, *, by: User) -> Invitation:
+    """Invites an address, or renews its open invitation, and mails the link in the background.
+
+    Nothing depends on whether a person of that address exists. Raises PermissionDenied where `by` is no owner, and
+    InvitationRefused.
+    """
+    invitation = invitations.invite(account_id, email, role, by=by)
+    account = " ".join(invitation.account.name.split())  # a header is one line
+    body = BODY.format(
+        sender=by.email,
+        account=account,
+        origin=settings.PUBLIC_URL,
+        role=invitation.role_in_words,
+        end=invitation.expires_at,
+        link=link(invitation),
+    )
+    send_in_background(EmailMessage(SUBJECT.format(account=account), body, to=[invitation.email]))
+    return invitation
+
+
+def link(invitation: Invitation) -> str:
+    """The address that is mailed; whoever has it may join as the invited person."""
+    return f"{settings.PUBLIC_URL}{reverse('invitation', args=[invitations.sign(invitation)])}"
+
+
+@signed_in_page("GET", "HEAD", "POST")
+def change_invitation(request: HttpRequest, invitation_id: UUID) -> HttpResponse:
+    """Sends an open invitation again, or revokes it: the form's `action`. A GET, as after a login, finds the list."""
+    invitation = get_object_or_404(Invitation, pk=invitation_id)
+    current = account_context(request, invitation.account_id)
+    if request.method == "POST":
+        current.require_owner()
+        match request.POST.get("action"):
+            case _ if ending := _ending(invitation):
+                messages.info(request, ending)
+            case "resend":
+                try:
+                    send(invitation.account_id, invitation.email, invitation.role, by=current.person)
+                except invitations.InvitationRefused as error:
+                    messages.warning(request, str(error))
+                else:
+                    messages.success(request, f"The invitation is on its way to {invitation.email} again.")
+            case "revoke":
+                invitations.revoke(invitation, by=current.person)
+                revoked = f"The invitation of {invitation.email} is revoked. Its link opens nothing any more."
+                messages.success(request, revoked)
+    return redirect(page_address("members", current.account.pk))
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def open_invitation(request: HttpRequest, signed: str) -> HttpResponse:
+    """What an invitation's link opens. Looking changes nothing: mail scanners follow links. Joining is a form."""
+    try:
+        invited = invitations.behind(signed)
+        if isinstance(request.user, User):
+            return _for_person(request, request.user, invited)
+        return _for_stranger(request, invited)
+    except invitations.InvitationGone:
+        return render(request, "dashboard/invitation_gone.html", status=410)
+
+
+def _for_person(request: HttpRequest, person: User, invited: Invitation) -> HttpResponse:
+    """For whoever is signed in: the invited person joins, anybody else signs out first."""
+    if person.email != invited.email:
+        return _page(request, invited, "other", status=403 if request.method == "POST" else 200)
+    if request.method != "POST":
+        return _page(request, invited, "invited")
+    invitations.accept(invited, person)
+    return _welcome(request, invited.account)
+
+
+def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
+    """For nobody in particular: the link proves the mailbox, so that a newcomer may choose a password here."""
+    newcomer = invitations.newcomer(invited.email)
+    if newcomer is None:
+        return _page(request, invited, "known", status=403 if request.method == "POST" else 200)
+    form = ChoosePasswordForm(newcomer, request.POST if request.method == "POST" else None)
+    if not form.is_valid():
+        return _page(request, invited, "new", form=form, status=422 if form.errors else 200)
+    try:
+        person = invitations.accept_as_newcomer(invited, form.cleaned_data["new_password1"])
+    except invitations.PersonExists:
+        return redirect(request.path)  # which says that they can sign in
+    login(request, person)
+    return _welcome(request, invited.account)
+
+
+def _welcome(request: HttpRequest, account: Account) -> HttpResponseRedirect:
+    role = "an owner" if account_context(request, account.pk).is_owner else "a member"
+    messages.success(request, f"Welcome. You are {role} of {account.name} now.")
+    return redirect(page_address("overview", account.pk))
+
+
+def _page(
+    request: HttpRequest, invited: Invitation, reader: str, *, status: int = 200, form: ChoosePasswordForm | None = None
+) -> HttpResponse:
+    """`reader` is invited, other (somebody else), known (has a password) or new."""
+    context = {"invitation": invited, "reader": reader, "form": form}
+    return render(request, "dashboard/invitation.html", context, status=status)
+
+
+def _ending(invitation: Invitation) -> str:
+    """Why an invitation is not open any more, in words; empty where it is open."""
+    if invitation.accepted_at is not None:
+        return f"{invitation.email} has joined already."
+    if invitation.revoked_at is not None:
+        return f"The invitation of {invitation.email} was revoked already."
+    if invitation.expires_at <= timezone.now():
+        return f"The invitation of {invitation.email} has lapsed. Invite them again."
+    return ""

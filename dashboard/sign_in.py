@@ -1,0 +1,234 @@
+"""Signing in, and passwords: Django's views and forms, with our pages, our mail and a limit on guesses.
+
+The admin's own login and password pages lead here.
+"""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.auth import views
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm, PasswordResetForm, SetPasswordForm
+from django.contrib.auth.tokens import default_token_generator
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.mail import EmailMessage
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import redirect
+from django.urls import reverse, reverse_lazy
+from django.utils.decorators import method_decorator
+from django.utils.encoding import force_bytes
+from django.utils.http import urlsafe_base64_encode
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.generic import FormView
+
+from accounts import throttle
+from accounts.models import User
+from accounts.throttle import TooManyTries
+from gateway.mail import send_in_background
+
+from .access import login_required, named_account
+
+RESET_SUBJECT = "Your password for Inference Gateway"
+RESET_BODY = """\
+Somebody, probably you, asked for a new password for {email} at {origin}.
+
+Choose one here within {minutes} minutes:
+
+{link}
+
+If it was not you, ignore this mail: the password stays as it is.
+"""
+
+
+class SignInForm(AuthenticationForm):
+    """An address and a password, which is not looked at where there were too many failures: raises TooManyTries."""
+
+    def clean(self) -> dict[str, Any]:
+        request, email, password = self.request, self.cleaned_data.get("username"), self.cleaned_data.get("password")
+        assert request is not None  # noqa: S101  # the view gives it
+        if not email or not password:
+            return super().clean()
+        with throttle.password_try(request, email):
+            return super().clean()
+
+
+class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # takes none when the program runs
+    """A new password, twice, for who has followed the link of a mail."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options, label_suffix="")
+        new, again = self.fields["new_password1"], self.fields["new_password2"]
+        new.label, again.label = "New password", "New password, again"
+        new.help_text = "At least 8 characters. Not your address, not a common password, not only digits."
+        again.help_text = ""
+
+
+class ChangeForm(NewPasswordForm, PasswordChangeForm):
+    """The password in use and a new one, twice. Guessing the one in use has the limits of signing in."""
+
+    def __init__(self, request: HttpRequest, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._request = request
+        self.fields["old_password"].label = "Current password"
+
+    def clean_old_password(self) -> str:
+        try:
+            with throttle.password_try(self._request, self.user.email):
+                return str(super().clean_old_password())
+        except ValidationError:
+            raise ValidationError("That is not your password.") from None
+
+
+class ResetForm(PasswordResetForm):
+    """The address that a reset mail goes to."""
+
+    email = forms.EmailField(
+        label="E-mail address",
+        max_length=254,
+        error_messages={"required": "Type the address that you sign in with."},
+        widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
+    )
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, label_suffix="")
+
+
+class ThrottledFormView(FormView[forms.BaseForm]):
+    """A form that answers 422 where it has a fault, and 429 with the wait where there were too many tries."""
+
+    http_method_names = ["get", "head", "post", "options"]
+    fault_status = 422
+
+    @method_decorator(never_cache)
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        return super().dispatch(request, *args, **kwargs)  # of Django's view beside this class, with all its checks
+
+    def post(self, request: HttpRequest, *args: str, **kwargs: Any) -> HttpResponse:
+        try:
+            return super().post(request, *args, **kwargs)
+        except TooManyTries as error:
+            # An empty form: what was typed has not been checked.
+            form = self.get_form_class()(**self.get_form_kwargs() | {"data": None, "files": None})
+            context = self.get_context_data(form=form, wait=error.minutes)
+            return self.render_to_response(context, status=429, headers={"Retry-After": str(error.seconds)})
+
+    def form_invalid(self, form: forms.BaseForm) -> HttpResponse:
+        return self.render_to_response(self.get_context_data(form=form), status=self.fault_status)
+
+
+@method_decorator([csrf_exempt, never_cache], name="dispatch")  # LoginView's own `dispatch` asks for the token
+class SignIn(ThrottledFormView, views.LoginView):
+    """The login page. Whoever is signed in is sent on, whatever they send: a form of before that has an old token."""
+
+    form_class = SignInForm
+    template_name = "dashboard/login.html"
+    fault_status = 200
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return HttpResponseRedirect(self.get_success_url())
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
+        """Where `next` leads, unless that is this page or the logout, which would redirect for ever."""
+        address = super().get_redirect_url()
+        return "" if urlsplit(address).path in (self.request.path, reverse("logout")) else address
+
+
+@method_decorator([never_cache, login_required], name="dispatch")
+class ChangePassword(ThrottledFormView, views.PasswordChangeView):
+    """A new password for who is signed in. Django ends the person's other sessions."""
+
+    form_class = ChangeForm
+    template_name = "dashboard/password.html"
+    success_url = reverse_lazy("overview")
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return super().get_form_kwargs() | {"request": self.request}
+
+    def get_context_data(self, **context: Any) -> dict[str, Any]:
+        return super().get_context_data(**context) | named_account(self.request)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        account = named_account(self.request).get("account")
+        if account is not None:
+            self.success_url = f"{self.success_url}?account={account.pk}"  # type: ignore[assignment]  # a lazy one above
+        messages.success(self.request, "Your password is changed. You are signed out everywhere else.")
+        return super().form_valid(form)
+
+
+class ResetPassword(ThrottledFormView, views.PasswordResetView):
+    """Mails a link to the active person of an address. The answer is the same, as soon, whether there is one.
+
+    A person without a password gets the mail too: that is how the first owner of an account and whoever staff added
+    get in. Staff keep somebody out by `is_active`.
+    """
+
+    form_class = ResetForm
+    template_name = "dashboard/password_reset.html"
+    success_url = reverse_lazy("password-reset-sent")
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        throttle.require_reset(self.request)
+        email = form.cleaned_data["email"]
+        if throttle.may_mail(self.request, email):
+            person = User.objects.filter(email=email.lower(), is_active=True).first()
+            if person is not None:
+                send_in_background(_reset_mail(person))
+        return HttpResponseRedirect(self.get_success_url())
+
+
+@method_decorator(never_cache, name="dispatch")
+class ResetSent(views.PasswordResetDoneView):
+    """Says that a mail is under way, if there is anybody to get it."""
+
+    template_name = "dashboard/password_reset_sent.html"
+
+
+class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
+    """Where the mail's link leads: choose a password. 410 where the link is used, old or made up."""
+
+    form_class = NewPasswordForm
+    template_name = "dashboard/password_reset_link.html"
+    success_url = reverse_lazy("password-reset-done")
+
+    def render_to_response(self, context: dict[str, Any], **options: Any) -> HttpResponse:
+        options.setdefault("status", 200 if self.validlink else 410)
+        return super().render_to_response(context, **options)
+
+
+@method_decorator(never_cache, name="dispatch")
+class ResetDone(views.PasswordResetCompleteView):
+    """Says that the new password is good."""
+
+    template_name = "dashboard/password_reset_done.html"
+
+
+@never_cache
+def admin_login(request: HttpRequest) -> HttpResponseBase:
+    """Where the admin sends whom it does not let in: strangers go on to the login, people who are not staff get 403."""
+    if not request.user.is_authenticated:
+        return views.redirect_to_login(request.GET.get("next") or reverse("admin:index"), settings.LOGIN_URL)
+    if not admin.site.has_permission(request):
+        raise PermissionDenied
+    return redirect("admin:index")
+
+
+def admin_password(_request: HttpRequest) -> HttpResponseBase:
+    """One page changes passwords."""
+    return redirect("password")
+
+
+def _reset_mail(person: User) -> EmailMessage:
+    """Its link begins with PUBLIC_URL: a Host header could name somebody else's server."""
+    uid, token = urlsafe_base64_encode(force_bytes(person.pk)), default_token_generator.make_token(person)
+    body = RESET_BODY.format(
+        email=person.email,
+        origin=settings.PUBLIC_URL,
+        minutes=settings.PASSWORD_RESET_TIMEOUT // 60,
+        link=f"{settings.PUBLIC_URL}{reverse('password-reset-link', args=[uid, token])}",
+    )
+    return EmailMessage(RESET_SUBJECT, body, to=[person.email])

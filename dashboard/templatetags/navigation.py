@@ -1,0 +1,52 @@
+"""The navigation on top of each page: the account that is looked at, the pages of it, and the person."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import template
+from django.urls import NoReverseMatch, reverse
+
+register = template.Library()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A link of it. `page` and `below` are names of URLs: its own page, and those that it leads on to."""
+
+    label: str
+    page: str
+    below: tuple[str, ...] = ()
+
+
+SECTIONS = (
+    Section("Overview", "overview"),
+    Section("Usage", "usage", ("usage-records", "usage-record")),
+    Section("Credit", "credit"),
+    Section("Keys", "keys", ("delete-key",)),
+    Section("Models", "models"),
+    Section("Aliases", "aliases", ("alias", "delete-alias")),
+    Section("Members", "members", ("member", "remove-member")),
+)
+
+
+@register.inclusion_tag("dashboard/navigation.html", takes_context=True)
+def navigation(context: dict[str, Any]) -> dict[str, Any]:
+    """The page of a request that matched no address, or met a fault before it could, is of no section."""
+    request = context["request"]
+    match = request.resolver_match
+    page = (match and match.url_name) or ""
+    links = [
+        {
+            "label": section.label,
+            "address": reverse(section.page),
+            "aria_current": "page" if page == section.page else "true" if page in section.below else "",
+        }
+        for section in SECTIONS
+    ]
+    # Where another account is looked at: on this page, unless it is of one thing; then on its section's, or the first.
+    try:
+        switch = reverse(page)
+    except NoReverseMatch:
+        switch = reverse(next((section.page for section in SECTIONS if page in section.below), SECTIONS[0].page))
+    shared = {name: context.get(name) for name in ("account", "accounts", "user", "csrf_token")}
+    return shared | {"page": page, "links": links, "switch": switch}

@@ -1,0 +1,180 @@
+"""The usage page: what was used on some days in total, by groups, by days, and by both for the groups of its chart."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
+from itertools import islice
+from typing import Any, cast
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from accounts.models import ApiKey
+from billing.models import NO_ALIAS
+from billing.usage_statistics import By, Row, Scope, Totals, breakdown
+from gateway.turns import take_turns
+
+from . import usage_chart, usage_choice
+from .access import AccountContext, account_page
+from .usage_choice import COLUMNS, WITHOUT_ALIAS, Choice, Grouping, names_of_aliases
+
+MOST_LINES = 100
+SERIES = 6  # of the chart, and the rest as one more, unless that is a single group
+MOST_SERIES = SERIES + 1
+OTHERS = "others"
+PERCENT = Decimal(100)
+Group = tuple[str | UUID | None, ...]  # what the rows of a group have in the grouping's columns
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """What a group is called. `value` narrows an address to it; None where there is nothing to narrow to."""
+
+    text: str
+    value: str | None
+    detail: str = ""  # tells apart what may share a name
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A group in the table, or all those that are not listed. `share` is its part of the cost in percent, if any.
+
+    `narrowed` and `records` are addresses; None where there is nothing to narrow to.
+    """
+
+    name: GroupName
+    totals: Totals
+    share: Decimal | None
+    narrowed: str | None
+    records: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day in the table. `records` is an address."""
+
+    day: date
+    totals: Totals
+    records: str
+
+
+@account_page()
+def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
+    """422 where the days are none that could be shown."""
+    choice, form = usage_choice.read(request.GET.dict(), current.account, "usage", timezone.now())
+    context = current.template_context | {"choice": choice, "form": form}
+    if not form.errors:
+        context |= read(choice)
+        context |= {"records_address": choice.to("usage-records"), "export_address": choice.to("usage-export")}
+    return render(request, "dashboard/usage.html", context, status=422 if form.errors else 200)
+
+
+def read(choice: Choice) -> dict[str, Any]:
+    """`totals`, `lines`, `days` and `chart`. Six SELECTs for the sums, and at most two more for names.
+
+    The days are read last: what they have beyond the chart's groups is of others, and never less than nothing.
+    """
+    sums = [(group_of(row, choice.by), row.totals) for row in breakdown(choice.scope, choice.days, *COLUMNS[choice.by])]
+    # The dearest first, then those with most requests.
+    groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].requests, str(item[0]))))
+    names = names_of_groups(choice, [*groups][:MOST_LINES])
+    top = dict(islice(names.items(), len(groups) if len(groups) <= MOST_SERIES else SERIES))
+    parts = [_scope_of(choice, group) for group in top]
+    rows = breakdown(choice.scope, choice.days, By.DAY, *COLUMNS[choice.by], parts=parts) if parts else []
+    days = {_day(row): row.totals for row in breakdown(choice.scope, choice.days, By.DAY)}
+    series = _series(choice, top, rows)
+    if len(groups) > len(top):
+        series.append((OTHERS, _others(days, [by_day for _, by_day in series])))
+    return {
+        "totals": _sum(days.values()),
+        "lines": _lines(choice, groups, names),
+        "days": [Day(day, totals, choice.of_day(day)) for day, totals in reversed(days.items())],
+        "chart": usage_chart.of(series, choice.days, choice.account.currency),
+    }
+
+
+def group_of(row: Row, by: Grouping) -> Group:
+    """The group that a row belongs to."""
+    return tuple(getattr(row, column) for column in COLUMNS[by])
+
+
+def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, GroupName]:
+    """What these groups are called now, in their order. At most two SELECTs."""
+    names: dict[Group, GroupName] = {}
+    if choice.by == Grouping.KEY:
+        own = ApiKey.objects.filter(account=choice.account, pk__in=[group[0] for group in groups])
+        names = {(key.pk,): GroupName(key.name, str(key.pk), key.masked, key.deleted_at is not None) for key in own}
+    elif choice.by == Grouping.ALIAS:
+        ids = [alias_id for (alias_id,) in groups if isinstance(alias_id, UUID)]
+        names = {(alias_id,): GroupName(f"alias {str(alias_id)[:8]}…", None, is_deleted=True) for alias_id in ids}
+        for alias_id, name in names_of_aliases(choice.account, ids).items():
+            names[(alias_id,)] = GroupName(name.text, str(alias_id), is_deleted=name.is_deleted)
+        names[(None,)] = GroupName("no alias", WITHOUT_ALIAS)
+    else:
+        for group in groups:
+            text = "/".join(map(str, group))
+            names[group] = GroupName(text, text)
+    return {group: names[group] for group in groups}
+
+
+def _scope_of(choice: Choice, group: Group) -> Scope:
+    """The choice's scope narrowed to one group."""
+    columns: dict[str, Any] = dict(zip(COLUMNS[choice.by], group, strict=True))
+    if choice.by == Grouping.ALIAS and group == (None,):
+        columns[By.ALIAS] = NO_ALIAS
+    return replace(choice.scope, **columns)
+
+
+def _lines(choice: Choice, groups: Mapping[Group, Totals], names: Mapping[Group, GroupName]) -> list[Line]:
+    """The groups that have a name, and one line for the others."""
+    whole = _sum(groups.values())
+    lines = [_line(choice, name, groups[group], whole) for group, name in names.items()]
+    others = [totals for group, totals in groups.items() if group not in names]
+    if others:
+        name = GroupName(f"{len(others):,} others", None, detail="All of them are in the CSV.")
+        lines.append(_line(choice, name, _sum(others), whole))
+    return lines
+
+
+def _line(choice: Choice, name: GroupName, totals: Totals, whole: Totals) -> Line:
+    share = PERCENT * totals.cost / whole.cost if whole.cost and totals.cost is not None else None
+    if name.value is None:
+        return Line(name, totals, share, None, None)
+    here = {choice.by.value: name.value}
+    narrowed = None if choice.by in choice.narrowing else choice.within(**here)
+    return Line(name, totals, share, narrowed, choice.to("usage-records", **here))
+
+
+def _series(choice: Choice, top: Mapping[Group, GroupName], rows: Iterable[Row]) -> list[usage_chart.Series]:
+    """The days of the top groups. Keys may share a name, and are then told apart by their last characters."""
+    by_group: dict[Group, dict[date, Totals]] = {group: {} for group in top}
+    for row in rows:
+        by_group[group_of(row, choice.by)][_day(row)] = row.totals
+    uses = Counter(name.text for name in top.values())
+    return [
+        (f"{name.text} {name.detail}" if uses[name.text] > 1 else name.text, by_group[group])
+        for group, name in top.items()
+    ]
+
+
+def _others(days: Mapping[date, Totals], parts: Collection[Mapping[date, Totals]]) -> dict[date, Totals]:
+    """The days that have more requests than these parts of them, without the parts."""
+    others = {day: whole - _sum(part[day] for part in parts if day in part) for day, whole in days.items()}
+    return {day: totals for day, totals in others.items() if totals.requests}
+
+
+def _day(row: Row) -> date:
+    return cast(date, row.day)  # every row is of a day: they are grouped so
+
+
+def _sum(parts: Iterable[Totals]) -> Totals:
+    total = Totals()
+    for part in parts:
+        take_turns()
+        total += part
+    return total

@@ -1,0 +1,281 @@
+"""What somebody chose to see of an account's usage: days, grouping and narrowing. All of it is in the address."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.http import Http404
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from accounts.models import Account, ApiKey
+from aliases.models import Alias, AliasEvent
+from billing.models import NO_ALIAS
+from billing.usage_statistics import By, Days, Scope
+
+DEFAULT_DAYS = "30"
+WINDOWS = {"7": "7 days", DEFAULT_DAYS: "30 days", "90": "90 days", "month": "This month"}
+WITHOUT_ALIAS = "none"  # in the address
+LONGEST = 400  # characters; no id of a catalogue comes near
+MOST_DAYS = 366
+USUAL_DAYS = 30
+NOTHING_BEFORE = date(2000, 1, 1)  # no record is that old
+
+
+class Grouping(StrEnum):
+    """What usage is shown by."""
+
+    MODEL = "model"
+    KEY = "key"
+    REGION = "region"
+    ALIAS = "alias"
+
+
+COLUMNS: dict[Grouping, tuple[By, ...]] = {
+    Grouping.MODEL: (By.PROVIDER, By.MODEL),
+    Grouping.KEY: (By.KEY,),
+    Grouping.REGION: (By.REGION,),
+    Grouping.ALIAS: (By.ALIAS,),
+}
+# By what a part is shown when one follows its link: the first of these that it is not narrowed to.
+WITHIN = (Grouping.MODEL, Grouping.REGION, Grouping.KEY, Grouping.ALIAS)
+
+
+class DaysForm(forms.Form):
+    """The first and the last of at most 366 UTC days; one of them is enough. Days to come are left out."""
+
+    since = forms.DateField(label="From", required=False, input_formats=["%Y-%m-%d"])
+    until = forms.DateField(label="Until and including", required=False, input_formats=["%Y-%m-%d"])
+
+    def __init__(self, data: Mapping[str, Any] | None, *, today: date) -> None:
+        super().__init__(data, label_suffix="")
+        self.today = today
+        for field in self.fields.values():
+            field.widget = forms.DateInput({"type": "date", "max": today.isoformat()}, format="%Y-%m-%d")
+            field.error_messages["invalid"] = "Write a day as 2026-10-30."
+
+    @property
+    def days(self) -> Days:
+        """Of a valid form."""
+        return Days(self.cleaned_data["since"], self.cleaned_data["until"])
+
+    def clean(self) -> dict[str, Any]:
+        """Fills in the bound that was left empty."""
+        since, until = self.cleaned_data.get("since"), self.cleaned_data.get("until")
+        if self.errors:
+            return self.cleaned_data
+        last = min(until or self.today, self.today)
+        if last < NOTHING_BEFORE:
+            self.add_error("until", f"Nothing is older than {NOTHING_BEFORE}.")
+            return self.cleaned_data
+        first = since or last - timedelta(days=USUAL_DAYS - 1)
+        self._check(first, last)
+        return {"since": first, "until": last}
+
+    def _check(self, first: date, last: date) -> None:
+        earliest = last - timedelta(days=MOST_DAYS - 1)
+        if first > self.today:
+            self.add_error("since", f"That day is to come: today is {self.today}, in UTC.")
+        elif first > last:
+            self.add_error("since", f"The days begin after they end, on {last}.")
+        elif first < earliest:
+            self.add_error("since", f"At most {MOST_DAYS} days are shown at once: {earliest} is the earliest here.")
+
+
+@dataclass(frozen=True, slots=True)
+class AliasName:
+    """What a request puts into `model`: now, or last for an alias that is deleted."""
+
+    text: str
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link to another choice."""
+
+    text: str
+    address: str
+    is_current: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """One thing that the usage is narrowed to. `address` is the page without it."""
+
+    what: Grouping
+    text: str
+    is_deleted: bool
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Checked: key and alias are the account's own. `window` is None where the days were given as dates."""
+
+    account: Account
+    page: str  # the name of the page's address
+    days: Days
+    window: str | None
+    by: Grouping
+    key: ApiKey | None = None
+    alias_id: UUID | None = None
+    alias: AliasName | None = None
+    model: str | None = None
+    region: str | None = None
+
+    @property
+    def scope(self) -> Scope:
+        """Whose usage that is."""
+        provider, _, model = (self.model or "").partition("/")
+        key_id = None if self.key is None else self.key.pk
+        return Scope(self.account.pk, key_id, self.alias_id, provider or None, model or None, self.region)
+
+    @property
+    def narrowing(self) -> dict[str, str]:
+        """The fields of the address that narrow it."""
+        alias_id = WITHOUT_ALIAS if self.alias_id == NO_ALIAS else self.alias_id
+        fields = {"model": self.model, "key": self.key and self.key.pk, "region": self.region, "alias": alias_id}
+        return {name: str(value) for name, value in fields.items() if value is not None}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The fields that stay when other days are chosen."""
+        return {"account": str(self.account.pk), "by": self.by, **self.narrowing}
+
+    @property
+    def dates(self) -> dict[str, str]:
+        """The fields that say which days."""
+        if self.window is not None:
+            return {"days": self.window}
+        return {"since": self.days.first.isoformat(), "until": self.days.last.isoformat()}
+
+    def to(self, page: str, **changed: str | None) -> str:
+        """The address of a page for this choice, but for what is changed; None takes a field out."""
+        return f"{reverse(page)}?{self.query(**changed)}"
+
+    def query(self, **changed: str | None) -> str:
+        """What such an address has behind its question mark."""
+        fields = {**self.kept, **self.dates, **changed}
+        return urlencode({name: value for name, value in fields.items() if value is not None})
+
+    def within(self, **narrowing: str) -> str:
+        """The usage page of a part, by what comes next."""
+        narrowed = self.narrowing | narrowing
+        first = Grouping.REGION if "model" in narrowing else Grouping.MODEL
+        by = next((by for by in (first, *WITHIN) if by not in narrowed), self.by)
+        return self.to("usage", **narrowing, by=by)
+
+    def of_day(self, day: date) -> str:
+        """The records of one day."""
+        return self.to("usage-records", days=None, since=day.isoformat(), until=day.isoformat())
+
+    @property
+    def windows(self) -> list[Link]:
+        """Days that move with the clock, to choose from."""
+        return [
+            Link(text, self.to(self.page, since=None, until=None, days=window), window == self.window)
+            for window, text in WINDOWS.items()
+        ]
+
+    @property
+    def groupings(self) -> list[Link]:
+        """What to show it by, to choose from."""
+        return [Link(by.capitalize(), self.to(self.page, by=by), by == self.by) for by in Grouping]
+
+    @property
+    def narrowed(self) -> list[Narrowed]:
+        """What it is narrowed to, as people call it."""
+        parts = []
+        for name, value in self.narrowing.items():
+            text, is_deleted = value, False
+            if name == Grouping.KEY and self.key is not None:
+                text, is_deleted = self.key.name, self.key.deleted_at is not None
+            elif name == Grouping.ALIAS:
+                text, is_deleted = (self.alias.text, self.alias.is_deleted) if self.alias else ("none", False)
+            parts.append(Narrowed(Grouping(name), text, is_deleted, self.to(self.page, **{name: None})))
+        return parts
+
+
+def read(query: Mapping[str, str], account: Account, page: str, now: datetime) -> tuple[Choice, DaysForm]:
+    """What an address chooses; its dates hold only if the form is valid. Raises Http404 for what is not there.
+
+    A key or an alias of somebody else is as absent as none.
+    """
+    today = now.astimezone(UTC).date()
+    form = DaysForm(query if "since" in query or "until" in query else None, today=today)
+    if form.is_valid():
+        window, days = None, form.days
+    else:
+        window = _one_of(WINDOWS, query.get("days", DEFAULT_DAYS))
+        days = Days(today.replace(day=1), today) if window == "month" else Days.until(now, int(window))
+        form.initial = {"since": days.first, "until": days.last}
+    # Deleted keys too: their usage stays.
+    key = get_object_or_404(ApiKey, account=account, pk=_uuid(query["key"])) if "key" in query else None
+    alias_id, alias = _alias(account, query.get("alias"))
+    choice = Choice(
+        account=account,
+        page=page,
+        days=days,
+        window=window,
+        by=Grouping(_one_of(Grouping, query.get("by", Grouping.MODEL))),
+        key=key,
+        alias_id=alias_id,
+        alias=alias,
+        model=_id(query.get("model"), parts=2),
+        region=_id(query.get("region"), parts=1),
+    )
+    return choice, form
+
+
+def names_of_aliases(account: Account, alias_ids: Collection[UUID]) -> dict[UUID, AliasName]:
+    """The names of those ids that are aliases of the account, or were. At most two SELECTs."""
+    if not alias_ids:
+        return {}
+    own = Alias.objects.filter(account=account, pk__in=alias_ids)
+    names = {alias.pk: AliasName(alias.full_name) for alias in own}
+    gone = set(alias_ids) - names.keys()
+    deletions = AliasEvent.objects.filter(account=account, alias_id__in=gone, event_type=AliasEvent.Type.DELETED)
+    return names | {
+        event.alias_id: AliasName(f"alias/{event.old_name}", is_deleted=True) for event in (deletions if gone else ())
+    }
+
+
+def _one_of(choices: Mapping[str, str] | type[Grouping], text: str) -> str:
+    if text not in [*choices]:
+        raise Http404
+    return text
+
+
+def _alias(account: Account, text: str | None) -> tuple[UUID | None, AliasName | None]:
+    if text is None:
+        return None, None
+    if text == WITHOUT_ALIAS:
+        return NO_ALIAS, None
+    alias_id = _uuid(text)
+    name = names_of_aliases(account, [alias_id]).get(alias_id)
+    if name is None:
+        raise Http404
+    return alias_id, name
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Http404 from None
+
+
+def _id(text: str | None, *, parts: int) -> str | None:
+    """A model or a region, of the catalogue or not: one without requests has no usage."""
+    # What can be no id is not asked for: PostgreSQL takes no NUL.
+    if text is not None and (
+        len(text) > LONGEST or not text.isprintable() or len([*filter(None, text.split("/", 1))]) < parts
+    ):
+        raise Http404
+    return text

@@ -1,0 +1,122 @@
+"""gunicorn's reading of a request, bounded: the bytes and seconds of a head, the seconds and tiny chunks of a body.
+
+gunicorn bounds each wait alone, and a head at 800 KB: strangers who send a byte now and then would cost a worker all of
+its time and memory.
+"""
+
+import math
+import time
+from typing import Any
+
+from django.conf import settings
+from gunicorn.http import message
+from gunicorn.http.body import Body, ChunkedReader
+from gunicorn.http.errors import LimitRequestHeaders, ParseException
+from gunicorn.http.unreader import SocketUnreader
+
+from .turns import give_way
+
+MOST_HEAD_BYTES = 32 * 1024
+MOST_HEAD_READS = 1000  # each looks through all that has come
+READ_BYTES = 8 * 1024  # gunicorn's: the last read of a head may hold so much of the body
+HEAD_SECONDS = 10.0
+TINY_CHUNK_BYTES = 1024
+MOST_TINY_CHUNKS = 10_000
+TINY_CHUNKS_A_TURN = 500
+
+
+class HeadTooSlow(ParseException):  # type: ignore[misc]  # gunicorn ships no types
+    """The head of a request was begun and not finished in time."""
+
+
+class TooManyTinyChunks(ParseException):  # type: ignore[misc]
+    """A chunked body takes far more work than its bytes are worth."""
+
+
+class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
+    """gunicorn's reader of a socket. Raises TimeoutError from `ends_at` on, by the monotonic clock."""
+
+    ends_at = math.inf
+
+    def chunk(self, size_hint: int | None = None) -> bytes:
+        """The next bytes of the socket."""
+        left = self.ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        idle: float = settings.GATEWAY_STREAM_IDLE_TIMEOUT
+        if left >= idle:
+            return bytes(super().chunk(size_hint))
+        self.sock.settimeout(left)
+        try:
+            return bytes(super().chunk(size_hint))
+        finally:
+            self.sock.settimeout(idle)  # of writing the answer, too
+
+
+def begin(unreader: Any, seconds: float) -> bytes:
+    """The first bytes of a request, which are waited for that long; the rest of its head has HEAD_SECONDS.
+
+    Raises StopIteration where none come.
+    """
+    unreader.ends_at = time.monotonic() + seconds
+    try:
+        begun: bytes = unreader.read()
+    except TimeoutError:
+        raise StopIteration from None
+    if not begun:
+        raise StopIteration
+    unreader.ends_at = time.monotonic() + HEAD_SECONDS
+    return begun
+
+
+def begin_body(unreader: Any) -> None:
+    """From now on the body has GATEWAY_BODY_TIMEOUT."""
+    unreader.ends_at = time.monotonic() + settings.GATEWAY_BODY_TIMEOUT
+
+
+class BoundedRequest(message.Request):  # type: ignore[misc]
+    """A request whose head and body come within bounds."""
+
+    body: Body
+    _reads = 0
+
+    def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:
+        unreader.unread(begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive))
+        super().__init__(cfg, unreader, peer_addr, req_number)
+        begin_body(unreader)
+
+    def parse(self, unreader: Any) -> bytes:
+        """gunicorn's, but the whole head is bounded. Raises HeadTooSlow, and gunicorn's refusals."""
+        self.max_buffer_headers = MOST_HEAD_BYTES + READ_BYTES
+        try:
+            behind: bytes = super().parse(unreader)
+        except TimeoutError:
+            raise HeadTooSlow from None
+        return behind
+
+    def read_into(self, unreader: Any, buf: bytearray, stop: bool = False) -> None:
+        """gunicorn's, but a head comes in a bounded number of pieces."""
+        self._reads += 1
+        if self._reads > MOST_HEAD_READS:
+            raise LimitRequestHeaders("too many pieces")
+        super().read_into(unreader, buf, stop)
+
+    def set_body_reader(self) -> None:
+        """gunicorn's, but tiny chunks are counted."""
+        super().set_body_reader()
+        if isinstance(self.body.reader, ChunkedReader):
+            self.body = Body(_CountedChunks(self, self.unreader))
+
+
+class _CountedChunks(ChunkedReader):  # type: ignore[misc]
+    _tiny = 0
+
+    def parse_chunk_size(self, unreader: Any, data: bytes | None = None) -> tuple[int, bytes | None]:
+        size, rest = super().parse_chunk_size(unreader, data)
+        if 0 < size < TINY_CHUNK_BYTES:
+            self._tiny += 1
+            if self._tiny > MOST_TINY_CHUNKS:
+                raise TooManyTinyChunks
+            if self._tiny % TINY_CHUNKS_A_TURN == 0:
+                give_way()
+        return size, rest

@@ -1,0 +1,50 @@
+"""What the log says of something that fails again and again: a line when it begins, one a minute, one when it ends."""
+
+import time
+from collections.abc import Callable
+
+import psycopg
+from django.db import InterfaceError, OperationalError
+from redis import RedisError
+
+EVERY_SECONDS = 60.0
+# What is away, full or silent. Anything else is a mistake of ours, whose traceback is needed once.
+_AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, RedisError, OSError)
+
+
+class Outage:
+    """A kind of trouble, in the words of `trouble`. `log` is a logger's method, or takes a line where errors are lines.
+
+    An outage that begins anew within a minute of the last line is silent until that minute is over.
+    """
+
+    def __init__(self, trouble: str, log: Callable[..., object]) -> None:
+        self._trouble, self._log = trouble, log
+        self._began_at: float | None = None
+        self._logged_at = float("-inf")
+        self._failures = 0
+        self._is_logged = False
+
+    def failed(self, error: Exception | str) -> None:
+        """It failed once more."""
+        now = time.monotonic()
+        self._failures += 1
+        self._began_at = now if self._began_at is None else self._began_at
+        if now - self._logged_at < EVERY_SECONDS:
+            return
+        self._logged_at = now
+        lasts = f", for {now - self._began_at:.0f} s and {self._failures} times" if self._failures > 1 else ""
+        words = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
+        line = f"{self._trouble}{lasts}: {words.splitlines()[0]}"
+        if isinstance(error, (str, *_AWAY)) or self._is_logged:
+            self._log(line)
+        else:
+            self._log(line, exc_info=error)
+        self._is_logged = True
+
+    def worked(self) -> None:
+        """It did not fail."""
+        if self._began_at is not None:
+            if self._is_logged:
+                self._log(f"over after {time.monotonic() - self._began_at:.0f} s: {self._trouble}")
+            self._began_at, self._failures, self._is_logged = None, 0, False

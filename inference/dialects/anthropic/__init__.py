@@ -1,0 +1,192 @@
+"""The Anthropic dialect: the Messages API (`/messages`), `anthropic-version: 2023-06-01`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from catalogue.pricing import Usage
+from catalogue.routes import Route
+from gateway.errors import InvalidRequest
+
+from ...call import Call, Endpoint
+from ..base import (
+    HINTS,
+    REROUTING_FIELDS,
+    Reply,
+    UpstreamRequest,
+    counted_reply,
+    encoded,
+    headers_for,
+    parse_object,
+    refuse_fields,
+    refuse_parameters,
+    refuse_service_tier,
+    refuse_storage,
+)
+from .answers import AnthropicDecoder, answer_of, usage_of
+from .requests import Block, check_output, conversation, output_of, require_function, text_blocks
+
+VERSION = "2023-06-01"
+DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
+MAX_TEMPERATURE = 1
+# Servers named in `mcp_servers` and a `container` are used at a charge of their own; betas change prices (long context)
+# and tools.
+REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
+# OpenAI's `default` is what Anthropic calls `standard_only`.
+SERVICE_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
+SPEEDS = (None, "standard")
+# OpenAI's fields that the API lacks: what they ask for beyond the usual is refused.
+LACKING = frozenset(
+    {"audio", "best_of", "echo", "function_call", "functions", "logit_bias", "logprobs", "modalities", "seed", "suffix"}
+    | {"top_logprobs", "verbosity", "presence_penalty", "frequency_penalty"}
+)
+HINTS_LEFT_OUT = HINTS - {"metadata", "safety_identifier", "user"}
+# What is translated or answered for here; every other field goes upstream as it came.
+TRANSLATED = frozenset(
+    {"messages", "system", "tools", "tool_choice", "parallel_tool_calls", "stop", "n", "temperature", "service_tier"}
+    | {"store", "reasoning_effort", "response_format", *LACKING, *HINTS}
+)
+EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
+TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
+
+
+class AnthropicDialect:
+    """See `base.Dialect`. Fields of a request fall in four groups:
+
+    - What has its counterpart is translated; a temperature above 1 is sent as 1 and disclosed.
+    - What would move price, place or provider is refused.
+    - Other fields of OpenAI's that the API lacks (`LACKING`) are left out where they ask for the usual, and refused
+      where they ask for more; hints on which no answer depends are left out and disclosed.
+    - Everything else (`thinking`, `top_k`, …) goes as it came. Anthropic refuses what it does not know, in words that
+      reach the client: better than a field that seems to work and does nothing.
+    """
+
+    def check(self, call: Call, route: Route) -> None:
+        """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices,
+        the fields that it lacks."""
+        if call.endpoint == Endpoint.EMBEDDING or "messages" not in call.body:
+            raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
+        refuse_fields(call, REFUSED_FIELDS)
+        refuse_service_tier(call, kept=tuple(SERVICE_TIERS))
+        refuse_storage(call)
+        if call.body.get("speed") not in SPEEDS:
+            raise InvalidRequest.of_field("speed", "must be 'standard': other speeds have other prices.")
+        if call.choices > 1:
+            raise InvalidRequest.of_field("n", "must be 1: this model gives one choice per request.")
+        refuse_parameters(call.body, LACKING | route.upstream.refused_parameters)
+        check_output(call.body)
+
+    def check_form(self, call: Call, route: Route) -> None:
+        """See `request`."""
+        self.request(call, route)
+
+    def request(self, call: Call, route: Route) -> UpstreamRequest:
+        """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
+        body: dict[str, Any] = {
+            "model": route.upstream_model,
+            "max_tokens": call.max_tokens or route.max_output_tokens or DEFAULT_MAX_TOKENS,
+            **_chat(call.body),
+            **_tools(call.body),
+            **_settings(call.body),
+        }
+        output = output_of(call.body, route.thinking, body)
+        body |= {name: value for name, value in call.body.items() if name not in TRANSLATED} | output.fields
+        for name in (*output.left_out, *route.upstream.refused_parameters):
+            body.pop(name, None)
+        if call.stream:
+            body["stream"] = True
+        return UpstreamRequest(
+            url=route.base_url.rstrip("/") + "/messages",
+            body=encoded(body),
+            headers=headers_for(
+                route.upstream, default_header="x-api-key", default_scheme="", own={"anthropic-version": VERSION}
+            ),
+            adjusted=tuple(dict.fromkeys((*_adjusted(call.body), *output.adjusted))),
+        )
+
+    def reply(self, body: bytes, call: Call) -> Reply:
+        """The message as a chat completion, with its usage taken out."""
+        message = parse_object(body)
+        usage = message.pop("usage", None)
+        return counted_reply(answer_of(message), usage, usage_of)
+
+    def decoder(self, call: Call) -> AnthropicDecoder:
+        """Anthropic's events refer to earlier ones: a decoder is for one stream."""
+        return AnthropicDecoder()
+
+    def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
+        """See `answers.usage_of`."""
+        return usage_of(reported)
+
+
+def _chat(body: Mapping[str, Any]) -> Block:
+    """`messages`, and `system` where there is any: a top-level one of the client's own comes first."""
+    chat = conversation(body["messages"])
+    own = body.get("system", [])
+    if not isinstance(own, str | list):
+        raise InvalidRequest.of_field("system", "must be a string or an array of content blocks.")
+    system = [*text_blocks(own), *chat.system]
+    return {"messages": chat.messages, **({"system": system} if system else {})}
+
+
+def _tools(body: Mapping[str, Any]) -> Block:
+    """`tools` and `tool_choice`. That calls may not be parallel is said on the choice, which `none` cannot carry.
+
+    Without tools the API refuses any choice: one that does not demand a call is left out.
+    """
+    tools = [_tool(tool, f"tools[{position}]") for position, tool in enumerate(body.get("tools") or [])]
+    choice = _tool_choice(body.get("tool_choice"))
+    if tools and body.get("parallel_tool_calls") is False and choice.get("type") != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    if not tools and choice.get("type") in ("none", "auto"):
+        choice = {}
+    return {**({"tools": tools} if tools else {}), **({"tool_choice": choice} if choice else {})}
+
+
+def _tool(tool: Mapping[str, Any], path: str) -> Block:
+    """A tool's fields, from both levels of OpenAI's shape into one; its own extras (`cache_control`) stay."""
+    require_function(tool, path)
+    function = {name: value for name, value in tool["function"].items() if value is not None}
+    schema = function.pop("parameters", None) or EMPTY_SCHEMA
+    if function.get("strict") is False:
+        del function["strict"]
+    extras = {name: value for name, value in tool.items() if name not in ("type", "function")}
+    return {**extras, **function, "input_schema": schema}
+
+
+def _tool_choice(choice: Any) -> Block:
+    if choice is None:
+        return {}
+    if isinstance(choice, str):
+        return {"type": TOOL_CHOICES[choice]}
+    require_function(choice, "tool_choice")
+    return {"type": "tool", "name": choice["function"]["name"]}
+
+
+def _settings(body: Mapping[str, Any]) -> Block:
+    """The fields that go by another name, or within other bounds."""
+    settings: Block = {}
+    if stop := body.get("stop"):
+        settings["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if (temperature := body.get("temperature")) is not None:
+        settings["temperature"] = min(temperature, MAX_TEMPERATURE)
+    if (metadata := _metadata(body)) is not None:
+        settings["metadata"] = metadata
+    if (tier := body.get("service_tier")) is not None:
+        settings["service_tier"] = SERVICE_TIERS[tier]
+    return settings
+
+
+def _metadata(body: Mapping[str, Any]) -> Block | None:
+    """The user that `metadata`, `user` or `safety_identifier` names. Other metadata describes stored answers."""
+    metadata = body.get("metadata")
+    named = metadata.get("user_id") if isinstance(metadata, dict) else None
+    user = named or body.get("user") or body.get("safety_identifier")
+    return None if user is None else {"user_id": user}
+
+
+def _adjusted(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the fields that are not sent as the client set them, a default left out not among them."""
+    clamped = ("temperature",) if (body.get("temperature") or 0) > MAX_TEMPERATURE else ()
+    metadata = body.get("metadata")
+    dropped = ("metadata",) if metadata and (not isinstance(metadata, dict) or metadata.keys() != {"user_id"}) else ()
+    return (*clamped, *dropped, *(name for name in body if name in HINTS_LEFT_OUT))

@@ -1,0 +1,325 @@
+"""Anthropic's answers in OpenAI's shape: content blocks, stop reasons, usage. The stream shares the rules.
+
+What a message says beyond what OpenAI has a name for (`stop_sequence`, `container`, …) stays where it was, at the top
+level. Signed thinking is kept whole in `thinking_blocks`, so that it can come back unmodified (`requests`).
+
+Of a stream, the type of an event is in its data: `event:` lines are not needed. Only output and the finish make chunks.
+What says something else (signed thinking once its block is complete, citations, fields that are not known) rides on the
+next of those, so that it is neither lost before the first output nor a chunk that clients do not expect.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import orjson
+
+from catalogue.pricing import ContradictoryUsage, Usage
+
+from ...upstream.faults import MalformedReply
+from ..base import Event, count, optional_count, parse_object
+
+Json = dict[str, Any]
+Part = TypeVar("Part")
+
+STOP_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
+
+
+def answer_of(message: Mapping[str, Any]) -> Json:
+    """A whole message as a chat completion. Raises MalformedReply where it has no content."""
+    content = message.get("content")
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise MalformedReply("answered without content")
+    finish = finish_reason(message.get("stop_reason"))
+    return {
+        **extras(message, MESSAGE_FIELDS),
+        "id": message.get("id"),
+        "object": "chat.completion",
+        "model": message.get("model"),
+        "choices": [{"index": 0, "message": _message(content), "finish_reason": finish}],
+    }
+
+
+def finish_reason(reported: Any) -> str | None:
+    """OpenAI's reason; an unknown one counts as `stop`. None while there is none."""
+    return STOP_REASONS.get(reported, "stop") if isinstance(reported, str) and reported else None
+
+
+def extras(source: Mapping[str, Any], known: Iterable[str]) -> Json:
+    """The fields that are not known here and say something."""
+    return {name: value for name, value in source.items() if name not in known and value is not None}
+
+
+def usage_of(reported: Any) -> Usage | None:
+    """Anthropic's usage, whose buckets are disjoint already: `input_tokens` excludes the cached ones.
+
+    None where the prompt or the answer was not counted. Raises ContradictoryUsage.
+    """
+    if not isinstance(reported, dict) or reported.get("input_tokens") is None or reported.get("output_tokens") is None:
+        return None
+    write_5m, write_1h = _written(reported)
+    return Usage(
+        uncached_prompt=count(reported["input_tokens"]),
+        cache_read=optional_count(reported.get("cache_read_input_tokens")),
+        cache_write_5m=write_5m,
+        cache_write_1h=write_1h,
+        completion=count(reported["output_tokens"]),
+        reasoning=optional_count(_object(reported.get("output_tokens_details")).get("thinking_tokens")),
+    )
+
+
+def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Tokens written to the cache for 5 minutes and for 1 hour.
+
+    Without the breakdown all are of the default, 5 minutes. So is what a total has beyond the parts: they are reported
+    at the start only, the total may have grown since. A total below its parts is not believed.
+    """
+    total = optional_count(reported.get("cache_creation_input_tokens"))
+    parts = reported.get("cache_creation")
+    if not isinstance(parts, dict):
+        return total, None
+    write_5m = optional_count(parts.get("ephemeral_5m_input_tokens"))
+    write_1h = optional_count(parts.get("ephemeral_1h_input_tokens"))
+    if total is not None:
+        write_5m = max(write_5m or 0, total - (write_1h or 0))
+    return write_5m, write_1h
+
+
+def _message(content: Iterable[Mapping[str, Any]]) -> Json:
+    """The blocks as one message. Blocks of kinds that OpenAI does not have, and nobody can ask for, are left out."""
+    texts: list[str] = []
+    thoughts: list[Json] = []
+    tool_calls: list[Json] = []
+    more_fields: Json = {}
+    for block in content:
+        match block.get("type"):
+            case "text":
+                texts.append(_string(block.get("text")))
+                _add(more_fields, extras(block, ("type", "text")))
+            case "tool_use":
+                tool_calls.append(_tool_call(block))
+            case "thinking" | "redacted_thinking":
+                thoughts.append({"index": len(thoughts), **block})
+    text, reasoning = "".join(texts), "".join(_string(block.get("thinking")) for block in thoughts)
+    return {
+        **more_fields,
+        "role": "assistant",
+        "content": text if text or not tool_calls else None,
+        **({"reasoning_content": reasoning} if reasoning else {}),
+        **({"thinking_blocks": thoughts} if thoughts else {}),
+        **({"tool_calls": tool_calls} if tool_calls else {}),
+    }
+
+
+def _add(fields: Json, more: Json) -> None:
+    """What several blocks of text say beside it (`citations`): lists join, else the last wins."""
+    for name, value in more.items():
+        before = fields.get(name)
+        fields[name] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
+
+
+def _tool_call(block: Mapping[str, Any]) -> Json:
+    return {
+        **extras(block, ("type", "id", "name", "input")),
+        "id": block.get("id"),
+        "type": "function",
+        "function": {"name": block.get("name"), "arguments": arguments_of(block)},
+    }
+
+
+def arguments_of(block: Mapping[str, Any]) -> str:
+    """A tool call's input as JSON text. Raises MalformedReply where it is nested deeper than can be written."""
+    try:
+        return orjson.dumps(block.get("input") or {}).decode()
+    except orjson.JSONEncodeError:
+        raise MalformedReply("called a tool with input that is nested too deeply") from None
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(slots=True)
+class _Block:
+    """An open content block. `ordinal` counts among the tools; `pieces` are what it said so far."""
+
+    content: Json
+    ordinal: int = 0
+    pieces: list[str] = field(default_factory=list)
+    signature: str = ""
+
+
+class AnthropicDecoder:
+    """See `base.StreamDecoder`."""
+
+    __slots__ = ("_blocks", "_citations", "_held", "_held_delta", "_thoughts", "_tools", "_usage")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, _Block] = {}  # by the index of the content block
+        self._tools = self._thoughts = self._citations = 0
+        self._usage: Json = {}
+        self._held: Json = {}  # of the chunk
+        self._held_delta: Json = {}
+
+    def decode(self, data: bytes) -> Event:
+        """A piece of output, the finish with its usage, or nothing. Unknown events are nothing."""
+        event = parse_object(data)
+        match event.get("type"):
+            case "message_start":
+                return self._start(_part(event, "message", dict))
+            case "content_block_start" | "content_block_delta" | "content_block_stop":
+                return self._content(event, _part(event, "index", int))
+            case "message_delta":
+                return self._progress(event)
+            case "message_stop":
+                return Event(is_last=True)
+            case _:
+                return Event()
+
+    def _start(self, message: Json) -> Event:
+        """The answer is not counted yet: what `output_tokens` says here is a place-holder."""
+        self._held |= extras(message, MESSAGE_FIELDS)
+        counted = self._counted(message.get("usage"))
+        return Event(
+            prompt_usage=None if counted is None else replace(counted, completion=0, reasoning=None),
+            reported=self._usage or None,
+        )
+
+    def _content(self, event: Json, index: int) -> Event:
+        match event["type"]:
+            case "content_block_start":
+                block = self._blocks[index] = _Block(_part(event, "content_block", dict))
+                return self._open(block, block.content)
+            case "content_block_delta":
+                return self._delta(self._blocks.get(index), _part(event, "delta", dict))
+            case _:
+                return self._close(self._blocks.pop(index, None))
+
+    def _open(self, block: _Block, content: Json) -> Event:
+        match content.get("type"):
+            case "text":
+                self._held_delta |= extras(content, ("type", "text", "citations"))
+                return self._say("content", content.get("text"))
+            case "tool_use":
+                block.ordinal, self._tools = self._tools, self._tools + 1
+                return self._chunk({"tool_calls": [_call(block)]})
+            case "redacted_thinking":
+                self._keep("thinking_blocks", self._thought(content))
+            case "thinking":
+                return self._think(block, content.get("thinking"))
+        return Event()
+
+    def _delta(self, block: _Block | None, delta: Json) -> Event:
+        match delta.get("type"):
+            case "text_delta":
+                self._held_delta |= extras(delta, ("type", "text"))
+                return self._say("content", delta.get("text"))
+            case "thinking_delta" if block is not None:
+                self._held_delta |= extras(delta, ("type", "thinking"))
+                return self._think(block, delta.get("thinking"))
+            case "signature_delta" if block is not None:
+                block.signature += _string(delta.get("signature"))
+            case "input_json_delta" if block is not None and block.content.get("type") == "tool_use":
+                return self._argue(block, _string(delta.get("partial_json")))
+            case "citations_delta":
+                self._keep("citations", {"index": self._citations, **_part(delta, "citation", dict)})
+                self._citations += 1
+        return Event()
+
+    def _close(self, block: _Block | None) -> Event:
+        """A thought is complete with its signature; a tool's input that came in no piece is the one at its start."""
+        if block is None:
+            return Event()
+        kind = block.content.get("type")
+        if kind == "thinking":
+            signature = block.signature or block.content.get("signature") or ""
+            self._keep(
+                "thinking_blocks",
+                self._thought({**block.content, "thinking": "".join(block.pieces), "signature": signature}),
+            )
+        if kind == "tool_use" and not block.pieces:
+            return self._argue(block, arguments_of(block.content))
+        return Event()
+
+    def _progress(self, event: Json) -> Event:
+        """The stop reason, and usage so far: its null fields are unchanged."""
+        delta = event.get("delta")
+        delta = delta if isinstance(delta, dict) else {}
+        self._held |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
+        usage = self._counted(event.get("usage"))
+        finish = finish_reason(delta.get("stop_reason"))
+        spoken = self._chunk({}, finish) if finish else Event()
+        spoken.usage, spoken.reported = usage, self._usage or None
+        return spoken
+
+    def _counted(self, reported: Any) -> Usage | None:
+        if not isinstance(reported, dict):
+            return None
+        self._usage |= {name: value for name, value in reported.items() if value is not None}
+        try:
+            return usage_of(self._usage)
+        except ContradictoryUsage as error:
+            error.reported = self._usage
+            raise
+
+    def _say(self, name: str, text: Any) -> Event:
+        return self._chunk({name: text}) if _string(text) else Event()
+
+    def _think(self, block: _Block, text: Any) -> Event:
+        block.pieces.append(_string(text))
+        return self._say("reasoning_content", text)
+
+    def _argue(self, block: _Block, piece: str) -> Event:
+        if not piece:
+            return Event()
+        block.pieces.append(piece)
+        return self._chunk({"tool_calls": [{"index": block.ordinal, "function": {"arguments": piece}}]})
+
+    def _thought(self, block: Json) -> Json:
+        thought = {"index": self._thoughts, **block}
+        self._thoughts += 1
+        return thought
+
+    def _keep(self, name: str, item: Json) -> None:
+        """Entries are numbered by `index`: clients that put a stream together demand it of lists in a delta."""
+        self._held_delta.setdefault(name, []).append(item)
+
+    def _chunk(self, delta: Json, finish: str | None = None) -> Event:
+        """A chunk of this output or finish, and whatever waited for one."""
+        choice = {"index": 0, "delta": {**self._held_delta, **delta}, "finish_reason": finish}
+        chunk = {**self._held, "choices": [choice]}
+        self._held, self._held_delta = {}, {}
+        return Event(chunk=chunk)
+
+
+def _call(block: _Block) -> Json:
+    """The head of a tool call; its arguments follow."""
+    content = block.content
+    return {
+        **extras(content, ("type", "id", "name", "input")),
+        "index": block.ordinal,
+        "id": content.get("id"),
+        "type": "function",
+        "function": {"name": content.get("name"), "arguments": ""},
+    }
+
+
+def _part(event: Mapping[str, Any], name: str, kind: type[Part]) -> Part:
+    """A part of an event without which it says nothing. Raises MalformedReply."""
+    part = event.get(name)
+    if not isinstance(part, kind):
+        raise MalformedReply(f"sent an event without its {name}")
+    return part
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,343 @@
+"""OpenAI's chat messages in the words of Anthropic's Messages API (docs/providers.md). Pure functions.
+
+System and developer messages leave the conversation for the top-level `system`. What a client says in blocks goes as it
+came, `cache_control` included; a `cache_control` on a whole message marks its last block. A message's `name`, its
+unsigned reasoning and OpenAI's own extras (`audio`, …) have no place there and stay behind.
+
+`reasoning_effort` becomes what the model takes, which the catalogue says (`thinking`):
+
+- `adaptive`: `thinking: {type: adaptive}` and the effort in `output_config`; `none` switches thinking off.
+- `budget`: `thinking: {type: enabled, budget_tokens}` by the table below, at most half of the answer's cap and at least
+  the 1,024 that the API asks for; `none` is no thinking, as without the field.
+
+Thinking forbids a forced tool, and other sampling than the usual. A forced tool wins over thinking, thinking over
+sampling fields. What is left out is disclosed. The client's own `thinking` and `output_config` win over all of it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from catalogue.models import Thinking
+from gateway.errors import InvalidRequest
+
+from ...messages import content_of
+
+Block = dict[str, Any]
+Content = str | list[Block]
+
+THINKING = frozenset({"thinking", "redacted_thinking"})
+LEAST_BUDGET = 1024
+# For each effort, Anthropic's word and a number of tokens.
+EFFORTS: Mapping[str, tuple[str, int]] = {
+    "minimal": ("low", 1024),
+    "low": ("low", 2048),
+    "medium": ("medium", 8192),
+    "high": ("high", 16384),
+    "xhigh": ("xhigh", 32768),
+}
+LEAST_TOP_P = 0.95  # of a model that thinks
+FORCED = ("any", "tool")
+RESULT_FIELDS = ("cache_control", "is_error")
+CALL_FIELDS = ("cache_control", "caller")
+# What the API takes as the id of a tool call. Other providers' ids, replayed from a history, may hold more.
+_FOREIGN_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+)(?:;[^,;]*)*;base64,(?P<data>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A chat in two parts: the blocks of `system`, and the `messages` of user and assistant."""
+
+    system: list[Block]
+    messages: list[Block]
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    role: str
+    content: Content
+    is_result: bool = False
+
+
+def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
+    """The chat, its roles translated. Raises InvalidRequest for what cannot be, its path in `param`."""
+    system: list[Block] = []
+    turns: list[_Turn] = []
+    function_call_id = None
+    for position, message in enumerate(messages):
+        path = f"messages[{position}]"
+        match message["role"]:
+            case "system" | "developer":
+                system += _marked(_blocks(message.get("content"), path), message)
+            case "assistant":
+                if message.get("function_call"):
+                    function_call_id = f"function_call_{position}"
+                turns.append(_Turn("assistant", _assistant(message, path, function_call_id)))
+            case "tool":
+                turns.append(_Turn("user", [_result(message["tool_call_id"], message, path)], is_result=True))
+            case "function":
+                turns.append(_Turn("user", [_result(_called(function_call_id, path), message, path)], is_result=True))
+            case _:
+                turns.append(_Turn("user", _user(message, path)))
+    return Conversation(system, [message for turn in _merged(turns) for message in _spoken(turn)])
+
+
+def text_blocks(content: Content) -> list[Block]:
+    """Content as blocks. An empty text is none: the API refuses empty ones."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    return content
+
+
+def _merged(turns: Iterable[_Turn]) -> Iterable[_Turn]:
+    """The user's turns that hold tool results become one, its results first: the API wants them all right after the
+    calls. Other turns stay apart."""
+    for role, group in groupby(turns, key=lambda turn: turn.role):
+        neighbours = list(group)
+        if any(turn.is_result for turn in neighbours):
+            blocks = [block for turn in neighbours for block in text_blocks(turn.content)]
+            yield _Turn(role, sorted(blocks, key=lambda block: block.get("type") != "tool_result"))
+        else:
+            yield from neighbours
+
+
+def _spoken(turn: _Turn) -> list[Block]:
+    """The turn as a message. An assistant that said nothing is left out: the API refuses it, and it means nothing."""
+    if turn.role == "assistant" and not turn.content:
+        return []
+    return [{"role": turn.role, "content": turn.content}]
+
+
+def _user(message: Mapping[str, Any], path: str) -> Content:
+    content = content_of(message)
+    if isinstance(content, str) and message.get("cache_control") is None:
+        return content
+    return _marked(_blocks(content, path), message)
+
+
+def _assistant(message: Mapping[str, Any], path: str, function_call_id: str | None) -> Content:
+    """Thinking first, then what was said, then the calls. A plain text stays one."""
+    calls = [_tool_use(call, f"{path}.tool_calls[{n}]") for n, call in enumerate(message.get("tool_calls") or [])]
+    if message.get("function_call"):
+        calls.append(_function_use(message["function_call"], function_call_id, f"{path}.function_call"))
+    content = _user(message, path)
+    thinking = _thinking(message, path)
+    if isinstance(content, str) and not calls and not thinking:
+        return content
+    blocks = text_blocks(content)
+    if any(block.get("type") in THINKING for block in blocks):
+        thinking = []  # the client kept the blocks where Anthropic had put them
+    return [*thinking, *blocks, *calls]
+
+
+def _thinking(message: Mapping[str, Any], path: str) -> list[Block]:
+    """The signed thinking that an answer of ours carried, as it was; `index` is the only thing that was added to it."""
+    blocks = message.get("thinking_blocks") or []
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        rule = "must be an array of thinking blocks, as they were received."
+        raise InvalidRequest.of_field(f"{path}.thinking_blocks", rule)
+    signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
+    return [{name: value for name, value in block.items() if name != "index"} for block in signed]
+
+
+def require_function(tool: Mapping[str, Any], path: str) -> None:
+    """Raises InvalidRequest for a tool, a call or a choice of a kind that the API has no form for."""
+    if tool["type"] != "function":
+        raise InvalidRequest.of_field(f"{path}.type", "must be 'function': this model takes no other tools.")
+
+
+def _tool_use(call: Mapping[str, Any], path: str) -> Block:
+    require_function(call, path)
+    use = _use(call["id"], call["function"], f"{path}.function.arguments")
+    return {**use, **_kept(call, CALL_FIELDS)}
+
+
+def _function_use(call: Any, function_call_id: str | None, path: str) -> Block:
+    """The call of a function from the days before tools, which had no id."""
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        raise InvalidRequest.of_field(path, "must be an object with a name and arguments.")
+    return _use(function_call_id or "", call, f"{path}.arguments")
+
+
+def _use(call_id: str, function: Mapping[str, Any], path: str) -> Block:
+    arguments = _arguments(function.get("arguments") or "", path)
+    return {"type": "tool_use", "id": _id(call_id), "name": function["name"], "input": arguments}
+
+
+def _arguments(text: Any, path: str) -> orjson.Fragment:
+    """The object in a string of arguments, its text unchanged. Empty ones are those of a tool that takes none."""
+    if isinstance(text, str) and not text.strip():
+        return orjson.Fragment(b"{}")
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise InvalidRequest.of_field(path, "must be valid JSON.") from None
+    if not isinstance(parsed, dict):
+        raise InvalidRequest.of_field(path, "must be a JSON object.")
+    return orjson.Fragment(text)
+
+
+def _called(function_call_id: str | None, path: str) -> str:
+    if function_call_id is None:
+        raise InvalidRequest.of_field(f"{path}.role", "must follow the call of a function.")
+    return function_call_id
+
+
+def _result(call_id: str, message: Mapping[str, Any], path: str) -> Block:
+    content = message.get("content")
+    result = content if isinstance(content, str) else _blocks(content, path)
+    return {"type": "tool_result", "tool_use_id": _id(call_id), "content": result, **_kept(message, RESULT_FIELDS)}
+
+
+def _blocks(content: Any, path: str) -> list[Block]:
+    """A message's content as blocks, those of OpenAI's own kinds translated."""
+    if not isinstance(content, list):
+        return text_blocks(content or "")
+    return [_block(block, f"{path}.content[{position}]") for position, block in enumerate(content)]
+
+
+def _block(block: Block, path: str) -> Block:
+    match block.get("type"):
+        case "image_url":
+            image = {name: value for name, value in block.items() if name != "image_url"}
+            return {**image, "type": "image", "source": _image(block.get("image_url"), f"{path}.image_url")}
+        case "refusal":
+            return {"type": "text", "text": block.get("refusal") or ""}
+        case "input_audio" | "file" as kind:
+            raise InvalidRequest.of_field(
+                f"{path}.type", f"must not be {kind!r}: this model's provider has no such block."
+            )
+        case _:
+            return block
+
+
+def _image(image: Any, path: str) -> Block:
+    """An image's source: its bytes where the URL holds them, else the URL. `detail` has no counterpart."""
+    url = image.get("url") if isinstance(image, dict) else image
+    path = f"{path}.url" if isinstance(image, dict) else path
+    if not isinstance(url, str):
+        raise InvalidRequest.of_field(path, "must be the URL of an image.")
+    if url[:8].lower().startswith(("https://", "http://")):
+        return {"type": "url", "url": url}
+    held = _DATA_URL.fullmatch(url)
+    if held is None:
+        raise InvalidRequest.of_field(path, "must be an http, https or base64 data URL.")
+    return {"type": "base64", **held.groupdict()}
+
+
+def _marked(blocks: list[Block], message: Mapping[str, Any]) -> list[Block]:
+    """Blocks of a message that asked as a whole to be cached up to its end."""
+    mark = message.get("cache_control")
+    if mark is None or not blocks or "cache_control" in blocks[-1]:
+        return blocks
+    return [*blocks[:-1], {**blocks[-1], "cache_control": mark}]
+
+
+def _kept(source: Mapping[str, Any], names: Iterable[str]) -> Block:
+    return {name: source[name] for name in names if source.get(name) is not None}
+
+
+def _id(call_id: str) -> str:
+    return _FOREIGN_IN_ID.sub("_", call_id)
+
+
+@dataclass(slots=True)
+class Output:
+    """Fields to send, the names of the client's fields that are not sent, and of those that are disclosed."""
+
+    fields: Block = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    adjusted: tuple[str, ...] = ()
+
+
+def check_output(body: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest for an effort or a form of answer that has no counterpart."""
+    effort = body.get("reasoning_effort", "none")
+    if effort != "none" and (not isinstance(effort, str) or effort not in EFFORTS):
+        names = ", ".join(["none", *EFFORTS])
+        raise InvalidRequest.of_field("reasoning_effort", f"must be one of {names}.")
+    _form(body.get("response_format"))
+
+
+def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
+    """The thinking and the form that a request asks for, once checked. `request` is what has been translated so far:
+    its `max_tokens`, `messages` and `tool_choice` set the bounds.
+    """
+    config: Block = {}
+    output = _thinking_of(body, kind, request, config)
+    if (form := _form(body.get("response_format"))) is not None:
+        config["format"] = form
+    own = body.get("output_config")
+    if config and (own is None or isinstance(own, dict)):
+        output.fields["output_config"] = {**config, **(own or {})}
+    return output
+
+
+def _thinking_of(body: Mapping[str, Any], kind: str, request: Block, config: Block) -> Output:
+    effort = body.get("reasoning_effort")
+    if effort is None:
+        return Output()
+    is_forced = request.get("tool_choice", {}).get("type") in FORCED
+    if kind == Thinking.ADAPTIVE:
+        if effort != "none":
+            config["effort"] = EFFORTS[effort][0]
+        if "thinking" in body or (is_forced and effort != "none"):
+            return Output()
+        return _with({"type": "disabled"} if effort == "none" else {"type": "adaptive"}, body)
+    if effort == "none" and "thinking" not in body:
+        return Output()
+    cap = request["max_tokens"]
+    if "thinking" in body or is_forced or cap <= LEAST_BUDGET or _continues_without_thinking(request["messages"]):
+        return Output(adjusted=("reasoning_effort",))
+    budget = max(LEAST_BUDGET, min(EFFORTS[effort][1], cap // 2))
+    return _with({"type": "enabled", "budget_tokens": budget}, body)
+
+
+def _with(thinking: Block, body: Mapping[str, Any]) -> Output:
+    """This thinking, without the sampling that it forbids."""
+    if thinking["type"] == "disabled":
+        return Output({"thinking": thinking})
+    unusual = {
+        "temperature": body.get("temperature", 1) != 1,
+        "top_p": body.get("top_p", 1) < LEAST_TOP_P,
+        "top_k": "top_k" in body,
+    }
+    left_out = tuple(name for name, is_unusual in unusual.items() if is_unusual)
+    return Output({"thinking": thinking}, left_out, left_out)
+
+
+def _continues_without_thinking(messages: Sequence[Block]) -> bool:
+    """Whether the model is to go on with a turn that did not begin with thinking, which the API refuses with a budget:
+    its own last words, or tool results behind a turn whose thinking was not sent back."""
+    if messages and messages[-1]["role"] == "assistant":
+        return True
+    if len(messages) < 2 or not _begins_with(messages[-1], {"tool_result"}):
+        return False
+    return not _begins_with(messages[-2], THINKING)
+
+
+def _begins_with(message: Block, kinds: set[str] | frozenset[str]) -> bool:
+    content = message["content"]
+    return isinstance(content, list) and bool(content) and content[0].get("type") in kinds
+
+
+def _form(response_format: Any) -> Block | None:
+    """The schema of an answer in JSON; None where any text will do."""
+    if response_format is None:
+        return None
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    if kind == "text":
+        return None
+    if kind != "json_schema":
+        rule = "must be of the type 'text' or 'json_schema': this model's provider takes no other."
+        raise InvalidRequest.of_field("response_format", rule)
+    named = response_format.get("json_schema")
+    schema = named.get("schema") if isinstance(named, dict) else None
+    if not isinstance(schema, dict):
+        raise InvalidRequest.of_field("response_format.json_schema.schema", "must be an object, a JSON Schema.")
+    return {"type": "json_schema", "schema": schema}

@@ -1,0 +1,177 @@
+"""From an admitted request and what became of it to its settled generation, and to what the answer reports of it."""
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from accounts import rate_limits
+from billing.endings import ENDINGS
+from billing.models import TOTAL_MISMATCH, Generation
+from billing.representations import footprint_details, usage_object
+from billing.settle_statement import Settlement
+from billing.settlement import settle_shielded
+from billing.unsettled import Figures, Unsettled
+from catalogue.carbon import footprint_of
+from catalogue.pricing import Usage, cost_of
+from gateway.money import UNITS
+
+from . import estimator
+from .admission import Admitted
+
+Ending = Generation.Ending
+Report = dict[str, Any]
+MOST_USAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a request: how it ended, the usage that the upstream reported, and what was delivered.
+
+    `prompt_usage` is the prompt's part of a usage of which the rest never came; `text_bytes` is the UTF-8 length of the
+    output, for an estimate, `uncounted_bytes` of what was delivered after the last usage, negative where some of what
+    that counts was not delivered; `first_output_at` is on the monotonic clock. `reported` is all that the upstream said
+    of usage, in its own words; `flags` are codes of `billing.models.FLAGS`; `measured_units` is the energy that the
+    upstream says it took, in 10^-10 Wh.
+    """
+
+    ending: Generation.Ending
+    usage: Usage | None = None
+    prompt_usage: Usage | None = None
+    text_bytes: int = 0
+    first_output_at: float | None = None
+    uncounted_bytes: int = 0
+    reported: Any = None
+    flags: tuple[str, ...] = ()
+    measured_units: int | None = None
+
+
+def settle(admitted: Admitted, outcome: Outcome, *, has_checkpoint: bool = False) -> Report:
+    """Settles, and returns the answer's `usage` and `gateway_metadata` (docs/api.md#usage)."""
+    unsettled = unsettled_of(admitted, outcome)
+    settlement = settle_shielded(unsettled, has_checkpoint=has_checkpoint)
+    figures, event = unsettled.figures, admitted.event
+    event.generation_id, event.settled, event.first_output_at = figures.id, figures, outcome.first_output_at
+    rate_limits.spend_tokens(admitted.payer.key_id, admitted.payer.budgets, figures.total_tokens)
+    details = outcome.reported if outcome.usage is not None and figures.upstream_usage is not None else None
+    return {"usage": _usage(unsettled, settlement, details), "gateway_metadata": _metadata(unsettled)}
+
+
+def unsettled_of(admitted: Admitted, outcome: Outcome) -> Unsettled:
+    """What is settled of an outcome, now: with an estimate where no usage arrived or none that holds."""
+    reported = outcome.usage if ENDINGS[outcome.ending].is_billed else None
+    if reported is None:
+        # What was delivered, and the prompt: counted by the upstream where it said so at the start, estimated else.
+        prompt = outcome.prompt_usage or Usage(uncached_prompt=estimator.prompt_tokens(admitted.call))
+        delivered = replace(prompt, completion=estimator.tokens_in(outcome.text_bytes))
+        return record(admitted, outcome, delivered, usage_estimated=True)
+    if outcome.uncounted_bytes > 0:  # output that came after the last count, and was never counted
+        more = estimator.tokens_in(outcome.uncounted_bytes)
+        counted = replace(reported, completion=reported.completion + more)
+        return record(admitted, outcome, counted, usage_estimated=True)
+    if outcome.uncounted_bytes < 0:  # output that was counted, and that the client left before
+        completion = -(-reported.completion * outcome.text_bytes // (outcome.text_bytes - outcome.uncounted_bytes))
+        reasoning = None if reported.reasoning is None else min(reported.reasoning, completion)
+        counted = replace(reported, completion=completion, reasoning=reasoning)
+        return record(admitted, outcome, counted, usage_estimated=True)
+    return record(admitted, outcome, reported, usage_estimated=False)
+
+
+def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Unsettled:
+    """The record that `settle_shielded` takes. It has no cost where the usage contradicted itself."""
+    resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
+    cost = cost_of(terms.price, usage, terms.rates) if ending.is_billed else None
+    footprint = footprint_of(usage, terms.energy, outcome.measured_units)
+    flags = outcome.flags if usage.adds_up else (*outcome.flags, TOTAL_MISMATCH)
+    upstream_usage = None if outcome.reported is None else orjson.dumps(outcome.reported)
+    first_output_at = outcome.first_output_at
+    figures = Figures(
+        id=admitted.id,
+        account_id=admitted.payer.account_id,
+        key_id=admitted.payer.key_id,
+        alias_id=resolution.alias_id,
+        endpoint=admitted.call.endpoint,
+        ending=outcome.ending,
+        requested_alias=resolution.requested_alias,
+        requested_auto=resolution.requested_auto,
+        routing_mode=resolution.routing_mode,
+        routing_reason=resolution.routing_reason,
+        fallback_reason=admitted.fallback_reason,
+        providers_attempted=list(admitted.attempted),
+        eu_sovereign=terms.eu_sovereign if resolution.routing_mode == "auto" else None,
+        uncached_prompt_tokens=usage.uncached_prompt,
+        cache_read_tokens=usage.cache_read,
+        cache_write_5m_tokens=usage.cache_write_5m,
+        cache_write_1h_tokens=usage.cache_write_1h,
+        completion_tokens=usage.completion,
+        reasoning_tokens=usage.reasoning,
+        prompt_tokens=usage.prompt,
+        interrupted=ending.is_interrupted,
+        usage_estimated=usage_estimated,
+        upstream_usage=upstream_usage.decode() if upstream_usage and len(upstream_usage) <= MOST_USAGE_BYTES else None,
+        flags=" ".join(flags) or None,
+        prompt_cost=None if cost is None else cost.prompt_units,
+        completion_cost=None if cost is None else cost.completion_units,
+        cost=None if cost is None else cost.total_units,
+        cost_eur=None if cost is None else cost.eur_units,
+        energy_wh=footprint.energy_units,
+        energy_wh_low=footprint.low_units,
+        energy_wh_high=footprint.high_units,
+        energy_source=footprint.source,
+        embodied_gco2e=footprint.embodied_units,
+        carbon_gco2e=footprint.carbon_units,
+        duration_ms=round((time.monotonic() - admitted.started) * 1000),
+        first_token_ms=None if first_output_at is None else round((first_output_at - admitted.started) * 1000),
+    )
+    return Unsettled(figures, terms)
+
+
+def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[str, Any]:
+    """The Usage object of a settled generation, as its record will show it too.
+
+    Details that the upstream gave beside those that the gateway owns (audio, predictions) are in it as they came.
+    """
+    figures, balance = unsettled.figures, settlement.balance
+    usage = usage_object(
+        figures,
+        cost=None if figures.cost is None else figures.cost / UNITS,
+        balance=None if balance is None else float(balance),
+        currency=unsettled.terms.columns["currency"],
+    )
+    if isinstance(reported, dict):
+        for name in ("prompt_tokens_details", "completion_tokens_details"):
+            details = reported.get(name)
+            if isinstance(details, dict):
+                usage[name] = {**details, **usage.get(name, {})}
+    return usage
+
+
+def _metadata(unsettled: Unsettled) -> dict[str, Any]:
+    """`gateway_metadata`. What is unknown or does not apply is absent."""
+    figures, columns = unsettled.figures, unsettled.terms.columns
+    metadata: dict[str, Any] = {
+        "provider": columns["provider"],
+        "region": columns["region"],
+        "energy_wh": None if figures.energy_wh is None else figures.energy_wh / UNITS,
+        "carbon_gco2e": None if figures.carbon_gco2e is None else figures.carbon_gco2e / UNITS,
+        **footprint_details(figures, unsettled.terms.energy, lambda units: units / UNITS),
+        "estimation_methodology": None
+        if figures.energy_wh is None
+        else unsettled.terms.energy.methodology(figures.energy_source),
+        "carbon_intensity_gco2_per_kwh": columns["grid_intensity"],
+        "routing_mode": figures.routing_mode,
+        "routing_reason": figures.routing_reason,
+        "fallback_occurred": figures.fallback_reason is not None,
+        "fallback_reason": figures.fallback_reason,
+        "providers_attempted": figures.providers_attempted,
+        "requested_alias": figures.requested_alias,
+        "requested_auto": figures.requested_auto,
+        "eu_sovereign": figures.eu_sovereign,
+        "cache_read_tokens": figures.cache_read_tokens,
+        "cache_creation_tokens": figures.cache_write_tokens,
+        # Its parts are told where the upstream told them apart.
+        "cache_creation_5m_tokens": None if figures.cache_write_1h_tokens is None else figures.cache_write_5m_tokens,
+        "cache_creation_1h_tokens": figures.cache_write_1h_tokens,
+    }
+    return {name: value for name, value in metadata.items() if value is not None}

@@ -1,0 +1,131 @@
+"""Noticing that a client has left while its upstream is silent: nothing is written then that could fail.
+
+The client's socket becomes readable when it closes its side and when it sends more. The kernel's TCP state tells which,
+on TLS sockets too. A closed side is not yet a closed connection: some clients only say that they have asked everything.
+So the gateway sends a few bytes that every client skips; one that is gone answers with a reset.
+"""
+
+import fcntl
+import socket
+import struct
+import sys
+import termios
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gevent import get_hub
+
+READABLE = 1
+LOOK_SECONDS = 0.2
+PROBE_EVERY_LOOKS = 10
+TCP_ESTABLISHED, TCP_CLOSE, TCP_CLOSE_WAIT = 1, 7, 8
+INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
+COMMENT = b":\n\n"
+TCP_INFO_BYTES, BYTES_ACKED_AT = 256, 120  # of `struct tcp_info`, and of its 64-bit tcpi_bytes_acked (Linux 4.1)
+
+
+class ClientLeft(Exception):
+    """The client's connection is gone."""
+
+
+@dataclass(slots=True)
+class Client:
+    """The connection that waits for an answer. `answering` is set with the first byte of the answer's head."""
+
+    connection: socket.socket | None
+    speaks_http_1_1: bool = True
+    answering: bool = False
+
+    @classmethod
+    def of(cls, environ: Mapping[str, Any]) -> "Client":
+        """The client behind a WSGI request; without a connection where no gunicorn is (in tests)."""
+        return cls(environ.get("gunicorn.socket"), environ.get("SERVER_PROTOCOL") == "HTTP/1.1")
+
+    @property
+    def tcp_state(self) -> int:
+        """The kernel's word; 0 where it has none."""
+        if self.connection is None:
+            return 0
+        try:
+            return self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        except OSError:
+            return 0
+
+    @property
+    def taken_bytes(self) -> int:
+        """Of all that was sent on the connection: what the client's system has acknowledged, and while the connection
+        lives what the kernel will still deliver. 0 where the kernel does not tell."""
+        if self.connection is None:
+            return 0
+        try:
+            info = self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+            (acknowledged,) = struct.unpack_from("=Q", info, BYTES_ACKED_AT)
+            if info[0] == TCP_CLOSE:
+                return int(acknowledged)
+            queued = fcntl.ioctl(self.connection.fileno(), termios.TIOCOUTQ, bytes(4))
+        except (OSError, struct.error):
+            return 0
+        return int(acknowledged) + int.from_bytes(queued, sys.byteorder)
+
+    def probe(self) -> bool:
+        """Sends bytes that mean nothing, between two writes of the answer. False where there are none to send."""
+        raw = getattr(self.connection, "_sock", None)  # gevent's own send would wait, which the hub must not
+        if raw is None or hasattr(self.connection, "cipher"):
+            return False
+        if not self.answering:
+            meaningless = INTERIM_RESPONSE if self.speaks_http_1_1 else b""
+        else:
+            meaningless = b"%x\r\n%s\r\n" % (len(COMMENT), COMMENT) if self.speaks_http_1_1 else COMMENT
+        try:
+            return bool(meaningless) and raw.send(meaningless, socket.MSG_DONTWAIT) == len(meaningless)
+        except OSError:
+            return False
+
+
+class ClientWatch:
+    """Calls `on_gone` once when the client has left. It may probe only while `is_quiet()`: no write is under way."""
+
+    __slots__ = ("_client", "_is_quiet", "_looks", "_on_gone", "_timer", "_watcher")
+
+    def __init__(self, client: Client, *, is_quiet: Callable[[], bool], on_gone: Callable[[], None]) -> None:
+        self._client, self._is_quiet, self._on_gone = client, is_quiet, on_gone
+        self._looks = 0
+        self._watcher: Any = None
+        self._timer: Any = None
+        if client.connection is not None:
+            self._watcher = get_hub().loop.io(client.connection.fileno(), READABLE)
+            self._watcher.start(self._look)
+
+    def stop(self) -> None:
+        """Watches no longer. Idempotent."""
+        for watcher in (self._watcher, self._timer):
+            if watcher is not None:
+                watcher.stop()
+                watcher.close()
+        self._watcher = self._timer = None
+
+    def _look(self) -> None:
+        """Runs in the hub: it must not wait. The socket stays readable from now on, so a timer looks on."""
+        if self._timer is None:
+            self._watcher.stop()
+            self._timer = get_hub().loop.timer(LOOK_SECONDS, LOOK_SECONDS)
+            self._timer.start(self._look)
+        state = self._client.tcp_state
+        if state == TCP_CLOSE_WAIT:
+            if self._is_there():
+                return
+        elif state == TCP_ESTABLISHED:
+            return  # it has sent more: a pipelined request
+        self.stop()
+        self._on_gone()
+
+    def _is_there(self) -> bool:
+        """Whether a client that closed its side may still read; the answer to a probe shows at a later look."""
+        self._looks += 1
+        if self._looks % PROBE_EVERY_LOOKS != 1:
+            return True
+        if not self._is_quiet():
+            self._looks -= 1  # the answer itself is being written: that will tell
+            return True
+        return self._client.probe()

@@ -1,0 +1,112 @@
+"""The deterministic answer to a question, whatever its dialect: reasoning, then text, a refusal or tool calls."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+
+import orjson
+
+from simulator.behaviour import Behaviour
+from simulator.call import Call, Question, count_tokens
+
+_PIECES = re.compile(r"\s*\S+(?:\s+\Z)?")
+_REASONING = "First I read the question."
+_REFUSAL = "I cannot help with that."
+# How an argument string is cut, so that every tool call takes several fragments.
+_FRAGMENT_CHARACTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The words of a prompt and those produced so far; `completion` includes `reasoning`."""
+
+    prompt: int
+    completion: int
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool, with its arguments as JSON text."""
+
+    identity: str
+    name: str
+    arguments: str
+
+    @property
+    def fragments(self) -> list[str]:
+        """The arguments in the pieces in which they are streamed; none where they are empty."""
+        size = _FRAGMENT_CHARACTERS
+        return [self.arguments[at : at + size] for at in range(0, len(self.arguments), size)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One choice, in the pieces in which it is streamed."""
+
+    finish: str
+    text: Sequence[str] = ()
+    reasoning: Sequence[str] = ()
+    tool_calls: Sequence[ToolCall] = ()
+    refuses: bool = False
+    stop_sequence: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Every word that was produced, reasoning and arguments of tools included."""
+        arguments = sum(count_tokens(call.arguments) for call in self.tool_calls)
+        return count_tokens("".join(self.text)) + len(self.reasoning) + arguments
+
+
+def answer(question: Question, call: Call) -> Answer:
+    """Answer a question of a call."""
+    behaviour = call.behaviour
+    reasoning = _pieces(_REASONING) if behaviour.reasoning else []
+    if behaviour.describe:  # never cut: the caller wants to parse it
+        return Answer("stop", _pieces(orjson.dumps(call.received).decode()), reasoning)
+    if behaviour.refusal:
+        return Answer("refusal", _pieces(_REFUSAL), reasoning, refuses=True)
+    if behaviour.tools and question.tool_result is None and question.may_call_tools:
+        return Answer("tool_calls", (), reasoning, _tool_calls(question, behaviour))
+    return _text_answer(question, behaviour, reasoning)
+
+
+def _text_answer(question: Question, behaviour: Behaviour, reasoning: list[str]) -> Answer:
+    text = question.text
+    if behaviour.chunk_count is not None:
+        words = text.split() or ["word"]
+        text = " ".join(words[index % len(words)] for index in range(behaviour.chunk_count))
+    elif behaviour.tools and question.tool_result is not None:
+        text = f"The tool says: {question.tool_result}"
+    stops = [(text.find(stop), stop) for stop in question.stop if stop and stop in text]
+    at, stop_sequence = min(stops, default=(len(text), None))
+    text = text[:at]
+    limit = question.max_tokens
+    # One more than allowed is enough to see that the text is longer; no text has more words than characters.
+    pieces = _pieces(text, None if limit is None else min(limit, len(text)) + 1)
+    finish = "stop" if stop_sequence is None else "stop_sequence"
+    if limit is not None and len(pieces) > limit:
+        pieces, finish, stop_sequence = pieces[:limit], "length", None
+    # The text is repeated until a fault that comes after so many chunks has them.
+    source = [piece.strip() for piece in pieces] or ["word"]
+    missing = range(behaviour.least_chunks - len(reasoning) - len(pieces))
+    pieces += [f" {source[index % len(source)]}" for index in missing]
+    return Answer(finish, pieces, reasoning, stop_sequence=stop_sequence)
+
+
+def _pieces(text: str, most: int | None = None) -> list[str]:
+    """Cut a text into its words, whitespace kept: the pieces joined are the text, or its first `most` words."""
+    pieces = [match.group() for match in islice(_PIECES.finditer(text), most)]
+    return pieces or ([text] if text else [])
+
+
+def _tool_calls(question: Question, behaviour: Behaviour) -> list[ToolCall]:
+    """The first tool is called; the second too where the text has the word `both`."""
+    tools = list(question.tools) or ["lookup"]
+    both = question.may_call_several and "both" in question.text.lower().split()
+    names = [tools[0], tools[1 % len(tools)]] if both else tools[:1]
+    arguments = "" if behaviour.empty_arguments else orjson.dumps({"query": question.text}).decode()
+    identities = (sha256(f"{index}:{name}:{arguments}".encode()).hexdigest()[:16] for index, name in enumerate(names))
+    return [ToolCall(f"sim_{identity}", name, arguments) for identity, name in zip(identities, names, strict=True)]

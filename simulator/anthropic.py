@@ -1,0 +1,165 @@
+"""Anthropic's Messages API. Its `input_tokens` are the words alone: what is cached or written comes beside them."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+import orjson
+
+from simulator.answers import Answer, Tokens, ToolCall, answer
+from simulator.behaviour import Behaviour
+from simulator.call import Call, Event, Json, Kind, messages_question
+
+_FINISH = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+# A content block: a tool's call, or the type of one that has text.
+_Block = str | ToolCall
+
+
+class Messages:
+    """`/messages`."""
+
+    dialect = "anthropic"
+
+    def complete(self, call: Call) -> Json:
+        """Answer in one body."""
+        answered, tokens = _answer(call)
+        usage = _start_usage(tokens, call.behaviour)
+        if usage is not None:
+            usage["output_tokens"] = tokens.completion
+        return {
+            **_envelope(call, usage),
+            "content": [_whole_block(call, block, answered) for block in _blocks(answered)],
+            "stop_reason": _stop_reason(call, answered),
+            "stop_sequence": answered.stop_sequence,
+        }
+
+    def events(self, call: Call) -> Iterator[Event]:
+        """Answer in events: the message's start, its blocks, its end."""
+        answered, tokens = _answer(call)
+        message = {
+            **_envelope(call, _start_usage(tokens, call.behaviour)),
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
+        yield _event(Kind.STRUCTURE, "message_start", message=message)
+        sent = 0
+        for index, block in enumerate(_blocks(answered)):
+            for event in _block_events(call, index, block, answered):
+                yield event
+                if event.kind is Kind.OUTPUT:
+                    sent += 1
+                    if call.behaviour.usage_every_chunk:
+                        usage = _delta_usage(min(sent, tokens.completion), call.behaviour)
+                        yield _event(Kind.STRUCTURE, "message_delta", delta={}, **usage)
+        # The reason and the usage come in one event, or the usage later in its own.
+        usage = _delta_usage(tokens.completion, call.behaviour)
+        is_late = bool(call.behaviour.late_usage and usage)
+        delta = {"stop_reason": _stop_reason(call, answered), "stop_sequence": answered.stop_sequence}
+        yield _event(Kind.FINISH, "message_delta", delta=delta, **({} if is_late else usage))
+        if is_late:
+            yield _event(Kind.USAGE, "message_delta", delta={"stop_reason": None, "stop_sequence": None}, **usage)
+        yield _event(Kind.DONE, "message_stop")
+
+
+def _answer(call: Call) -> tuple[Answer, Tokens]:
+    question = messages_question(call.body)
+    answered = answer(question, call)
+    return answered, Tokens(question.prompt_tokens, answered.tokens)
+
+
+def _envelope(call: Call, usage: Json | None) -> Json:
+    envelope: Json = {"id": f"msg_sim_{call.identity}", "type": "message", "role": "assistant", "model": call.model}
+    if call.behaviour.extra_fields:
+        envelope["sim_answer"] = {"kept": True}
+    return envelope if usage is None else {**envelope, "usage": usage}
+
+
+def _blocks(answered: Answer) -> list[_Block]:
+    reasoning: list[_Block] = ["thinking"] if answered.reasoning else []
+    return [*reasoning, *answered.tool_calls] if answered.tool_calls else [*reasoning, "text"]
+
+
+def _empty_block(call: Call, block: _Block) -> Json:
+    if isinstance(block, ToolCall):
+        content: Json = {"type": "tool_use", "id": f"toolu_{block.identity}", "name": block.name, "input": {}}
+    elif block == "thinking":
+        content = {"type": "thinking", "thinking": "", "signature": ""}
+    else:
+        content = {"type": "text", "text": ""}
+    return {**content, "sim_block": "kept"} if call.behaviour.extra_fields else content
+
+
+def _whole_block(call: Call, block: _Block, answered: Answer) -> Json:
+    content = _empty_block(call, block)
+    if isinstance(block, ToolCall):
+        content["input"] = orjson.loads(block.arguments or "{}")
+    elif block == "thinking":
+        content |= {"thinking": "".join(answered.reasoning), "signature": _signature(answered)}
+    else:
+        content["text"] = "".join(answered.text)
+    return content
+
+
+def _block_events(call: Call, index: int, block: _Block, answered: Answer) -> Iterator[Event]:
+    # A tool's start is output: it carries the name. The other blocks start empty.
+    kind = Kind.OUTPUT if isinstance(block, ToolCall) else Kind.STRUCTURE
+    yield _event(kind, "content_block_start", index=index, content_block=_empty_block(call, block))
+    for delta in _deltas(block, answered):
+        kind = Kind.STRUCTURE if delta["type"] == "signature_delta" else Kind.OUTPUT
+        if call.behaviour.extra_fields:
+            delta["sim_delta"] = True
+        yield _event(kind, "content_block_delta", index=index, delta=delta)
+    yield _event(Kind.STRUCTURE, "content_block_stop", index=index)
+
+
+def _deltas(block: _Block, answered: Answer) -> Iterator[Json]:
+    if isinstance(block, ToolCall):
+        yield from ({"type": "input_json_delta", "partial_json": piece} for piece in block.fragments)
+    elif block == "thinking":
+        yield from ({"type": "thinking_delta", "thinking": piece} for piece in answered.reasoning)
+        yield {"type": "signature_delta", "signature": _signature(answered)}
+    else:
+        yield from ({"type": "text_delta", "text": piece} for piece in answered.text)
+
+
+def _event(kind: Kind, name: str, **data: object) -> Event:
+    return Event(kind, {"type": name, **data}, name)
+
+
+def _start_usage(tokens: Tokens, behaviour: Behaviour) -> Json | None:
+    """What is known at the start: the prompt, and one token of the answer, as Anthropic counts. None without usage.
+
+    A contradiction is a negative number or a fraction: its counts are disjoint, and there is no total.
+    """
+    if behaviour.no_usage:
+        return None
+    written = {
+        "ephemeral_5m_input_tokens": behaviour.cache_write_5m,
+        "ephemeral_1h_input_tokens": behaviour.cache_write_1h,
+    }
+    contradicted = {"cached": -1, "negative": -1, "fraction": tokens.prompt + 0.5}
+    return {
+        "input_tokens": contradicted.get(behaviour.bad_usage or "", tokens.prompt),
+        "cache_creation_input_tokens": sum(written.values()),
+        "cache_read_input_tokens": behaviour.cached,
+        "cache_creation": written,
+        "output_tokens": min(tokens.completion, 1),
+        "service_tier": "standard",
+    }
+
+
+def _delta_usage(completion: int, behaviour: Behaviour) -> dict[str, Json]:
+    """The `usage` of an event, with the tokens produced so far; null is unchanged since the start."""
+    if behaviour.no_usage:
+        return {}
+    unchanged = dict.fromkeys(("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
+    return {"usage": {**unchanged, "output_tokens": completion}}
+
+
+def _stop_reason(call: Call, answered: Answer) -> str:
+    return call.behaviour.finish or _FINISH.get(answered.finish, answered.finish)
+
+
+def _signature(answered: Answer) -> str:
+    """Signs the thinking, so that a test can tell whether it came back as it was."""
+    return "sig-sim-" + sha256("".join(answered.reasoning).encode()).hexdigest()[:32]

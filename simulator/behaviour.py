@@ -1,0 +1,187 @@
+"""What a model name asks the simulator to do.
+
+A name is one or several words joined with `+`, each with arguments after colons: `chunks:5:0.01+no-usage`. Words that
+are not in `WORDS` mean nothing, so an ordinary model name is answered like `echo`.
+
+What is not obvious from the names in `WORDS`:
+
+- Faults count chunks that carry output: a word, a piece of reasoning, a tool call's head, a fragment of its arguments.
+  A text is repeated until they all fit; a fault beyond other answers comes just before the finish. `finish` in
+  place of a number means after the finish, before usage and `[DONE]`.
+- `stall`, `drop` and `slow-first-byte` keep back or cut the headers too: `drop:0` sends nothing, `stall:0` of a stream
+  headers alone, `stall` of a whole answer nothing, `drop:1` and up of a whole answer half its body.
+- `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
+  becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
+  answer in the middle of its JSON.
+- `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
+- `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
+- `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
+- `bad-usage` may say how: `cached` (more than there were, the default), `negative`, `fraction`, `total`.
+- `split` cuts the whole body, so a large size joins several events in one segment.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+# The point of a fault given as `finish`: after the last finish, before usage and the end of the stream.
+AFTER_FINISH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Everything that can be asked for. Delays are seconds; `*_after` counts chunks that carry output."""
+
+    first_byte_delay: float = 0.0
+    pings: int = 0
+    ping_interval: float = 0.0
+    role_pause: float = 0.0
+    chunk_count: int | None = None
+    chunk_interval: float = 0.0
+    late_usage: float = 0.0
+
+    stall_after: int | None = None
+    drop_after: int | None = None
+    malformed_after: int | None = None
+    error_frame_after: int | None = None
+    status: int | None = None
+    retry_after: int = 7
+    html: int | None = None
+    rejects: str | None = None
+    redirect: bool = False
+    empty: bool = False
+    truncated: bool = False
+    endless: bool = False
+    no_done: bool = False
+
+    no_usage: bool = False
+    bad_usage: str | None = None
+    cached: int = 0
+    cache_write_5m: int = 0
+    cache_write_1h: int = 0
+    reasoning_outside: bool = False
+    usage_on_finish: bool = False
+    usage_every_chunk: bool = False
+    energy_joules: int = 0
+    impact_wms: int = 0
+
+    describe: bool = False
+    tools: bool = False
+    empty_arguments: bool = False
+    reasoning: str | None = None
+    content_blocks: bool = False
+    refusal: bool = False
+    finish: str | None = None
+    logprobs: bool = False
+    extra_fields: bool = False
+    ignores_format: bool = False
+
+    crlf: bool = False
+    comments: bool = False
+    multiline: bool = False
+    split: int | None = None
+    close_delimited: bool = False
+
+    @property
+    def least_chunks(self) -> int:
+        """How many chunks of output there must be for every fault to find its place; `endless` repeats the last one."""
+        points = (self.stall_after, self.drop_after, self.malformed_after, self.error_frame_after, int(self.endless))
+        return max(point for point in points if point is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a model name: the fields it sets by itself, and those that its arguments set in order."""
+
+    sets: Mapping[str, object] = field(default_factory=dict)
+    arguments: tuple[tuple[str, Callable[[str], object]], ...] = ()
+    required: int = 0
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if (number := _whole(text)) == 0:
+        raise ValueError("0 is too little")
+    return number
+
+
+def _status(text: str) -> int:
+    if not 200 <= (code := _whole(text)) <= 599:
+        raise ValueError(f"{text!r} is no HTTP status")
+    return code
+
+
+def _seconds(text: str) -> float:
+    if not (seconds := float(text)) >= 0:
+        raise ValueError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def _point(text: str) -> int:
+    return AFTER_FINISH if text == "finish" else _whole(text)
+
+
+def _contradiction(text: str) -> str:
+    if text not in {"cached", "negative", "fraction", "total"}:
+        raise ValueError(f"{text!r} is no kind of bad usage")
+    return text
+
+
+def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, **sets: object) -> Word:
+    return Word(sets, arguments, required)
+
+
+_FLAGS = (
+    "comments close-delimited content-blocks crlf describe empty empty-arguments endless extra-fields ignores-format "
+    "logprobs multiline no-done no-usage reasoning-outside redirect refusal tools truncated usage-every-chunk "
+    "usage-on-finish"
+)
+WORDS: Mapping[str, Word] = {
+    "echo": Word(),
+    **{name: Word({name.replace("-", "_"): True}) for name in _FLAGS.split()},
+    "slow-first-byte": _takes(("first_byte_delay", _seconds)),
+    "pings": _takes(("pings", _whole), ("ping_interval", _seconds)),
+    "pause-after-role": _takes(("role_pause", _seconds)),
+    "chunks": _takes(("chunk_count", _whole), ("chunk_interval", _seconds)),
+    "late-usage": _takes(("late_usage", _seconds)),
+    "stall": _takes(("stall_after", _point)),
+    "drop": _takes(("drop_after", _point)),
+    "malformed": _takes(("malformed_after", _point)),
+    "error-frame": _takes(("error_frame_after", _point)),
+    "status": _takes(("status", _status), ("retry_after", _whole)),
+    "html": _takes(("html", _status)),
+    "rejects": _takes(("rejects", str)),
+    "rejects-stream-options": Word({"rejects": "stream_options"}),
+    "bad-usage": _takes(("bad_usage", _contradiction), required=0, bad_usage="cached"),
+    "cached": _takes(("cached", _whole)),
+    "cache-write": _takes(("cache_write_5m", _whole), ("cache_write_1h", _whole)),
+    "energy": _takes(("energy_joules", _whole)),
+    "impact": _takes(("impact_wms", _whole)),
+    "reasoning": _takes(("reasoning", str), required=0, reasoning="reasoning_content"),
+    "finish": _takes(("finish", str)),
+    "split": _takes(("split", _positive)),
+}
+
+
+@lru_cache(maxsize=4096)
+def parse(model: str) -> Behaviour:
+    """Read a model name; ValueError where a known word has arguments that it does not take."""
+    behaviour = Behaviour()
+    for part in model.split("+"):
+        name, *arguments = part.split(":")
+        if name in WORDS:
+            behaviour = replace(behaviour, **_fields(WORDS[name], part, arguments))
+    return behaviour
+
+
+def _fields(word: Word, part: str, arguments: list[str]) -> dict[str, Any]:
+    if not word.required <= len(arguments) <= len(word.arguments):
+        raise ValueError(f"{part!r} has too few or too many arguments")
+    given = zip(word.arguments, arguments, strict=False)
+    return {**word.sets, **{name: convert(text) for (name, convert), text in given}}

@@ -1,0 +1,205 @@
+"""One call: what arrived, what it asks in each dialect, and the events that its answer is streamed in.
+
+A token is a whitespace-separated word. A prompt's tokens are the words of the texts of its messages, the system's
+included; images, tool definitions and tool calls count nothing, a token id counts one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from hashlib import sha1
+from typing import Any
+
+from simulator.behaviour import Behaviour
+from simulator.http import Request
+
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """The request is one that a real provider would answer with a 400."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.param = message, param
+
+
+class Kind(Enum):
+    """What an event is to the faults: they count outputs and look for the finish."""
+
+    STRUCTURE = auto()
+    OUTPUT = auto()
+    FINISH = auto()
+    USAGE = auto()
+    DONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a stream: its data, or the literal text of one, and its name where the dialect names events."""
+
+    kind: Kind
+    data: Json | str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request with what was understood of it."""
+
+    request: Request
+    body: Json
+    model: str
+    behaviour: Behaviour
+    created: int
+
+    @property
+    def streams(self) -> bool:
+        """Whether the caller wants events rather than one body."""
+        return self.body.get("stream") is True
+
+    @property
+    def identity(self) -> str:
+        """Twenty-four hex digits, the same for the same body."""
+        return sha1(self.request.body, usedforsecurity=False).hexdigest()[:24]
+
+    @property
+    def received(self) -> Json:
+        """All that reached the simulator, for `describe`."""
+        shown = {name: getattr(self.request, name) for name in ("method", "path", "query", "headers")}
+        return {**shown, "body": self.body}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a call asks, whatever its dialect."""
+
+    text: str
+    prompt_tokens: int
+    tool_result: str | None = None
+    tools: Sequence[str] = ()
+    may_call_tools: bool = True
+    may_call_several: bool = True
+    max_tokens: int | None = None
+    stop: Sequence[str] = ()
+
+
+def count_tokens(text: str) -> int:
+    """The words of a text."""
+    return len(text.split())
+
+
+def chat_question(body: Json) -> Question:
+    """Read an OpenAI conversation."""
+    messages = _messages(body)
+    texts = [_text(message.get("content")) for message in messages]
+    choice = body.get("tool_choice")
+    forced = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
+    return Question(
+        text=_last_text_of_user(messages, texts),
+        prompt_tokens=sum(map(count_tokens, texts)),
+        tool_result=_final_tool_result(messages, texts),
+        tools=[forced]
+        if forced
+        else [tool["function"]["name"] for tool in body.get("tools") or () if "function" in tool],
+        may_call_tools=choice != "none",
+        may_call_several=body.get("parallel_tool_calls") is not False,
+        max_tokens=_limit(body),
+        stop=_stops(body),
+    )
+
+
+def text_questions(body: Json) -> list[Question]:
+    """Read the prompts of a text completion; token ids are echoed as numbers."""
+    limit, stops = _limit(body), _stops(body)
+    texts = _texts_or_token_ids(body, "prompt")
+    return [Question(text, count_tokens(text), may_call_tools=False, max_tokens=limit, stop=stops) for text in texts]
+
+
+def embedded_texts(body: Json) -> list[str]:
+    """Read the inputs of an embeddings request."""
+    return _texts_or_token_ids(body, "input")
+
+
+def messages_question(body: Json) -> Question:
+    """Read a conversation of Anthropic's Messages API, as strictly as the API does."""
+    if not isinstance(body.get("max_tokens"), int):
+        raise RefusedError("max_tokens: Field required")
+    messages = _messages(body)
+    for index, message in enumerate(messages):
+        if message.get("role") not in {"user", "assistant"}:
+            raise RefusedError(f'messages.{index}: Unexpected role "{message.get("role")}".')
+    texts = [_text(message.get("content")) for message in messages]
+    results = [list(_result_texts(message)) for message in messages]
+    choice = body.get("tool_choice") or {}
+    forced = choice.get("name")
+    counted = [*texts, *(text for of_message in results for text in of_message), _text(body.get("system"))]
+    return Question(
+        text=_last_text_of_user(messages, texts),
+        prompt_tokens=sum(map(count_tokens, counted)),
+        tool_result=" ".join(results[-1]) if results[-1] else None,
+        tools=[forced] if forced else [tool["name"] for tool in body.get("tools") or () if "name" in tool],
+        may_call_tools=choice.get("type") != "none",
+        may_call_several=choice.get("disable_parallel_tool_use") is not True,
+        max_tokens=body["max_tokens"],
+        stop=body.get("stop_sequences") or (),
+    )
+
+
+def _messages(body: Json) -> list[Json]:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+        raise RefusedError("Invalid 'messages': expected a list with at least one message.", "messages")
+    return messages
+
+
+def _last_text_of_user(messages: Sequence[Json], texts: Sequence[str]) -> str:
+    """The last text that a user wrote; a message of tool results alone is passed over."""
+    written = [text for message, text in zip(messages, texts, strict=True) if message.get("role") == "user"]
+    return next((text for text in reversed(written) if text), "")
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    return " ".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def _final_tool_result(messages: Sequence[Json], texts: Sequence[str]) -> str | None:
+    """The tools' results that end an OpenAI conversation, or None where it does not end with one."""
+    results: list[str] = []
+    for message, text in zip(reversed(messages), reversed(texts), strict=True):
+        if message.get("role") != "tool":
+            break
+        results.insert(0, text)
+    return " ".join(results) if results else None
+
+
+def _result_texts(message: Json) -> Iterator[str]:
+    """The texts of the `tool_result` blocks of an Anthropic message."""
+    content = message.get("content")
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") == "tool_result":
+            yield _text(block.get("content"))
+
+
+def _texts_or_token_ids(body: Json, name: str) -> list[str]:
+    """A field that is one text, several, one list of token ids, or several; ids become numbers in a text."""
+    value = body.get(name)
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise RefusedError(f"Invalid '{name}': expected a text, or a list of texts or tokens.", name)
+    items = [value] if isinstance(value[0], int) else value
+    return [item if isinstance(item, str) else " ".join(map(str, item)) for item in items]
+
+
+def _limit(body: Json) -> int | None:
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    return limit if isinstance(limit, int) else None
+
+
+def _stops(body: Json) -> list[str]:
+    stop = body.get("stop")
+    return [stop] if isinstance(stop, str) else list(stop or ())

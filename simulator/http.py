@@ -1,0 +1,241 @@
+"""HTTP/1.1 as the simulator speaks it: requests in, bytes out, and a check whether the caller is still there.
+
+A server library would frame and buffer the answers. The simulator is asked for resets in mid-stream, for exact cuts
+between segments and for the instant at which a caller leaves, so it writes to the socket itself.
+"""
+
+import contextlib
+import fcntl
+import http.client
+import math
+import socket
+import struct
+import termios
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NoReturn
+from urllib.parse import unquote
+
+from httptools import HttpParserError, HttpRequestParser
+
+_READ_BYTES = 256 * 1024
+_DRAIN_SECONDS = 2.0
+# Between two segments, or the kernel would join them.
+_SEGMENT_SECONDS = 0.0005
+
+
+class CallerGoneError(Exception):
+    """The caller closed or reset its connection."""
+
+
+class HungUpError(Exception):
+    """The simulator itself reset the connection, as it was asked to."""
+
+
+class BrokenRequestError(Exception):
+    """What arrived is no HTTP request."""
+
+
+@dataclass(slots=True)
+class Request:
+    """One request; header names are lowercase, repeated headers joined with a comma."""
+
+    method: str = ""
+    path: str = ""
+    query: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    version: str = ""
+    keeps_alive: bool = True
+
+
+class Connection:
+    """A caller's socket: reads requests, sends bytes, and turns every way of leaving into `CallerGoneError`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = sock
+        self._unparsed = b""
+        self._requests: deque[Request] = deque()
+        self._parser = HttpRequestParser(self)
+
+    def read_request(self) -> Request:
+        """Wait for the next request. Raises CallerGoneError, and BrokenRequestError for what is no HTTP."""
+        while not self._requests:
+            if not self._unparsed:
+                self._receive()
+            data, self._unparsed = self._unparsed, b""
+            try:
+                self._parser.feed_data(data)
+            except HttpParserError as error:
+                raise BrokenRequestError(str(error)) from error
+        return self._requests.popleft()
+
+    # The parser's callbacks. A target and a body come in as many pieces as they arrive in.
+
+    def on_message_begin(self) -> None:
+        self._target, self._body, self._request = b"", bytearray(), Request()
+
+    def on_url(self, piece: bytes) -> None:
+        self._target += piece
+
+    def on_header(self, raw_name: bytes, raw_value: bytes) -> None:
+        headers, name, value = self._request.headers, raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+
+    def on_headers_complete(self) -> None:
+        if self._request.headers.get("expect", "").lower() == "100-continue":
+            self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, piece: bytes) -> None:
+        self._body += piece
+
+    def on_message_complete(self) -> None:
+        request, (path, _, query) = self._request, self._target.decode("latin-1").partition("?")
+        pairs = (pair.partition("=") for pair in query.split("&") if pair)
+        request.method, request.path, request.body = (
+            self._parser.get_method().decode(),
+            unquote(path),
+            bytes(self._body),
+        )
+        # A plus stays one, since model names are combined with it.
+        request.query = {unquote(name): unquote(value) for name, _, value in pairs}
+        request.version, request.keeps_alive = self._parser.get_http_version(), self._parser.should_keep_alive()
+        self._requests.append(request)
+
+    def send(self, data: bytes) -> None:
+        """Send everything, waiting where the caller reads slowly."""
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise CallerGoneError from error
+
+    def listen(self, seconds: float) -> None:
+        """Stay silent for so long, but notice at once when the caller leaves. Zero only looks."""
+        deadline = time.monotonic() + seconds
+        left = seconds
+        try:
+            while True:
+                self._socket.settimeout(None if math.isinf(left) else max(left, 0.0))
+                self._receive()  # a pipelined request may arrive meanwhile: it waits unparsed
+                left = deadline - time.monotonic()
+        except (TimeoutError, BlockingIOError):
+            return
+        finally:
+            self._socket.settimeout(None)
+
+    def reset(self) -> None:
+        """Cut the connection with a TCP reset, after the caller's machine has what was sent before."""
+        with contextlib.suppress(OSError):
+            # A reset throws away what is still queued, so wait until all of it is acknowledged.
+            deadline = time.monotonic() + _DRAIN_SECONDS
+            while _unacknowledged_bytes(self._socket) and time.monotonic() < deadline:
+                self.listen(0.001)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except (TimeoutError, BlockingIOError):
+            raise
+        except OSError as error:
+            raise CallerGoneError from error
+        if not data:
+            raise CallerGoneError
+        self._unparsed += data
+
+
+class Reply:
+    """The answer to one request: whole or in pieces, in the framing that the behaviour asks for."""
+
+    def __init__(self, connection: Connection, request: Request) -> None:
+        self._connection = connection
+        self._unsent = b""
+        self._chunked = request.version != "1.0"
+        self.keeps_alive = request.keeps_alive
+        # Where it is set, bodies are cut into segments of so many bytes, wherever those end.
+        self.segment_bytes: int | None = None
+
+    def delimit_by_close(self) -> None:
+        """Send bodies without a length or chunks: they end where the connection does."""
+        self._chunked = self.keeps_alive = False
+
+    def whole(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        """Answer with a body that is known; it goes out in one piece unless the behaviour says otherwise."""
+        if self.segment_bytes or not (self._chunked or self.keeps_alive):
+            self.start(status, headers)
+            self.end(body)
+            return
+        self._connection.listen(0)
+        self._connection.send(self._head(status, {**headers, "content-length": str(len(body))}) + body)
+
+    def start(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
+        """Begin a body that follows in pieces; a `length` is announced, whether or not so much follows."""
+        if length is not None:
+            self._chunked = False
+            framing = {"content-length": str(length)}
+        elif self._chunked:
+            framing = {"transfer-encoding": "chunked"}
+        else:
+            self.keeps_alive = False
+            framing = {}
+        self._connection.send(self._head(status, {**headers, **framing}))
+
+    def write(self, data: bytes) -> None:
+        """Send a piece of the body now, or as many whole segments as there are."""
+        if self.segment_bytes is None:
+            self._connection.send(self._framed(data))
+            return
+        self._unsent += data
+        while len(self._unsent) >= self.segment_bytes:
+            self._send_segment()
+
+    def pause(self, seconds: float) -> None:
+        """Send what is left over, then stay silent. Raises CallerGoneError when the caller leaves meanwhile."""
+        if seconds > 0:
+            self._flush()
+            self._connection.listen(seconds)
+
+    def end(self, data: bytes = b"") -> None:
+        """Finish the body with a last piece. Raises CallerGoneError where the caller has left before."""
+        self._connection.listen(0)
+        if data and self.segment_bytes is not None:
+            self.write(data)
+            data = b""
+        self._flush()
+        last = (self._framed(data) if data else b"") + (b"0\r\n\r\n" if self._chunked else b"")
+        if last:
+            self._connection.send(last)
+
+    def reset(self) -> NoReturn:
+        """Send what is left over, then cut the connection."""
+        self._flush()
+        self._connection.reset()
+        raise HungUpError
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._send_segment()
+
+    def _send_segment(self) -> None:
+        piece, self._unsent = self._unsent[: self.segment_bytes], self._unsent[self.segment_bytes :]
+        self._connection.send(self._framed(piece))
+        self._connection.listen(_SEGMENT_SECONDS)
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
+
+    def _head(self, status: int, headers: dict[str, str]) -> bytes:
+        # Upstreams also use statuses that have no phrase, such as 529.
+        lines = [f"HTTP/1.1 {status} {http.client.responses.get(status, 'Unknown')}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if not self.keeps_alive:
+            lines.append("connection: close")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _unacknowledged_bytes(sock: socket.socket) -> int:
+    (count,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+    return int(count)

@@ -1,0 +1,337 @@
+"""OpenAI's API: chat, text completions and embeddings, each with its usage.
+
+`cached` and `cache-write` come on top of the words of the messages, so that they never contradict them.
+"""
+
+import base64
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import shake_128
+from itertools import zip_longest
+
+from simulator.answers import Answer, Tokens, ToolCall, answer
+from simulator.behaviour import Behaviour
+from simulator.call import (
+    Call,
+    Event,
+    Json,
+    Kind,
+    RefusedError,
+    chat_question,
+    count_tokens,
+    embedded_texts,
+    text_questions,
+)
+
+_FINISH = {"stop_sequence": "stop", "refusal": "stop"}
+_LOGPROB = -0.25
+_DIMENSIONS = 8
+_MAX_DIMENSIONS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One delta of one choice, and the text in it."""
+
+    index: int
+    delta: Json
+    text: str = ""
+
+
+class _Completions(ABC):
+    """An endpoint that completes, whole or streamed."""
+
+    dialect = "openai"
+    kind: str
+    chunk_kind: str
+    prefix: str
+
+    @abstractmethod
+    def answers(self, call: Call) -> tuple[list[Answer], int]:
+        """Every choice, and the prompt's tokens."""
+
+    @abstractmethod
+    def choice(self, call: Call, index: int, answered: Answer) -> Json:
+        """One choice of a whole answer."""
+
+    @abstractmethod
+    def opening(self, answered: Answer) -> Json | None:
+        """The delta of a choice that comes before all output, if there is one."""
+
+    @abstractmethod
+    def pieces(self, call: Call, index: int, answered: Answer) -> Iterator[_Piece]:
+        """The deltas of one choice that carry output."""
+
+    @abstractmethod
+    def chunk_choice(self, call: Call, piece: _Piece) -> Json:
+        """One choice of a chunk, which has no finish yet."""
+
+    def complete(self, call: Call) -> Json:
+        """Answer in one body."""
+        answers, prompt = self.answers(call)
+        choices = [self.choice(call, index, each) for index, each in enumerate(answers)]
+        if call.behaviour.extra_fields:
+            choices = [{**choice, "sim_choice": "kept"} for choice in choices]
+        usage = _usage(_tokens(answers, prompt), call.behaviour)
+        reports = {**({"usage": usage} if usage else {}), **_energy(call.behaviour)}
+        return {**self._envelope(call, self.kind), "choices": choices, **reports}
+
+    def events(self, call: Call) -> Iterator[Event]:
+        """Answer in events: roles, words by turns over the choices, finishes, usage, `[DONE]`."""
+        behaviour = call.behaviour
+        answers, prompt = self.answers(call)
+        tokens = _tokens(answers, prompt)
+        options = call.body.get("stream_options")
+        wants_usage = isinstance(options, dict) and options.get("include_usage") is True and not behaviour.no_usage
+        envelope = self._envelope(call, self.chunk_kind)
+
+        def chunk(kind: Kind, piece: _Piece, reported: int | None, finish: str | None = None) -> Event:
+            """A chunk with one choice, and with the usage so far where completion tokens are `reported`."""
+            choice = {**self.chunk_choice(call, piece), "finish_reason": finish}
+            data: Json = {**envelope, "choices": [choice]}
+            if behaviour.extra_fields:
+                choice["sim_choice"] = "kept"
+            if reported is not None and not behaviour.no_usage:
+                data["usage"] = _usage(Tokens(prompt, reported, min(tokens.reasoning, reported)), behaviour)
+            elif wants_usage:
+                data["usage"] = None  # as OpenAI does on every chunk but the last
+            return Event(kind, data)
+
+        produced = 0 if behaviour.usage_every_chunk else None
+        for index, each in enumerate(answers):
+            if (opening := self.opening(each)) is not None:
+                yield chunk(Kind.STRUCTURE, _Piece(index, opening), produced)
+        turns = zip_longest(*(self.pieces(call, index, each) for index, each in enumerate(answers)))
+        for piece in (piece for turn in turns for piece in turn if piece is not None):
+            produced = None if produced is None else min(produced + 1, tokens.completion)
+            yield chunk(Kind.OUTPUT, piece, produced)
+        for index, each in enumerate(answers):
+            is_last = index == len(answers) - 1
+            reported = tokens.completion if is_last and _reports_on_finish(behaviour) else produced
+            yield chunk(Kind.FINISH, _Piece(index, {}), reported, _finish(call, each))
+        if wants_usage and not _reports_on_finish(behaviour):
+            impact = {name: value for name, value in _energy(behaviour).items() if name == "impact"}
+            yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": _usage(tokens, behaviour), **impact})
+        yield Event(Kind.DONE, "[DONE]")
+
+    def _envelope(self, call: Call, kind: str) -> Json:
+        return {
+            "id": self.prefix + call.identity,
+            "object": kind,
+            "created": call.created,
+            "model": call.model,
+            "system_fingerprint": "fp_simulated",
+            **({"sim_answer": {"kept": True}} if call.behaviour.extra_fields else {}),
+        }
+
+
+class Chat(_Completions):
+    """`/chat/completions`."""
+
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
+    prefix = "chatcmpl-sim-"
+
+    def answers(self, call: Call) -> tuple[list[Answer], int]:
+        """Answer the conversation `n` times over."""
+        question = chat_question(call.body)
+        return [answer(question, call)] * _choices(call.body), question.prompt_tokens
+
+    def choice(self, call: Call, index: int, answered: Answer) -> Json:
+        text = "".join(answered.text)
+        message: Json = {
+            "role": "assistant",
+            "content": None if answered.refuses or answered.tool_calls else text,
+            "refusal": text if answered.refuses else None,
+        }
+        if answered.reasoning:
+            message[str(call.behaviour.reasoning)] = "".join(answered.reasoning)
+        if answered.tool_calls:
+            message["tool_calls"] = [_tool_call(each, each.arguments) for each in answered.tool_calls]
+        if call.behaviour.extra_fields:
+            message["sim_message"] = {"kept": True}
+        if call.behaviour.content_blocks:
+            message = _in_blocks(message, call)
+        logprobs = self._logprobs(answered.text) if _wants_logprobs(call) else None
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": _finish(call, answered)}
+
+    def opening(self, answered: Answer) -> Json | None:
+        """The role."""
+        return {"role": "assistant", "content": None if answered.tool_calls else "", "refusal": None}
+
+    def pieces(self, call: Call, index: int, answered: Answer) -> Iterator[_Piece]:
+        for text in answered.reasoning:
+            yield _Piece(index, {str(call.behaviour.reasoning): text})
+        for text in answered.text:
+            yield _Piece(index, {"refusal" if answered.refuses else "content": text}, text)
+        for ordinal, each in enumerate(answered.tool_calls):
+            yield _Piece(index, {"tool_calls": [{"index": ordinal, **_tool_call(each, "")}]})
+            for fragment in each.fragments:
+                yield _Piece(index, {"tool_calls": [{"index": ordinal, "function": {"arguments": fragment}}]})
+
+    def chunk_choice(self, call: Call, piece: _Piece) -> Json:
+        delta = {**piece.delta, "sim_delta": True} if call.behaviour.extra_fields else piece.delta
+        if call.behaviour.content_blocks:
+            delta = _in_blocks(delta, call)
+        logprobs = self._logprobs([piece.text]) if piece.text and _wants_logprobs(call) else None
+        return {"index": piece.index, "delta": delta, "logprobs": logprobs}
+
+    def _logprobs(self, words: Sequence[str]) -> Json:
+        content = [
+            {"token": word, "logprob": _LOGPROB, "bytes": list(word.encode()), "top_logprobs": []} for word in words
+        ]
+        return {"content": content, "refusal": None}
+
+
+class Text(_Completions):
+    """`/completions`."""
+
+    kind = chunk_kind = "text_completion"
+    prefix = "cmpl-sim-"
+
+    def answers(self, call: Call) -> tuple[list[Answer], int]:
+        """Answer each prompt `n` times over."""
+        questions = text_questions(call.body)
+        answers = [
+            answered for answered in (answer(each, call) for each in questions) for _ in range(_choices(call.body))
+        ]
+        return answers, sum(question.prompt_tokens for question in questions)
+
+    def choice(self, call: Call, index: int, answered: Answer) -> Json:
+        logprobs = self._logprobs(answered.text) if _wants_logprobs(call) else None
+        text = "".join(answered.text)
+        return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": _finish(call, answered)}
+
+    def opening(self, answered: Answer) -> Json | None:
+        return None
+
+    def pieces(self, call: Call, index: int, answered: Answer) -> Iterator[_Piece]:
+        for text in answered.text:
+            yield _Piece(index, {"text": text}, text)
+
+    def chunk_choice(self, call: Call, piece: _Piece) -> Json:
+        logprobs = self._logprobs([piece.text]) if piece.text and _wants_logprobs(call) else None
+        return {"text": piece.text, "index": piece.index, "logprobs": logprobs}
+
+    def _logprobs(self, words: Sequence[str]) -> Json:
+        """The offsets are within these words."""
+        return {
+            "tokens": list(words),
+            "token_logprobs": [_LOGPROB] * len(words),
+            "top_logprobs": None,
+            "text_offset": [sum(map(len, words[:index])) for index in range(len(words))],
+        }
+
+
+class Embeddings:
+    """`/embeddings`: vectors of length one that follow from the text alone."""
+
+    dialect = "openai"
+
+    def complete(self, call: Call) -> Json:
+        """Embed every input, in the format that was asked for."""
+        texts, behaviour = embedded_texts(call.body), call.behaviour
+        size = call.body.get("dimensions") or _DIMENSIONS
+        if not isinstance(size, int) or not 0 < size <= _MAX_DIMENSIONS:
+            raise RefusedError("Invalid 'dimensions'.", "dimensions")
+        in_base64 = call.body.get("encoding_format") == "base64" and not behaviour.ignores_format
+        data = []
+        for index, text in enumerate(texts):
+            packed = vector(text, size)
+            embedding = base64.b64encode(packed).decode() if in_base64 else list(struct.unpack(f"<{size}f", packed))
+            data.append({"object": "embedding", "index": index, "embedding": embedding})
+        answered: Json = {"object": "list", "data": data, "model": call.model}
+        if usage := _usage(Tokens(sum(map(count_tokens, texts)), 0), behaviour):
+            answered["usage"] = {name: usage[name] for name in ("prompt_tokens", "total_tokens")}
+        if behaviour.extra_fields:
+            answered["sim_answer"] = {"kept": True}
+        return {**answered, "received": call.received} if behaviour.describe else answered
+
+    def events(self, call: Call) -> Iterator[Event]:
+        """Refuse: there is no stream of embeddings."""
+        raise RefusedError("Embeddings cannot be streamed.", "stream")
+
+
+def vector(text: str, size: int) -> bytes:
+    """The vector of a text, as little-endian 32-bit floats."""
+    raw = struct.unpack(f"<{size}i", shake_128(text.encode()).digest(4 * size))
+    length = math.hypot(*raw) or 1.0
+    return struct.pack(f"<{size}f", *(value / length for value in raw))
+
+
+def _usage(tokens: Tokens, behaviour: Behaviour) -> Json | None:
+    """The usage, truly or in contradiction, as the behaviour asks; None where the provider reports nothing."""
+    if behaviour.no_usage:
+        return None
+    written = behaviour.cache_write_5m + behaviour.cache_write_1h
+    prompt = tokens.prompt + behaviour.cached + written
+    usage: Json = {
+        "prompt_tokens": prompt,
+        "completion_tokens": tokens.completion - (tokens.reasoning if behaviour.reasoning_outside else 0),
+        "total_tokens": prompt + tokens.completion,
+        "prompt_tokens_details": {"cached_tokens": behaviour.cached, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": tokens.reasoning, "audio_tokens": 0},
+    }
+    if written:
+        usage["prompt_tokens_details"]["cache_write_tokens"] = written
+    match behaviour.bad_usage:
+        case "cached":
+            usage["prompt_tokens_details"]["cached_tokens"] = prompt + 1000
+        case "negative":
+            usage["prompt_tokens"] = -1
+        case "fraction":
+            usage["prompt_tokens"] += 0.5
+        case "total":
+            usage["total_tokens"] += 1000
+    return usage
+
+
+def _energy(behaviour: Behaviour) -> Json:
+    """The energy of a whole answer as Neuralwatt and GreenPT report it."""
+    said: Json = {}
+    if behaviour.energy_joules:
+        said["energy"] = {"energy_joules": behaviour.energy_joules, "attribution_method": "prorated"}
+    if behaviour.impact_wms:
+        said["impact"] = {"version": "20250922", "energy": {"total": behaviour.impact_wms, "unit": "Wms"}}
+    return said
+
+
+def _tokens(answers: Sequence[Answer], prompt: int) -> Tokens:
+    return Tokens(prompt, sum(each.tokens for each in answers), sum(len(each.reasoning) for each in answers))
+
+
+def _reports_on_finish(behaviour: Behaviour) -> bool:
+    return behaviour.usage_on_finish or behaviour.usage_every_chunk
+
+
+def _finish(call: Call, answered: Answer) -> str:
+    return call.behaviour.finish or _FINISH.get(answered.finish, answered.finish)
+
+
+def _tool_call(each: ToolCall, arguments: str) -> Json:
+    function = {"name": each.name, "arguments": arguments}
+    return {"id": f"call_{each.identity}", "type": "function", "function": function}
+
+
+def _in_blocks(message: Json, call: Call) -> Json:
+    """Reasoning and content as blocks, as Mistral's reasoning models send them; empty content stays a string."""
+    reasoning, content = str(call.behaviour.reasoning), message.get("content")
+    blocks: list[Json] = []
+    if thinking := message.get(reasoning):
+        blocks.append({"type": "thinking", "thinking": [{"type": "text", "text": thinking}], "closed": False})
+    if content:
+        blocks.append({"type": "text", "text": content})
+    others = {name: value for name, value in message.items() if name != reasoning}
+    return {**others, "content": blocks} if blocks else message
+
+
+def _wants_logprobs(call: Call) -> bool:
+    return call.behaviour.logprobs or bool(call.body.get("logprobs"))
+
+
+def _choices(body: Json) -> int:
+    n = body.get("n")
+    return n if isinstance(n, int) and n > 0 else 1

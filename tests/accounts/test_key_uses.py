@@ -1,0 +1,48 @@
+"""When a key was last used: noted by requests, written by the beat, which must end however busy the worker is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from accounts import authentication, keys
+from accounts.models import ApiKey
+from tests.factories import new_account
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def key() -> ApiKey:
+    authentication.write_uses()  # what other tests have left in this process
+    return keys.issue(new_account("Acme"), name="laptop")[0]
+
+
+def test_a_noted_use_is_written(key: ApiKey) -> None:
+    now = timezone.now()
+    authentication.note_use(key.pk, now)
+    authentication.write_uses()
+    key.refresh_from_db()
+    assert key.last_used_at == now
+
+
+def test_uses_noted_while_it_writes_wait_for_the_next_beat(key: ApiKey) -> None:
+    now, writes = timezone.now(), 0
+
+    def noting(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+        nonlocal writes
+        if sql.startswith("UPDATE"):
+            writes += 1
+            if writes < 50:  # as other requests do, whenever the database is waited for
+                authentication.note_use(key.pk, now)
+        return execute(sql, *rest)
+
+    authentication.note_use(key.pk, now)
+    with connection.execute_wrapper(noting):
+        authentication.write_uses()
+        assert writes == 1
+        authentication.write_uses()
+    assert writes == 2
+    authentication.write_uses()

@@ -1,0 +1,196 @@
+"""The last 60 seconds as they are counted: in Redis and in a worker's memory alike."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounts import rate_limits
+from accounts.rate_limits import Budgets, BudgetState, KeyState, OwnWindows, SharedWindows
+from gateway.shared_store import SharedStore
+from tests.patience import eventually
+from tests.servers.redis import PrivateRedis
+
+pytestmark = pytest.mark.sqlite_is_enough
+KEY = "0123"
+Past = Mapping[int, int]  # amounts by how many seconds ago
+
+
+class Windows(Protocol):
+    def admit(self, key: str, *, requests: int, tokens: int) -> KeyState: ...
+
+    def spend(self, key: str, tokens: int) -> None: ...
+
+
+Remember = Callable[[Past, Past], Windows]  # windows that have counted requests and tokens in the past
+
+
+class Clock:
+    """Of the worker's memory; it stands still."""
+
+    now = 1_000_000.5
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(rate_limits, "time", clock)
+    return clock
+
+
+class Own:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __call__(self, requests: Past, tokens: Past) -> Windows:
+        self._windows = OwnWindows()
+        now = self._clock.now
+        for ago in sorted({*requests, *tokens}, reverse=True):
+            self._clock.now = now - ago
+            for _ in range(requests.get(ago, 0)):
+                self._windows.admit(KEY, Budgets(10**9, 0))
+            if tokens.get(ago):
+                self._windows.spend(KEY, tokens[ago])
+        self._clock.now = now
+        return self
+
+    def admit(self, key: str, *, requests: int, tokens: int) -> KeyState:
+        return self._windows.admit(key, Budgets(requests, tokens))
+
+    def spend(self, key: str, tokens: int) -> None:
+        self._windows.spend(key, tokens)
+
+
+class Shared:
+    """What Redis would have counted, had the requests come then."""
+
+    def __init__(self, server: PrivateRedis) -> None:
+        self.client = redis.Redis.from_url(server.url)
+        self._windows = SharedWindows()
+
+    def __call__(self, requests: Past, tokens: Past) -> Windows:
+        self.admit("another", requests=1, tokens=0)  # behind what the last example has spent without waiting
+        self.client.flushdb()
+        assert eventually(lambda: self.client.time()[1] < 500_000)  # it must not come into its next second meanwhile
+        now, _ = self.client.time()
+        for kind, past in (("requests", requests), ("tokens", tokens)):
+            if past:
+                fields: dict[Any, Any] = {now - ago: amount for ago, amount in past.items()}
+                fields |= {"first": now - max(past), "last": now - min(past), "sum": sum(past.values())}
+                self.client.hset(f"rate:{{{KEY}}}:{kind}", mapping=fields)
+        return self
+
+    def admit(self, key: str, *, requests: int, tokens: int) -> KeyState:
+        state = self._windows.admit(key, Budgets(requests, tokens))
+        assert state is not None
+        return state
+
+    def spend(self, key: str, tokens: int) -> None:
+        self._windows.spend(key, tokens, otherwise=lambda: pytest.fail("Redis is away"))
+
+
+@pytest.fixture(params=["own", "shared"])
+def remember(request: pytest.FixtureRequest, clock: Clock) -> Remember:
+    if request.param == "own":
+        return Own(clock)
+    request.getfixturevalue("opened_store")
+    return Shared(request.getfixturevalue("redis_server"))
+
+
+def test_as_many_requests_as_the_limit_are_admitted_and_one_more_is_not(remember: Remember) -> None:
+    windows = remember({}, {})
+    found = [windows.admit(KEY, requests=3, tokens=0).requests for _ in range(4)]
+    assert found == [(2, 60, 0), (1, 60, 0), (0, 60, 0), (0, 60, 60)]
+
+
+def test_what_is_refused_is_not_counted(remember: Remember) -> None:
+    windows = remember({30: 2}, {})
+    assert [windows.admit(KEY, requests=2, tokens=0).requests for _ in range(3)] == [(0, 30, 30)] * 3
+    assert windows.admit(KEY, requests=3, tokens=0).requests == (0, 60, 0)
+
+
+def test_a_request_counts_for_exactly_sixty_seconds(remember: Remember) -> None:
+    assert remember({59: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 1, 1)
+    assert remember({60: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 60, 0)
+
+
+def test_the_wait_ends_when_the_window_holds_less_than_the_limit(remember: Remember) -> None:
+    assert remember({50: 1, 40: 2, 10: 2}, {}).admit(KEY, requests=3, tokens=0).requests == (0, 50, 20)
+
+
+def test_tokens_are_spent_beyond_what_is_left_and_then_nothing_is_admitted(remember: Remember) -> None:
+    windows = remember({}, {})
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (100, 0, 0)
+    windows.spend(KEY, 99)
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (1, 60, 0)
+    windows.spend(KEY, 5000)
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (0, 60, 60)
+
+
+def test_a_request_that_the_tokens_refuse_takes_no_request(remember: Remember) -> None:
+    windows = remember({}, {20: 100})
+    assert windows.admit(KEY, requests=1, tokens=100) == (BudgetState(1, 0, 0), BudgetState(0, 40, 40))
+    assert windows.admit(KEY, requests=1, tokens=101) == (BudgetState(0, 60, 0), BudgetState(1, 40, 0))
+
+
+def test_what_has_no_limit_is_not_looked_at(remember: Remember) -> None:
+    assert remember({5: 1}, {5: 1}).admit(KEY, requests=0, tokens=0) == (BudgetState(0, 0, 0), BudgetState(0, 0, 0))
+
+
+def test_keys_are_counted_apart(remember: Remember) -> None:
+    windows = remember({5: 1}, {})
+    assert windows.admit("another", requests=1, tokens=0).requests == (0, 60, 0)
+
+
+def test_redis_forgets_a_key_that_rests(redis_server: PrivateRedis, opened_store: SharedStore) -> None:
+    shared = Shared(redis_server)
+    windows = shared({}, {})
+    windows.spend(KEY, 1)
+    windows.admit(KEY, requests=1, tokens=1)
+    assert {shared.client.ttl(key) for key in shared.client.scan_iter("rate:*")} == {61}
+
+
+def test_redis_keeps_no_counter_that_counts_no_more(redis_server: PrivateRedis, opened_store: SharedStore) -> None:
+    shared = Shared(redis_server)
+    shared({70: 1, 65: 2, 61: 3, 3: 4}, {61: 5}).admit(KEY, requests=1, tokens=1)
+    counters = {key: shared.client.hgetall(key) for key in shared.client.scan_iter("rate:*")}
+    assert [len(fields) for fields in counters.values()] == [4]  # sum, first, last, and the one of 3 seconds ago
+    assert counters[f"rate:{{{KEY}}}:requests".encode()][b"sum"] == b"4"
+
+
+def test_a_worker_forgets_a_key_that_rests(clock: Clock) -> None:
+    windows = OwnWindows()
+    windows.admit("resting", Budgets(1, 1))
+    windows.spend("resting", 1)
+    clock.now += 61
+    windows.admit("busy", Budgets(1, 1))
+    clock.now -= 61  # as if it had not come to pass
+    assert windows.admit("resting", Budgets(1, 1)).requests == (0, 60, 0)
+
+
+past = st.dictionaries(st.integers(0, 70), st.integers(1, 9), max_size=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=past, tokens=past, rpm=st.integers(0, 20), tpm=st.integers(0, 20))
+def test_both_count_alike(
+    redis_server: PrivateRedis,
+    opened_store: SharedStore,
+    clock: Clock,
+    requests: Past,
+    tokens: Past,
+    rpm: int,
+    tpm: int,
+) -> None:
+    shared = Shared(redis_server)(requests, tokens)
+    own = Own(clock)(requests, tokens)
+    for _ in range(3):
+        assert own.admit(KEY, requests=rpm, tokens=tpm) == shared.admit(KEY, requests=rpm, tokens=tpm)
+        own.spend(KEY, 3)
+        shared.spend(KEY, 3)

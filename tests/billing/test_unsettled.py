@@ -1,0 +1,68 @@
+"""A worker's form of a generation writes what the models would write."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import psycopg._queries
+import pytest
+from django.db import connection
+
+from billing import settle_statement
+from billing.models import Generation
+from billing.unsettled import COLUMNS, Figures, Unsettled, encoded, terms_of
+from catalogue.carbon import EnergyFactors
+from catalogue.pricing import Usage
+from tests import routes
+from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled
+
+pytestmark = pytest.mark.django_db
+ENERGY = EnergyFactors(Decimal("0.00021"), Decimal("0.000000000000001"), 44)
+USAGE = Usage(uncached_prompt=10, cache_read=5, cache_write_5m=3, cache_write_1h=2, completion=7, reasoning=4)
+
+
+@pytest.mark.parametrize("priced", [True, False])
+def test_its_parameters_are_those_of_the_record(priced: bool) -> None:
+    acme = new_account()
+    columns = {
+        "alias_id": acme.pk,
+        "requested_alias": "alias/fast",
+        "providers_attempted": ["one", 'quo"ted', "ünï"],
+        "eu_sovereign": False,
+        "upstream_usage": '{"total_tokens": 1}',
+        "energy_wh": Decimal("0.0000000001"),
+        "first_token_ms": 12,
+    }
+    generation = served(acme, USAGE, TIERED_PRICE, priced=priced, **columns)
+    parameters = [encoded(name, getattr(generation, name)) for name in COLUMNS]
+    assert unsettled(generation).parameters == parameters
+    assert [encoded(name, getattr(unsettled(generation).generation(), name)) for name in COLUMNS] == parameters
+
+
+def test_its_terms_are_the_routes() -> None:
+    offered = routes.snapshot(routes.offer("sim"), USD="1.25")
+    (found, _) = offered.offers["sim", "test/echo"].routes.values()
+    found = replace(found, energy=ENERGY, price=TIERED_PRICE, daily_token_quota=5)
+    terms = terms_of(offered, found, "USD")
+    generation = Unsettled(Figures(*unsettled(served(new_account())).figures), terms).generation()
+    assert terms.parameters == [encoded(name, getattr(generation, name)) for name in terms.columns]
+    assert (generation.price, generation.currency, generation.account_rate) == (TIERED_PRICE, "USD", Decimal("1.25"))
+    assert (generation.energy_per_token_wh, generation.grid_intensity) == (ENERGY.per_token_wh, 44)
+    assert (generation.route_id, terms.quota_region) == (found.id, found.region_id)
+    assert terms_of(offered, found, "USD") is terms
+    assert terms_of(replace(offered, serial=offered.serial + 1), replace(found, price=routes.PRICE), "USD") is not terms
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="the statement is PostgreSQL's")
+def test_the_statement_is_not_parsed_by_the_driver_which_caches_no_more_than_50_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acme = new_account()
+    generation = served(acme)
+    statement = settle_statement.statement(counts_quota=True, has_checkpoint=True)
+    assert statement.sql.count(b"$") > psycopg._queries.MAX_CACHED_STATEMENT_PARAMS
+    monkeypatch.setattr(psycopg._queries, "_split_query", None)
+    settled = settle_statement.execute(generation, "default", has_checkpoint=True)
+    monkeypatch.undo()
+    assert settled is not None
+    assert Generation.objects.get().balance_after == settled.balance
+    assert mismatches(acme) == []

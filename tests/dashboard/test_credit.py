@@ -1,0 +1,235 @@
+"""The dashboard's page on credit: the balance, the ledger a page at a time, and that nobody else finds it."""
+
+import functools
+import itertools
+import re
+from decimal import Decimal
+from html import unescape
+from uuid import UUID
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from accounts.models import Account, User
+from billing import ledger
+from dashboard.credit import PAGE_ENTRIES, Shown, ledger_page
+from tests.billing.plans import fill, plans
+from tests.billing.records import MEMBER, open_for, serve
+from tests.page_text import plain
+
+pytestmark = pytest.mark.django_db
+ENTRY = re.compile(r'data-label="Reference">\s*(.*?)</td>', re.DOTALL)
+LINK = re.compile(r'<a rel="(prev|next)" href="([^"#]+)#ledger">')
+CROWD = 2 * PAGE_ENTRIES + 20
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+def page(client: Client, address: str = "/credit") -> str:
+    response = client.get(address)
+    assert response.status_code == 200
+    return response.text
+
+
+def references(text: str) -> list[str]:
+    """What the ledger's lines name, in their order."""
+    return [plain(cell).strip() for cell in ENTRY.findall(text)]
+
+
+def links(text: str) -> dict[str, str]:
+    """Where the page before (`prev`, newer) and after (`next`, older) is."""
+    return {rel: unescape(address) for rel, address in LINK.findall(text)}
+
+
+def grants(account: Account, count: int) -> list[str]:
+    """So many grants, newest first."""
+    names = [f"invoice {number}" for number in range(count)]
+    for name in names:
+        ledger.grant(account.pk, Decimal(1), name)
+    return names[::-1]
+
+
+def seqs(account: Account, shown: Shown = Shown.ALL, **position: int) -> list[int]:
+    return [line.entry.seq for line in ledger_page(account.pk, shown, **position).rows]
+
+
+def test_it_shows_every_kind_of_entry_with_sign_and_balance(member: Client, account: Account) -> None:
+    record = serve(account)
+    ledger.correct(account.pk, Decimal("-20.5"), "invoice 17, corrected", reason="typed twice by Eve")
+    text = page(member)
+    assert references(text) == [
+        "invoice 17, corrected",
+        f"sim/demo/echo/FRPAR {record.public_id}",
+        "opening",
+    ]
+    assert re.search(r"correction invoice 17, corrected −20.50 79.49 928", plain(text))  # noqa: RUF001
+    assert re.search(rf"usage sim/demo/echo/FRPAR {record.public_id} −0.00 072 99.99 928", plain(text))  # noqa: RUF001
+    assert re.search(r"grant opening \+100.00 100.00", plain(text))
+    assert '<data value="-0.0007200000">' in text
+
+
+def test_the_reason_is_for_staff_alone(member: Client, account: Account) -> None:
+    ledger.grant(account.pk, Decimal(1), "invoice 17", reason="as agreed with Mallory")
+    assert "invoice 17" in page(member)
+    assert "Mallory" not in page(member)
+
+
+def test_it_says_how_credit_is_added(member: Client) -> None:
+    assert "Credit is added by the gateway's staff." in plain(page(member))
+
+
+def test_a_low_and_an_empty_balance_are_noticed(member: Client, account: Account) -> None:
+    serve(account, price=Decimal(90_000))
+    assert "The balance is low." in page(member)
+    serve(account, price=Decimal(90_000))
+    assert "402 insufficient_credits" in page(member)
+
+
+def test_an_account_without_entries_is_told_so(client: Client) -> None:
+    open_for(MEMBER, credit=None)
+    client.force_login(User.objects.get(email=MEMBER))
+    assert "Nothing has been booked yet" in page(client)
+    assert "No credit has been added yet." in page(client, "/credit?show=credit")
+    assert "Nothing has been used yet." in page(client, "/credit?show=usage")
+
+
+def test_the_ledger_is_walked_by_its_links_in_both_directions(member: Client, account: Account) -> None:
+    expected = [*grants(account, CROWD), "opening"]
+    pages, text = [], page(member)
+    assert "prev" not in links(text)
+    while "next" in links(text):
+        pages.append(text)
+        text = page(member, links(text)["next"])
+    pages.append(text)
+    walked = [references(each) for each in pages]
+    assert [name for names in walked for name in names] == expected
+    assert [len(names) for names in walked] == [PAGE_ENTRIES, PAGE_ENTRIES, 21]
+    back = page(member, links(pages[2])["prev"])
+    assert references(back) == walked[1]
+    back = page(member, links(back)["prev"])
+    assert references(back) == walked[0]
+    assert "prev" not in links(back) or references(page(member, links(back)["prev"])) == walked[0]
+
+
+def test_entries_that_come_meanwhile_shift_no_page(member: Client, account: Account) -> None:
+    grants(account, CROWD)
+    older = links(page(member))["next"]
+    before = references(page(member, older))
+    ledger.grant(account.pk, Decimal(1), "meanwhile")
+    assert references(page(member, older)) == before
+
+
+def test_credit_and_usage_can_be_shown_alone(member: Client, account: Account) -> None:
+    serve(account)
+    ledger.correct(account.pk, Decimal(-1), "correction")
+    serve(account)
+    assert references(page(member, "/credit?show=credit")) == ["correction", "opening"]
+    assert len(references(page(member, "/credit?show=usage"))) == 2
+    assert 'show=credit" aria-current="true"' in page(member, "/credit?show=credit")
+    assert seqs(account, Shown.USAGE) == [4, 2]
+    assert seqs(account, Shown.CREDIT) == [3, 1]
+
+
+def test_the_choice_is_kept_from_page_to_page(member: Client, account: Account) -> None:
+    expected = [*grants(account, PAGE_ENTRIES), "opening"]
+    serve(account)
+    text = page(member, "/credit?show=credit")
+    rest = page(member, links(text)["next"])
+    assert references(text) + references(rest) == expected
+
+
+def test_beyond_the_oldest_there_is_nothing_and_a_way_back(member: Client) -> None:
+    text = page(member, "/credit?before=1")
+    assert "Nothing here is older." in text
+    assert references(page(member, links(text)["prev"])) == ["opening"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["before=x", "before=-1", "before=", "before=9223372036854775808", "after=1.5", "after=²", "show=everything"],
+)
+def test_what_is_no_position_or_choice_is_not_found(member: Client, query: str) -> None:
+    assert member.get(f"/credit?{query}").status_code == 404
+
+
+def test_the_number_of_queries_is_fixed(
+    member: Client, account: Account, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for _ in range(5):
+        serve(account)
+    with django_assert_num_queries(7):  # session, user, accounts; ledger; wallet, watermark, sums
+        page(member)
+
+
+def test_a_page_is_read_from_an_index_where_it_begins(account: Account) -> None:
+    fill(account, days=40, since=account.created_at)
+    fill(open_for(name="Other"), days=40, since=account.created_at)
+    positions: list[dict[str, int]] = [{}, {"before": 500}, {"after": 100}]
+    for shown, position in itertools.product(Shown, positions):
+        read = functools.partial(ledger_page, account.pk, shown, **position)
+        for sql, plan in plans(read, "billing_ledgerentry").items():
+            told = f"{shown} {position}: {sql}\n{plan}"
+            assert "Seq Scan" not in plan, told
+            assert "SCAN" not in plan, told
+            if shown == Shown.CREDIT:  # of few entries; so few here that PostgreSQL may sort them
+                assert "ledger_credit" in plan, told
+            else:
+                assert "TEMP B-TREE" not in plan, told
+                assert "Sort" not in plan, told
+
+
+def test_strangers_are_sent_to_the_login(client: Client, account: Account) -> None:
+    assert client.get("/credit")["Location"] == "/login?next=/credit"
+    assert client.head("/credit")["Location"] == "/login?next=/credit"
+    assert client.post("/credit").status_code == 405
+
+
+@pytest.mark.parametrize("staff", [False, True])
+def test_members_of_other_accounts_find_nothing_by_any_verb(client: Client, account: Account, staff: bool) -> None:
+    create = User.objects.create_superuser if staff else User.objects.create_user
+    client.force_login(create("somebody@example.com"))
+    assert "not a member of any account" in client.get("/credit").text
+    open_for("somebody@example.com", name="Theirs")
+    for send in (client.get, client.head):
+        assert send("/credit", {"account": str(account.pk)}).status_code == 404
+    for verb in ("post", "put", "patch", "delete"):
+        assert getattr(client, verb)(f"/credit?account={account.pk}").status_code == 405
+    assert "Acme" not in client.get("/credit").text
+
+
+@pytest.mark.parametrize("wanted", ["", "nonsense", str(UUID(int=7))])
+def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> None:
+    assert member.get("/credit", {"account": wanted}).status_code == 404
+
+
+def test_a_post_without_its_token_is_refused_before_the_verb_is(account: Account) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.get(email=MEMBER))
+    assert client.post("/credit", {"account": str(account.pk)}).status_code == 403
+
+
+def test_entries_of_ones_other_account_are_not_mixed_in(member: Client, account: Account) -> None:
+    other = open_for(MEMBER, name="Beta", currency="USD")
+    grants(other, 3)
+    assert references(page(member, f"/credit?account={account.pk}")) == ["opening"]
+    assert len(references(page(member, f"/credit?account={other.pk}"))) == 4
+    assert f'href="/credit?account={other.pk}"' in page(member)
+
+
+def test_it_is_kept_by_no_cache(member: Client) -> None:
+    assert "no-store" in member.get("/credit")["Cache-Control"]
+
+
+def test_what_a_reference_says_is_escaped(member: Client, account: Account) -> None:
+    ledger.grant(account.pk, Decimal(1), "<script>alert(1)</script>")
+    assert "<script>alert" not in page(member)

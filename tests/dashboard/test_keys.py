@@ -1,0 +1,336 @@
+"""The pages on keys: what members can do, that a token is shown once, and that nobody else finds anything."""
+
+import re
+import threading
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.db import connection, connections
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from accounts import keys
+from accounts.authentication import caller_of
+from accounts.models import Account, ApiKey, User
+from dashboard.keys import EXPIRY_LABELS, PAGE_ROWS
+from gateway.errors import ApiKeyNotRegistered
+from tests.billing.records import MEMBER, open_for
+from tests.page_text import plain
+
+pytestmark = pytest.mark.django_db
+TOKEN = r"sk-gw-[A-Za-z0-9_-]{43}"
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+@pytest.fixture
+def key(account: Account) -> ApiKey:
+    return keys.issue(account, name="laptop")[0]
+
+
+def deletion(key: ApiKey) -> str:
+    return f"/keys/{key.pk}/delete"
+
+
+def create(client: Client, account: Account, name: str = "ci", expiry: str = "90d", *, status: int = 200) -> str:
+    response = client.post("/keys", {"account": str(account.pk), "name": name, "expiry": expiry})
+    assert response.status_code == status
+    return response.text
+
+
+def token_in(page: str) -> str:
+    return re.findall(rf">({TOKEN})<", page)[0]
+
+
+def test_strangers_are_sent_to_the_login(client: Client, key: ApiKey) -> None:
+    for path in ("/keys", deletion(key)):
+        for send in (client.get, client.post):
+            assert send(path)["Location"] == f"/login?next={path}"
+    assert ApiKey.objects.get().deleted_at is None
+
+
+@pytest.mark.parametrize("staff", [False, True])
+@pytest.mark.parametrize("has_own", [False, True])
+def test_people_of_other_accounts_find_nothing_by_any_verb(
+    client: Client, key: ApiKey, staff: bool, has_own: bool
+) -> None:
+    make = User.objects.create_superuser if staff else User.objects.create_user
+    client.force_login(make("somebody@example.com"))
+    if has_own:
+        open_for("somebody@example.com", name="Theirs")
+        assert client.get("/keys", {"account": str(key.account_id)}).status_code == 404
+        assert client.head("/keys", {"account": str(key.account_id)}).status_code == 404
+    create(client, key.account, status=404)
+    for send in (client.get, client.head, client.post):
+        assert send(deletion(key)).status_code == 404
+    assert ApiKey.objects.get().deleted_at is None
+
+
+@pytest.mark.parametrize("verb", ["put", "patch", "delete"])
+def test_other_verbs_do_nothing(member: Client, key: ApiKey, verb: str) -> None:
+    for path in ("/keys", deletion(key)):
+        assert getattr(member, verb)(path).status_code == 405
+    assert ApiKey.objects.get().deleted_at is None
+
+
+def test_forms_need_their_token(account: Account, key: ApiKey) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.get(email=MEMBER))
+    create(client, account, status=403)
+    assert client.post(deletion(key)).status_code == 403
+    assert ApiKey.objects.get().deleted_at is None
+
+
+@pytest.mark.parametrize("query", ["account=nonsense", "account=0199f000-0000-7000-8000-000000000000", "before=x"])
+def test_what_the_address_asks_for_must_be_there(member: Client, query: str) -> None:
+    assert member.get(f"/keys?{query}").status_code == 404
+
+
+def test_the_list_shows_everything_but_the_token(member: Client, account: Account) -> None:
+    key, token = keys.issue(account, name="laptop", lifetime="30d", rpm=60, tpm=100_000)
+    ApiKey.objects.update(
+        created_at=timezone.now().replace(year=2031, month=1, day=2, hour=3, minute=4),
+        expires_at=timezone.now().replace(year=2032, month=5, day=6, hour=7, minute=8),
+        last_used_at=timezone.now().replace(year=2031, month=2, day=3, hour=4, minute=5),
+    )
+    page = member.get("/keys").text
+    row = f"{key.masked} active 6 May 2032 07:08 3 Feb 2031 04:05 2 Jan 2031 03:04"
+    assert f"laptop 60 requests, 100,000 tokens a minute {row}" in plain(page)
+    assert f'<a href="/usage?account={account.pk}&amp;key={key.pk}">laptop</a>' in page
+    assert token not in page
+
+
+def test_a_key_without_use_end_or_limits_says_so(member: Client, account: Account) -> None:
+    key, _ = keys.issue(account, name="laptop", lifetime="never")
+    page = plain(member.get("/keys").text)
+    assert f"laptop {key.masked} active never not yet" in page
+    assert "a minute" not in page
+
+
+def test_limits_that_are_lifted_or_only_one_are_told(member: Client, account: Account) -> None:
+    keys.issue(account, name="free", rpm=0, tpm=0)
+    keys.issue(account, name="half", tpm=5000)
+    page = plain(member.get("/keys").text)
+    assert "free any requests, any tokens a minute" in page
+    assert "half 5,000 tokens a minute" in page
+
+
+def test_the_limits_of_the_gateway_are_told_where_a_key_has_none_of_its_own(
+    member: Client, account: Account, settings: Settings
+) -> None:
+    settings.GATEWAY_KEY_RPM, settings.GATEWAY_KEY_TPM = 600, 0
+    for name, rpm, tpm in (("usual", None, None), ("small", 60, 5000), ("free", 0, None)):
+        keys.issue(account, name=name, rpm=rpm, tpm=tpm)
+    page = plain(member.get("/keys").text)
+    for told in (
+        "usual 600 requests a minute",
+        "small 60 requests, 5,000 tokens a minute",
+        "free any requests a minute",
+    ):
+        assert told in page
+
+
+def test_an_expired_key_is_marked_by_the_clock_and_a_deleted_one_is_not_listed(
+    member: Client, account: Account
+) -> None:
+    old, _ = keys.issue(account, name="old")
+    gone, _ = keys.issue(account, name="thrown-away")
+    keys.delete(gone)
+    assert "expired" not in plain(member.get("/keys").text)
+    ApiKey.objects.filter(pk=old.pk).update(expires_at=timezone.now())
+    page = plain(member.get("/keys").text)
+    assert f"old {old.masked} expired" in page
+    assert "thrown-away" not in page
+
+
+def test_an_account_without_keys_is_told_what_one_is(member: Client) -> None:
+    assert "No keys yet." in plain(member.get("/keys").text)
+
+
+def test_many_keys_are_paged_newest_first(
+    member: Client, account: Account, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(PAGE_ROWS * 2 + 1):
+        keys.issue(account, name=f"key-{number:03}")
+    path, seen = "/keys", []
+    while path:
+        with django_assert_max_num_queries(4):  # the session, the person, their accounts, a page of keys
+            page = member.get(path).text
+        seen.append(re.findall(r"key-\d{3}(?=</a></span></th>)", page))
+        path = unescape("".join(re.findall(r'href="([^"]+)" rel="next"', page)))
+    assert [len(names) for names in seen] == [50, 50, 1]
+    assert [name for names in seen for name in names] == [f"key-{number:03}" for number in reversed(range(101))]
+
+
+@pytest.mark.parametrize("expiry", list(keys.LIFETIMES))
+def test_a_form_creates_a_key_that_lives_as_long_as_was_chosen(member: Client, account: Account, expiry: str) -> None:
+    token = token_in(create(member, account, expiry=expiry))
+    key = ApiKey.objects.get()
+    assert caller_of(token).key_id == key.pk
+    lifetime = keys.LIFETIMES[expiry]
+    if lifetime is None:
+        assert key.expires_at is None
+    else:
+        assert key.expires_at is not None
+        assert abs(key.expires_at - timezone.now() - lifetime) < timedelta(seconds=30)
+
+
+def test_the_form_offers_every_lifetime_and_starts_at_90_days(member: Client) -> None:
+    page = member.get("/keys").text
+    offered = re.findall(r'<option value="(\w+)"( selected)?>([^<]+)', page)
+    assert [(value, label) for value, _, label in offered] == list(EXPIRY_LABELS.items())
+    assert [label for _, selected, label in offered if selected] == ["90 days"]
+    assert set(EXPIRY_LABELS) == set(keys.LIFETIMES)
+
+
+def test_the_new_key_is_shown_whole_with_the_line_that_uses_it(
+    member: Client, account: Account, settings: Settings
+) -> None:
+    settings.PUBLIC_URL = "https://gateway.example"
+    response = member.post("/keys", {"account": str(account.pk), "name": "ci", "expiry": "90d"})
+    token, page = token_in(response.text), plain(response.text)
+    assert "shown this once and never again" in page
+    assert f'curl https://gateway.example/v1/models \\ -H "Authorization: Bearer {token}"' in page
+    assert 'data-copy="token"' in response.text
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_a_token_stays_nowhere_but_on_its_page(
+    member: Client, account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG"):
+        token = token_in(create(member, account))
+    secret = token.removeprefix("sk-gw-")[:-4]
+    assert secret not in caplog.text
+    assert all(secret not in str(session.get_decoded()) for session in Session.objects.all())
+    assert all(secret not in cookie.value for cookie in member.cookies.values())
+    assert all(secret not in member.get(path).text for path in ("/keys", "/"))
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names():
+            cursor.execute(f'SELECT * FROM "{table}"')
+            assert secret not in str(cursor.fetchall())
+
+
+def test_a_reload_of_the_new_key_s_page_creates_no_second_one(member: Client, account: Account) -> None:
+    first = token_in(create(member, account))
+    page = create(member, account, status=422)
+    assert re.search(TOKEN, page) is None
+    assert "The account already has a key named 'ci'. If you have created it just now" in plain(page)
+    assert caller_of(first).key_id == ApiKey.objects.get().pk
+
+
+@pytest.mark.parametrize(
+    ("name", "expiry", "told"),
+    [
+        ("", "90d", keys.NAME_RULE),
+        ("  ", "90d", keys.NAME_RULE),
+        ("x" * 201, "90d", keys.NAME_RULE),
+        ("two\nlines", "90d", keys.NAME_RULE),
+        ("<b>\x00", "90d", "Null characters are not allowed."),
+        ("ci", "2y", "Select a valid choice."),
+        ("ci", "", "This field is required."),
+        (" laptop ", "90d", "The account already has a key named 'laptop'."),
+    ],
+)
+def test_a_form_at_fault_is_shown_again_with_the_reason(
+    member: Client, key: ApiKey, name: str, expiry: str, told: str
+) -> None:
+    page = create(member, key.account, name, expiry, status=422)
+    assert told in plain(page)
+    assert 'aria-invalid="true"' in page
+    assert "<b>" not in page
+    assert ApiKey.objects.count() == 1
+
+
+def test_the_name_of_a_deleted_key_can_be_used_again(member: Client, key: ApiKey) -> None:
+    keys.delete(key)
+    create(member, key.account, "laptop")
+    assert ApiKey.objects.filter(name="laptop").count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_keys_of_one_name_at_once_one_is_created_and_the_other_explained(account: Account) -> None:
+    user, barrier, answers = User.objects.get(email=MEMBER), threading.Barrier(2), []
+    clients = [Client(), Client()]
+    for client in clients:
+        client.force_login(user)
+
+    def send(client: Client) -> None:
+        barrier.wait()
+        answers.append(client.post("/keys", {"account": str(account.pk), "name": "ci", "expiry": "90d"}))
+        connections.close_all()
+
+    threads = [threading.Thread(target=send, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(answer.status_code for answer in answers) == [200, 422]
+    assert ApiKey.objects.count() == 1
+
+
+def test_deleting_asks_first_and_acts_at_once(member: Client, account: Account) -> None:
+    token = token_in(create(member, account))
+    key = ApiKey.objects.get()
+    asked = plain(member.get(deletion(key)).text)
+    assert "Delete ci?" in asked
+    assert "The next request with it fails, with 401 api_key_not_registered" in asked
+    assert caller_of(token).key_id == key.pk
+    response = member.post(deletion(key), follow=True)
+    assert response.redirect_chain == [(f"/keys?account={account.pk}", 302)]
+    assert "ci is deleted." in plain(response.text)
+    with pytest.raises(ApiKeyNotRegistered):
+        caller_of(token)
+
+
+def test_who_deletes_a_key_that_is_gone_is_told_so_on_the_list(member: Client, key: ApiKey) -> None:
+    keys.delete(key)
+    for send in (member.get, member.post):
+        response = send(deletion(key), follow=True)
+        assert response.redirect_chain == [(f"/keys?account={key.account_id}", 302)]
+        assert "laptop was deleted already." in plain(response.text)
+
+
+def test_a_deleted_key_of_somebody_else_is_not_there(client: Client, key: ApiKey) -> None:
+    keys.delete(key)
+    open_for("somebody@example.com", name="Theirs")
+    client.force_login(User.objects.get(email="somebody@example.com"))
+    for send in (client.get, client.head, client.post):
+        assert send(deletion(key)).status_code == 404
+
+
+def test_ones_other_account_has_its_own_keys(member: Client, key: ApiKey) -> None:
+    beta = open_for(MEMBER, name="Beta")
+    page = member.get(f"/keys?account={beta.pk}").text
+    assert "laptop" not in page
+    create(member, beta, "server")
+    assert {key.name: key.account.name for key in ApiKey.objects.all()} == {"laptop": "Acme", "server": "Beta"}
+
+
+def test_the_overview_shows_five_keys_and_leads_to_all(member: Client, account: Account) -> None:
+    assert "This account has no keys yet. Create a key" in plain(member.get("/").text)
+    for number in range(6):
+        keys.issue(account, name=f"key-{number}")
+    page = member.get("/").text
+    assert re.findall(r"key-\d(?=</a>)", page) == ["key-5", "key-4", "key-3", "key-2", "key-1"]
+    assert f'<a href="/keys?account={account.pk}">All keys</a>' in page
+
+
+def test_pages_keep_the_strict_policy_and_are_not_cached(member: Client, account: Account, key: ApiKey) -> None:
+    new = member.post("/keys", {"account": str(account.pk), "name": "ci", "expiry": "90d"})
+    for response in (member.get("/keys"), new, member.get(deletion(key))):
+        assert "unsafe-inline" not in response["Content-Security-Policy"]
+        assert "no-store" in response["Cache-Control"]
+        assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son\w+=", response.text)

@@ -1,0 +1,350 @@
+"""The Models page: what the API lists, searched and explained; for staff also what is not served, and why."""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from accounts.models import User
+from catalogue import health, models, quota, snapshot
+from catalogue.routes import JURISDICTIONS
+from inference.modality import FITTING
+from tests.billing.records import MEMBER, open_for
+from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, region, states
+from tests.factories import new_account, new_key
+from tests.page_text import plain
+from tests.seeding import Seed
+
+NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
+SECRET = "sim-secret-that-must-not-leak"
+MODELS = [
+    model("echo"),
+    *states(),
+    *[entry for entry in other_providers() if entry["id"] == "test/echo"],
+    model("cached", pricing=PRICES | CACHE_PRICES),
+    model("far", regions=[region("USQAS", default=True), region("FRPAR")]),
+    model("retired", retires_on="2020-01-01"),
+    model("pounds", pricing={**PRICES, "currency": "GBP"}),
+]
+
+
+@pytest.fixture
+def seeded(seed: Seed, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("SIM_API_KEY", SECRET)
+    seed(catalogue_for(NOWHERE) | {"models": MODELS})
+    snapshot.forget()
+    snapshot.refresh()
+    yield
+    snapshot.forget()
+
+
+@pytest.fixture
+def member(client: Client, seeded: None) -> Client:
+    open_for(MEMBER)
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+@pytest.fixture
+def staff(seeded: None) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("staff@example.com"))
+    return client
+
+
+def page(client: Client, **query: str) -> str:
+    response = client.get("/models", query)
+    assert response.status_code == 200
+    return response.text
+
+
+def words(client: Client, **query: str) -> str:
+    """The page as a reader sees it."""
+    return plain(page(client, **query))
+
+
+def ids(text: str) -> list[str]:
+    """The ids at the head of the models and automatic routes, in their order."""
+    return re.findall(r'<code id="(?:id|auto)-\d+">([^<]+)<', text)
+
+
+def routes(text: str) -> list[str]:
+    """The 4-part ids of every region."""
+    return re.findall(r'<span class="route" id="id-[\d-]+">([^<]+)<', text)
+
+
+def entry(client: Client, name: str, **query: str) -> str:
+    """The words of the model of that name."""
+    found = [one for one in page(client, **query).split('<li class="model">')[1:] if f"<h3>{name}</h3>" in one]
+    assert len(found) == 1
+    return plain(found[0].partition("</details>")[0])
+
+
+def autos_of(found: Iterable[str]) -> list[str]:
+    return [model_id for model_id in found if model_id.startswith("auto/")]
+
+
+def listed(token: str, jurisdiction: str, modality: str) -> list[dict[str, Any]]:
+    """What the API lists under these filters; an empty one is none."""
+    filters = {"jurisdiction": jurisdiction, "modality": modality}
+    asked = {name: value for name, value in filters.items() if value}
+    response = Client().get("/v1/models", asked, headers={"Authorization": f"Bearer {token}"})
+    data: list[dict[str, Any]] = response.json()["data"]
+    return data
+
+
+def test_strangers_are_sent_to_the_login(client: Client) -> None:
+    for send in (client.get, client.head):
+        assert send("/models")["Location"] == "/login?next=/models"
+
+
+def test_the_account_of_somebody_else_is_not_found(member: Client) -> None:
+    foreign = open_for("somebody@example.com", name="Theirs")
+    for account in (str(foreign.pk), "0199f000-0000-7000-8000-000000000000", "nonsense", ""):
+        assert member.get("/models", {"account": account}).status_code == 404
+        assert member.head("/models", {"account": account}).status_code == 404
+
+
+def test_other_verbs_do_nothing(member: Client) -> None:
+    for verb in ("post", "put", "patch", "delete"):
+        assert getattr(member, verb)("/models").status_code == 405
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(User.objects.get(email=MEMBER))
+    assert strict.post("/models").status_code == 403
+
+
+def test_a_person_without_an_account_may_look(client: Client, seeded: None) -> None:
+    client.force_login(User.objects.create_user("new@example.com"))
+    assert "sim/test/echo" in ids(page(client))
+
+
+def test_the_account_is_kept_in_the_links_and_in_the_form(member: Client) -> None:
+    account = open_for(MEMBER, name="Second")
+    text = page(member, account=str(account.pk))
+    assert f'href="/aliases?account={account.pk}"' in text
+    assert f'<input type="hidden" name="account" value="{account.pk}">' in text
+    assert "account=" not in page(member)
+
+
+def test_what_is_listed_is_what_the_api_lists(member: Client) -> None:
+    token = new_key(new_account())[1]
+    for jurisdiction, modality in itertools.product(["", *JURISDICTIONS], ["", "chat", "completion", "embedding"]):
+        entries = listed(token, jurisdiction, modality)
+        text = page(member, jurisdiction=jurisdiction, modality=modality)
+        assert len(ids(text)) == len(entries) > 0
+        assert routes(text) == [region["id"] for entry in entries for region in entry.get("regions", [])]
+        assert autos_of(ids(text)) == autos_of(entry["id"] for entry in entries)
+
+
+def test_every_word_must_occur_in_id_name_or_provider(member: Client) -> None:
+    assert ids(page(member, q="two-prices")) == ["sim/test/two-prices", "auto/test/two-prices"]
+    assert ids(page(member, q=" TWO   prices Sim ")) == ["sim/test/two-prices"]
+    assert ids(page(member, q="echo SimUs")) == ["simus/test/echo"]
+    assert ids(page(member, q="two echo")) == []
+
+
+def test_one_provider_can_be_chosen_and_automatic_routing_too(member: Client) -> None:
+    assert ids(page(member, provider="simus")) == ["simus/test/echo"]
+    assert {i.partition("/")[0] for i in ids(page(member, provider="auto"))} == {"auto"}
+    assert '<option value="nokey">' not in page(member)
+
+
+@pytest.mark.parametrize("field", ["jurisdiction", "modality", "provider"])
+def test_a_filter_that_is_none_shows_nothing(member: Client, field: str) -> None:
+    response = member.get("/models", {field: "nonsense"})
+    assert response.status_code == 422
+    assert "nonsense is not one of the available choices" in plain(response.text)
+    assert ids(response.text) == []
+    assert member.get("/models", {"q": "a\x00"}).status_code == 422
+
+
+def test_a_model_shows_limits_prices_and_footprint(member: Client) -> None:
+    text = entry(member, "Cached", provider="sim")
+    assert "sim/test/cached Copy Sim, FR · chat · streaming · function calling" in text
+    assert "Context tokens 131,072" in text
+    assert "Prompt per 1M tokens 0.60 EUR Completion per 1M tokens 1.20 EUR Carbon g CO₂e per 1M tokens 8.8" in text
+    assert "Paris, FR FRPAR default EU-sovereign sim/test/cached/FRPAR Copy 0.60 EUR 1.20 EUR 44 8.8" in text
+    assert "Frankfurt am Main, DE DEFRA EU-sovereign sim/test/cached/DEFRA Copy 0.60 EUR 1.20 EUR 344 68.8" in text
+    assert "Longest answer 8,192 tokens Streaming yes Function calling yes Image input unknown" in text
+    assert "Energy per token 0.0002 Wh" in text
+    assert "Cache read per 1M 0.06 EUR Cache write per 1M 0.75 EUR" in text
+    assert "Provider healthy" in text
+
+
+def test_a_model_shows_the_prices_of_longer_prompts(member: Client) -> None:
+    text = entry(member, "Tiered", provider="sim")
+    assert "Prompt per 1M tokens 0.60 EUR" in text
+    assert "Prompt, prompts above 22 tokens per 1M 1.20 EUR Completion, prompts above 22 tokens per 1M 1.80 EUR" in text
+    assert "Cache read, prompts above 22 tokens per 1M 0.12 EUR" in text
+    assert "above" not in entry(member, "Cached", provider="sim")
+
+
+def test_a_region_shows_its_own_price(member: Client) -> None:
+    assert "sim/test/two-prices/DEFRA Copy 0.90 EUR 1.80 EUR" in entry(member, "Two prices", provider="sim")
+
+
+def test_what_is_unknown_is_a_dash_and_never_zero(member: Client) -> None:
+    unpriced = entry(member, "Unpriced", provider="sim")
+    assert "Prompt per 1M tokens – unknown Completion per 1M tokens – unknown" in unpriced  # noqa: RUF001
+    assert "Unpriced no price" in unpriced
+    assert "Carbon g CO₂e per 1M tokens – unknown" in entry(member, "Unknown energy", provider="sim")  # noqa: RUF001
+    assert "modality unknown" in entry(member, "Unknown modality", provider="sim")
+    assert "Completion per 1M tokens none" in entry(member, "Embedding", provider="sim")
+
+
+@pytest.mark.parametrize("modality", ["responses", "realtime", ""])
+def test_what_no_endpoint_serves_is_marked_and_offers_no_copy(member: Client, modality: str) -> None:
+    none = "No endpoint of this gateway serves this model"
+    assert none not in entry(member, "Cached", provider="sim")
+    assert none not in entry(member, "Embedding", provider="sim")
+    models.Model.objects.filter(canonical_id="test/cached").update(modality=modality)
+    snapshot.forget()
+    snapshot.refresh()
+    text = entry(member, "Cached", provider="sim")
+    assert f"Cached not served here EU-sovereign sim/test/cached Sim, FR · {modality or 'modality unknown'}" in text
+    assert f"{none}{'' if modality else ': its modality is unknown'}." in text
+    assert "Copy" not in text
+
+
+def test_the_endpoints_serve_what_is_not_marked() -> None:
+    assert {*itertools.chain(*FITTING.values())} == {*models.WITH_ENDPOINT}
+
+
+def test_an_american_provider_is_marked(member: Client) -> None:
+    text = entry(member, "Echo", provider="simus")
+    assert "US legal reach" in text
+    assert "EU-sovereign" not in text
+
+
+def test_a_place_without_a_name_is_called_by_what_it_is(member: Client) -> None:
+    assert "Worldwide" in entry(member, "Worldwide", provider="sim")
+
+
+def test_an_id_stays_within_the_filter_that_it_was_found_with(member: Client) -> None:
+    """The 3-part id stands for the default region, which may be elsewhere."""
+    assert "sim/test/far Copy" in entry(member, "Far", q="sim/test/far")
+    inside = entry(member, "Far", q="sim/test/far", jurisdiction="eu-hosted")
+    assert "Far EU-sovereign sim/test/far/FRPAR Copy" in inside
+    assert "sim/test/far stands for USQAS, which is not in this list." in inside
+
+
+def test_an_automatic_route_shows_ranges_and_candidates(member: Client) -> None:
+    text = entry(member, "Echo", provider="auto", q="test/echo")
+    assert "auto/test/echo Copy chat · streaming · function calling" in text
+    assert "Prompt EUR per 1M tokens 0.40 to 0.60 Completion EUR per 1M tokens 1.20" in text
+    assert "Carbon g CO₂e per 1M tokens 8.8 to 76.8" in text
+    best, last = "sim/test/echo/FRPAR", "simus/test/echo/USQAS"
+    assert re.search(rf"6 routes of Echo in the order of preference {best} Copy .*{last} Copy", text)
+
+
+def test_the_status_of_a_provider_is_marked(member: Client) -> None:
+    assert "provider down" not in words(member)
+    for _ in range(6):
+        health.note("simus", failed=True)
+    health.flush()
+    assert "provider down" in entry(member, "Echo", provider="simus")
+    assert "provider down" not in entry(member, "Echo", q="sim/test/echo", provider="sim")
+    models.Provider.objects.filter(slug="simkey").update(status_override="degraded")
+    snapshot.forget()
+    snapshot.refresh()
+    assert "provider degraded" in entry(member, "Echo", provider="simkey")
+
+
+def test_a_route_whose_quota_is_spent_leaves_the_list_until_midnight(member: Client, staff: Client) -> None:
+    assert "sim/test/quota" in ids(page(member, provider="sim"))
+    spent = models.Region.objects.get(model__canonical_id="test/quota")
+    quota.spend(spent, quota.day_of(timezone.now()))
+    assert "sim/test/quota" not in ids(page(member, provider="sim"))
+    assert "held until midnight UTC" in entry(staff, "Quota", everything="on", provider="sim")
+
+
+def test_staff_may_see_the_whole_catalogue_and_why_something_is_not_served(staff: Client) -> None:
+    assert "nokey/test/echo" not in ids(page(staff))
+    text = page(staff, everything="on")
+    offers = {f"{one.provider.slug}/{one.canonical_id}" for one in models.Model.objects.select_related("provider")}
+    assert {i for i in ids(text) if not i.startswith("auto/")} == offers
+    assert "Echo not configured" in entry(staff, "Echo", everything="on", provider="nokey")
+    for name, mark in {
+        "Gone": "disabled",
+        "Retired": "retired after 2020-01-01",
+        "Resting": "unavailable: Being moved to new hardware.",
+        "Unpriced": "no price",
+        "Pounds": "no exchange rate for GBP",
+    }.items():
+        assert f"{name} {mark}" in entry(staff, name, everything="on", provider="sim")
+    half = entry(staff, "Half closed", everything="on", provider="sim")
+    assert "Half closed EU-sovereign" in half
+    assert "DEFRA EU-sovereign disabled sim/test/half-closed/DEFRA" in half
+
+
+def test_members_who_ask_for_everything_get_what_members_get(member: Client) -> None:
+    assert ids(page(member, everything="on")) == ids(page(member))
+    assert 'name="everything"' not in page(member)
+    assert member.get("/models", {"everything": "on", "provider": "nokey"}).status_code == 422
+
+
+def test_nothing_is_told_of_credentials(staff: Client) -> None:
+    text = page(staff, everything="on")
+    assert SECRET not in text
+    assert "SIM_API_KEY" not in text
+    assert "SIM_ABSENT_KEY" not in text
+
+
+def test_a_long_list_has_pages_that_keep_what_was_asked(member: Client) -> None:
+    offer_many(120)
+    text = page(member, q="many", modality="chat")
+    assert "120 models" in plain(text)
+    assert len(ids(text)) == 50
+    assert 'href="?q=many&amp;modality=chat&amp;page=2"' in text
+    seen = [one for number in range(1, 6) for one in ids(page(member, q="many", modality="chat", page=str(number)))]
+    assert len(seen) == len({*seen}) == 240  # each with its automatic route
+    assert ids(page(member, q="many", page="99")) == ids(page(member, q="many", page="5"))
+
+
+def test_a_large_catalogue_costs_no_more_queries(
+    member: Client, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    offer_many(200)
+    with django_assert_num_queries(4):  # who is signed in, by two; the spent quotas; what was seen of the providers
+        page(member)
+
+
+def test_an_empty_result_says_how_to_go_on(member: Client) -> None:
+    text = page(member, q="zebra", jurisdiction="eu-hosted")
+    assert "No model matches" in text
+    assert '<a href="?">Clear the filters</a>' in text
+
+
+def test_a_gateway_without_a_provider_tells_staff_what_to_do(member: Client, staff: Client) -> None:
+    models.Provider.objects.update(credential_env="SIM_ABSENT_KEY")
+    snapshot.forget()
+    snapshot.refresh()
+    assert "No model is served yet" in words(member)
+    assert "docs/catalogue.md" not in words(member)
+    assert "docs/catalogue.md has the variable of each provider" in words(staff)
+    assert '<a href="?everything=on">Show the whole catalogue</a>' in page(staff)
+    assert "not configured" in words(staff, everything="on")
+
+
+def offer_many(number: int) -> None:
+    made = models.Model.objects.bulk_create(
+        models.Model(
+            provider=models.Provider.objects.get(slug="sim"),
+            canonical_id=f"many/model-{n}",
+            name=f"Model {n}",
+            upstream_model="echo",
+            modality="chat",
+        )
+        for n in range(number)
+    )
+    models.Region.objects.bulk_create(
+        models.Region(model=one, locode="FRPAR", currency="EUR", prompt_per_1m_tokens=1, completion_per_1m_tokens=2)
+        for one in made
+    )
+    snapshot.forget()
+    snapshot.refresh()

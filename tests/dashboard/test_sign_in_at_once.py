@@ -1,0 +1,88 @@
+"""Many passwords at once: the worker goes on serving, hashes a few of them and sends the rest away."""
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+from django.db import connection
+from django.test import Client
+from pytest_django import Settings
+from requests.cookies import RequestsCookieJar
+
+from accounts import passwords
+from accounts.models import User
+from accounts.passwords import ThreadedHasher
+from tests.chat import ask, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.dashboard.people import OWNER
+from tests.page_text import plain
+from tests.servers.gateway import GatewayServer
+
+POSTS = 60
+BUSY = "It is checking as many passwords as it can."
+
+
+def test_sixty_sign_ins_at_once_leave_the_worker_to_its_requests(
+    start_gateway: StartGateway, open_account: OpenAccount
+) -> None:
+    server = start_gateway()
+    customer = open_account(server)
+    assert ask(customer, "echo").status_code == 200
+    browser = requests.get(f"{server.origin}/login", timeout=10).cookies
+    served = 0
+    with ThreadPoolExecutor(POSTS + 1) as pool:
+        stream = pool.submit(customer.http.post, "/v1/chat/completions", json=question("slow-chunks", stream=True))
+        posts = [pool.submit(guess, server, browser, f"person{number}@example.com") for number in range(POSTS)]
+        begun = time.monotonic()
+        while not all(post.done() for post in posts):
+            served += requests.post(
+                f"{server.base_url}/chat/completions", json=question("echo"), headers=customer.http.headers, timeout=30
+            ).ok
+        seconds = time.monotonic() - begun
+    assert stream.result().text.endswith("data: [DONE]\n\n")
+    replies = [post.result() for post in posts]
+    assert Counter(reply.status_code for reply in replies).keys() <= {200, 429, 503}
+    checked = [reply for reply in replies if reply.status_code == 200]
+    assert checked
+    # Where hashing stops the worker, there are about as many requests as hashes.
+    assert served > 5 * len(checked), f"{served} requests in {seconds:.1f} s, beside {len(checked)} hashes"
+    busy = [reply for reply in replies if reply.status_code == 503]
+    assert busy
+    assert {reply.headers["Retry-After"] for reply in busy} == {"5"}
+    assert BUSY in plain(busy[0].text)
+
+
+def guess(server: GatewayServer, browser: RequestsCookieJar, email: str) -> requests.Response:
+    """A wrong password for an address that nobody has, which takes as much hashing as any."""
+    fields = {"username": email, "password": "wrong", "csrfmiddlewaretoken": browser["csrftoken"]}
+    return requests.post(f"{server.origin}/login", fields, cookies=browser, timeout=60)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_connection_is_held_while_a_password_is_hashed() -> None:
+    assert User.objects.count() == 0
+    assert connection.connection is not None
+    ThreadedHasher().encode("correct horse", "salt", 1)
+    assert connection.connection is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/login", "/password"])
+def test_whose_password_was_not_looked_at_may_try_again(
+    path: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page in words, and no try of the ten is used up."""
+    person = User.objects.create_user(OWNER, "correct horse")
+    client = Client()
+    if path == "/password":
+        client.force_login(person)
+    settings.PASSWORD_HASHERS = ["accounts.passwords.ThreadedHasher"]
+    monkeypatch.setattr(passwords, "WAITING", -1)
+    fields = {"username": OWNER, "password": "x", "old_password": "x", "new_password1": "y", "new_password2": "y"}
+    for _ in range(12):
+        reply = client.post(path, fields)
+        assert (reply.status_code, reply["Retry-After"]) == (503, "5")
+        assert BUSY in plain(reply.text)
+        assert "no-store" in reply["Cache-Control"]

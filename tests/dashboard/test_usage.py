@@ -1,0 +1,391 @@
+"""The usage page: what it counts, by what, of which days; and that nobody else finds anything."""
+
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from accounts import keys
+from accounts.models import Account, User
+from billing.models import NO_ALIAS
+from gateway.ids import uuid7
+from tests.billing.records import MEMBER, open_for
+from tests.billing.timeline import advance_all
+from tests.dashboard.usage import day_ago, links, rows, seen, used, words
+from tests.factories import new_key
+
+pytestmark = pytest.mark.django_db
+PAGES = ("/usage", "/usage/records", "/usage/export")
+ABSENT = "0199f000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+def chart(client: Client, **query: Any) -> dict[str, Any]:
+    """What the chart is drawn from; its measures by name."""
+    found = re.search(r'<script id="usage-data" type="application/json">(.*?)</script>', page(client, **query))
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data | {"measures": {measure["name"]: measure for measure in data["measures"]}}
+
+
+def page(client: Client, **query: Any) -> str:
+    response = client.get("/usage", query)
+    assert response.status_code == 200
+    return response.text
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_strangers_are_sent_to_the_login(client: Client, account: Account, path: str) -> None:
+    assert client.get(path)["Location"] == f"/login?next={path}"
+    assert client.post(path).status_code == 405
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("staff", [False, True])
+def test_people_of_other_accounts_find_nothing_by_any_verb(
+    client: Client, account: Account, path: str, staff: bool
+) -> None:
+    create = User.objects.create_superuser if staff else User.objects.create_user
+    client.force_login(create("somebody@example.com"))
+    assert client.get(path, {"account": str(account.pk)}).status_code == 404
+    open_for("somebody@example.com", name="Theirs")
+    foreign = f"{path}?account={account.pk}"
+    expected = {"get": 404, "head": 405 if path == "/usage/export" else 404}
+    for verb in ("get", "head", "post", "put", "patch", "delete"):
+        assert getattr(client, verb)(foreign).status_code == expected.get(verb, 405)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_foreign_key_or_alias_is_as_absent_as_none(member: Client, path: str) -> None:
+    foreign = open_for("stranger@example.com", name="Foreign")
+    record = used(foreign, alias_id=uuid7())
+    for wanted in (str(record.key_id), ABSENT, "nonsense", ""):
+        response = member.get(path, {"key": wanted})
+        assert response.status_code == 404
+        assert "Foreign" not in response.text
+    for wanted in (str(record.alias_id), ABSENT, "nonsense", "", str(NO_ALIAS)):
+        assert member.get(path, {"alias": wanted}).status_code == 404
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_post_is_refused_with_and_without_a_token(account: Account, path: str) -> None:
+    careful = Client(enforce_csrf_checks=True)
+    careful.force_login(User.objects.get(email=MEMBER))
+    assert careful.post(path, {"account": str(account.pk)}).status_code == 403
+
+
+def test_usage_of_other_accounts_is_not_counted(member: Client, account: Account) -> None:
+    used(open_for("stranger@example.com", name="Foreign"), model="foreign/model")
+    text = words(member, "/usage")
+    assert "Requests 0" in text
+    assert "foreign" not in text
+
+
+def test_it_sums_up_thirty_days_with_todays(member: Client, account: Account) -> None:
+    for days in (0, 1, 29, 30):
+        used(account, days, energy_wh=Decimal("0.5"), carbon_gco2e=Decimal("0.02"))
+    text = words(member, "/usage")
+    assert f"{day_ago(29):%-d %b %Y} to {day_ago():%-d %b %Y} UTC" in text
+    assert "Requests 3 Tokens 3,600 3,000 in, 600 out Cost 0.00252 EUR Energy 1.5 Wh Carbon 0.06 g CO₂e" in text
+
+
+def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None:
+    used(account, energy_wh=Decimal(2), model="test/metered")
+    used(account, priced=False, model="test/unknown")
+    used(account, model="test/metered")
+    html = page(member)
+    assert "Cost 0.00168 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
+    assert rows(html, "groups") == [
+        "sim/test/metered 2 2,000 / 400 0.00168 100.0 % ≥ 2 unknown Requests",
+        "sim/test/unknown 1 1,000 / 200 unknown unknown unknown unknown Requests",
+    ]
+
+
+def test_the_sums_are_the_same_when_the_records_are_rolled_up(member: Client, account: Account) -> None:
+    for days in (0, 3, 5):
+        used(account, days, energy_wh=Decimal("0.123"), model=f"test/m{days}", region="DEFRA")
+    before = seen(page(member))
+    assert "sim/test/m3 1 1,000 / 200 0.00084 33.3 % 0.123" in before
+    advance_all()
+    assert seen(page(member)) == before
+
+
+def test_an_account_without_requests_is_told_so(member: Client) -> None:
+    text = words(member, "/usage")
+    assert "No requests in these days" in text
+    assert "Cost 0.00 EUR" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "days"),
+    [
+        ({"days": "7"}, (6, 0)),
+        ({"days": "90"}, (89, 0)),
+        ({"since": 12, "until": 10}, (12, 10)),
+        ({"since": 12}, (12, 0)),
+        ({"until": 10}, (39, 10)),
+        ({"since": 3, "until": -5}, (3, 0)),
+        ({"since": 365}, (365, 0)),
+        ({"since": 12, "until": 10, "days": "7"}, (12, 10)),
+    ],
+)
+def test_days_are_chosen(member: Client, query: dict[str, Any], days: tuple[int, int]) -> None:
+    sent: dict[str, Any] = {
+        name: day_ago(value).isoformat() if isinstance(value, int) else value for name, value in query.items()
+    }
+    first, last = map(day_ago, days)
+    assert f"{first:%-d %b %Y} to {last:%-d %b %Y} UTC" in words(member, "/usage", **sent)
+
+
+def test_this_month_begins_with_its_first_day(member: Client, account: Account) -> None:
+    used(account, 0)
+    assert chart(member, days="month")["days"][0] == f"1 {day_ago():%b}"
+
+
+@pytest.mark.parametrize("path", ["/usage", "/usage/records"])
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ({"since": "2026-13-01"}, "Write a day as 2026-10-30."),
+        ({"until": "<script>"}, "Write a day as 2026-10-30."),
+        ({"since": "\x00"}, "Write a day as 2026-10-30."),
+        ({"since": "0001-01-01"}, "At most 366 days are shown at once"),
+        ({"since": "9999-12-31", "until": "9999-12-31"}, "That day is to come"),
+        ({"until": "0001-01-01"}, "Nothing is older than 2000-01-01."),
+        ({"since": "2020-02-02", "until": "2020-02-01"}, "The days begin after they end, on 2020-02-01."),
+        ({"since": "2020-02-02", "until": "2021-02-02"}, "2020-02-03 is the earliest here."),
+    ],
+)
+def test_days_at_fault_are_explained_beside_their_field(
+    member: Client, path: str, query: dict[str, str], told: str
+) -> None:
+    response = member.get(path, query)
+    assert response.status_code == 422
+    assert told in seen(response.text)
+    assert response.text.count('aria-invalid="true"') == 1
+    assert "<script>" not in response.text
+    assert "All requests" not in response.text
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"days": "31"},
+        {"days": ""},
+        {"by": "endpoint"},
+        {"by": ""},
+        {"model": "echo"},
+        {"model": "/echo"},
+        {"model": ""},
+        {"model": "a/\x00"},
+        {"region": ""},
+        {"region": "\x00"},
+        {"region": "x" * 401},
+        {"account": ""},
+    ],
+)
+def test_a_choice_that_there_is_not_is_not_found(member: Client, query: dict[str, str]) -> None:
+    for path in PAGES:
+        assert member.get(path, query).status_code == 404
+
+
+def test_groups_are_listed_by_cost_and_then_by_requests(member: Client, account: Account) -> None:
+    used(account, model="test/one", priced=False)
+    used(account, model="test/twice", priced=False)
+    used(account, model="test/twice", priced=False)
+    used(account, model="test/cheap")
+    for days in range(3):
+        used(account, days, model="test/dear", provider="acme")
+    assert [row.split()[:2] for row in rows(page(member), "groups")] == [
+        ["acme/test/dear", "3"],
+        ["sim/test/cheap", "1"],
+        ["sim/test/twice", "2"],
+        ["sim/test/one", "1"],
+    ]
+    assert [row.split(" % ")[0].split()[-1] for row in rows(page(member), "groups")[:2]] == ["75.0", "25.0"]
+
+
+def test_it_shows_by_key_with_names_that_outlive_their_keys(member: Client, account: Account) -> None:
+    first, _ = new_key(account, "laptop")
+    used(account, key=first)
+    keys.delete(first)
+    second, _ = new_key(account, "laptop")
+    used(account, 1, key=second)
+    used(account, 1, key=second)
+    html = page(member, by="key")
+    assert rows(html, "groups")[0].startswith(f"laptop {second.masked} 2 ")
+    assert rows(html, "groups")[1].startswith(f"laptop deleted {first.masked} 1 ")
+    assert chart(member, by="key")["groups"] == [f"laptop {second.masked}", f"laptop {first.masked}"]
+
+
+def test_it_shows_by_region_and_by_alias(member: Client, account: Account) -> None:
+    used(account, region="FRPAR")
+    used(account, region="FRPAR")
+    used(account, region="DEFRA")
+    assert [row.split()[0] for row in rows(page(member, by="region"), "groups")] == ["FRPAR", "DEFRA"]
+    assert rows(page(member, by="alias"), "groups")[0].startswith("no alias 3 ")
+
+
+def test_a_part_is_a_click_away_and_the_whole_another(member: Client, account: Account) -> None:
+    used(account, 1, model="test/echo", region="FRPAR")
+    used(account, 2, model="test/echo", region="DEFRA")
+    used(account, 3, model="test/other", region="DEFRA", key=new_key(account, "laptop")[0])
+    (model,) = links(page(member, days="7"), "sim/test/echo")
+    html = member.get(model).text
+    assert [row.split()[0] for row in rows(html, "groups")] == ["DEFRA", "FRPAR"]
+    assert "model sim/test/echo" in seen(html)
+    (region,) = links(html, "DEFRA")
+    html = member.get(region).text
+    assert rows(html, "groups")[0].startswith("test ")
+    assert "Requests 1 " in seen(html)
+    (without_region,) = re.findall(r'<a href="([^"]+)" title="Show every region">', html)
+    assert "Requests 2 " in seen(member.get(without_region.replace("&amp;", "&")).text)
+    (laptop,) = links(page(member, by="key"), "laptop")
+    assert rows(member.get(laptop).text, "groups")[0].startswith("sim/test/other 1 ")
+
+
+def test_each_narrowing_counts_its_own(member: Client, account: Account) -> None:
+    for rolled_up in (False, True):
+        key = new_key(account, f"key {rolled_up}")[0]
+        used(account, key=key, provider="acme", model="test/a", region="FRPAR")
+        used(account, key=key, provider="acme", model="test/b", region="DEFRA", alias_id=uuid7())
+        used(account, provider="sim", model="test/a", region="DEFRA")
+        if rolled_up:
+            advance_all()
+        number = 1 + rolled_up
+        assert "Requests 2 " in words(member, "/usage", key=key.pk)
+        assert f"Requests {number} " in words(member, "/usage", model="acme/test/a")
+        assert f"Requests {2 * number} " in words(member, "/usage", region="DEFRA")
+        assert f"Requests {2 * number} " in words(member, "/usage", alias="none")
+        assert "Requests 1 " in words(member, "/usage", key=key.pk, model="acme/test/b", region="DEFRA")
+        assert "Requests 0 " in words(member, "/usage", model="acme/test/a", region="DEFRA")
+
+
+def test_days_lead_to_their_records(member: Client, account: Account) -> None:
+    used(account, 1, model="test/echo")
+    used(account, 2, model="test/echo")
+    used(account, 1, model="test/other")
+    html = page(member, model="sim/test/echo")
+    assert [row.split()[:4] for row in rows(html, "days")] == [
+        f"{day_ago(days):%a %-d %b %Y}".split() for days in (1, 2)
+    ]
+    of_days = html.partition('aria-labelledby="days"')[2]
+    assert words(member, links(of_days, "Requests")[0]).count("sim/test/echo/FRPAR") == 1
+
+
+def test_the_chart_has_every_day_and_the_parts_of_each(member: Client, account: Account) -> None:
+    used(account, 2, model="test/a", energy_wh=Decimal("1.23456789"))
+    used(account, 2, model="test/a", energy_wh=Decimal(1))
+    used(account, 0, model="test/a")
+    used(account, 0, model="test/b")
+    data = chart(member, days="7")
+    assert data["days"] == [f"{day_ago(days):%-d %b}" for days in range(6, -1, -1)]
+    assert data["groups"] == ["sim/test/a", "sim/test/b"]
+    assert data["measures"]["requests"]["values"] == [[0, 0, 0, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0, 1]]
+    assert data["measures"]["energy"]["values"] == [[0, 0, 0, 0, 2.23457, 0, None], [0, 0, 0, 0, 0, 0, None]]
+    assert data["measures"]["cost"]["unit"] == "EUR"
+    assert f"The most is 0.00168 EUR, on {day_ago(2):%-d %B %Y}." in data["measures"]["cost"]["summary"]
+    assert data["measures"]["energy"]["note"] == "Energy is known for 2 of 4 requests."
+    assert data["measures"]["carbon"]["summary"].endswith("Carbon is known for 0 of 4 requests.")
+    assert data["measures"]["tokens"]["note"] == ""
+
+
+def test_the_chart_sums_up_what_is_beyond_its_colours(member: Client, account: Account) -> None:
+    for number in range(8):
+        for _ in range(1 + (number > 5)):
+            used(account, model=f"test/m{number}")
+    used(account, 1, model="test/m7", energy_wh=Decimal(3))
+    data = chart(member, days="7")
+    assert data["groups"] == [*(f"sim/test/m{number}" for number in (7, 6, 0, 1, 2, 3)), "others"]
+    assert [values[-2:] for values in data["measures"]["requests"]["values"]] == [
+        [1, 2],
+        *([0, number] for number in (2, 1, 1, 1, 1, 2)),
+    ]
+    assert [values[-2:] for values in data["measures"]["energy"]["values"]] == [[3, None], *([[0, None]] * 6)]
+
+
+def test_the_chart_names_the_last_part_where_it_is_one_group(member: Client, account: Account) -> None:
+    for number in range(7):
+        used(account, model=f"test/m{number}")
+    data = chart(member, days="7")
+    assert data["groups"] == [f"sim/test/m{number}" for number in range(7)]
+    assert [values[-1] for values in data["measures"]["requests"]["values"]] == [1] * 7
+
+
+def test_a_hundred_groups_are_listed_and_the_others_in_one_line(member: Client, account: Account) -> None:
+    for number in range(103):
+        used(account, number % 3, model=f"test/m{number}")
+    lines = rows(page(member), "groups")
+    assert len(lines) == 101
+    assert lines[-1].startswith("3 others All of them are in the CSV. 3 3,000 / 600 0.00252 2.9 %")
+
+
+@pytest.mark.parametrize("by", ["model", "key", "region", "alias"])
+def test_the_number_of_queries_does_not_grow(
+    member: Client, account: Account, by: str, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for number in range(12):
+        key = new_key(account, f"key {number}")[0]
+        used(account, number, key=key, model=f"test/m{number}", region=f"R{number}", alias_id=uuid7())
+    advance_all()
+    used(account)
+    # session, user, accounts; sums by group, by both and by day, each with the watermark; what the groups are called
+    with django_assert_num_queries(3 + 3 * 2 + {"key": 1, "alias": 2}.get(by, 0)):
+        page(member, by=by)
+
+
+def test_names_are_escaped(member: Client, account: Account) -> None:
+    key, _ = new_key(account, "</script><script>alert(1)</script>")
+    used(account, key=key, requested_auto="<b>")
+    for path in ("/usage?by=key", f"/usage?key={key.pk}", "/usage/records"):
+        assert "<script>alert" not in member.get(path).text
+        assert "<b>" not in member.get(path).text
+
+
+def test_it_keeps_the_strict_policy_and_is_not_cached(member: Client, account: Account) -> None:
+    used(account)
+    response = member.get("/usage")
+    assert "no-store" in response["Cache-Control"]
+    assert "unsafe-inline" not in response["Content-Security-Policy"]
+    assert not re.search(r"<style|\sstyle=|\son\w+=", response.text)
+    assert not re.search(r'<script(?! src="/static/| id="usage-data" type="application/json")', response.text)
+
+
+def test_the_overview_leads_to_it(member: Client, account: Account) -> None:
+    used(account)
+    html = member.get("/").text
+    for address in links(html, "All usage") + links(html, "All requests") + links(html, "Usage"):
+        assert member.get(address).status_code == 200
+    assert len(links(html, "All usage") + links(html, "All requests")) == 2
+
+
+def test_ones_other_account_is_a_click_away(member: Client, account: Account) -> None:
+    beta = open_for(MEMBER, name="Beta", currency="USD")
+    used(beta)
+    assert f'href="/usage?account={beta.pk}"' in page(member)
+    html = page(member, account=beta.pk)
+    assert "Cost 0.00084 USD" in seen(html)
+    assert all(f"account={beta.pk}" in address for address in links(html, "7 days") + links(html, "Key"))
+
+
+def test_the_form_keeps_what_it_is_narrowed_to(member: Client, account: Account) -> None:
+    key, _ = new_key(account, "laptop")
+    html = page(member, key=key.pk, region="FRPAR", by="alias")
+    for name, value in {"key": key.pk, "region": "FRPAR", "by": "alias", "account": account.pk}.items():
+        assert f'<input type="hidden" name="{name}" value="{value}">' in html
+    assert f'value="{day_ago(29).isoformat()}"' in html
+    assert f'value="{day_ago().isoformat()}"' in html

@@ -1,0 +1,68 @@
+"""Usage by alias is told by today's name, or by the last one."""
+
+import pytest
+from django.test import Client
+
+from accounts.models import Account, User
+from aliases import changes
+from aliases.models import Alias
+from aliases.targets import Target
+from tests.billing.records import MEMBER, open_for
+from tests.dashboard.usage import links, rows, used, words
+
+pytestmark = pytest.mark.django_db
+TARGET = Target("sim", "test/echo", "FRPAR")
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+def by_alias(client: Client) -> str:
+    return client.get("/usage", {"by": "alias"}).text
+
+
+def alias_of(account: Account, name: str) -> Alias:
+    """An alias that was used once under this name."""
+    alias = changes.create(account.pk, name, TARGET)
+    used(account, alias_id=alias.pk, requested_alias=alias.full_name)
+    return alias
+
+
+def test_an_alias_is_told_by_its_name_of_today(member: Client, account: Account) -> None:
+    alias_of(account, "fast")
+    changes.change(account.pk, "fast", name="quick")
+    assert rows(by_alias(member), "groups")[0].startswith("alias/quick 1 ")
+
+
+def test_a_deleted_alias_keeps_its_last_name_and_its_usage(member: Client, account: Account) -> None:
+    alias_of(account, "fast")
+    changes.change(account.pk, "fast", name="quick")
+    changes.delete(account.pk, "quick")
+    alias_of(account, "quick")
+    used(account, 1)
+    html = by_alias(member)
+    assert sorted(row.split(" 1,000")[0] for row in rows(html, "groups")) == [
+        "alias/quick 1",
+        "alias/quick deleted 1",
+        "no alias 1",
+    ]
+    for address in links(html, "alias/quick"):
+        assert "Requests 1 Tokens" in words(member, address)
+
+
+def test_another_accounts_alias_is_not_found(member: Client, account: Account) -> None:
+    foreign = open_for("stranger@example.com", name="Foreign")
+    live, gone = alias_of(foreign, "live"), alias_of(foreign, "gone")
+    changes.delete(foreign.pk, "gone")
+    for alias_id in (live.pk, gone.pk):
+        assert member.get("/usage", {"alias": str(alias_id)}).status_code == 404
+    used(account, alias_id=live.pk)  # not by any way there is; and even then
+    assert "alias/live" not in by_alias(member)

@@ -1,0 +1,389 @@
+"""The records behind the usage page, page by page and one by one."""
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from django.db import connection
+from django.test import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytest_django import DjangoAssertNumQueries
+
+from accounts import keys
+from accounts.models import Account, User
+from billing.models import FLAGS, Generation
+from billing.usage_statistics import Days, Scope
+from catalogue.energy import KINDS
+from catalogue.pricing import Price, Usage
+from dashboard import usage_records
+from dashboard.usage_records import PAGE_ROWS, select
+from gateway.ids import uuid7
+from tests.billing.api import seconds, store
+from tests.billing.records import MEMBER, open_for
+from tests.billing.timeline import advance_all, advance_until
+from tests.dashboard.usage import day_ago, links, noon, rows, used, words
+from tests.factories import TIERED_PRICE, new_account, new_key
+
+pytestmark = pytest.mark.django_db
+on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's plans")
+on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's plans")
+MONTH = Days(day_ago(29), day_ago())
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+def listed(html: str) -> list[str]:
+    """The ids of the records in a page, as it shows them."""
+    return re.findall(r'href="/usage/records/(gen-[0-9a-f]{32})\?', html)
+
+
+def many(account: Account, count: int) -> list[str]:
+    """The ids of so many records of two days ago, newest first; two of them share each moment."""
+    key = keys.find(account, "test") or new_key(account)[0]
+    records = store(key, [moment.replace(second=moment.second // 2 * 2) for moment in seconds(count, noon(2))])
+    records.sort(key=lambda record: (record.created_at, record.pk), reverse=True)
+    return [record.public_id for record in records]
+
+
+def test_pages_lead_to_the_end_and_back(member: Client, account: Account) -> None:
+    expected = many(account, 2 * PAGE_ROWS + 20)
+    html = member.get("/usage/records").text
+    first, seen = html, listed(html)
+    assert links(html, "Newer") == []
+    for _ in range(2):
+        html = member.get(links(html, "Older")[0]).text
+        seen += listed(html)
+    assert seen == expected
+    assert links(html, "Older") == []
+    html = member.get(links(html, "Newer")[0]).text
+    assert listed(html) == expected[PAGE_ROWS : 2 * PAGE_ROWS]
+    assert listed(member.get(links(html, "Older")[0]).text) == expected[2 * PAGE_ROWS :]
+    html = member.get(links(html, "Newer")[0]).text
+    assert (listed(html), links(html, "Newer")) == (listed(first), [])
+
+
+def test_a_page_stays_where_it_is_when_more_is_served(member: Client, account: Account) -> None:
+    expected = many(account, PAGE_ROWS + 5)
+    (older,) = links(member.get("/usage/records").text, "Older")
+    used(account, 0)
+    html = member.get(older).text
+    assert listed(html) == expected[PAGE_ROWS:]
+    assert len(listed(member.get(links(html, "Newer")[0]).text)) == PAGE_ROWS
+
+
+def test_records_of_other_accounts_and_days_are_left_out(member: Client, account: Account) -> None:
+    used(open_for("stranger@example.com", name="Foreign"))
+    used(account, 30)
+    mine = used(account, 29)
+    assert listed(member.get("/usage/records").text) == [mine.public_id]
+    assert "No requests in these days." in words(member, "/usage/records", days="7")
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+def test_a_cursor_of_another_account_or_of_none_is_not_found(member: Client, account: Account, name: str) -> None:
+    foreign = open_for("stranger@example.com", name="Foreign")
+    many(foreign, PAGE_ROWS + 1)
+    cursor = usage_records.page(Scope(foreign.pk), MONTH).older
+    assert cursor is not None
+    for wanted in (cursor, "nonsense", "", "a:b:c"):
+        assert member.get("/usage/records", {name: wanted}).status_code == 404
+
+
+def test_they_say_what_was_asked_and_how_it_ended(member: Client, account: Account) -> None:
+    key, _ = new_key(account, "laptop")
+    used(
+        account, 1, key=key, alias_id=uuid7(), requested_alias="alias/fast", interrupted=True, energy_wh=Decimal("2.5")
+    )
+    used(account, 2, priced=False, requested_auto="auto/test/echo", usage_estimated=True)
+    keys.delete(key)
+    alias, auto = rows(member.get("/usage/records").text, "records")
+    assert alias == (
+        f"{day_ago(1):%-d %b %Y} 12:00:00 sim/test/echo/FRPAR interrupted alias/fast laptop deleted "
+        "1,000 / 200 0.00084 2.5 unknown"
+    )
+    assert "sim/test/echo/FRPAR estimated not billed auto/test/echo test 1,000 / 200 unknown unknown unknown" in auto
+
+
+# Narrowed by more than a key, records are looked for on the days that have some by the rollups, and in the tail.
+MODELS, REGIONS, LIMIT = ("test/a", "test/b"), ("FRPAR", "DEFRA"), 3
+served_on = st.tuples(st.integers(0, 25), st.sampled_from(MODELS), st.sampled_from(REGIONS), st.booleans())
+narrowings = st.sets(st.sampled_from(["key_id", "alias_id", "provider", "model", "region"]))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(served_on, min_size=1, max_size=14), st.integers(0, 30), narrowings, st.integers(0, 20))
+def test_every_page_is_found_whatever_it_is_narrowed_to_and_wherever_the_watermark_stands(
+    served: list[tuple[int, str, str, bool]], watermark: int, narrowing: set[str], last: int
+) -> None:
+    account, alias_id = new_account(), uuid7()
+    for ago, model, region, has_alias in served:
+        like = used(account, ago, model=model, region=region, alias_id=alias_id if has_alias else None)
+    advance_until(noon(watermark))
+    chosen = {name: getattr(like, name) for name in narrowing if getattr(like, name) is not None}
+    scope, days = Scope(account.pk, **chosen), Days(day_ago(20), day_ago(last))
+    records = Generation.objects.filter(account=account, **chosen, created_at__gte=days.since)
+    expected = list(records.filter(created_at__lt=days.before).order_by("-created_at", "-id"))
+    assert usage_records.page(scope, days, limit=LIMIT).rows == expected[:LIMIT]
+    for number, record in enumerate(expected):
+        cursor = usage_records.cursor_of(record)
+        older = usage_records.page(scope, days, before=cursor, limit=LIMIT)
+        newer = usage_records.page(scope, days, after=cursor, limit=LIMIT)
+        assert older.rows == expected[number + 1 :][:LIMIT]
+        assert (older.older is None) == (number + 1 + LIMIT >= len(expected))
+        assert newer.rows == expected[max(0, number - LIMIT) :][:LIMIT]
+
+
+def test_requests_without_an_alias_can_be_listed(member: Client, account: Account) -> None:
+    for days in (5, 1):
+        used(account, days, alias_id=uuid7())
+        record = used(account, days)
+        advance_until(noon(3))
+        assert listed(member.get("/usage/records", {"alias": "none"}).text)[0] == record.public_id
+    assert len(listed(member.get("/usage/records", {"alias": "none"}).text)) == 2
+
+
+ROWS = 2000
+
+
+@pytest.fixture
+def scope(account: Account) -> Scope:
+    """An account with records of an hour of each of two days, of three models, beside another with as many."""
+    other, _ = new_key(new_account())
+    for key in (new_key(account)[0], other):
+        for days in (1, 20):
+            store(key, seconds(ROWS // 2, noon(days)))
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE billing_generation")
+    return Scope(account.pk)
+
+
+def plans(scope: Scope) -> Iterator[tuple[str, Any]]:
+    """The index that each listing should be read by, and its SELECT from the middle, in both directions."""
+    key = Scope(scope.account_id, key_id=Generation.objects.filter(account=scope.account_id).first().key_id)  # type: ignore[union-attr]
+    keys_of_rows = Generation.objects.filter(account=scope.account_id).order_by("created_at", "id")
+    position = keys_of_rows.values_list("created_at", "id")[ROWS // 2]
+    for index, of in (("generation_by_account", scope), ("generation_by_key", key)):
+        for is_upwards in (False, True):
+            yield index, select(of, (MONTH.since, MONTH.before), position, is_upwards=is_upwards)[:LIMIT]
+
+
+@on_postgresql
+def test_postgresql_enters_an_index_where_the_page_begins(scope: Scope) -> None:
+    for index, page in plans(scope):
+        (plan,) = json.loads(page.explain(format="json", analyze=True))
+        scans = [node for node in _nodes(plan["Plan"]) if node.get("Relation Name") == "billing_generation"]
+        assert [(scan["Node Type"], scan["Index Name"]) for scan in scans] == [("Index Scan", index)]
+        assert scans[0]["Actual Rows"] + scans[0].get("Rows Removed by Filter", 0) <= LIMIT + 1
+        assert "Sort" not in json.dumps(plan)
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", []):
+        yield from _nodes(child)
+
+
+@on_sqlite
+def test_sqlite_enters_an_index_where_the_page_begins(scope: Scope) -> None:
+    for index, page in plans(scope):
+        plan = page.explain()
+        assert re.search(
+            rf"SEARCH billing_generation USING INDEX {index} \(\w+=\? AND created_at>\? AND created_at<\?", plan
+        )
+        assert "TEMP B-TREE" not in plan
+        assert "SCAN" not in plan
+
+
+def test_a_page_takes_one_select_and_a_rare_model_one_for_each_run_of_its_days(
+    member: Client, account: Account, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    for days in (1, 2, 9):
+        used(account, days, model="test/rare")
+    for days in range(12):
+        used(account, days)
+    advance_all()
+    with django_assert_num_queries(4):  # session, user, accounts; records
+        member.get("/usage/records")
+    with django_assert_num_queries(8):  # and watermark, days; tail, two runs
+        member.get("/usage/records", {"model": "sim/test/rare"})
+
+
+@pytest.fixture
+def record(account: Account) -> Generation:
+    return used(account, 3)
+
+
+def test_a_record_shows_everything_that_it_froze(member: Client, account: Account) -> None:
+    usage = Usage(uncached_prompt=1000, cache_read=500, cache_write_5m=30, completion=200, reasoning=50)
+    price = Price("EUR", Decimal("0.60"), Decimal("1.20"), cache_read=Decimal("0.06"))
+    record = used(
+        account,
+        3,
+        usage=usage,
+        price=price,
+        requested_auto="auto/test/echo",
+        routing_mode="auto",
+        routing_reason="lowest_cost",
+        fallback_reason="primary_timeout",
+        providers_attempted=["acme", "sim"],
+        eu_sovereign=True,
+        interrupted=True,
+        ending=Generation.Ending.CLIENT_LEFT,
+        first_token_ms=210,
+        energy_wh=Decimal("0.42"),
+        energy_per_token_wh=Decimal("0.0021"),
+        grid_intensity=44,
+        carbon_gco2e=Decimal("0.01848"),
+        dialect="openai",
+        upstream_usage='{"prompt_tokens":1530}',
+    )
+    text = words(member, f"/usage/records/{record.public_id}")
+    for told in (
+        f"Chat completion {record.public_id}",
+        f"{day_ago(3):%-d %b %Y} 12:00:00 UTC interrupted",
+        "The client left before the end; what was delivered until then is billed.",
+        'As the provider reported it {"prompt_tokens":1530}',
+        "Tokens 1,730 1,530 in, 200 out",
+        "Duration 800 ms first token after 210 ms",
+        "Served by sim/test/echo/FRPAR Asked for auto/test/echo",
+        "Routing auto: lowest cost",
+        "primary timeout",
+        "Providers tried acme, sim",
+        "EU-sovereign yes",
+        "Prompt 1,000 0.60 Prompt, read from the cache 500 0.06 Prompt, written to the cache 30 0.60",
+        "Completion 200 1.20 of it reasoning 50",
+        "Cost 0.00 0888 EUR Ledger entry 2 Balance after 99.99 9112 EUR",
+        "Energy per token 0.0021 Wh",
+        "Grid intensity 44 g CO₂e per kWh",
+    ):
+        assert told in text
+
+
+def test_a_record_shows_the_bounds_and_the_source_of_its_energy(member: Client, account: Account) -> None:
+    bounds = ["0.0001", "0.0002", "0.0008"]
+    figures = {"wh": dict.fromkeys(KINDS, bounds), "embodied_g": None, "pue": None, "kind": "modelled"}
+    record = used(
+        account,
+        energy_wh=Decimal("0.24"),
+        energy_wh_low=Decimal("0.12"),
+        energy_wh_high=Decimal("0.96"),
+        energy_source="modelled",
+        embodied_gco2e=Decimal("0.05"),
+        energy_per_token_wh=Decimal("0.0002"),
+        energy_per_prompt_token_wh=Decimal("0.0002"),
+        energy_figures={**figures, "method": "tokens-2026-11", "source": "", "as_of": ""},
+    )
+    text = words(member, f"/usage/records/{record.public_id}")
+    for told in (
+        "Energy per cached token 0.0002 Wh",
+        "Energy between 0.12 and 0.96 Wh",
+        "Energy is modelled (tokens-2026-11)",
+        "Manufacture of the hardware 0.05 g CO₂e",
+    ):
+        assert told in text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "told", "named"), [(1000, "Prompt 1,000 0.60", False), (1001, "Prompt 1,001 1.20", True)]
+)
+def test_a_record_shows_the_prices_of_its_tier(
+    member: Client, account: Account, prompt: int, told: str, named: bool
+) -> None:
+    record = used(account, usage=Usage(uncached_prompt=prompt, completion=1), price=TIERED_PRICE)
+    text = words(member, f"/usage/records/{record.public_id}")
+    assert told in text
+    assert ("Prices of prompts above 1,000 tokens, which hold for the whole request." in text) == named
+
+
+def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Account) -> None:
+    record = used(account, priced=False, ending=Generation.Ending.COST_UNRESOLVABLE, usage_estimated=True)
+    text = words(member, f"/usage/records/{record.public_id}")
+    assert "estimated not billed" in text
+    assert "Cost unknown Energy unknown Carbon unknown" in text
+    assert "Nothing is booked for this request." in text
+    assert "The provider reported no usage; the tokens were counted by the gateway." in text
+
+
+def test_an_estimate_beside_a_report_says_that_the_report_was_not_enough(member: Client, account: Account) -> None:
+    record = used(account, usage_estimated=True, dialect="openai", upstream_usage='{"prompt_tokens":1530}')
+    text = words(member, f"/usage/records/{record.public_id}")
+    assert "The provider's count was not complete; the gateway counted the rest." in text
+    assert "The provider reported no usage" not in text
+
+
+def test_a_flagged_record_says_what_is_odd_about_it(member: Client, account: Account) -> None:
+    text = words(member, f"/usage/records/{used(account, flags='malformed_event').public_id}")
+    assert FLAGS["malformed_event"] in text
+
+
+def test_prices_in_another_currency_come_with_their_rate(client: Client) -> None:
+    account = open_for(MEMBER, name="Dollars", currency="USD")
+    record = used(account, account_rate=Decimal("1.08"))
+    client.force_login(User.objects.get(email=MEMBER))
+    text = words(client, f"/usage/records/{record.public_id}")
+    assert "1 EUR was taken for 1.08 USD when the request was admitted." in text
+    assert "Cost in euros" in text
+
+
+def test_a_record_leads_back_to_the_choice_and_the_page_that_it_was_found_in(member: Client, account: Account) -> None:
+    many(account, PAGE_ROWS + 1)
+    days = {"model": "sim/test/echo", "since": day_ago(2).isoformat(), "until": day_ago(2).isoformat()}
+    (older,) = links(member.get("/usage/records", days).text, "Older")
+    page = member.get(older).text
+    (found,) = re.findall(r'href="(/usage/records/gen-[^"]+)"', page)
+    (back,) = links(member.get(unescape(found)).text, "Requests")
+    assert parse_qs(back.partition("?")[2]) == parse_qs(older.partition("?")[2])
+    assert listed(member.get(back).text) == listed(page)
+
+
+def test_a_record_that_is_asked_for_alone_leads_to_the_newest_requests(member: Client, record: Generation) -> None:
+    (back,) = links(member.get(f"/usage/records/{record.public_id}").text, "Requests")
+    assert listed(member.get(back).text) == [record.public_id]
+    assert member.get(f"/usage/records/{record.public_id}", {"by": "nonsense"}).status_code == 404
+
+
+def test_strangers_are_sent_to_the_login(client: Client, record: Generation) -> None:
+    path = f"/usage/records/{record.public_id}"
+    assert client.get(path)["Location"] == f"/login?next={path}"
+
+
+@pytest.mark.parametrize("staff", [False, True])
+@pytest.mark.parametrize("has_own", [False, True])
+def test_people_of_other_accounts_find_no_record_by_any_verb(
+    client: Client, record: Generation, staff: bool, has_own: bool
+) -> None:
+    create = User.objects.create_superuser if staff else User.objects.create_user
+    client.force_login(create("somebody@example.com"))
+    if has_own:
+        open_for("somebody@example.com", name="Theirs")
+    expected = {"get": 404, "head": 404}
+    for verb in ("get", "head", "post", "put", "patch", "delete"):
+        response = getattr(client, verb)(f"/usage/records/{record.public_id}")
+        assert response.status_code == expected.get(verb, 405)
+        assert b"Acme" not in response.content
+
+
+@pytest.mark.parametrize("wanted", ["nonsense", "gen-", f"gen-{'0' * 32}", f"gen-{'0' * 31}\x00"])
+def test_what_is_no_record_is_not_found(member: Client, wanted: str) -> None:
+    assert member.get(f"/usage/records/{wanted}").status_code == 404
+
+
+def test_a_post_to_a_record_is_refused(account: Account, record: Generation) -> None:
+    careful = Client(enforce_csrf_checks=True)
+    careful.force_login(User.objects.get(email=MEMBER))
+    assert careful.post(f"/usage/records/{record.public_id}").status_code == 403

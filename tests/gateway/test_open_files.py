@@ -1,0 +1,44 @@
+"""A worker that may open few files serves what it can, and the rest a little later."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.chat import PATH, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.rawhttp import connect, read_response
+from tests.servers.gateway import GatewayServer
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+FILES = 256
+
+
+@pytest.fixture
+def narrow(start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch) -> GatewayServer:
+    """A gateway with a low limit of open files, both soft and hard."""
+    command = GatewayServer.command
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            GatewayServer, "command", lambda self: ["sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh", *command(self)]
+        )
+        return start_gateway()
+
+
+def test_idle_connections_make_room_for_others(narrow: GatewayServer) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(FILES):
+            raw = stack.enter_context(connect(narrow))
+            answers = stack.enter_context(raw.makefile("rb"))
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert read_response(answers).status_code == 200
+
+
+def test_more_requests_at_once_than_there_are_files_are_answered(
+    narrow: GatewayServer, open_account: OpenAccount
+) -> None:
+    customer = open_account(narrow)
+    with ThreadPoolExecutor(FILES) as pool:
+        statuses = pool.map(lambda _: customer.http.post(PATH, json=question("echo")).status_code, range(FILES))
+        assert set(statuses) <= {200, 503}

@@ -1,0 +1,144 @@
+"""The inference endpoints answer alike by the short chain and by Django's handler, byte for byte."""
+
+import functools
+import itertools
+import json
+import re
+from http.client import parse_headers
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.chat import HELLO, PATH
+from tests.conftest import StartGateway
+from tests.rawhttp import connect
+from tests.servers.customer import Customer
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+# What differs from request to request.
+PASSING = re.compile(rb'(gen-|req-)[0-9a-f]{32}|"created":\d+|(?<=in )\d+(?= second)')
+BUDGET_HEADERS = frozenset({"x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"})
+PASSING_HEADERS = frozenset({"Date", "X-Request-Id", "X-Generation-Id", "Retry-After"}) | BUDGET_HEADERS
+LIMIT = 3
+CHAT = {"model": "sim/test/echo", "messages": HELLO}
+addresses = itertools.count(1)
+
+
+class Response(NamedTuple):
+    """A status line, the headers in their order, and the body without its chunks."""
+
+    status: bytes
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@pytest.fixture(scope="module")
+def both(start_shared_gateway: StartGateway) -> tuple[Customer, Customer]:
+    """An account on a gateway with the short chain, and one on a gateway without."""
+    start = functools.partial(
+        start_shared_gateway,
+        GATEWAY_IP_RATE=f"{LIMIT}/h",
+        GATEWAY_TRUSTED_PROXIES="1",
+        GATEWAY_KEY_RPM="9000",
+        GATEWAY_MAX_BODY_BYTES="5000",
+        GATEWAY_FIRST_BYTE_TIMEOUT="1",
+    )
+    short, django = start(), start(DJANGO_SETTINGS_MODULE="tests.gateway.without_short_chain")
+    return Customer.open(short), Customer.open(django)
+
+
+def send(customer: Customer, request: bytes, address: str) -> Response:
+    head, separator, body = request.partition(b"\r\n")
+    own = f"Authorization: Bearer {customer.key}\r\nX-Forwarded-For: {address}\r\n"
+    if b"Authorization:" in request:
+        own = f"X-Forwarded-For: {address}\r\n"
+    with connect(customer.gateway) as raw:
+        raw.sendall(head + separator + own.encode() + b"Connection: close\r\n" + body)
+        with raw.makefile("rb") as answers:
+            status, headers = answers.readline(), list(parse_headers(answers).items())
+            rest = answers.read()
+    if ("Transfer-Encoding", "chunked") in headers:
+        rest = b"".join(re.split(rb"(?:^|\r\n)[0-9A-Fa-f]+\r\n", rest))
+    shown = [(name, "..." if name in PASSING_HEADERS else value) for name, value in headers]
+    return Response(status, shown, PASSING.sub(b"...", rest))
+
+
+def post(body: Any = CHAT, path: str = PATH, *headers: str, version: str = "1.1", host: str = "localhost") -> bytes:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"POST {path} HTTP/{version}", f"Host: {host}", f"Content-Length: {len(content)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+def chunked(*blocks: bytes) -> bytes:
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(block), block) for block in (*blocks, b""))
+
+
+def bare(method: str, path: str = PATH) -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+REQUESTS = {
+    "whole": post(),
+    "stream": post({**CHAT, "stream": True}),
+    "stream-with-usage": post({**CHAT, "stream": True, "stream_options": {"include_usage": True}}),
+    "stream-over-http-1.0": post({**CHAT, "stream": True}, version="1.0"),
+    "whole-over-http-1.0": post(version="1.0"),
+    "text": post({"model": "sim/test/echo", "prompt": "one two"}, "/v1/completions"),
+    "text-stream": post({"model": "sim/test/echo", "prompt": "one", "stream": True}, "/v1/completions"),
+    "embedding": post({"model": "sim/test/embedding", "input": "one two"}, "/v1/embeddings"),
+    "older-prefix": post(CHAT, "/api/v1/chat/completions"),
+    "slash": post(CHAT, PATH + "/"),
+    "two-slashes": post(CHAT, PATH + "//"),
+    "query": post(CHAT, PATH + "?api-version=1"),
+    "encoded-path": post(CHAT, "/v1/chat%2Fcompletions"),
+    "whole-address": post(CHAT, f"http://localhost{PATH}"),
+    "newline": post(CHAT, PATH + "%0A"),
+    "upper-case-path": post(CHAT, "/v1/Chat/Completions"),
+    "in-chunks": chunked(json.dumps(CHAT).encode()),
+    "too-large-in-chunks": chunked(*[b" " * 3000] * 2),
+    "too-large": post(b" " * 5001),
+    "just-large-enough": post(b" " * 5000),
+    "length-twice": post(CHAT, PATH, "Content-Length: 5"),
+    "length-is-nothing": b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length:\r\n\r\n",
+    "without-a-body": bare("POST"),
+    "compressed": post(CHAT, PATH, "Content-Encoding: gzip"),
+    "content-type": post(CHAT, PATH, "Content-Type: text/plain; charset=klingon"),
+    "host-with-a-port": post(host="localhost:8123"),
+    "host-in-capitals": post(host="LOCALHOST"),
+    "foreign-host": post(host="foreign.example"),
+    "broken-host": post(host="local host"),
+    "empty-host": post(host=""),
+    "forwarded-host": post(CHAT, PATH, "X-Forwarded-Host: foreign.example"),
+    "tunnelled-method": post(CHAT, PATH, "X-HTTP-Method-Override: DELETE"),
+    "not-json": post(b"{"),
+    "no-object": post([]),
+    "nothing-in-it": post({}),
+    "no-number": post({**CHAT, "temperature": "hot"}),
+    "no-role": post({**CHAT, "messages": [{"content": "hello"}]}),
+    "unknown-model": post({**CHAT, "model": "sim/test/unknown"}),
+    "no-model-id": post({**CHAT, "model": "gpt"}),
+    "upstream-speaks-html": post({**CHAT, "model": "sim/test/html"}),
+    "upstream-redirects": post({**CHAT, "model": "sim/test/redirect"}),
+    "upstream-breaks-off": post({**CHAT, "model": "sim/test/drop", "stream": True}),
+    "upstream-is-slow": post({**CHAT, "model": "sim/test/slow-first-byte"}),
+    "upstream-contradicts-itself": post({**CHAT, "model": "sim/test/bad-usage"}),
+    "no-key": post(CHAT, PATH, "Authorization:"),
+    "malformed-key": post(CHAT, PATH, "Authorization: Bearer sk-other"),
+    "unknown-key": post(CHAT, PATH, f"Authorization: Bearer sk-gw-{'a' * 43}"),
+    **{method.lower(): bare(method) for method in ("GET", "PUT", "PATCH", "DELETE", "TRACE", "HEAD", "OPTIONS")},
+}
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_both_chains_answer_alike(both: tuple[Customer, Customer], request_: bytes) -> None:
+    address = f"10.0.0.{next(addresses)}"
+    short, django = (send(customer, request_, address) for customer in both)
+    assert short == django
+
+
+def test_both_chains_refuse_an_address_alike(both: tuple[Customer, Customer]) -> None:
+    short, django = ([send(customer, post(b"{"), "10.9.9.9") for _ in range(LIMIT + 1)] for customer in both)
+    assert short == django
+    assert [response.status.split()[1] for response in short] == [b"400"] * LIMIT + [b"429"]

@@ -1,0 +1,96 @@
+"""A piece of a stream that a client took in part is billed as far as the kernel says that it has arrived."""
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests import bills
+from tests.catalogue import catalogue_for, model, provider
+from tests.conftest import OpenAccount, StartGateway
+from tests.inference.odd_answers import chunk, streamed, usage
+from tests.inference.odd_upstream import listening
+from tests.inference.shapes import CHAT
+from tests.patience import eventually
+from tests.rawhttp import TIMEOUT_SECONDS
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+WORDS = 1200
+POURED = [b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'] * WORDS  # one read; as frames 250 KB
+TAKEN = 6000
+COUNTED = {"prompt_tokens": 7, "completion_tokens": WORDS, "total_tokens": WORDS + 7}
+PROMPT = "word " * 2000
+IDLE_SECONDS = 1
+
+
+@pytest.fixture(scope="module")
+def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+    scripts = {
+        "uncounted": streamed(*POURED, done=False),
+        "counted": streamed(*POURED, chunk({}, "stop"), usage() | {"usage": COUNTED}),
+    }
+    with listening(scripts) as odd:
+        catalogue = catalogue_for(
+            simulator.url, *(model(name, provider="odd", upstream_model=name) for name in scripts)
+        )
+        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
+        yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT=str(IDLE_SECONDS))
+
+
+@pytest.fixture
+def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(gateway)
+
+
+def asked(customer: Customer, name: str) -> socket.socket:
+    """A connection of small segments and buffers, on which a stream was asked for."""
+    messages = [{"role": "user", "content": PROMPT}]
+    body = json.dumps({"model": f"odd/test/{name}", "stream": True, "messages": messages}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+    raw.settimeout(TIMEOUT_SECONDS)
+    raw.connect(("127.0.0.1", customer.gateway.port))
+    raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return raw
+
+
+@pytest.mark.parametrize("name", ["uncounted", "counted"])
+@pytest.mark.parametrize("leaves", ["resets", "stops-reading"])
+def test_what_arrived_of_a_first_write_is_billed_with_the_prompt(customer: Customer, name: str, leaves: str) -> None:
+    with asked(customer, name) as raw:
+        taken = b""
+        while len(taken) < TAKEN:
+            taken += raw.recv(2048)
+        time.sleep(0.2)  # what the window has room for is on its way
+        if leaves == "resets":
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            raw.close()
+        assert eventually(lambda: bool(bills.records(customer)), within=10)
+        if leaves == "stops-reading":
+            taken += b"".join(iter(lambda: raw.recv(65536), b""))
+    (record,) = bills.records(customer)
+    assert (record.ending, record.interrupted, record.usage_estimated) == ("client_left", True, True)
+    assert record.prompt_tokens == (7 if name == "counted" else pytest.approx(len(PROMPT) / 4, rel=0.1))
+    words = taken.count(b'"content":')
+    billed = record.completion_tokens * (1 if name == "counted" else 4 / 5)  # five bytes are a token and a quarter
+    unread = 60 if leaves == "resets" else 0  # of what arrived, in the client's system
+    assert 0.9 * words <= billed <= 1.1 * words + unread
+    assert words < WORDS
+    assert bills.debits(customer) == [record.cost]
+
+
+def test_a_client_of_whom_nothing_is_acknowledged_pays_nothing(customer: Customer) -> None:
+    raw = asked(customer, "uncounted")
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw.close()
+    time.sleep(IDLE_SECONDS)
+    assert bills.untouched(customer)
