@@ -282,6 +282,7 @@ FORMAT_MODULE_PATH = "gateway.formats"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_ROOT = BASE_DIR / "static" / "root"  # answered at the root: what browsers ask for unasked (/favicon.ico)
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS

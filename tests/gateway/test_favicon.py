@@ -1,0 +1,16 @@
+"""The icon of the product: linked by its pages, and at the address that browsers ask for unasked."""
+
+import pytest
+
+from tests.servers.customer import Customer
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+
+def test_browsers_find_an_icon_linked_and_unlinked(account: Customer) -> None:
+    assert 'rel="icon" type="image/svg+xml" href="/static/img/mark.svg"' in account.http.get("/login").text
+    assert account.http.get("/static/img/mark.svg").headers["Content-Type"] == "image/svg+xml"
+    reply = account.http.get("/favicon.ico")
+    assert (reply.status_code, reply.content[:4]) == (200, b"\0\0\1\0")
+    assert reply.headers["Content-Type"] in ("image/x-icon", "image/vnd.microsoft.icon")
+    assert "Set-Cookie" not in reply.headers
