@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from gateway.turns import give_way
+from gateway.turns import pause
 
 from . import models
 from .carbon import EnergyFactors
@@ -65,7 +65,7 @@ def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows, with a pause for others after every slice of them."""
     for position, row in enumerate(rows):
         if position % ROWS_PER_SLICE == ROWS_PER_SLICE - 1:
-            give_way()
+            pause()
         yield row
 
 

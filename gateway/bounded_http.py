@@ -14,7 +14,7 @@ from gunicorn.http.body import Body, ChunkedReader
 from gunicorn.http.errors import LimitRequestHeaders, ParseException
 from gunicorn.http.unreader import SocketUnreader
 
-from .turns import give_way
+from .turns import pause
 
 MOST_HEAD_BYTES = 32 * 1024
 MOST_HEAD_READS = 1000  # each looks through all that has come
@@ -118,5 +118,5 @@ class _CountedChunks(ChunkedReader):  # type: ignore[misc]
             if self._tiny > MOST_TINY_CHUNKS:
                 raise TooManyTinyChunks
             if self._tiny % TINY_CHUNKS_A_TURN == 0:
-                give_way()
+                pause()
         return size, rest

@@ -10,7 +10,7 @@ from gunicorn.http.errors import ParseException
 
 from .bounded_http import MOST_TINY_CHUNKS, TINY_CHUNK_BYTES, TooManyTinyChunks
 from .errors import InvalidRequest, RequestTooLarge
-from .turns import give_way
+from .turns import pause
 
 BLOCK_BYTES = 64 * 1024
 COUNT_ABOVE_BYTES = 1024 * 1024
@@ -80,7 +80,7 @@ def _read_chunked(stream: Any) -> bytes:
             raise too_large()
         blocks.append(block)
         if len(block) == BLOCK_BYTES:
-            give_way()  # the next block may be there already
+            pause()  # the next block may be there already
     return b"".join(blocks)
 
 
@@ -126,7 +126,7 @@ def holds_more(body: bytes, characters: bytes, limit: int) -> bool:
             found += sum(map(block.count, characters))
         if found > limit:
             return True
-        give_way()
+        pause()
     return False
 
 

@@ -17,7 +17,7 @@ _turn = (0, 0.0)  # which greenlet works on a page, and since when
 _free_at = 0.0  # when the turns that are given away, and the rest behind them, have ended
 
 
-def give_way(seconds: float = PAUSE_SECONDS) -> None:
+def pause(seconds: float = PAUSE_SECONDS) -> None:
     """Lets the worker's other requests run."""
     time.sleep(seconds)
 
@@ -26,7 +26,7 @@ def in_turns(items: Sequence[T]) -> Iterator[tuple[int, T]]:
     """Positions and items, as `enumerate` gives them, with a pause after each thousand."""
     for start in range(0, len(items), ITEMS_A_TURN):
         if start:
-            give_way()
+            pause()
         yield from enumerate(items[start : start + ITEMS_A_TURN], start)
 
 
@@ -43,5 +43,5 @@ def take_turns() -> None:
     begin = now if me != whose and now >= _free_at else max(now + REST_SECONDS, _free_at)
     _free_at = begin + TURN_SECONDS + REST_SECONDS
     if begin > now:
-        give_way(begin - now)
+        pause(begin - now)
     _turn = me, time.perf_counter()

@@ -4,10 +4,13 @@ The master imports this module. Whatever keeps thread-local state (Django's conn
 after gevent has patched the worker's process: that is why `patch` brings in the rest of the gateway.
 """
 
+import array
 import errno
+import fcntl
 import functools
 import os
 import socket
+import termios
 import time
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +62,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
     def run(self) -> None:
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""
         self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, by the monotonic clock
-        self._open = 0  # connections
+        self._connections: dict[gevent.Greenlet[Any, Any], socket.socket] = {}
         self._start()
         if not self.alive:
             return
@@ -73,11 +76,11 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """gunicorn's, but a client that neither sends nor takes anything for long is let go."""
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
-        self._open += 1
+        self._connections[gevent.getcurrent()] = client
         try:
             super(GeventWorker, self).handle(listener, client, addr)
         finally:
-            self._open -= 1
+            del self._connections[gevent.getcurrent()]
 
     def timeout_ctx(self) -> _Idle:
         return _Idle(self._waiting)
@@ -108,16 +111,17 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
         """
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
-            if self._open >= self.worker_connections:
+            if len(self._connections) >= self.worker_connections:
                 self._close_idle(BEAT_SECONDS)
         self._close_idle(0)
         gevent.sleep(max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS))
         self._run(self._hooks.worker_hooks.drain)
 
     def _close_idle(self, seconds: float) -> None:
+        """Not those whose request has come and only waits for this worker to read it."""
         now = time.monotonic()
         for greenlet, since in list(self._waiting.items()):
-            if now - since >= seconds:
+            if now - since >= seconds and not _has_unread(self._connections[greenlet]):
                 greenlet.kill(block=False)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
@@ -155,6 +159,13 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             client.sendall(self._refusal(exc))
         except OSError:
             self.log.debug("the client was gone before its error could be sent")
+
+
+def _has_unread(sock: socket.socket) -> bool:
+    """Whether bytes have come that nobody has read."""
+    count = array.array("i", [0])
+    fcntl.ioctl(sock.fileno(), termios.FIONREAD, count)
+    return bool(count[0])
 
 
 def _ends_connection(req: Any, asked_to_close: Callable[[], bool]) -> bool:

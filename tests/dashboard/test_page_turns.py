@@ -108,7 +108,7 @@ def test_a_page_pauses(account: Account, client: Client, path: str, monkeypatch:
 def longest_stretch(client: Client, address: str, monkeypatch: pytest.MonkeyPatch) -> float:
     """Seconds. Without garbage collection, which looks at all that the tests before have left."""
     stretches = Stretches()
-    monkeypatch.setattr(turns, "give_way", lambda _seconds: stretches.end())
+    monkeypatch.setattr(turns, "pause", lambda _seconds: stretches.end())
     gc.disable()
     try:
         with connection.execute_wrapper(stretches.of_statement):
@@ -128,7 +128,7 @@ def read(client: Client, address: str) -> bytes:
 def test_many_that_work_long_have_their_turns_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits beside five of them gets its turn more often than each."""
     monkeypatch.setattr(turns, "TURN_SECONDS", 0)
-    monkeypatch.setattr(turns, "give_way", gevent.sleep)
+    monkeypatch.setattr(turns, "pause", gevent.sleep)
     steps: list[str] = []
 
     def work(name: str) -> None:

@@ -56,11 +56,17 @@ def test_each_address_behind_trusted_proxies_has_its_own_and_none_can_be_forged(
 def test_two_workers_hold_one_rate_and_go_on_alone_while_redis_is_away(
     start_gateway: StartGateway, redis_server: PrivateRedis
 ) -> None:
-    gateway = start_gateway(GATEWAY_IP_RATE="5/h", CACHE_URL=redis_server.url, WEB_CONCURRENCY="2")
-    assert sorted(get(gateway).status_code for _ in range(20)) == [401] * 5 + [429] * 15
+    gateway = start_gateway(
+        GATEWAY_IP_RATE="5/h", GATEWAY_TRUSTED_PROXIES="1", CACHE_URL=redis_server.url, WEB_CONCURRENCY="2"
+    )
+
+    def statuses(address: str, times: int) -> list[int]:
+        return [get(gateway, **{"X-Forwarded-For": address}).status_code for _ in range(times)]
+
+    assert sorted(statuses("192.0.2.1", 20)) == [401] * 5 + [429] * 15
     redis_server.stop()
     try:
-        alone = [get(gateway).status_code for _ in range(40)]
+        alone = statuses("192.0.2.2", 40)
     finally:
         redis_server.start()
     assert set(alone) == {401, 429}
