@@ -28,7 +28,7 @@ from gateway.fields import dotted, faults_of
 from gateway.money import plain
 
 from . import health, models, price_history, quota
-from .admin_actions import OfferActions, RouteActions
+from .admin_actions import OfferActions, ProviderActions, RouteActions
 from .counters import PriceChange
 from .loader.shapes import Pricing
 from .snapshot_building import missing_variables
@@ -64,12 +64,13 @@ class _Seeded:
 
 
 @admin.register(models.Provider)
-class ProviderAdmin(_Seeded, _Admin):
-    """Providers: facts about the company and a status override."""
+class ProviderAdmin(_Seeded, ProviderActions, _Admin):
+    """Providers: facts about the company, a status override, and whether it is in service."""
 
     list_display = (
         "slug",
         "name",
+        "in_service",
         "published_status",
         "last_minutes",
         "configured",
@@ -80,9 +81,12 @@ class ProviderAdmin(_Seeded, _Admin):
     )
     list_filter = ("eu_native", "us_legal_reach", "dialect", "status_override", "country")
     search_fields = ("slug", "name")
+    exclude = ("disabled_reason",)
     readonly_fields: ClassVar = [
+        "in_service",
         "published_status",
         "last_minutes",
+        "last_failure",
         "last_day",
         "credentials",
         "slug",
@@ -107,10 +111,26 @@ class ProviderAdmin(_Seeded, _Admin):
         status, reason = health.status_of(provider.status_override, seen)
         return f"{status.label} ({reason})"
 
+    @admin.display(description="in service")
+    def in_service(self, provider: models.Provider) -> str:
+        """Whether staff have disabled it, and why."""
+        reason = provider.disabled_reason
+        return format_html('<strong class="failing">disabled: {}</strong>', reason) if reason else "yes"
+
     @admin.display(description="last 5 minutes")
     def last_minutes(self, provider: Any) -> str:
-        """What was sent to it and what failed, whatever its status is set to."""
-        return f"{provider.attempts:,} sent, {provider.failures:,} failed" if provider.attempts else "nothing sent"
+        """What was sent to it and what failed, whatever its status is set to; red where most failed, however few."""
+        if not provider.attempts:
+            return "nothing sent"
+        line = f"{provider.failures:,} of {provider.attempts:,} failed"
+        fails = provider.failures >= health.DOWN_FROM * provider.attempts
+        return format_html('<strong class="failing">{}</strong>', line) if fails else line
+
+    @admin.display(description="last failure")
+    def last_failure(self, provider: models.Provider) -> str:
+        """When any worker saw it last, and what it was."""
+        failure = health.last_failure(provider.slug)
+        return f"{failure.failed_at:%Y-%m-%d %H:%M:%S} UTC: {failure.words}" if failure else "none"
 
     @admin.display(description="configured", boolean=True)
     def configured(self, provider: models.Provider) -> bool:

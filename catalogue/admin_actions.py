@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from . import changes, quota
-from .models import Model, Region, State
+from .models import Model, Provider, Region, State
 
 
 class ReasonForm(ActionForm):
@@ -42,6 +42,21 @@ class _Switching(admin.ModelAdmin[Any]):
         if not _reason(request):
             self.message_user(request, "Nothing was changed: give a reason beside the action.", messages.ERROR)
         return bool(_reason(request))
+
+
+class ProviderActions(_Switching):
+    """For providers: out of service with all their offers, whatever the files say of those; and back."""
+
+    actions = ("disable", "serve_again")
+
+    @admin.action(description="Disable provider, with the reason (shown to clients)", permissions=["change"])
+    def disable(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
+        if self.has_reason(request):
+            self.switch(request, rows, "Disabled", disabled_reason=_reason(request))
+
+    @admin.action(description="Serve again", permissions=["change"])
+    def serve_again(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:
+        self.switch(request, rows, "Served again", disabled_reason="")
 
 
 class OfferActions(_Switching):

@@ -52,6 +52,20 @@ class ProviderMinute(models.Model):
         return f"{self.provider} {self.minute:%H:%M}: {self.failures} of {self.attempts} failed"
 
 
+class ProviderFailure(models.Model):
+    """The last failure of each provider: one row by slug, overwritten by the next.
+
+    `words` are those that the client was told, without secrets and addresses.
+    """
+
+    provider = models.CharField(primary_key=True, max_length=100)
+    failed_at = models.DateTimeField()
+    words = models.CharField(max_length=500)
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.failed_at:%Y-%m-%d %H:%M:%S}: {self.words}"
+
+
 class PriceChange(models.Model):
     """One price of one route, as it was and as it became. Written by seeding and by the admin, never changed.
 

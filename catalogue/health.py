@@ -1,6 +1,7 @@
 """What the workers see of each provider, and the status that follows from it (docs/api.md#providers).
 
-Outcomes are noted in memory and added to shared rows, one a provider and minute, on each worker's beat.
+Outcomes are noted in memory and added to shared rows, one a provider and minute, on each worker's beat; so is the last
+failure of each provider, in words.
 """
 
 import time
@@ -14,7 +15,7 @@ from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
-from .counters import ProviderMinute
+from .counters import ProviderFailure, ProviderMinute
 from .models import Provider, Status
 
 WINDOW = timedelta(minutes=5)
@@ -23,6 +24,7 @@ FEWEST_ATTEMPTS = 5
 DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
 # The upstream refused the request for what it says, and is well.
 REFUSALS = frozenset({400, 404, 413, 422})
+MOST_WORDS = 500
 KEPT = timedelta(hours=25)  # staff look back over a day
 SWEEP_SECONDS = 600.0
 
@@ -47,6 +49,7 @@ class _Noted:
 
     def __init__(self) -> None:
         self.outcomes: dict[tuple[datetime, str], Observed] = {}
+        self.failures: dict[str, ProviderFailure] = {}  # the last one by provider
         self.swept_at = time.monotonic()
 
 
@@ -58,26 +61,40 @@ def is_failure(status: int | None) -> bool:
     return status is None or (status not in REFUSALS and not 200 <= status < 300)
 
 
-def note(slug: str, *, failed: bool) -> None:
-    """Counts one dispatched call."""
-    _add(timezone.now().replace(second=0, microsecond=0), slug, Observed(1, int(failed)))
+def note(slug: str, *, failed: bool, words: str = "") -> None:
+    """Counts one dispatched call; `words` say what failed, in a sentence that a client may read."""
+    now = timezone.now()
+    _add(now.replace(second=0, microsecond=0), slug, Observed(1, int(failed)))
+    if failed:
+        said = "".join(filter(str.isprintable, words))[:MOST_WORDS]
+        _noted.failures[slug] = ProviderFailure(provider=slug, failed_at=now, words=said)
 
 
 def flush() -> None:
-    """Adds what was noted to the shared rows, in one statement, and now and then removes old rows."""
+    """Adds what was noted to the shared rows, in a statement for each table, and now and then removes old rows."""
     noted, _noted.outcomes = _noted.outcomes, {}
+    failures, _noted.failures = _noted.failures, {}
     try:
         if noted:
             _write(noted)
+            noted = {}
+        if failures:
+            _write_failures(failures)
     except BaseException:
         oldest = timezone.now() - WINDOW
         for (minute, slug), observed in noted.items():  # for the next beat; what is too old to matter is let go
             if minute > oldest:
                 _add(minute, slug, observed)
+        _noted.failures = failures | _noted.failures
         raise
     if time.monotonic() - _noted.swept_at > SWEEP_SECONDS:
         _noted.swept_at = time.monotonic()
         drop_before(timezone.now() - KEPT)
+
+
+def last_failure(slug: str) -> ProviderFailure | None:
+    """The last failure that any worker has seen of a provider, if there was one."""
+    return ProviderFailure.objects.filter(pk=slug).first()
 
 
 def observed(now: datetime) -> dict[str, Observed]:
@@ -139,3 +156,13 @@ def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
         parameters += (connection.ops.adapt_datetimefield_value(minute), slug, seen.attempts, seen.failures)
     with connection.cursor() as cursor:
         cursor.execute(_ADD % rows, parameters)
+
+
+def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
+    """One upsert, in the same order; whoever writes later has seen the later failure, give or take a beat."""
+    ProviderFailure.objects.bulk_create(
+        [failures[slug] for slug in sorted(failures)],
+        update_conflicts=True,
+        unique_fields=["provider"],
+        update_fields=["failed_at", "words"],
+    )

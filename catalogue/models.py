@@ -164,7 +164,12 @@ class Provider(models.Model):
     refused_parameters = models.JSONField(
         default=list, blank=True, help_text="Fields of a request that it answers with an error."
     )
-    status_override = models.CharField(max_length=10, choices=Status, blank=True)
+    status_override = models.CharField(
+        max_length=10, choices=Status, blank=True, help_text="What `/providers` shows, no more: it keeps nothing away."
+    )
+    disabled_reason = models.CharField(
+        max_length=500, blank=True, default="", db_default="", help_text="Empty: served. Seeding leaves it as it is."
+    )
 
     class Meta:
         ordering: ClassVar = ["slug"]

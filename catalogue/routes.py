@@ -39,6 +39,7 @@ class Upstream:
     status_override: str
     configured: bool
     credential: str | None = field(repr=False)
+    disabled_reason: str = ""  # why staff have taken it out of service; empty: they have not
 
 
 @dataclass(frozen=True, slots=True)

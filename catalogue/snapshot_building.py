@@ -96,6 +96,7 @@ def _upstream(row: models.Provider) -> Upstream:
         status_override=row.status_override,
         configured=not missing_variables(row),
         credential=credential or None,
+        disabled_reason=row.disabled_reason,
     )
 
 
@@ -125,6 +126,9 @@ class _Builder:
 
     def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
         upstream = self.upstreams[model.provider_id]
+        state, unavailable_reason = model.state, model.unavailable_reason
+        if upstream.disabled_reason and state != models.State.DISABLED:
+            state, unavailable_reason = models.State.UNAVAILABLE, upstream.disabled_reason
         default = _default_locode(regions)
         ordered = sorted(regions, key=lambda one: (one.locode != GLOBAL, one.locode != default, one.locode))
         return Offer(
@@ -137,8 +141,8 @@ class _Builder:
             streaming=model.streaming,
             function_calling=model.function_calling,
             image_input=model.image_input,
-            state=model.state,
-            unavailable_reason=model.unavailable_reason,
+            state=state,
+            unavailable_reason=unavailable_reason,
             retires_on=model.retires_on,
             # Unix seconds: what the file states, else when this gateway first took the offer in.
             created=int(model.first_offered_at.timestamp()) if model.created is None else model.created,

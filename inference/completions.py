@@ -20,7 +20,7 @@ from .authentication import Payer
 from .call import Call, Endpoint
 from .chunks import ChatNormaliser, ChunkNormaliser, TextNormaliser
 from .dispatch import dispatch, with_failover
-from .failures import refusal
+from .failures import failed, refusal
 from .generation import Ending, Outcome, settle
 from .plain_chunks import PlainChunks
 from .reader import StreamReader
@@ -66,8 +66,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
         else:
             answer, outcome = _whole(admitted, upstream)
     except UpstreamFault as error:
-        health.note(admitted.route.upstream.slug, failed=health.is_failure(error.status))
-        raise refusal(error, admitted) from error
+        raise failed(error, admitted) from error
     finally:
         upstream.close()
     health.note(admitted.route.upstream.slug, failed=False)
@@ -92,8 +91,7 @@ def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
         admitted.dialect.reply(upstream.read_error(), admitted.upstream_call)
         raise UpstreamFault("answered a stream request with a whole answer")
     except (UpstreamFault, ContradictoryUsage) as error:
-        health.note(admitted.route.upstream.slug, failed=health.is_failure(getattr(error, "status", None)))
-        raise refusal(error, admitted) from error
+        raise failed(error, admitted) from error
     finally:
         upstream.close()
 

@@ -25,7 +25,7 @@ from gateway.errors import (
 from .admission import Admitted, readmit
 from .call import Call
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
-from .failures import refusal, refusal_of_status
+from .failures import failed, refusal_of_status
 from .upstream.client import Deadlines, UpstreamCall, first_byte_seconds
 from .upstream.faults import BrokenAnswer, Unreachable, UpstreamFault
 from .upstream.watch import Client
@@ -54,12 +54,12 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
         upstream.open()
         if not 200 <= upstream.status < 300:
             report = report_of_body(upstream.status, _refusal_body(upstream))
-            health.note(route.upstream.slug, failed=health.is_failure(upstream.status))
-            raise refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
-    except UpstreamFault as error:
-        health.note(route.upstream.slug, failed=True)
+            refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
+            health.note(route.upstream.slug, failed=health.is_failure(upstream.status), words=refused.message)
+            raise refused
+    except UpstreamFault as fault:
         upstream.close()
-        raise refusal(error, admitted) from error
+        raise failed(fault, admitted) from fault
     except BaseException:
         upstream.close()
         raise

@@ -5,6 +5,7 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from catalogue import health
 from catalogue.pricing import ContradictoryUsage
 from catalogue.routes import Route
 from gateway.errors import OWN_CODES, ApiError, ProviderTimeout, UpstreamFailed, UpstreamRefused, UsageContradicted
@@ -58,6 +59,13 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, re
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
     retry = fault.status is None or _is_worth_a_retry(fault.status)
     return UpstreamFailed(fault_sentence(fault, route), retry=retry, fallback_reason=reason)
+
+
+def failed(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
+    """The same, and noted of the provider."""
+    error, slug = refusal(fault, admitted), admitted.route.upstream.slug
+    health.note(slug, failed=health.is_failure(getattr(fault, "status", None)), words=error.message)
+    return error
 
 
 def fault_sentence(fault: UpstreamFault, route: Route) -> str:

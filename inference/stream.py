@@ -23,7 +23,7 @@ from gateway.request_events import Outcome
 
 from . import checkpointing, sse
 from .admission import Admitted
-from .failures import fault_sentence, refusal
+from .failures import failed, fault_sentence, refusal
 from .generation import Ending, Report, settle, unsettled_of
 from .plain_chunks import PlainChunks
 from .reader import StreamReader
@@ -89,9 +89,8 @@ class BilledStream:
         if isinstance(error, ContradictoryUsage):
             self._settle(Ending.COST_UNRESOLVABLE)
             return refusal(error, self._admitted, record=self.generation_id)
-        health.note(self._admitted.route.upstream.slug, failed=health.is_failure(error.status))
         self._abandon()
-        return refusal(error, self._admitted)
+        return failed(error, self._admitted)
 
     @property
     def generation_id(self) -> str:
@@ -252,12 +251,14 @@ class BilledStream:
         self._settled, self._ending = True, ending
         checkpointing.forget(self)
         self._upstream.stop_watching()
-        health.note(self._admitted.route.upstream.slug, failed=ENDINGS[ending].is_provider_failure)
         outcome = self._reader.outcome(ending, text_bytes=text_bytes)
         try:
             return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:
             self._upstream.close()
+            is_failure = ENDINGS[ending].is_provider_failure
+            words = self._error_of(ending).message if is_failure else ""
+            health.note(self._admitted.route.upstream.slug, failed=is_failure, words=words)
 
     def _abandon(self) -> None:
         """Ends a stream of which nothing was delivered: no bill, no record."""

@@ -19,7 +19,7 @@ from .prices import HeldPrice, without_jumps
 Row = TypeVar("Row", bound=DjangoModel)
 
 ROWS_PER_STATEMENT = 500  # PostgreSQL takes 65,535 parameters at once
-SET_ONCE = ("id", "first_offered_at")  # when the row is inserted
+NOT_SEEDED = ("id", "first_offered_at", "disabled_reason")  # set when the row is inserted, or by staff
 
 
 class Overtaken(Exception):
@@ -89,7 +89,7 @@ class TablePlan(Generic[Row]):
                 batch_size=ROWS_PER_STATEMENT,
                 update_conflicts=True,
                 unique_fields=self.unique,
-                update_fields=[name for name in names if name not in (*self.unique, *SET_ONCE)],
+                update_fields=[name for name in names if name not in (*self.unique, *NOT_SEEDED)],
             )
 
 

@@ -18,9 +18,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from catalogue import changes, health, models, quota, snapshot
+from catalogue import changes, health, models, quota, routing, snapshot
 from catalogue.admin import RegionInline
 from catalogue.counters import PriceChange, ProviderMinute
+from catalogue.model_ids import ExplicitId
+from gateway.errors import ApiError
 from tests.seeding import Entry, Seed
 
 Row = models.Provider | models.Model | models.Region
@@ -231,8 +233,55 @@ def test_providers_show_their_published_status_and_why(
     health.flush()
     assert "degraded (1 of 5 attempts failed in 5 minutes)" in admin_client.get(listing(provider)).text
     edit(admin_client, provider, status_override="down")
-    assert "5 sent, 1 failed" in admin_client.get(listing(provider)).text
+    assert "1 of 5 failed" in admin_client.get(listing(provider)).text
     assert "down (set by staff or by the catalogue&#x27;s file)" in admin_client.get(listing(provider)).text
+
+
+def test_a_provider_that_fails_is_said_to_in_red_with_the_last_failure(
+    seed: Seed, llama: Entry, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed(llama)
+    monkeypatch.setattr(health, "_noted", health._Noted())
+    page = reverse("admin:catalogue_provider_change", args=[models.Provider.objects.get().pk])
+    for _ in range(3):  # too few for a status, which stays healthy
+        health.note("acme", failed=True, words="Provider 'acme' answered with <HTTP> 500.")
+    health.flush()
+    assert '<strong class="failing">3 of 3 failed</strong>' in admin_client.get(page).text
+    assert "UTC: Provider &#x27;acme&#x27; answered with &lt;HTTP&gt; 500." in admin_client.get(page).text
+
+
+def test_staff_disable_a_provider_and_serve_it_again_whatever_is_seeded(
+    seed: Seed, llama: Entry, admin_client: Client
+) -> None:
+    llama["models"].append({**llama["models"][0], "id": "meta/off", "state": "disabled"})
+    seed(llama)
+    provider, before = models.Provider.objects.get(), changes.version()
+    assert "give a reason" in act(admin_client, provider, "disable").text
+    assert changes.version() == before
+    act(admin_client, provider, "disable", reason="It answers in tongues.")
+    assert changes.version() == before + 1
+    assert "disabled: It answers in tongues." in admin_client.get(listing(provider)).text
+    llama["providers"][0]["name"] = "Acme, seeded again"
+    for file in (llama, llama):
+        seed(file, prune=True)
+        assert [refusal_of(slug) for slug in ("llama", "off")] == [
+            (503, "Model 'acme/meta/llama' is unavailable: It answers in tongues."),
+            (404, "Model 'acme/meta/off' is disabled."),
+        ]
+    act(admin_client, provider, "serve_again")
+    assert [refusal_of(slug) for slug in ("llama", "off")] == [None, (404, "Model 'acme/meta/off' is disabled.")]
+    assert said(provider) == ["Disabled: It answers in tongues.", "Served again."]
+    assert models.Provider.objects.get().name == "Acme, seeded again"
+
+
+def refusal_of(slug: str) -> tuple[int, str] | None:
+    """What a request for this model of Acme's is refused with."""
+    snapshot.refresh()
+    try:
+        routing.pin(snapshot.current(), ExplicitId("acme", f"meta/{slug}", None), date(2026, 11, 22))
+    except ApiError as error:
+        return error.status, error.message
+    return None
 
 
 def test_a_provider_shows_its_last_day_and_whether_it_is_configured(

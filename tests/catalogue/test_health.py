@@ -90,13 +90,13 @@ def test_the_override_comes_first(override: str) -> None:
 def test_notes_are_shared_on_the_beat_in_one_statement(
     clock: Clock, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    note("acme", failures=1, successes=2)
+    note("acme", successes=3)
     note("zenith", successes=1)
     assert rows() == []
     with django_assert_num_queries(1):
         health.flush()
     minute = NOON.replace(second=0)
-    assert rows() == [("acme", minute, 3, 1), ("zenith", minute, 1, 0)]
+    assert rows() == [("acme", minute, 3, 0), ("zenith", minute, 1, 0)]
 
 
 def test_other_workers_counts_are_added_to(clock: Clock) -> None:
@@ -108,6 +108,22 @@ def test_other_workers_counts_are_added_to(clock: Clock) -> None:
     health.flush()
     minute = NOON.replace(second=0)
     assert rows() == [("acme", minute, 4, 2), ("acme", minute + timedelta(minutes=1), 1, 0)]
+
+
+def test_the_last_failure_is_kept_in_words(clock: Clock, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    assert health.last_failure("acme") is None
+    health.note("acme", failed=True, words="It broke.")
+    health.note("zenith", failed=True, words="Out\0 of\n order" + "r" * 1000)
+    health.note("acme", failed=False)
+    with django_assert_num_queries(2):
+        health.flush()
+    clock.set(NOON + timedelta(minutes=1))
+    health.note("acme", failed=True, words="It broke again.")
+    health.flush()
+    last = health.last_failure("acme")
+    assert last is not None
+    assert (last.failed_at, last.words) == (NOON + timedelta(minutes=1), "It broke again.")
+    assert getattr(health.last_failure("zenith"), "words", "") == "Out of order" + "r" * 488
 
 
 def test_an_idle_worker_writes_nothing(clock: Clock, django_assert_num_queries: DjangoAssertNumQueries) -> None:

@@ -109,21 +109,29 @@ def noted(customer: Customer, who: str) -> tuple[int, int]:
     return int(attempts or 0), int(failures or 0)
 
 
+def last_failure(customer: Customer, who: str) -> str:
+    """The words of the last failure of a provider that is in the table."""
+    statement = "SELECT words FROM catalogue_providerfailure WHERE provider = %s"
+    ((words,),) = customer.gateway.query(statement, [who])
+    return str(words)
+
+
 @pytest.mark.parametrize(
-    ("who", "slug", "streams"),
+    ("who", "slug", "streams", "words"),
     [
-        ("failing", "fails", False),
-        ("limiting", "limits", True),
-        ("forbidding", "forbids", False),
-        ("refuser", "echo", True),
-        ("stalling", "stalls", True),
+        ("failing", "fails", False, "answered with HTTP 500"),
+        ("limiting", "limits", True, "answered with HTTP 429"),
+        ("forbidding", "forbids", False, "answered with HTTP 401"),
+        ("refuser", "echo", True, "could not be reached"),
+        ("stalling", "stalls", True, "exceeded the first-byte budget of 1 s"),
     ],
 )
-def test_a_provider_that_only_fails_is_down(customer: Customer, who: str, slug: str, streams: bool) -> None:
+def test_a_provider_that_only_fails_is_down(customer: Customer, who: str, slug: str, streams: bool, words: str) -> None:
     assert statuses(customer)[who] == "healthy"
     ask_often(customer, f"{who}/test/{slug}", streams=streams)
     assert becomes(customer, who, "down")
     assert noted(customer, who) == (ATTEMPTS, ATTEMPTS)
+    assert last_failure(customer, who).startswith(f"Provider {who!r} {words}")
     assert bills.untouched(customer)
 
 
@@ -132,6 +140,7 @@ def test_a_stream_that_breaks_in_its_middle_counts_against_its_provider(customer
         assert not Stream.of(ask(customer, "breaking/test/breaks", stream=True)).done
     assert becomes(customer, "breaking", "down")
     assert noted(customer, "breaking") == (ATTEMPTS, ATTEMPTS)
+    assert last_failure(customer, "breaking").startswith("Provider 'breaking' ")
 
 
 def test_one_failure_in_ten_is_degraded_and_half_of_them_is_down(customer: Customer) -> None:
