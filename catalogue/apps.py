@@ -1,5 +1,6 @@
 from django.apps import AppConfig
 
+from gateway.health import needs
 from gateway.hooks import worker_hooks
 
 
@@ -13,5 +14,6 @@ class CatalogueConfig(AppConfig):
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
+        needs.append(snapshot.need)
         worker_hooks.beat += [snapshot.refresh, health.flush]
         worker_hooks.stop.append(health.flush)

@@ -1,6 +1,7 @@
 """This worker's copy of the catalogue: loaded before it accepts, replaced within a second of any change."""
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,10 @@ from .snapshot_building import ROWS_PER_SLICE, Rows, build, in_slices
 
 logger = logging.getLogger(__name__)
 
+SILENT_SECONDS = 5.0  # several beats
+
 _current: Snapshot | None = None
+_checked_at = 0.0  # when the database last told the version, by the monotonic clock
 
 
 def current() -> Snapshot:
@@ -26,11 +30,25 @@ def current() -> Snapshot:
 
 def refresh() -> None:
     """Takes a new snapshot if the catalogue's version has moved; one indexed SELECT if it has not."""
-    global _current  # noqa: PLW0603  # one worker, one snapshot, swapped whole
-    if _current is not None and _current.version == changes.version():
-        return
-    _current = build(_read())
-    logger.info("catalogue snapshot %s: %s offers", _current.version, len(_current.offers))
+    global _current, _checked_at  # noqa: PLW0603  # one worker, one snapshot, swapped whole
+    if _current is None or _current.version != changes.version():
+        _current = build(_read())
+        logger.info("catalogue snapshot %s: %s offers", _current.version, len(_current.offers))
+    _checked_at = time.monotonic()
+
+
+def unchecked_seconds() -> float:
+    """Since the snapshot was last known to be the catalogue's."""
+    return time.monotonic() - _checked_at
+
+
+def need() -> str | None:
+    """Why this worker should get no requests (`gateway.health`): each beat asks the database for the version."""
+    if _current is None:
+        return "The catalogue is not loaded yet."
+    if unchecked_seconds() > SILENT_SECONDS:
+        return f"The database has not answered for {unchecked_seconds():.0f} seconds."
+    return None
 
 
 def forget() -> None:

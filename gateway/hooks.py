@@ -28,6 +28,7 @@ class WorkerHooks:
     beat: list[Hook] = field(default_factory=list)
     drain: list[Hook] = field(default_factory=list)
     stop: list[Hook] = field(default_factory=list)
+    is_draining: Callable[[], bool] = lambda: False  # set by the worker
 
 
 worker_hooks = WorkerHooks()

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from .health import PATH, healthz
+from .health import LIVE_PATHS, READY_PATH, live, ready
 
 handler400 = "gateway.exception_handler.handler400"
 handler403 = "gateway.exception_handler.handler403"
@@ -19,7 +19,8 @@ api: list[URLPattern | URLResolver] = [
 
 urlpatterns = [
     re_path(r"^(?:api/)?v1/", include(api)),
-    path(PATH, healthz),
+    *(path(probe, live) for probe in LIVE_PATHS),
+    path(READY_PATH, ready),
     path("", include("dashboard.urls")),  # before the admin: two of its addresses are answered there
     path("admin/", admin.site.urls),
 ]

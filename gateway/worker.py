@@ -63,6 +63,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""
         self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, by the monotonic clock
         self._connections: dict[gevent.Greenlet[Any, Any], socket.socket] = {}
+        self._hooks.worker_hooks.is_draining = lambda: not self.alive
         self._start()
         if not self.alive:
             return

@@ -15,12 +15,13 @@ from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
 from billing.models import Generation
+from gateway.health import LIVE_PATHS, READY_PATH
 from tests.billing.records import key_of, open_for, serve
 from tests.dashboard.people import joined
 
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-NO_PAGES = ("^(?:api/)?v1/", "healthz")
+NO_PAGES = ("^(?:api/)?v1/", *LIVE_PATHS, READY_PATH)
 
 
 class Page(NamedTuple):

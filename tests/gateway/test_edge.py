@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 import requests
 
+from gateway.health import LIVE_PATHS, READY_PATH
 from tests.chat import HELLO, PATH, answer, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import REQUEST_ID, message, refusal
@@ -140,7 +141,11 @@ def test_every_response_has_an_id_of_our_own(account: Customer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/healthz", 200), ("/healthz/", 400), ("/login", 400), ("/v1/models", 400)]
+    ("path", "status"),
+    [
+        *((f"/{path}", 200) for path in (*LIVE_PATHS, READY_PATH)),
+        *((path, 400) for path in ("/healthz/", "/login", "/v1/models")),
+    ],
 )
 def test_a_probe_is_answered_whatever_its_host_and_nothing_else(gateway: GatewayServer, path: str, status: int) -> None:
     reply = exchange(gateway, f"GET {path} HTTP/1.1\r\nHost: 10.1.2.3:8000\r\n\r\n")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
 from tests import bills, plugin
 from tests.chat import ask
@@ -87,16 +89,27 @@ def test_answers_outlive_the_database(
     assert eventually(lambda: ask(customer, "echo").status_code == 200)
 
 
+def probed(server: GatewayServer, path: str) -> tuple[int, dict[str, Any]]:
+    reply = requests.get(f"{server.origin}/{path}", timeout=5)
+    return reply.status_code, reply.json()
+
+
 def test_a_database_that_is_away_does_not_flood_the_log(
     postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: Listeners
 ) -> None:
     """Jobs of the beat fail each second, and each says so when that begins and when it ends."""
     (streamed,) = clients.open(open_account(fragile), "brief")
     before = len(fragile.log)
+    assert probed(fragile, "readyz") == (200, {"status": "ready"})
     postgres.stop()
     assert streamed.result().done
     time.sleep(10)
+    status, body = probed(fragile, "readyz")
+    assert (status, body["status"]) == (503, "not ready")
+    assert re.fullmatch(r"The database has not answered for \d+ seconds\.", *body["reasons"])
+    assert probed(fragile, "livez") == (200, {"status": "ok"})
     postgres.start()
+    assert eventually(lambda: probed(fragile, "readyz")[0] == 200)
     assert eventually(lambda: waiting(fragile) == [], within=REPLAYED_WITHIN)
     assert eventually(lambda: "s: the job catalogue.snapshot.refresh fails" in fragile.log[before:])
     written = fragile.log[before:]

@@ -1,0 +1,47 @@
+"""`/readyz` in a process of ours; tests/inference/test_database_lost.py probes a worker whose database goes away."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+
+from catalogue import snapshot
+from gateway.hooks import worker_hooks
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+
+@pytest.fixture(autouse=True)
+def _loaded(db: None) -> Iterator[None]:
+    snapshot.refresh()
+    yield
+    snapshot.forget()
+
+
+def reasons() -> list[str]:
+    reply = Client().get("/readyz", headers={"Host": "10.1.2.3"})
+    said = reply.json()
+    assert (reply.status_code, said["status"]) == ((503, "not ready") if "reasons" in said else (200, "ready"))
+    found: list[str] = said.get("reasons", [])
+    return found
+
+
+def test_a_worker_is_ready_while_each_beat_hears_from_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 4)
+    assert reasons() == []
+    monkeypatch.setattr(time, "monotonic", lambda: now + 7)
+    assert reasons() == ["The database has not answered for 7 seconds."]
+    snapshot.refresh()
+    assert reasons() == []
+
+
+def test_a_worker_is_not_ready_before_it_knows_the_catalogue() -> None:
+    snapshot.forget()
+    assert reasons() == ["The catalogue is not loaded yet."]
+
+
+def test_a_worker_that_stops_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_hooks, "is_draining", lambda: True)
+    assert reasons() == ["This worker is stopping."]
