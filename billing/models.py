@@ -67,6 +67,8 @@ class Generation(models.Model):
         CHAT = "chat", "chat completion"
         COMPLETION = "completion", "text completion"
         EMBEDDING = "embedding", "embedding"
+        RESPONSES = "responses", "response"
+        MESSAGES = "messages", "message"
 
     class Ending(models.TextChoices):
         """How the answer ended."""

@@ -21,10 +21,11 @@ from gateway.ids import generation_id, uuid7
 from gateway.request_events import RequestEvent
 
 from .authentication import Payer
-from .call import Call, Endpoint
+from .call import Call, Shape
 from .dialects import DIALECTS
 from .dialects.base import Dialect, encoded
 from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
+from .wire_forms.base import WireForm
 
 IMAGES = frozenset({"image_url", "image", "input_image"})
 PROMPT_START = 1000  # characters of a text completion's prompt that tell one conversation from another
@@ -35,9 +36,10 @@ class Admitted:
     """A request that nothing of ours refuses any more, with everything that its bill depends on frozen.
 
     `call` is the client's, `upstream_call` the same in the shape of its route's modality. `attempted` are the slugs of
-    the providers that were tried, the one of `route` last.
+    the providers that were tried, the one of `route` last. `form` is the wire form that the client speaks.
     """
 
+    form: WireForm
     call: Call
     upstream_call: Call
     dialect: Dialect
@@ -63,17 +65,17 @@ class Admitted:
 
     @property
     def adapter(self) -> ShapeAdapter | None:
-        """How answers become the client's shape again; None where the route has the endpoint's own."""
-        return ADAPTERS.get((self.call.endpoint, self.route.modality))
+        """How answers become the client's shape again; None where the route has the call's own."""
+        return ADAPTERS.get((self.call.shape, self.route.modality))
 
 
-def admit(call: Call, payer: Payer, event: RequestEvent) -> Admitted:
+def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admitted:
     """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price."""
     if payer.balance <= 0:
         raise InsufficientCredits
     with step("routing the request", NOTHING_BILLED):
         catalogue = snapshot.current()
-        if call.endpoint == Endpoint.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
+        if call.shape == Shape.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
             raise InvalidRequest.of_field("model", "must name a provider: embeddings have no automatic routing.")
         resolution = resolve(
             call.model,
@@ -88,6 +90,7 @@ def admit(call: Call, payer: Payer, event: RequestEvent) -> Admitted:
         routing.require_configured(route)
         terms = terms_of(catalogue, route, payer.currency)
     return Admitted(
+        form=form,
         call=call,
         upstream_call=upstream_call,
         dialect=DIALECTS[route.upstream.dialect],
@@ -118,17 +121,15 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
 
 def purpose_of(call: Call, payer: Payer) -> Purpose:
     """What the call wants a route for."""
-    return Purpose(
-        FITTING[call.endpoint], NAMES[call.endpoint], partial(refusals, call), partial(conversation, call, payer)
-    )
+    return Purpose(FITTING[call.shape], NAMES[call.shape], partial(refusals, call), partial(conversation, call, payer))
 
 
 def upstream_call_of(call: Call, route: Route) -> Call:
     """The call in the shape of the route's modality. Raises InvalidRequest for what the route cannot take."""
-    routing.require_modality(route, FITTING[call.endpoint], NAMES[call.endpoint])
+    routing.require_modality(route, FITTING[call.shape], NAMES[call.shape])
     if call.stream and not route.can_stream:
         raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
-    adapter = ADAPTERS.get((call.endpoint, route.modality))
+    adapter = ADAPTERS.get((call.shape, route.modality))
     upstream_call = call if adapter is None else adapter.call(call)
     DIALECTS[route.upstream.dialect].check(upstream_call, route)
     return upstream_call

@@ -1,17 +1,13 @@
 """Whole answers, normalised like their streamed form: what we own is set, what we do not know stays.
 
 `logprobs` and a message's `content` and `refusal` are always there, null where the upstream has none: OpenAI's schema
-requires them. An embedding answer has a vector for each input, in numbers or base64 as the client asked.
+requires them.
 
 `Aggregate` puts an answer together from a stream. It knows some fields; in what it does not know within a delta,
 strings concatenate, lists of objects numbered by `index` merge by it, objects merge by key, else the last wins; outside
 of deltas the last wins.
 """
 
-import base64
-import binascii
-import math
-import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +15,7 @@ import orjson
 
 from gateway.ids import uuid7
 
-from .call import Endpoint
+from .call import Shape
 from .chunks import (
     SPOKEN,
     TOOL_TEXT,
@@ -30,15 +26,11 @@ from .chunks import (
     kind_of,
     message_bytes,
     object_of,
-    text_bytes,
-    text_finish_reason,
     without,
 )
 from .plain_chunks import PlainChunks, Surroundings
 from .upstream.faults import MalformedReply
 
-TEXT_OBJECT = "text_completion"
-NUMBERS = frozenset({int, float})
 IDENTIFIERS = ("id", "type", "format")
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
@@ -47,40 +39,21 @@ LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs
 def chat_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
     """The `chat.completion` object, still without usage and metadata. Raises MalformedReply without choices."""
     own = {"id": id, "object": "chat.completion", "created": created, "model": model}
-    choices = [_chat_choice(choice, position) for position, choice in enumerate(_choices_of(answer))]
+    choices = [_chat_choice(choice, position) for position, choice in enumerate(choices_of(answer))]
     return {**extras_of(answer), **own, "choices": choices}
 
 
-def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
-    """The `text_completion` object, as `chat_answer`."""
-    own = {"id": id, "object": TEXT_OBJECT, "created": created, "model": model}
-    choices = [_text_choice(choice, position) for position, choice in enumerate(_choices_of(answer))]
-    return {**extras_of(answer), **own, "choices": choices}
+def chat_output_bytes(answer: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of the text, reasoning and tool calls of a `chat.completion`, for the estimator."""
+    return sum(message_bytes(choice["message"]) for choice in answer.get("choices", ()))
 
 
-def output_bytes(answer: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the answer's text, reasoning and tool calls, for the estimator."""
-    if answer["object"] == TEXT_OBJECT:
-        return sum(text_bytes(choice) for choice in answer["choices"])
-    return sum(message_bytes(choice["message"]) for choice in answer["choices"])
-
-
-def _choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+def choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The choices of a whole answer. Raises MalformedReply without any."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
         raise MalformedReply("answered without choices")
     return choices
-
-
-def _text_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
-    text = choice.get("text")
-    return {
-        "logprobs": None,
-        **choice,
-        "index": choice["index"] if type(choice.get("index")) is int else position,
-        "text": text if isinstance(text, str) else "",
-        "finish_reason": text_finish_reason(choice.get("finish_reason")) or "stop",
-    }
 
 
 def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
@@ -114,69 +87,11 @@ def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def input_count(given: Any) -> int:
-    """How many inputs a checked `input` holds: a text and a list of token ids are one each."""
-    return len(given) if isinstance(given, list) and not isinstance(given[0], int) else 1
-
-
-def embedding_answer(answer: Mapping[str, Any], *, model: str, as_base64: bool, inputs: int) -> dict[str, Any]:
-    """The embeddings object, its vectors in the order of the inputs, still without usage and metadata.
-
-    Raises MalformedReply where it has not one vector for each input.
-    """
-    data = answer.get("data")
-    if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
-        raise MalformedReply("answered without embeddings")
-    if len(data) != inputs:
-        raise MalformedReply(f"answered with {len(data)} embeddings for {inputs} inputs")
-    converted = [_embedding(item, position, as_base64=as_base64) for position, item in enumerate(data)]
-    converted.sort(key=lambda item: item["index"])
-    if [item["index"] for item in converted] != list(range(inputs)):
-        raise MalformedReply("answered with embeddings that are numbered wrongly")
-    return {**answer, "object": "list", "data": converted, "model": model}
-
-
-def _embedding(item: Mapping[str, Any], position: int, *, as_base64: bool) -> dict[str, Any]:
-    index = item.get("index")
-    return {
-        **item,
-        "object": "embedding",
-        "index": index if type(index) is int else position,
-        "embedding": _converted(item.get("embedding"), as_base64=as_base64),
-    }
-
-
-def _converted(embedding: Any, *, as_base64: bool) -> Any:
-    """Little-endian float32 in base64, or a list of numbers."""
-    if not isinstance(embedding, str | list) or not embedding:
-        raise MalformedReply("answered without an embedding")
-    try:
-        if isinstance(embedding, str):
-            numbers = _floats(base64.b64decode(embedding, validate=True))
-            return embedding if as_base64 else numbers
-        if not set(map(type, embedding)) <= NUMBERS:
-            raise ValueError("not all of it are numbers")
-        return _base64(embedding) if as_base64 else embedding
-    except (struct.error, binascii.Error, ValueError, OverflowError):  # no base64, no numbers, or too large for 32 bits
-        raise MalformedReply("answered with an embedding that cannot be read") from None
-
-
-def _floats(packed: bytes) -> tuple[float, ...]:
-    numbers = struct.unpack(f"<{len(packed) // 4}f", packed)
-    if not math.isfinite(sum(numbers)):
-        raise ValueError("not a number")
-    return numbers
-
-
-def _base64(numbers: list[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
-
-
 class Aggregate:
     """Folds normalised chunks into the answer that a whole request gets."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._is_chat = endpoint == Endpoint.CHAT
+    def __init__(self, shape: Shape) -> None:
+        self._is_chat = shape == Shape.CHAT
         self._spoken = () if self._is_chat else SPOKEN
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}

@@ -17,19 +17,20 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts import rate_limits
 from gateway import address_limit
 from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, ReplicaGivesUp, step
-from gateway.exception_handler import from_exception, plain
+from gateway.exception_handler import from_exception
 from gateway.jsonbody import parse_object, read_body
 from gateway.plain_response import PlainResponse
 from gateway.request_events import Outcome, RequestEvent, event_of
 
-from .authentication import Payer, authenticate
+from .authentication import Payer
 from .call import Call
-from .completions import complete, stream
 from .failures import GENERATION_HEADER
-from .serializers import chat_call, completion_call, embeddings_call
+from .serving import complete, stream
 from .stream import BilledStream
 from .upstream.client import WorkerStopped
 from .upstream.watch import Client, ClientLeft
+from .wire_forms import WIRE_FORMS
+from .wire_forms.base import WireForm
 
 Environ = dict[str, Any]
 Endpoint = Callable[[Environ], PlainResponse]
@@ -44,15 +45,15 @@ STREAM_HEADERS = {
 CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 
-def respond(parse: Callable[[dict[str, Any]], Call], environ: Environ) -> PlainResponse:
-    """The answer to a WSGI request that the edge has let through; every exception becomes the envelope."""
+def respond(form: WireForm, environ: Environ) -> PlainResponse:
+    """The answer to a WSGI request that the edge has let through; every exception becomes the form's error."""
     limits: dict[str, str] = {}
     event = event_of(environ)
     in_flight: UUID | None = None  # the account, where its requests in flight are counted
     try:
         try:
             with step("authenticating the key", NOTHING_BILLED):
-                payer = authenticate(environ.get("HTTP_AUTHORIZATION"))
+                payer = form.payer(environ)
             event.account_id, event.key_id, event.currency = payer.account_id, payer.key_id, payer.currency
         finally:  # its answer has come meanwhile, and goes before what is wrong with the key
             address_limit.begin(environ).check()
@@ -64,18 +65,18 @@ def respond(parse: Callable[[dict[str, Any]], Call], environ: Environ) -> PlainR
             rate_limits.begin_request(payer.account_id)
             in_flight = payer.account_id
         limits = rate_limits.spend_request(payer.key_id, payer.budgets)
-        call = parse(parse_object(read_body(environ)))
+        call = form.call(parse_object(read_body(environ)), environ)
         event.model, event.is_stream = call.model, call.stream
-        response = _answer(call, payer, Client.of(environ), event)
+        response = _answer(form, call, payer, Client.of(environ), event)
         if in_flight is not None and isinstance(response.body, BilledStream):
             response.body, in_flight = CountedStream(response.body, in_flight), None
     except ClientLeft:
         event.outcome = Outcome.CLIENT_LEFT
-        response = plain(InvalidRequest(CLOSED_ITS_SIDE))
+        response = form.refusal(InvalidRequest(CLOSED_ITS_SIDE))
     except WorkerStopped:
-        response = plain(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."))
+        response = form.refusal(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."))
     except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-        response = plain(from_exception(error))
+        response = form.refusal(from_exception(error))
     finally:
         if in_flight is not None:
             rate_limits.end_request(in_flight)
@@ -106,11 +107,11 @@ class CountedStream:
                 rate_limits.end_request(self._account_id)
 
 
-def _answer(call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:
+def _answer(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:
     if call.stream:
-        frames = stream(call, payer, client, event)
+        frames = stream(form, call, payer, client, event)
         return PlainResponse(200, STREAM_HEADERS | _headers(frames.generation_id, frames.adjusted), frames)
-    answer = complete(call, payer, client, event)
+    answer = complete(form, call, payer, client, event)
     headers = _headers(answer.generation_id, answer.adjusted)
     headers["Content-Type"] = "application/json"
     return PlainResponse(200, headers, orjson.dumps(answer.body))
@@ -124,11 +125,7 @@ def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
     return headers
 
 
-ENDPOINTS: dict[str, Endpoint] = {
-    "chat/completions": functools.partial(respond, chat_call),
-    "completions": functools.partial(respond, completion_call),
-    "embeddings": functools.partial(respond, embeddings_call),
-}
+ENDPOINTS: dict[str, Endpoint] = {form.path: functools.partial(respond, form) for form in WIRE_FORMS}
 
 
 def view(endpoint: Endpoint) -> Callable[[HttpRequest], HttpResponseBase]:

@@ -1,23 +1,30 @@
 """A request after validation: what we own, and what the upstream gets as it came."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from billing.models import Generation
 
-Endpoint = Generation.Endpoint
+class Shape(StrEnum):
+    """What kind of call it is, whatever wire form it came in. A chat has `messages`, a completion a `prompt`, an
+    embedding an `input`."""
+
+    CHAT = "chat"
+    COMPLETION = "completion"
+    EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One checked inference request.
 
-    `body` is what the client sent without its nulls and without the fields that the gateway owns (`model`, `stream`,
-    `stream_options`, the output caps): a dialect adds its own form of those. `max_tokens` is the cap, in tokens per
-    choice. `sent` are the names of all the fields that the client sent.
+    `body` is what the client sent, in OpenAI's words, without its nulls and without the fields that the gateway owns
+    (`model`, `stream`, `stream_options`, the output caps): a dialect adds its own form of those. `max_tokens` is the
+    cap, in tokens per choice. `sent` are the names of all the fields that the client sent.
     """
 
-    endpoint: Generation.Endpoint
+    shape: Shape
     model: str
     body: dict[str, Any]
     stream: bool = False
@@ -25,3 +32,15 @@ class Call:
     max_tokens: int | None = None
     choices: int = 1
     sent: frozenset[str] = frozenset()
+
+
+def content_of(message: Mapping[str, Any]) -> Any:
+    """What a chat message says: its content, and without any the refusal of an assistant."""
+    content = message.get("content")
+    return content if content or not refuses(message) else message["refusal"]
+
+
+def refuses(message: Mapping[str, Any]) -> bool:
+    """Whether an assistant refused in it."""
+    refusal = message.get("refusal")
+    return message["role"] == "assistant" and isinstance(refusal, str) and bool(refusal)

@@ -5,7 +5,7 @@ opens choices in ascending order, and drops chunks that say nothing and choices 
 chunk that is dropped waits for the closing one.
 
 Chat chunks have `role` once, with a choice's first words; their tool calls are numbered from 0 and named once, and
-arguments end as JSON. Text completion chunks have `text` and `logprobs`, which may be null, on every choice.
+arguments end as JSON.
 """
 
 from abc import ABC, abstractmethod
@@ -40,12 +40,6 @@ def finish_reason(reported: Any) -> str | None:
         return None
     name = FINISH_SYNONYMS.get(reported, reported)
     return name if name in FINISH_REASONS else "stop"
-
-
-def text_finish_reason(reported: Any) -> str | None:
-    """As `finish_reason`; a text completion calls no tools."""
-    reason = finish_reason(reported)
-    return "stop" if reason == "tool_calls" else reason
 
 
 def after_calls(reason: str | None, calls: Collection[Any]) -> str | None:
@@ -216,26 +210,6 @@ class ChatNormaliser(ChunkNormaliser):
         return {"delta": {}}
 
 
-class TextNormaliser(ChunkNormaliser):
-    """The state of one text completion stream."""
-
-    object_name = "text_completion"
-    nullable: ClassVar = {"logprobs": None}
-
-    def _finish(self, reported: Any) -> str | None:
-        return text_finish_reason(reported)
-
-    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
-        text = choice.get("text")
-        return ({"text": text} if text and isinstance(text, str) else {}), text_bytes(choice)
-
-    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
-        return {"text": content.get("text", "")}
-
-    def _empty(self) -> dict[str, Any]:
-        return {"text": ""}
-
-
 def _tool_call(fragment: Mapping[str, Any], state: Choice) -> dict[str, Any]:
     """The fragment of a call as clients know it: named once, numbered without a gap."""
     key, identity = fragment.get("index"), _text_of(fragment.get("id"))
@@ -299,11 +273,6 @@ def _missing_arguments(state: Choice) -> list[dict[str, Any]]:
         for tool in state.tools.values()
         if tool.kind == "function" and not tool.arguments
     ]
-
-
-def text_bytes(choice: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the text of a choice and of the reasoning beside it, for the estimator."""
-    return field_bytes(choice, ("text",)) + reasoning_bytes(choice)
 
 
 def extras_of(answer: Mapping[str, Any]) -> dict[str, Any]:

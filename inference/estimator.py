@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from .call import Call, Endpoint
-from .messages import content_of
+from .call import Call, Shape, content_of
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
@@ -26,9 +25,9 @@ def prompt_tokens(call: Call) -> int:
 
     Reads only what its endpoint has checked: any other field may hold anything.
     """
-    if call.endpoint == Endpoint.CHAT:
+    if call.shape == Shape.CHAT:
         return _chat_tokens(call.body)
-    return _input_tokens(call.body["prompt" if call.endpoint == Endpoint.COMPLETION else "input"])
+    return _input_tokens(call.body["prompt" if call.shape == Shape.COMPLETION else "input"])
 
 
 def _chat_tokens(body: Mapping[str, Any]) -> int:

@@ -91,7 +91,7 @@ def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimate
         account_id=admitted.payer.account_id,
         key_id=admitted.payer.key_id,
         alias_id=resolution.alias_id,
-        endpoint=admitted.call.endpoint,
+        endpoint=admitted.form.endpoint,
         ending=outcome.ending,
         requested_alias=resolution.requested_alias,
         requested_auto=resolution.requested_auto,

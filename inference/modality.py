@@ -10,10 +10,9 @@ from typing import Any
 from catalogue.models import Modality
 from gateway.errors import InvalidRequest
 
-from .call import Call, Endpoint
+from .call import Call, Shape, content_of
 from .chunks import REASONING_FIELDS, dicts, object_of
 from .dialects.base import Event, StreamDecoder, refuse_parameters, without_parameters
-from .messages import content_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
 # Fields of one endpoint alone, or of another meaning on each: nothing of a call that goes to the other one.
@@ -23,15 +22,15 @@ OF_ONE_ENDPOINT = frozenset(
 )
 OF_CHAT_MODELS = frozenset({"reasoning_effort", "verbosity"})
 LABELS = {"system": "System", "developer": "System", "user": "User", "assistant": "Assistant"}
-FITTING: dict[Endpoint, tuple[str, ...]] = {
-    Endpoint.CHAT: (Modality.CHAT, Modality.COMPLETION),
-    Endpoint.COMPLETION: (Modality.CHAT, Modality.COMPLETION),
-    Endpoint.EMBEDDING: (Modality.EMBEDDING,),
+FITTING: dict[Shape, tuple[str, ...]] = {
+    Shape.CHAT: (Modality.CHAT, Modality.COMPLETION),
+    Shape.COMPLETION: (Modality.CHAT, Modality.COMPLETION),
+    Shape.EMBEDDING: (Modality.EMBEDDING,),
 }
 NAMES = {
-    Endpoint.CHAT: "chat completions",
-    Endpoint.COMPLETION: "text completions",
-    Endpoint.EMBEDDING: "embeddings",
+    Shape.CHAT: "chat completions",
+    Shape.COMPLETION: "text completions",
+    Shape.EMBEDDING: "embeddings",
 }
 
 
@@ -62,7 +61,7 @@ class _Converting:
 def _text_as_chat(call: Call) -> Call:
     body = _without_fields_of_one_endpoint(call, own="prompt", lacking=OF_ONE_ENDPOINT)
     body["messages"] = [{"role": "user", "content": call.body["prompt"]}]
-    return replace(call, endpoint=Endpoint.CHAT, body=body)
+    return replace(call, shape=Shape.CHAT, body=body)
 
 
 def _chat_as_text(call: Call) -> Call:
@@ -70,7 +69,7 @@ def _chat_as_text(call: Call) -> Call:
     body = _without_fields_of_one_endpoint(call, own="messages", lacking=OF_ONE_ENDPOINT | OF_CHAT_MODELS)
     turns = [_turn(message, f"messages[{position}]") for position, message in enumerate(call.body["messages"])]
     body["prompt"] = "\n\n".join([*turns, "Assistant:"])
-    return replace(call, endpoint=Endpoint.COMPLETION, body=body)
+    return replace(call, shape=Shape.COMPLETION, body=body)
 
 
 def _without_fields_of_one_endpoint(call: Call, *, own: str, lacking: frozenset[str]) -> dict[str, Any]:
@@ -133,6 +132,6 @@ def _other(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 # By the client's endpoint and the route's modality. Where both are the same kind, nothing needs to be adapted.
 ADAPTERS: dict[tuple[str, str | None], ShapeAdapter] = {
-    (Endpoint.CHAT, Modality.COMPLETION): ShapeAdapter(_chat_as_text, _text_chunk_as_chat, _text_answer_as_chat),
-    (Endpoint.COMPLETION, Modality.CHAT): ShapeAdapter(_text_as_chat, _chat_chunk_as_text, _chat_answer_as_text),
+    (Shape.CHAT, Modality.COMPLETION): ShapeAdapter(_chat_as_text, _text_chunk_as_chat, _text_answer_as_chat),
+    (Shape.COMPLETION, Modality.CHAT): ShapeAdapter(_text_as_chat, _chat_chunk_as_text, _chat_answer_as_text),
 }

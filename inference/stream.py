@@ -1,7 +1,7 @@
 """`BilledStream`: a stream's life, and the duty to settle it exactly once whatever ends it (docs/api.md#endings)."""
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Self
 
 import gevent
 
@@ -18,14 +18,12 @@ from gateway.errors import (
     ReplicaGivesUp,
     step,
 )
-from gateway.exception_handler import envelope
 from gateway.request_events import Outcome
 
-from . import checkpointing, sse
+from . import checkpointing
 from .admission import Admitted
 from .failures import failed, fault_sentence, refusal
 from .generation import Ending, Report, settle, unsettled_of
-from .plain_chunks import PlainChunks
 from .reader import StreamReader
 from .upstream.client import UpstreamCall, WorkerStopped
 from .upstream.faults import DeadlineExpired, UpstreamFault
@@ -53,11 +51,11 @@ class BilledStream:
 
     def __init__(self, admitted: Admitted, upstream: UpstreamCall, reader: StreamReader) -> None:
         self._admitted, self._upstream, self._reader = admitted, upstream, reader
+        self._framing = admitted.form.framing(reader.normaliser, admitted.call)
         self._ready: list[bytes] = []
         self._handed_out = self._written = 0  # bytes of text: given to the server, and known to have been written
         self._has_written = False
         self._piece_bytes = self._taken_before = 0  # of the piece that is being written, if it is a large one
-        self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
         self._ending: Generation.Ending | None = None
         self._fault: UpstreamFault | None = None  # what broke it off, to be quoted
         self._stopped_because = STOPPING
@@ -80,7 +78,7 @@ class BilledStream:
         except BaseException:
             self._abandon()
             raise
-        self._queue()
+        self._ready += self._framing.frames(self._reader.take())
         checkpointing.register(self)
         return self
 
@@ -190,26 +188,11 @@ class BilledStream:
         except gevent.GreenletExit:
             self._ending = Ending.WORKER_STOPPED
             raise
-        self._queue()
+        self._ready += self._framing.frames(self._reader.take())
 
     def _break_off(self, error: Exception) -> None:
         self._ending = next(ending for kind, ending in ENDING_OF if isinstance(error, kind))
         self._fault = error if isinstance(error, UpstreamFault) else None
-
-    def _queue(self) -> None:
-        for chunk in self._reader.take():
-            if isinstance(chunk, PlainChunks):
-                self._ready.append(chunk.frames)
-            elif chunk.finishes:
-                self._ready.extend(self._released())
-                self._held = chunk.chunk
-            else:
-                self._ready.append(sse.frame(chunk.chunk))
-
-    def _released(self) -> list[bytes]:
-        """The held finish chunk, which turned out not to be the one that carries the usage."""
-        held, self._held = self._held, None
-        return [] if held is None else [sse.frame(held)]
 
     def _closing_frames(self, ending: Generation.Ending) -> list[bytes]:
         """Settles, then says how it ended."""
@@ -218,16 +201,16 @@ class BilledStream:
                 report = self._settle(ending)
         except ApiError as failure:
             self._admitted.event.broke(failure.code, failure.message)
-            return [sse.frame(envelope(failure))]
+            return self._framing.broke(failure, None)
         match ENDINGS[ending].closing:
             case Closing.NOTHING:
                 return []
             case Closing.FINISH:
-                return [*self._finish_frames(report), sse.DONE]
+                return self._framing.finished(report)
             case Closing.EMPTY_CHUNK:
-                return [*self._released(), sse.frame(self._reader.normaliser.stalled() | report), sse.DONE]
+                return self._framing.stalled(self._error_of(ending), report)
             case Closing.ERROR:
-                return [*self._released(), sse.frame(envelope(self._error_of(ending)))]
+                return self._framing.broke(self._error_of(ending), report)
 
     def _error_of(self, ending: Generation.Ending) -> ApiError:
         route = self._admitted.route
@@ -239,12 +222,6 @@ class BilledStream:
         if ending == Ending.STALLED:  # its frames do not say so
             return ProviderTimeout(f"{fault_sentence(fault, route)} {BILLED}")
         return ProviderError(f"{fault_sentence(fault, route)} {BILLED}")
-
-    def _finish_frames(self, report: Report) -> list[bytes]:
-        """Usage rides on the finish chunk, or on a chunk of its own where the client asked for one."""
-        if self._held is not None and not self._admitted.call.include_usage:
-            return [sse.frame(self._held | self._reader.normaliser.unsent | report)]
-        return [*self._released(), sse.frame(self._reader.normaliser.closing([]) | report)]
 
     def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:
         """Settles once, stops the upstream, and returns what the last chunk reports."""

@@ -40,6 +40,7 @@ from inference.authentication import Payer
 from inference.call import Call
 from inference.dialects import DIALECTS
 from inference.generation import Outcome, record
+from inference.wire_forms import WIRE_FORMS
 from tests.browser import PASSWORD
 from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF
 
@@ -158,13 +159,15 @@ def _request(account: Account, draw: random.Random, habit: Habit, moment: dateti
     key = keys.find(account, habit.key)
     assert key is not None
     catalogue = snapshot.current()
-    call = Call(habit.endpoint, habit.model, {"messages": [{"role": "user", "content": str(moment)}]})
+    form = next(form for form in WIRE_FORMS if form.endpoint == habit.endpoint)
+    call = Call(form.shape, habit.model, {"messages": [{"role": "user", "content": str(moment)}]})
     payer = Payer(key.pk, account.pk, account.currency, Decimal(1), Budgets(0, 0))
     purpose = purpose_of(call, payer)
     found = resolve(habit.model, account_id=account.pk, purpose=purpose, snapshot=catalogue, now=moment)
     seconds = draw.uniform(0.4, 9) if habit.completion else draw.uniform(0.1, 0.4)
     started = time.monotonic() - seconds
     admitted = Admitted(
+        form,
         call,
         call,
         DIALECTS[found.route.upstream.dialect],

@@ -8,7 +8,7 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route, Upstream
 from gateway.money import UNITS
 
-from ..call import Call, Endpoint
+from ..call import Call, Shape
 from ..chunks import REASONING_FIELDS, dicts, object_of, without
 from ..upstream.faults import MalformedReply
 from .base import (
@@ -29,7 +29,7 @@ from .base import (
     without_parameters,
 )
 
-PATHS = {Endpoint.CHAT: "/chat/completions", Endpoint.COMPLETION: "/completions", Endpoint.EMBEDDING: "/embeddings"}
+PATHS = {Shape.CHAT: "/chat/completions", Shape.COMPLETION: "/completions", Shape.EMBEDDING: "/embeddings"}
 SERVICE_TIERS = ("auto", "default")
 # What an answer of ours, or of another gateway, may carry of its reasoning.
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
@@ -54,7 +54,7 @@ class OpenAIDialect:
         """The client's fields as they came, with the upstream's model name and its one field for the cap."""
         taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
         body: dict[str, Any] = {**taken, "model": route.upstream_model}
-        if call.endpoint == Endpoint.CHAT:
+        if call.shape == Shape.CHAT:
             body["messages"] = _messages(call.body["messages"], route.upstream)
         if call.max_tokens is not None:
             body[route.max_tokens_field] = call.max_tokens
@@ -63,7 +63,7 @@ class OpenAIDialect:
             if route.upstream.stream_options:
                 body["stream_options"] = {"include_usage": True}
         return UpstreamRequest(
-            url=route.base_url.rstrip("/") + PATHS[call.endpoint],
+            url=route.base_url.rstrip("/") + PATHS[call.shape],
             body=encoded(body),
             headers=headers_for(route.upstream, default_header="Authorization", default_scheme="Bearer"),
             adjusted=adjusted,
@@ -72,10 +72,10 @@ class OpenAIDialect:
     def reply(self, body: bytes, call: Call) -> Reply:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
-        if call.endpoint == Endpoint.CHAT:
+        if call.shape == Shape.CHAT:
             _require_messages(answer)
         flatten_content(answer, "message")
-        count_usage = prompt_usage_of if call.endpoint == Endpoint.EMBEDDING else usage_of
+        count_usage = prompt_usage_of if call.shape == Shape.EMBEDDING else usage_of
         reply = counted_reply(answer, answer.pop("usage", None), count_usage)
         if reply.usage is None:
             reply.prompt_usage = prompt_usage_of(reply.reported)

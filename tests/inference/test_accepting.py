@@ -10,8 +10,9 @@ from rest_framework.serializers import ValidationError
 
 from gateway.errors import ApiError, InvalidRequest
 from gateway.exception_handler import from_exception
-from inference.messages import MAX_MESSAGES, MAX_TOOLS, _check_whole_message, _is_plain
-from inference.serializers import CHAT, COMPLETION, EMBEDDINGS, Checks
+from inference.wire_forms import chat, completions, embeddings
+from inference.wire_forms.base import Checks
+from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _check_whole_message, _is_plain
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -61,7 +62,9 @@ def outcome(check: Callable[[Json], Json], body: Json) -> Json | tuple[str, str 
         return refusal.message, refusal.param
 
 
-@pytest.mark.parametrize("checks", [CHAT, COMPLETION, EMBEDDINGS], ids=["chat", "completion", "embeddings"])
+@pytest.mark.parametrize(
+    "checks", [chat.CHECKS, completions.CHECKS, embeddings.CHECKS], ids=["chat", "completion", "embeddings"]
+)
 @given(data=st.data())
 def test_both_ways_say_the_same(checks: Checks, data: st.DataObject) -> None:
     body = data.draw(bodies(checks))
@@ -89,7 +92,7 @@ TINY_TOOL = {"type": "function", "function": {"name": "a"}}
 def test_messages_and_tools_are_counted_once_they_are_parsed(body: Json, param: str) -> None:
     """However their names were written: bytes of `"r\\u006fle"` are not those of `"role"`."""
     with pytest.raises(InvalidRequest) as refused:
-        CHAT.checked({"model": "a/b/c", **body})
+        chat.CHECKS.checked({"model": "a/b/c", **body})
     assert refused.value.param == param
 
 
@@ -108,11 +111,13 @@ def test_others_have_their_turn_while_many_items_are_checked(body: Json, monkeyp
         item["function"] = {"name": "a", "arguments": ""}
     pauses: list[float] = []
     monkeypatch.setattr("gateway.turns.time.sleep", pauses.append)
-    CHAT.checked({"model": "a/b/c", **body})
+    chat.CHECKS.checked({"model": "a/b/c", **body})
     assert len(pauses) >= 4
 
 
-@pytest.mark.parametrize("checks", [CHAT, COMPLETION, EMBEDDINGS], ids=["chat", "completion", "embeddings"])
+@pytest.mark.parametrize(
+    "checks", [chat.CHECKS, completions.CHECKS, embeddings.CHECKS], ids=["chat", "completion", "embeddings"]
+)
 def test_no_field_has_validators_that_the_short_way_would_leave_out(checks: Checks) -> None:
     assert [name for name, field in checks.serializer.fields.items() if field.validators] == []
     assert checks.serializer.validators == []

@@ -9,7 +9,7 @@ import pytest
 from accounts.rate_limits import Budgets
 from inference.admission import conversation
 from inference.authentication import Payer
-from inference.call import Call, Endpoint
+from inference.call import Call, Shape
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -24,9 +24,9 @@ PREAMBLE = "word " * 200
 
 def of(key: uuid.UUID = KEY, **body: Any) -> bytes:
     """The conversation of a request with this body."""
-    endpoint = Endpoint.COMPLETION if "prompt" in body else Endpoint.CHAT
+    shape = Shape.COMPLETION if "prompt" in body else Shape.CHAT
     payer = Payer(key, uuid.UUID(int=2), "EUR", Decimal(1), Budgets(0, 0))
-    return conversation(Call(endpoint, "auto/test/echo", body), payer)
+    return conversation(Call(shape, "auto/test/echo", body), payer)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inference.answers import Aggregate
-from inference.call import Endpoint
+from inference.call import Shape
 from tests import bills
 from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
@@ -102,7 +102,7 @@ def steps_to_join(tool_calls: int) -> int:
             {"function": {"arguments": "}"}},
         )
     ]
-    aggregate, steps = Aggregate(Endpoint.CHAT), 0
+    aggregate, steps = Aggregate(Shape.CHAT), 0
 
     def count(frame: FrameType, event: str, _argument: object) -> Callable[..., Any]:
         nonlocal steps
@@ -129,7 +129,7 @@ def test_the_work_of_joining_tool_calls_grows_with_their_number_alone() -> None:
 
 
 def test_a_chunk_is_not_changed_by_what_comes_behind_it() -> None:
-    aggregate = Aggregate(Endpoint.CHAT)
+    aggregate = Aggregate(Shape.CHAT)
     deltas: list[Json] = [
         {"a": {"b": "x"}, "c": [{"index": 0, "d": "x"}]},
         {"a": {"b": "y"}, "c": [{"index": 0, "d": "y"}]},

@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from inference.answers import output_bytes, text_answer
-from inference.chunks import TextNormaliser
+from inference.wire_forms.completions import CompletionForm, TextNormaliser, text_answer
 from tests.bills import debits, exact, hex_of, records
 from tests.catalogue import catalogue_for, model, provider
 from tests.chat import Stream, ask
@@ -344,7 +343,7 @@ def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, r
     chunk = TextNormaliser(id="gen-1", created=1, model="m", choices=1).normalise(said)
     assert chunk is not None
     assert chunk.text_bytes == counted
-    assert output_bytes(text_answer(said, id="gen-1", created=1, model="m")) == counted
+    assert CompletionForm().output_bytes(text_answer(said, id="gen-1", created=1, model="m")) == counted
 
 
 def test_a_body_nested_too_deep_with_a_long_number_is_the_clients_fault(account: Customer) -> None:

@@ -14,13 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalogue.pricing import ContradictoryUsage
-from inference.answers import Aggregate, chat_answer, embedding_answer, output_bytes, text_answer
-from inference.call import Call, Endpoint
-from inference.chunks import ChatNormaliser, ChunkNormaliser, TextNormaliser
+from inference.answers import Aggregate
+from inference.call import Call, Shape
+from inference.chunks import ChatNormaliser
 from inference.dialects import DIALECTS
 from inference.modality import ADAPTERS, ShapeAdapter
 from inference.sse import SseParser
 from inference.upstream.faults import UpstreamFault
+from inference.wire_forms.base import WireForm
+from inference.wire_forms.chat import ChatForm
+from inference.wire_forms.completions import CompletionForm
+from inference.wire_forms.embeddings import embedding_answer
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.routes import call
 
@@ -34,7 +38,7 @@ RECORDINGS: dict[str, tuple[str, bytes]] = {
 }
 STREAMS = [name for name in RECORDINGS if name.endswith("stream")]
 WHOLE = [name for name in RECORDINGS if name.endswith("whole")]
-SHAPES: dict[Endpoint, type[ChunkNormaliser]] = {Endpoint.CHAT: ChatNormaliser, Endpoint.COMPLETION: TextNormaliser}
+FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm())
 FAULTS = (UpstreamFault, ContradictoryUsage)
 # The last three are also types of blocks of content.
 NAMES = [
@@ -42,9 +46,9 @@ NAMES = [
     *("text", "thinking", "refusal"),
 ]
 
-# The endpoint that was asked, and what the model does. Recordings are of chat: elsewhere they are nonsense as such.
+# The form that was asked in, and what the model does. Recordings are of chat: elsewhere they are nonsense as such.
 every_shape = pytest.mark.parametrize(
-    ("endpoint", "modality"), [(endpoint, modality) for endpoint in SHAPES for modality in ("chat", "completion")]
+    ("form", "modality"), [(form, modality) for form in FORMS for modality in ("chat", "completion")]
 )
 JSON = st.recursive(
     st.none()
@@ -78,10 +82,10 @@ def spoilt(text: bytes, data: st.DataObject) -> bytes:
     return orjson.dumps(replaced(parsed, data.draw(st.sampled_from(paths(parsed))), data.draw(JSON)))
 
 
-def asked(endpoint: Endpoint, modality: str) -> tuple[Call, ShapeAdapter | None]:
+def asked(form: WireForm, modality: str) -> tuple[Call, ShapeAdapter | None]:
     """A request of this shape to such a model, as the upstream gets it, and the way back."""
-    asked = call() if endpoint == Endpoint.CHAT else call(endpoint=endpoint, prompt="hello there")
-    adapter = ADAPTERS.get((endpoint, modality))
+    asked = call() if form.shape == Shape.CHAT else call(shape=form.shape, prompt="hello there")
+    adapter = ADAPTERS.get((form.shape, modality))
     return (asked, None) if adapter is None else (adapter.call(asked), adapter)
 
 
@@ -89,23 +93,23 @@ def asked(endpoint: Endpoint, modality: str) -> tuple[Call, ShapeAdapter | None]
 @pytest.mark.parametrize("name", STREAMS)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_a_stream_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: str, data: st.DataObject) -> None:
+def test_a_stream_with_nonsense_in_it(form: WireForm, modality: str, name: str, data: st.DataObject) -> None:
     dialect, recording = RECORDINGS[name]
-    parser, (upstream_call, adapter) = SseParser(), asked(endpoint, modality)
+    parser, (upstream_call, adapter) = SseParser(), asked(form, modality)
     events = [*parser.feed(recording), *parser.finish()]
     position = data.draw(st.sampled_from([at for at, event in enumerate(events) if event.startswith(b"{")]))
     events[position] = spoilt(events[position], data)
     decoder = DIALECTS[dialect].decoder(upstream_call)
     decoder = decoder if adapter is None else adapter.decoder(decoder)
-    chunks = SHAPES[endpoint](id="gen-1", created=1, model="m", choices=1)
-    whole = Aggregate(endpoint)
+    chunks = form.normaliser(id="gen-1", created=1, model="m", choices=1)
+    whole = form.aggregate()
     try:
         for event in map(decoder.decode, events):
             said = None if event.chunk is None else chunks.normalise(event.chunk)
             if said is not None:
                 orjson.dumps(said.chunk)
                 whole.add(said.chunk)
-        finish(endpoint, whole.answer())
+        finish(form, whole.answer())
     except FAULTS:
         return
 
@@ -114,12 +118,12 @@ def test_a_stream_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: s
 @pytest.mark.parametrize("name", WHOLE)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_a_whole_answer_with_nonsense_in_it(endpoint: Endpoint, modality: str, name: str, data: st.DataObject) -> None:
+def test_a_whole_answer_with_nonsense_in_it(form: WireForm, modality: str, name: str, data: st.DataObject) -> None:
     dialect, recording = RECORDINGS[name]
-    upstream_call, adapter = asked(endpoint, modality)
+    upstream_call, adapter = asked(form, modality)
     try:
         answer = DIALECTS[dialect].reply(spoilt(recording, data), upstream_call).body
-        finish(endpoint, answer if adapter is None else adapter.answer(answer))
+        finish(form, answer if adapter is None else adapter.answer(answer))
     except FAULTS:
         return
 
@@ -151,21 +155,21 @@ def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
 
 def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
     """The first choice of a chat that was put together from chunks of one choice each."""
-    chunks, whole = ChatNormaliser(id="gen-1", created=1, model="m", choices=1), Aggregate(Endpoint.CHAT)
+    chunks, whole = ChatNormaliser(id="gen-1", created=1, model="m", choices=1), Aggregate(Shape.CHAT)
     for choice in choices:
         said = chunks.normalise({"choices": [choice]})
         assert said is not None
         whole.add(said.chunk)
     answer = whole.answer()
-    finish(Endpoint.CHAT, answer)
+    finish(ChatForm(), answer)
     return answer["choices"][0]
 
 
-def finish(endpoint: Endpoint, answer: dict[str, Any]) -> None:
+def finish(form: WireForm, answer: dict[str, Any]) -> None:
     """The last steps to a client."""
-    shaped = (chat_answer if endpoint == Endpoint.CHAT else text_answer)(answer, id="gen-1", created=1, model="m")
-    assert output_bytes(shaped) >= 0
-    orjson.dumps(shaped)
+    shaped = form.normalised(answer, call(), id="gen-1", created=1, model="m")
+    assert form.output_bytes(shaped) >= 0
+    orjson.dumps(form.answer(shaped, {}))
 
 
 EMBEDDINGS: list[Any] = [[0.5, 2], [1e300], base64.b64encode(bytes(8)).decode(), "AAAA", "é", [], ""]
@@ -179,7 +183,7 @@ def test_embeddings_with_nonsense_in_them(embedding: Any, as_base64: bool, data:
     item = {"object": "embedding", "index": 0, "embedding": embedding}
     body = orjson.dumps({"object": "list", "data": [item], "usage": {"prompt_tokens": 2, "total_tokens": 2}})
     try:
-        reply = DIALECTS["openai"].reply(spoilt(body, data), call(endpoint=Endpoint.EMBEDDING))
+        reply = DIALECTS["openai"].reply(spoilt(body, data), call(shape=Shape.EMBEDDING))
         orjson.dumps(embedding_answer(reply.body, model="m", as_base64=as_base64, inputs=1))
     except FAULTS:
         return

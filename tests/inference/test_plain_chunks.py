@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from inference import plain_chunks, sse
 from inference.answers import Aggregate
-from inference.call import Endpoint
-from inference.chunks import ChatNormaliser, ChunkNormaliser, TextNormaliser
+from inference.call import Shape
+from inference.chunks import ChatNormaliser, ChunkNormaliser
 from inference.dialects.openai import OpenAIDialect
 from inference.plain_chunks import PlainChunks
 from inference.reader import StreamReader
 from inference.upstream.client import Deadlines
 from inference.upstream.faults import UpstreamFault
+from inference.wire_forms.completions import TextNormaliser
 from tests.inference.dialects.routes import call
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -38,13 +39,13 @@ class Bytes:
         return next(self._blocks, b"")
 
 
-def outcome(blocks: list[bytes], endpoint: Endpoint, choices: int) -> tuple[Any, ...]:
+def outcome(blocks: list[bytes], shape: Shape, choices: int) -> tuple[Any, ...]:
     """The frames, the whole answer, and what is billed."""
-    shape: type[ChunkNormaliser] = ChatNormaliser if endpoint == Endpoint.CHAT else TextNormaliser
-    chunks = shape(id="gen-1", created=1, model="m", choices=choices)
+    normaliser: type[ChunkNormaliser] = ChatNormaliser if shape == Shape.CHAT else TextNormaliser
+    chunks = normaliser(id="gen-1", created=1, model="m", choices=choices)
     decoder = OpenAIDialect().decoder(call(choices=choices))
     reader = StreamReader(Bytes(blocks), decoder, chunks, lambda _usage, _bytes: False)  # type: ignore[arg-type]  # all that it reads of one
-    whole, frames, fault = Aggregate(endpoint), [], None
+    whole, frames, fault = Aggregate(shape), [], None
     while reader.ending is None and fault is None:
         try:
             reader.advance()
@@ -121,7 +122,7 @@ def test_the_short_way_and_the_long_way_are_one(
     made: tuple[str, list[Json]], spaced: bool, cuts: list[int], choices: int, writing: bytes
 ) -> None:
     kind, sent = made
-    endpoint = Endpoint.CHAT if kind == "chat" else Endpoint.COMPLETION
+    shape = Shape.CHAT if kind == "chat" else Shape.COMPLETION
     dump: Callable[[Json], bytes] = (lambda value: json.dumps(value).encode()) if spaced else orjson.dumps
     data = b"".join(writing.replace(b"{}", dump(each)) for each in sent) + b"data: [DONE]\n\n"
     blocks, at = [], 0
@@ -129,10 +130,10 @@ def test_the_short_way_and_the_long_way_are_one(
         blocks.append(data[at : at + cut])
         at += cut
     blocks = [block for block in (*blocks, data[at:]) if block]
-    short = outcome(blocks, endpoint, choices)
+    short = outcome(blocks, shape, choices)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain_chunks, "MOST_KNOWN", 0)
-        assert outcome(blocks, endpoint, choices) == short
+        assert outcome(blocks, shape, choices) == short
 
 
 def test_plain_chunks_take_the_short_way() -> None:

@@ -7,7 +7,7 @@ from catalogue.pricing import Usage
 from catalogue.routes import Route
 from gateway.errors import InvalidRequest
 
-from ...call import Call, Endpoint
+from ...call import Call, Shape
 from ..base import (
     HINTS,
     REROUTING_FIELDS,
@@ -63,7 +63,7 @@ class AnthropicDialect:
     def check(self, call: Call, route: Route) -> None:
         """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices,
         the fields that it lacks."""
-        if call.endpoint == Endpoint.EMBEDDING or "messages" not in call.body:
+        if call.shape == Shape.EMBEDDING or "messages" not in call.body:
             raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
         refuse_fields(call, REFUSED_FIELDS)
         refuse_service_tier(call, kept=tuple(SERVICE_TIERS))

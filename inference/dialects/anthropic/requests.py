@@ -25,7 +25,7 @@ import orjson
 from catalogue.models import Thinking
 from gateway.errors import InvalidRequest
 
-from ...messages import content_of
+from ...call import content_of
 
 Block = dict[str, Any]
 Content = str | list[Block]

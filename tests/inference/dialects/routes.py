@@ -5,7 +5,7 @@ from typing import Any
 
 from catalogue.carbon import EnergyFactors
 from catalogue.routes import Route, Upstream
-from inference.call import Call, Endpoint
+from inference.call import Call, Shape
 
 CREDENTIAL = "test-credential-that-must-not-leak"
 
@@ -60,9 +60,9 @@ def route(provider: Upstream | None = None, **fields: Any) -> Route:
     return replace(usual, **fields)
 
 
-def call(*messages: dict[str, Any], endpoint: Endpoint = Endpoint.CHAT, **fields: Any) -> Call:
+def call(*messages: dict[str, Any], shape: Shape = Shape.CHAT, **fields: Any) -> Call:
     """A call, of chat unless told otherwise: these messages, or one hello. Other fields are its body's."""
     own = {name: fields.pop(name) for name in ("stream", "include_usage", "max_tokens", "choices") if name in fields}
     said = list(messages) or [{"role": "user", "content": "hello"}]
-    body = {"messages": said, **fields} if endpoint == Endpoint.CHAT else fields
-    return Call(endpoint=endpoint, model="acme/test/model", body=body, **own)
+    body = {"messages": said, **fields} if shape == Shape.CHAT else fields
+    return Call(shape=shape, model="acme/test/model", body=body, **own)

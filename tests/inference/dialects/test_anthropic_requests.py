@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from gateway.errors import InvalidRequest
-from inference.call import Call, Endpoint
+from inference.call import Call, Shape
 from inference.dialects.anthropic import AnthropicDialect
 from tests.envelope import names_the_field
 from tests.inference.dialects.routes import call, route, upstream
@@ -69,12 +69,12 @@ def test_nothing_else_is_made_up() -> None:
 
 
 def test_embeddings_are_refused() -> None:
-    assert refused_param(endpoint=Endpoint.EMBEDDING) == "model"
+    assert refused_param(shape=Shape.EMBEDDING) == "model"
 
 
 def test_a_bare_prompt_is_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        DIALECT.check(Call(endpoint=Endpoint.COMPLETION, model="m", body={"prompt": "hi"}), route())
+        DIALECT.check(Call(shape=Shape.COMPLETION, model="m", body={"prompt": "hi"}), route())
     assert caught.value.param == "model"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from inference.answers import chat_answer
-from inference.call import Endpoint
+from inference.call import Shape
 from inference.dialects.openai import OpenAIDialect, usage_of
 from tests.inference.dialects.playback import events, play
 from tests.inference.dialects.routes import call, route, upstream
@@ -24,15 +24,15 @@ def sent(**fields: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "path"),
+    ("shape", "path"),
     [
-        (Endpoint.CHAT, "/chat/completions"),
-        (Endpoint.COMPLETION, "/completions"),
-        (Endpoint.EMBEDDING, "/embeddings"),
+        (Shape.CHAT, "/chat/completions"),
+        (Shape.COMPLETION, "/completions"),
+        (Shape.EMBEDDING, "/embeddings"),
     ],
 )
-def test_each_endpoint_has_its_path(endpoint: Endpoint, path: str) -> None:
-    assert DIALECT.request(call(endpoint=endpoint), route()).url == f"https://par.acme.example/v1{path}"
+def test_each_shape_has_its_path(shape: Shape, path: str) -> None:
+    assert DIALECT.request(call(shape=shape), route()).url == f"https://par.acme.example/v1{path}"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
-"""The chat messages and tools of a request, checked by hand: nested serializers would cost four times as much."""
+"""`POST /v1/chat/completions`. Its answers and chunks are the normalised ones as they are (`answers`, `chunks`).
+
+Messages and tools are checked by hand: nested serializers would cost four times as much.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.fields import StrictField
+from gateway.fields import FlagField, StrictField
 from gateway.turns import in_turns
+
+from ..call import Call, Shape, refuses
+from .base import Checks, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
 PLAIN_ROLES = ("user", "assistant", "system", "developer")
@@ -79,20 +85,33 @@ class ToolChoiceField(_CheckedField):
             _named(data)
 
 
-class StreamOptionsField(_CheckedField):
-    """`{include_usage?: boolean}`."""
+class ChatCompletionRequest(SamplingRequest):
+    """The fields that are checked."""
 
-    @staticmethod
-    def check(data: Any) -> None:
-        """Raises _Fault."""
-        _require(data, dict, "", "an object")
-        _optional(data, "include_usage", bool, "a boolean")
+    messages = MessagesField()
+    tools = ToolsField(required=False)
+    tool_choice = ToolChoiceField(required=False)
+    parallel_tool_calls = FlagField(required=False)
 
 
-def content_of(message: Mapping[str, Any]) -> Any:
-    """What a message says: its content, and without any the refusal of an assistant."""
-    content = message.get("content")
-    return content if content or not _refuses(message) else message["refusal"]
+CHECKS = Checks(ChatCompletionRequest(), "model", "messages")
+
+
+class ChatForm(WireForm):
+    """See WireForm."""
+
+    path, endpoint = "chat/completions", Endpoint.CHAT
+
+    def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
+        """See WireForm."""
+        present, checked = CHECKS.checked(body)
+        return sampling_call(
+            Shape.CHAT,
+            checked,
+            sent=frozenset(present),
+            body=without_null_members(pass_through(present)),
+            default_cap=None,
+        )
 
 
 def without_null_members(body: dict[str, Any]) -> dict[str, Any]:
@@ -126,11 +145,6 @@ def _without_nulls(owner: dict[str, Any], parts: Iterable[str]) -> dict[str, Any
         if isinstance(inner, dict) and None in inner.values():
             owner = {**owner, part: {name: value for name, value in inner.items() if value is not None}}
     return owner
-
-
-def _refuses(message: Mapping[str, Any]) -> bool:
-    refusal = message.get("refusal")
-    return message["role"] == "assistant" and isinstance(refusal, str) and bool(refusal)
 
 
 def _is_plain(message: Any) -> bool:
@@ -174,7 +188,7 @@ def _check_whole_message(message: Any) -> None:
     content = message.get("content")
     if content is None:
         calls_something = role == "assistant" and bool(tool_calls or message.get("function_call"))
-        if not (calls_something or _refuses(message)):
+        if not (calls_something or refuses(message)):
             raise _Fault(".content", "is required, except on an assistant message with tool calls or a refusal.")
     elif isinstance(content, list):
         _check_each(content, _check_block, ".content")

@@ -15,10 +15,8 @@ from gateway.errors import BILLED_ONCE_AT_MOST, step
 from gateway.request_events import RequestEvent
 
 from .admission import Admitted, admit
-from .answers import Aggregate, chat_answer, embedding_answer, input_count, output_bytes, text_answer
 from .authentication import Payer
-from .call import Call, Endpoint
-from .chunks import ChatNormaliser, ChunkNormaliser, TextNormaliser
+from .call import Call, Shape
 from .dispatch import dispatch, with_failover
 from .failures import failed, refusal
 from .generation import Ending, Outcome, settle
@@ -29,11 +27,7 @@ from .upstream.client import UpstreamCall
 from .upstream.faults import UpstreamFault
 from .upstream.watch import Client
 from .usage_bounds import is_implausible
-
-NORMALISERS: dict[Endpoint, type[ChunkNormaliser]] = {
-    Endpoint.CHAT: ChatNormaliser,
-    Endpoint.COMPLETION: TextNormaliser,
-}
+from .wire_forms.base import WireForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +39,14 @@ class Answer:
     adjusted: tuple[str, ...]
 
 
-def complete(call: Call, payer: Payer, client: Client, event: RequestEvent) -> Answer:
+def complete(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> Answer:
     """A whole answer, settled before it is returned. Raises what `admit` and the upstream refuse, and ClientLeft."""
-    return with_failover(admit(call, payer, event), lambda admitted: _complete(admitted, client))
+    return with_failover(admit(form, call, payer, event), lambda admitted: _complete(admitted, client))
 
 
-def stream(call: Call, payer: Payer, client: Client, event: RequestEvent) -> BilledStream:
+def stream(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> BilledStream:
     """A stream that has its first output. Raises as `complete`."""
-    return with_failover(admit(call, payer, event), lambda admitted: _stream(admitted, client))
+    return with_failover(admit(form, call, payer, event), lambda admitted: _stream(admitted, client))
 
 
 def _complete(admitted: Admitted, client: Client) -> Answer:
@@ -74,7 +68,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
         report = settle(admitted, outcome)
     if not ENDINGS[outcome.ending].is_billed:
         raise refusal(ContradictoryUsage(), admitted, record=admitted.public_id)
-    return Answer(admitted.public_id, answer | report, upstream.adjusted)
+    return Answer(admitted.public_id, admitted.form.answer(answer, report), upstream.adjusted)
 
 
 def _stream(admitted: Admitted, client: Client) -> BilledStream:
@@ -98,7 +92,7 @@ def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
 
 def may_be_long(call: Call, route: Route) -> bool:
     """Whether a whole answer could outlast the first-byte budget."""
-    if call.endpoint == Endpoint.EMBEDDING:
+    if call.shape == Shape.EMBEDDING:
         return False
     cap = call.max_tokens or route.max_output_tokens
     return cap is None or cap * call.choices > settings.GATEWAY_AGGREGATE_OVER_TOKENS
@@ -118,7 +112,7 @@ def _reader(admitted: Admitted, upstream: UpstreamCall) -> StreamReader:
     decoder = admitted.dialect.decoder(admitted.upstream_call)
     if admitted.adapter is not None:
         decoder = admitted.adapter.decoder(decoder)
-    normaliser = NORMALISERS[admitted.call.endpoint](
+    normaliser = admitted.form.normaliser(
         id=admitted.public_id,
         created=admitted.created,
         model=admitted.route.id,
@@ -129,7 +123,7 @@ def _reader(admitted: Admitted, upstream: UpstreamCall) -> StreamReader:
 
 def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Outcome]:
     """Reads a stream to its end and puts the answer together. Contradictory usage leaves it empty."""
-    reader, whole = _reader(admitted, upstream), Aggregate(admitted.call.endpoint)
+    reader, whole = _reader(admitted, upstream), admitted.form.aggregate()
     try:
         while reader.ending is None:
             reader.advance()
@@ -155,14 +149,14 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
     except ContradictoryUsage as error:
         unpriced = {} if error.answer is None else _in_shape(admitted, _adapted(admitted, error.answer))
         contradictory = Outcome(
-            Ending.COST_UNRESOLVABLE, text_bytes=_delivered_bytes(unpriced), reported=error.reported
+            Ending.COST_UNRESOLVABLE, text_bytes=admitted.form.output_bytes(unpriced), reported=error.reported
         )
         return {}, contradictory
     answer = _in_shape(admitted, _adapted(admitted, reply.body))
     usage = reply.usage
-    if usage is not None and admitted.call.endpoint == Endpoint.EMBEDDING:
+    if usage is not None and admitted.call.shape == Shape.EMBEDDING:
         usage = replace(usage, completion=0)  # only the input is billed, whatever else an upstream counts
-    text_bytes, counted = _delivered_bytes(answer), usage or reply.prompt_usage
+    text_bytes, counted = admitted.form.output_bytes(answer), usage or reply.prompt_usage
     if counted is not None and is_implausible(admitted, upstream.sent_bytes, counted, text_bytes):
         flags = (IMPLAUSIBLE_USAGE,)
         return {}, Outcome(Ending.COST_UNRESOLVABLE, text_bytes=text_bytes, reported=reply.reported, flags=flags)
@@ -181,15 +175,8 @@ def _adapted(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
     return answer if admitted.adapter is None else admitted.adapter.answer(answer)
 
 
-def _delivered_bytes(answer: dict[str, Any]) -> int:
-    return output_bytes(answer) if "choices" in answer else 0
-
-
 def _in_shape(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
-    """The client's shape of an answer, with what the gateway owns in it."""
-    if admitted.call.endpoint == Endpoint.EMBEDDING:
-        as_base64 = admitted.call.body.get("encoding_format") == "base64"
-        inputs = input_count(admitted.call.body["input"])
-        return embedding_answer(answer, model=admitted.route.id, as_base64=as_base64, inputs=inputs)
-    shaped = chat_answer if admitted.call.endpoint == Endpoint.CHAT else text_answer
-    return shaped(answer, id=admitted.public_id, created=admitted.created, model=admitted.route.id)
+    """The normalised answer, with what the gateway owns in it."""
+    return admitted.form.normalised(
+        answer, admitted.call, id=admitted.public_id, created=admitted.created, model=admitted.route.id
+    )

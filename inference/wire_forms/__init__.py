@@ -1,0 +1,8 @@
+"""The APIs that clients speak, each with its request, answer, stream and errors in one module (`base.WireForm`)."""
+
+from .base import WireForm
+from .chat import ChatForm
+from .completions import CompletionForm
+from .embeddings import EmbeddingForm
+
+WIRE_FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), EmbeddingForm())

@@ -1,0 +1,119 @@
+"""`POST /v1/completions`. Chunks have `text` and `logprobs`, which may be null, on every choice."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+from gateway.fields import StrictField
+
+from ..answers import choices_of
+from ..call import Call, Shape
+from ..chunks import Choice, ChunkNormaliser, extras_of, field_bytes, finish_reason, reasoning_bytes
+from .base import Checks, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
+
+OBJECT = "text_completion"
+DEFAULT_MAX_TOKENS = 16
+
+
+class PromptField(StrictField):
+    """A prompt: a string, or a list of one string."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if isinstance(data, list) and len(data) == 1:
+            data = data[0]
+        if not isinstance(data, str):
+            raise serializers.ValidationError("must be a string. Several prompts are several requests.")
+        return data
+
+
+class CompletionRequest(SamplingRequest):
+    """The fields that are checked."""
+
+    prompt = PromptField()
+
+
+CHECKS = Checks(CompletionRequest(), "model", "prompt")
+
+
+class CompletionForm(WireForm):
+    """See WireForm."""
+
+    path, endpoint, shape = "completions", Endpoint.COMPLETION, Shape.COMPLETION
+
+    def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
+        """See WireForm. The default of 16 tokens is the one default that goes upstream: it bounds the bill."""
+        present, checked = CHECKS.checked(body)
+        passed = pass_through(present) | {"prompt": checked["prompt"]}
+        return sampling_call(
+            Shape.COMPLETION, checked, sent=frozenset(present), body=passed, default_cap=DEFAULT_MAX_TOKENS
+        )
+
+    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> ChunkNormaliser:
+        """See WireForm."""
+        return TextNormaliser(id=id, created=created, model=model, choices=choices)
+
+    def normalised(
+        self,
+        answer: Mapping[str, Any],
+        call: Call,
+        *,
+        id: str,
+        created: int,
+        model: str,
+    ) -> dict[str, Any]:
+        """See WireForm."""
+        return text_answer(answer, id=id, created=created, model=model)
+
+    def output_bytes(self, normalised: Mapping[str, Any]) -> int:
+        """See WireForm."""
+        return sum(text_bytes(choice) for choice in normalised.get("choices", ()))
+
+
+class TextNormaliser(ChunkNormaliser):
+    """The state of one text completion stream."""
+
+    object_name = OBJECT
+    nullable: ClassVar = {"logprobs": None}
+
+    def _finish(self, reported: Any) -> str | None:
+        return text_finish_reason(reported)
+
+    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
+        text = choice.get("text")
+        return ({"text": text} if text and isinstance(text, str) else {}), text_bytes(choice)
+
+    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
+        return {"text": content.get("text", "")}
+
+    def _empty(self) -> dict[str, Any]:
+        return {"text": ""}
+
+
+def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:
+    """The `text_completion` object, as `answers.chat_answer`."""
+    own = {"id": id, "object": OBJECT, "created": created, "model": model}
+    choices = [_text_choice(choice, position) for position, choice in enumerate(choices_of(answer))]
+    return {**extras_of(answer), **own, "choices": choices}
+
+
+def _text_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
+    text = choice.get("text")
+    return {
+        "logprobs": None,
+        **choice,
+        "index": choice["index"] if type(choice.get("index")) is int else position,
+        "text": text if isinstance(text, str) else "",
+        "finish_reason": text_finish_reason(choice.get("finish_reason")) or "stop",
+    }
+
+
+def text_finish_reason(reported: Any) -> str | None:
+    """As `finish_reason`; a text completion calls no tools."""
+    reason = finish_reason(reported)
+    return "stop" if reason == "tool_calls" else reason
+
+
+def text_bytes(choice: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of the text of a choice and of the reasoning beside it, for the estimator."""
+    return field_bytes(choice, ("text",)) + reasoning_bytes(choice)
