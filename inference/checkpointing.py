@@ -1,8 +1,8 @@
 """The worker's side of checkpoints: which streams are open, and how far they are, written with the beat.
 
-A stream pays nothing for the first seconds of its life. From then on its row is renewed every few seconds; a stream
-that finds its row gone has been settled by a sweeper, and one whose row could not be written for 30 s cannot rely on
-it: both end as worker-stopped.
+A stream that has delivered something has its row with the next beat, with all others of its worker in one statement;
+the row is renewed every few seconds. A stream that finds its row gone has been settled by a sweeper, and one whose row
+could not be written for 30 s cannot rely on it: both end as worker-stopped.
 """
 
 import logging
@@ -22,7 +22,6 @@ from gateway.outages import Outage
 logger = logging.getLogger(__name__)
 _outage = Outage("checkpoints of open streams cannot be written", logger.error)
 
-FIRST_AFTER_SECONDS = 5.0
 RENEW_EVERY_SECONDS = 5.0
 LOST_AFTER_SECONDS = 30.0
 GUARD_SECONDS = 1.0
@@ -37,7 +36,6 @@ class Checkpointed(Protocol):
     """An open stream."""
 
     generation_pk: uuid.UUID
-    opened_at: float
     has_checkpoint: bool
 
     @property
@@ -62,7 +60,7 @@ class _Open:
     def is_due(self, now: float) -> bool:
         if self.has_row:
             return now - self.well_at >= RENEW_EVERY_SECONDS
-        return self.stream.has_delivered and now - self.stream.opened_at >= FIRST_AFTER_SECONDS
+        return self.stream.has_delivered
 
 
 _open: dict[uuid.UUID, _Open] = {}
@@ -99,7 +97,7 @@ def end_lost() -> None:
     now = time.monotonic()
     for known in list(_open.values()):
         is_needed = known.has_row or known.is_due(now)
-        if is_needed and now - max(known.well_at, known.stream.opened_at + FIRST_AFTER_SECONDS) > LOST_AFTER_SECONDS:
+        if is_needed and now - known.well_at > LOST_AFTER_SECONDS:
             logger.error("a stream whose checkpoint could not be written for %s s ends", LOST_AFTER_SECONDS)
             known.stream.stop(UNRECORDED)
             forget(known.stream)

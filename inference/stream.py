@@ -61,7 +61,6 @@ class BilledStream:
         self._stopped_because = STOPPING
         self._settled = False
         self.generation_pk = admitted.id
-        self.opened_at = admitted.started
         self.has_checkpoint = False
 
     def primed(self) -> Self:

@@ -1,7 +1,6 @@
 """The rows of open streams: written, renewed, found gone; and who tells the time."""
 
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -133,14 +132,11 @@ def test_workers_that_renew_the_same_rows_do_not_lock_each_other_out() -> None:
 
 
 class OpenStream:
-    """A stream that has been open for this long."""
+    """A stream that has its first output."""
 
-    def __init__(
-        self, account: Account, *, age: float = checkpointing.FIRST_AFTER_SECONDS, delivered: bool = True
-    ) -> None:
+    def __init__(self, account: Account, *, delivered: bool = True) -> None:
         self.generation = served(account, ending=Generation.Ending.WORKER_STOPPED, interrupted=True)
         self.generation_pk = self.generation.pk
-        self.opened_at = time.monotonic() - age
         self.has_checkpoint = False
         self.has_delivered = delivered
         self.is_stopped = False
@@ -171,22 +167,21 @@ def let_pass(seconds: float) -> None:
     """As if so much time had passed since the open streams' last beat."""
     for known in checkpointing._open.values():
         known.well_at -= seconds
-        known.stream.opened_at -= seconds
 
 
 @in_one_transaction
-def test_a_young_stream_has_no_row(acme: Account) -> None:
-    young = OpenStream(acme, age=checkpointing.FIRST_AFTER_SECONDS - 1)
-    old = OpenStream(acme)
+def test_a_stream_has_its_row_with_the_first_beat_after_it_delivered_something(acme: Account) -> None:
+    stream = OpenStream(acme)
+    assert not stream.has_checkpoint
     checkpointing.beat()
-    assert set(rows()) == {old.generation_pk}
-    assert (young.has_checkpoint, old.has_checkpoint) == (False, True)
+    assert (set(rows()), stream.has_checkpoint) == ({stream.generation_pk}, True)
 
 
 @in_one_transaction
 def test_a_stream_that_has_delivered_nothing_has_no_row(acme: Account) -> None:
     """Were its worker to die now, it would cost nothing, however long it has waited."""
-    silent = OpenStream(acme, age=1000, delivered=False)
+    silent = OpenStream(acme, delivered=False)
+    let_pass(1000)
     checkpointing.beat()
     checkpointing.end_lost()
     assert (rows(), silent.has_checkpoint, silent.is_stopped) == ({}, False, False)
@@ -247,13 +242,6 @@ def test_a_stream_that_could_not_be_written_for_long_ends(acme: Account, has_row
     let_pass(2)
     checkpointing.end_lost()
     assert stream.is_stopped
-
-
-@in_one_transaction
-def test_a_stream_that_waited_long_for_its_first_output_has_time_for_its_first_row(acme: Account) -> None:
-    stream = OpenStream(acme, age=10 * checkpointing.LOST_AFTER_SECONDS)
-    checkpointing.end_lost()
-    assert not stream.is_stopped
 
 
 @in_one_transaction

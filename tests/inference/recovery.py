@@ -17,7 +17,7 @@ from tests.servers.simulator import Simulator
 
 LONG = "chunks:300:0.1"
 BRIEF = "chunks:15:0.1"
-CHECKPOINTED_WITHIN = 15.0  # seconds: the first row comes with the first beat after five
+CHECKPOINTED_WITHIN = 15.0  # seconds: a row comes with the first beat after the first output
 REPLAYED_WITHIN = 30.0
 
 
