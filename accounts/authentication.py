@@ -16,7 +16,7 @@ from rest_framework.request import Request
 
 from gateway.db import on_a_live_connection
 from gateway.errors import ApiKeyExpired, ApiKeyMalformed, ApiKeyNotRegistered, MissingAuthorization, step
-from gateway.request_events import event_of
+from gateway.request_events import RequestEvent, event_of
 
 from . import keys
 from .models import ApiKey
@@ -57,13 +57,18 @@ def verify_key(token: str, verifier: bytes | memoryview | None, expires_at: date
         raise ApiKeyNotRegistered
 
 
-def caller_of(token: str) -> Caller:
-    """One SELECT by fingerprint, uncached: a deleted key fails at once. Raises as `verify_key`."""
+def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
+    """One SELECT by fingerprint, uncached: a deleted key fails at once. Raises as `verify_key`.
+
+    The event, where there is one, learns whose key it is, of an expired one too.
+    """
     known = ApiKey.objects.filter(fingerprint=keys.fingerprint(token))
     fields = known.values("id", "account_id", "verifier", "expires_at", currency=F("account__currency"))
     row = on_a_live_connection(fields.first)
     if row is None:
         raise ApiKeyNotRegistered
+    if event is not None:
+        event.account_id, event.key_id = row["account_id"], row["id"]
     now = timezone.now()
     verify_key(token, row["verifier"], row["expires_at"], now)
     note_use(row["id"], now)
@@ -81,10 +86,7 @@ class BearerAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
         with step("authenticating the key"):
-            caller = caller_of(bearer_token(request.META.get("HTTP_AUTHORIZATION")))
-        event = event_of(request.META)
-        event.account_id, event.key_id = caller.account_id, caller.key_id
-        return caller, None
+            return caller_of(bearer_token(request.META.get("HTTP_AUTHORIZATION")), event_of(request.META)), None
 
 
 def note_use(key_id: uuid.UUID, now: datetime) -> None:

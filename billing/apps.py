@@ -2,6 +2,7 @@ from django.apps import AppConfig
 from django.db.models.signals import post_save, pre_save
 
 from gateway.hooks import Periodic, worker_hooks
+from gateway.request_events import failure_observers
 
 
 class BillingConfig(AppConfig):
@@ -12,7 +13,7 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from accounts.models import Account  # models exist from here on
 
-        from . import overdraft, rollups
+        from . import overdraft, request_failures, rollups
         from .accounts import ensure_wallet, keep_currency
         from .maintenance import Recovery
         from .settlement import finish_or_spool, start_settlers
@@ -23,7 +24,11 @@ class BillingConfig(AppConfig):
             Periodic(0, recovery.work),
             Periodic(rollups.EVERY_SECONDS, rollups.workers_share.advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
+            request_failures.failure_log.flush,
+            Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
         ]
         worker_hooks.stop.insert(0, finish_or_spool)  # before hooks that may wait for a database until we are killed
+        worker_hooks.stop.append(request_failures.failure_log.flush)
+        failure_observers.append(request_failures.failure_log.note)
         post_save.connect(ensure_wallet, sender=Account, dispatch_uid="wallet-for-every-account")
         pre_save.connect(keep_currency, sender=Account, dispatch_uid="currency-fixed-by-first-entry")

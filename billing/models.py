@@ -21,6 +21,8 @@ from catalogue.pricing import RATE_PLACES, Price, thawed_tiers
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
 
+from . import request_failures  # noqa: F401  # Django looks for an app's tables here
+
 NO_ALIAS = UUID(int=0)  # in place of null, which a unique constraint would let in many times
 MALFORMED_EVENT = "malformed_event"
 TOTAL_MISMATCH = "total_mismatch"

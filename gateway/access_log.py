@@ -14,7 +14,7 @@ from django.conf import settings
 
 from .hooks import worker_hooks
 from .money import UNITS
-from .request_events import RequestEvent, observers
+from .request_events import RequestEvent, failure_observers, observers
 
 logger = logging.getLogger("gateway.access")
 MOST_WAITING = 2000
@@ -23,8 +23,8 @@ MOST_WAITING = 2000
 def register() -> None:
     """Observes requests, unless ACCESS_LOG is off."""
     if settings.ACCESS_LOG != "off":
-        lines = AccessLines(only_failures=settings.ACCESS_LOG == "errors")
-        observers.append(lines.note)
+        lines = AccessLines()
+        (failure_observers if settings.ACCESS_LOG == "errors" else observers).append(lines.note)
         worker_hooks.beat.append(lines.write)
         worker_hooks.stop.append(lines.write)
 
@@ -32,15 +32,12 @@ def register() -> None:
 class AccessLines:
     """The events of one worker that wait for their lines."""
 
-    def __init__(self, *, only_failures: bool) -> None:
-        self._only_failures = only_failures
+    def __init__(self) -> None:
         self._waiting: deque[RequestEvent] = deque()
         self._left_out = 0
 
     def note(self, event: RequestEvent) -> None:
         """Takes a complete request in."""
-        if self._only_failures and not event.is_failure:
-            return
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append(event)
         else:

@@ -9,7 +9,7 @@ from gunicorn.http import errors as http_errors
 from .bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
 from .errors import ApiError, InvalidRequest
 from .exception_handler import envelope, headers_of
-from .ids import request_id
+from .request_events import RequestEvent
 
 
 class Fault(NamedTuple):
@@ -58,12 +58,15 @@ def _fault_of(error: http_errors.ParseException) -> Fault:
 
 
 def _response(status_line: str, error: ApiError) -> bytes:
+    event = RequestEvent(method="")
+    event.answered(int(status_line[:3]), error)
+    event.complete()
     body = orjson.dumps(envelope(error))
     headers = {
         "Connection": "close",
         "Content-Type": "application/json",
         "Content-Length": str(len(body)),
-        "X-Request-Id": request_id(),
+        "X-Request-Id": event.request_id,
     } | headers_of(error)
     lines = [f"HTTP/1.1 {status_line}", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     return "\r\n".join(lines).encode() + body

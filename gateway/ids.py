@@ -7,6 +7,7 @@ from uuid import UUID
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 GENERATION_PREFIX = "gen-"
+REQUEST_PREFIX = "req-"
 
 
 def uuid7() -> UUID:
@@ -31,12 +32,21 @@ def generation_id(uuid: UUID) -> str:
 
 def parse_generation_id(text: str) -> UUID | None:
     """The UUID behind a public generation id, or None where the text is no such id."""
-    digits = text.removeprefix(GENERATION_PREFIX)
+    return _parsed(text, GENERATION_PREFIX)
+
+
+def request_id(uuid: UUID) -> str:
+    """Our own name for one HTTP request, never taken from the client: `req-` and 32 hex digits."""
+    return REQUEST_PREFIX + uuid.hex
+
+
+def parse_request_id(text: str) -> UUID | None:
+    """The UUID behind a request id, or None where the text is no such id."""
+    return _parsed(text, REQUEST_PREFIX)
+
+
+def _parsed(text: str, prefix: str) -> UUID | None:
+    digits = text.removeprefix(prefix)
     if digits == text or len(digits) != 32 or not set(digits) <= set("0123456789abcdef"):
         return None
     return UUID(hex=digits)
-
-
-def request_id() -> str:
-    """Our own name for one HTTP request: `req-` and 32 hex digits, never taken from the client."""
-    return f"req-{os.urandom(16).hex()}"

@@ -16,7 +16,6 @@ from .db import WORK_SECONDS, answering_within, release_all
 from .errors import ApiError, InvalidRequest, RequestTooLarge, WorkerBusy
 from .exception_handler import handler400, is_api, refusal_page, render
 from .health import is_probe
-from .ids import request_id
 from .jsonbody import too_large
 
 logger = logging.getLogger(__name__)
@@ -42,11 +41,11 @@ class RequestIdMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        event = request_events.begin(request.META) if is_api(request) else None
+        event = request_events.begin(request.META)
         with answering_within(WORK_SECONDS):
             response = self.get_response(request)
         release_all()  # a client that reads slowly must not keep a connection while its answer is written
-        response["X-Request-Id"] = request_id() if event is None else event.request_id
+        response["X-Request-Id"] = event.request_id
         if response.status_code == NO_CONTENT:
             del response["Content-Type"]
         has_length = response.has_header("Content-Length") or response.status_code in WITHOUT_LENGTH
@@ -54,10 +53,11 @@ class RequestIdMiddleware:
             response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses
         if request.method == "HEAD" and not response.streaming:
             response.content = b""  # type: ignore[attr-defined]  # its length has been told
-        if event is not None:
+        error = getattr(response, "api_error", None)
+        if is_api(request) or error is not None:  # an unknown path elsewhere is answered in the API's shape too
             match = request.resolver_match
             event.endpoint = "" if match is None else _endpoint(match.route)
-            event.answered(response.status_code, getattr(response, "api_error", None))
+            event.answered(response.status_code, error)
             if not response.streaming:  # a stream is complete when it is closed
                 event.complete()
         return response

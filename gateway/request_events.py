@@ -1,7 +1,8 @@
 """What happened to each request of the HTTP API: facts are filled in on its way, and observers told once, at its end.
 
-A request begins where its chain does (`short_chain`, or `middleware` in Django's handler). It is complete when its
-answer is, a stream when the server closes it. Apps register observers in `AppConfig.ready()`.
+A request begins where its chain does (`short_chain`, or `middleware` in Django's handler; `broken_http` where there is
+no request yet). It is complete when its answer is, a stream when the server closes it. Apps register observers in
+`AppConfig.ready()`.
 """
 
 import logging
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from .errors import ApiError
-from .ids import request_id
+from .ids import request_id, uuid7
 from .outages import Outage
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class RequestEvent:
 
     method: str
     endpoint: str = ""
-    request_id: str = field(default_factory=request_id)
+    id: UUID = field(default_factory=uuid7)  # of the request, and of the record that may come of it
     began_at: float = field(default_factory=time.time)  # seconds since the epoch
     started: float = field(default_factory=time.monotonic)
     ended_at: float = 0.0  # of the monotonic clock, as `started` and `first_output_at`
@@ -102,6 +103,11 @@ class RequestEvent:
     code: str | None = None
     message: str = ""
     outcome: Outcome = Outcome.SERVED
+
+    @property
+    def request_id(self) -> str:
+        """`X-Request-Id` of the answer."""
+        return request_id(self.id)
 
     @property
     def is_failure(self) -> bool:
@@ -137,7 +143,7 @@ class RequestEvent:
         if self.ended_at:
             return
         self.ended_at = time.monotonic()
-        for observe in observers:
+        for observe in [*observers, *failure_observers] if self.is_failure else observers:
             try:
                 observe(self)
             except Exception as error:  # noqa: BLE001  # the boundary: the answer is out, whatever is made of it
@@ -145,7 +151,9 @@ class RequestEvent:
 
 
 Observer = Callable[[RequestEvent], None]
-observers: list[Observer] = []  # called in the request's greenlet: they take microseconds and wait for nothing
+# Called in the request's greenlet: they take microseconds and wait for nothing.
+observers: list[Observer] = []
+failure_observers: list[Observer] = []  # told of failures alone, so that a served request does not run through them
 _outage = Outage("a request's event is lost on an observer", logger.error)
 
 

@@ -17,7 +17,7 @@ from billing.unsettled import Terms, terms_of
 from catalogue import model_ids, routing, snapshot
 from catalogue.routes import Route
 from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step
-from gateway.ids import generation_id, uuid7
+from gateway.ids import generation_id
 from gateway.request_events import RequestEvent
 
 from .authentication import Payer
@@ -49,7 +49,6 @@ class Admitted:
     attempted: tuple[str, ...]
     event: RequestEvent
     fallback_reason: str | None = None
-    id: UUID = field(default_factory=uuid7)
     created: int = field(default_factory=lambda: int(time.time()))
     started: float = field(default_factory=time.monotonic)
 
@@ -57,6 +56,11 @@ class Admitted:
     def route(self) -> Route:
         """The route that serves it."""
         return self.resolution.route
+
+    @property
+    def id(self) -> UUID:
+        """Of the generation: the request's own."""
+        return self.event.id
 
     @property
     def public_id(self) -> str:

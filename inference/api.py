@@ -54,7 +54,6 @@ def respond(form: WireForm, environ: Environ) -> PlainResponse:
         try:
             with step("authenticating the key", NOTHING_BILLED):
                 payer = form.payer(environ)
-            event.account_id, event.key_id, event.currency = payer.account_id, payer.key_id, payer.currency
         finally:  # its answer has come meanwhile, and goes before what is wrong with the key
             address_limit.begin(environ).check()
         if environ["REQUEST_METHOD"] != "POST":
@@ -65,7 +64,10 @@ def respond(form: WireForm, environ: Environ) -> PlainResponse:
             rate_limits.begin_request(payer.account_id)
             in_flight = payer.account_id
         limits = rate_limits.spend_request(payer.key_id, payer.budgets)
-        call = form.call(parse_object(read_body(environ)), environ)
+        body = parse_object(read_body(environ))
+        if isinstance(model := body.get("model"), str):
+            event.model = model  # known whatever else is wrong with the body
+        call = form.call(body, environ)
         event.model, event.is_stream = call.model, call.stream
         response = _answer(form, call, payer, Client.of(environ), event)
         if in_flight is not None and isinstance(response.body, BilledStream):

@@ -15,6 +15,7 @@ from gateway.db import on_a_live_connection, release
 from gateway.errors import ApiKeyNotRegistered
 from gateway.money import MONEY_PLACES
 from gateway.postgresql.prepared import Sessions, Statement, integer, moment, sessions_of
+from gateway.request_events import RequestEvent
 
 SELECT = """
     SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm
@@ -39,10 +40,10 @@ class Payer:
     budgets: Budgets
 
 
-def authenticate(authorization: str | None) -> Payer:
+def authenticate(authorization: str | None, event: RequestEvent) -> Payer:
     """The payer behind an Authorization header, read fresh on every request; the connection goes back at once.
 
-    Raises the four refusals of `accounts.authentication`.
+    Raises the four refusals of `accounts.authentication`. The event learns whose key it is, of an expired one too.
     """
     token = bearer_token(authorization)
     fingerprint = keys.fingerprint(token)
@@ -50,13 +51,14 @@ def authenticate(authorization: str | None) -> Payer:
     row = on_a_live_connection(lambda: _select(fingerprint)) if sessions is None else _ask(sessions, fingerprint)
     if row is None:
         raise ApiKeyNotRegistered
+    key_id, account_id = _uuid(row[0]), _uuid(row[1])
+    event.key_id, event.account_id, event.currency = key_id, account_id, row[4]
     now = datetime.now(UTC)
     verify_key(token, row[2], _moment(row[3]), now)
-    key_id = _uuid(row[0])
     note_use(key_id, now)
     return Payer(
         key_id=key_id,
-        account_id=_uuid(row[1]),
+        account_id=account_id,
         currency=row[4],
         balance=Decimal(row[5]).scaleb(-MONEY_PLACES),
         budgets=budgets_of(row[6], row[7]),

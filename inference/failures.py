@@ -7,13 +7,13 @@ from email.utils import parsedate_to_datetime
 
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage
+from catalogue.redaction import quoted
 from catalogue.routes import Route
 from gateway.errors import OWN_CODES, ApiError, ProviderTimeout, UpstreamFailed, UpstreamRefused, UsageContradicted
 
 from .admission import Admitted
 from .call import Call
 from .dialects.errors import REFUSED
-from .redaction import quoted
 from .upstream.faults import DeadlineExpired, ErrorReport, ReportedError, Unreachable, UpstreamFault
 
 GENERATION_HEADER = "X-Generation-Id"

@@ -175,8 +175,7 @@ def _request(account: Account, draw: random.Random, habit: Habit, moment: dateti
         found,
         terms_of(catalogue, found.route, account.currency),
         (found.route.upstream.slug,),
-        RequestEvent("POST"),
-        id=UUID(int=first_uuid7(moment).int | 0x7 << 76 | 0x2 << 62 | draw.getrandbits(60)),
+        RequestEvent("POST", id=UUID(int=first_uuid7(moment).int | 0x7 << 76 | 0x2 << 62 | draw.getrandbits(60))),
         started=started,
     )
     ending = draw.choices(list(ENDINGS), list(ENDINGS.values()))[0] if habit.endpoint == CHAT else Ending.FINISHED

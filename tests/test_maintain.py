@@ -17,7 +17,10 @@ from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT, free_port
 
-NOTHING = "purged 0 secrets, settled 0 spooled and 0 orphaned generations, dropped 0 counters and 0 ended invitations"
+NOTHING = (
+    "purged 0 secrets, settled 0 spooled and 0 orphaned generations, "
+    "dropped 0 counters, 0 failures and 0 ended invitations"
+)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from gateway.errors import ApiError, InvalidRequest
 from gateway.exception_handler import envelope, plain
 from gateway.fields import FlagField, NumberField, StrictField, TextField, WholeNumberField
 from gateway.plain_response import PlainResponse
+from gateway.request_events import event_of
 
 from .. import sse
 from ..answers import Aggregate, chat_answer, chat_output_bytes
@@ -66,7 +67,7 @@ class WireForm(ABC):
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         """Who asks. Raises AuthenticationError."""
-        return authenticate(environ.get("HTTP_AUTHORIZATION"))
+        return authenticate(environ.get("HTTP_AUTHORIZATION"), event_of(environ))
 
     def refusal(self, error: ApiError) -> PlainResponse:
         """An error in an answer's place."""

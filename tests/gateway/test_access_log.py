@@ -119,7 +119,7 @@ def test_errors_only_unless_it_is_said_otherwise(start_gateway: StartGateway, op
 
 
 def test_a_flood_is_so_many_lines_and_the_number_of_those_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    lines = AccessLines(only_failures=True)
+    lines = AccessLines()
     for _ in range(50_000):
         event = RequestEvent("POST", "chat/completions")
         event.answered(401, MissingAuthorization())

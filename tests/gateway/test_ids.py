@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.ids import EPOCH, first_uuid7, generation_id, parse_generation_id, request_id, uuid7
+from gateway.ids import EPOCH, first_uuid7, generation_id, parse_generation_id, parse_request_id, request_id, uuid7
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -83,7 +83,9 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     assert parsed is None or generation_id(parsed) == text
 
 
-def test_request_ids_are_ours_and_unique() -> None:
-    made = {request_id() for _ in range(1000)}
-    assert len(made) == 1000
-    assert all(text.startswith("req-") and len(text) == 36 for text in made)
+@given(st.uuids())
+def test_a_request_id_is_read_back_and_is_no_generation_id(made: uuid.UUID) -> None:
+    text = request_id(made)
+    assert len(text) == 36
+    assert parse_request_id(text) == made
+    assert parse_generation_id(text) is None

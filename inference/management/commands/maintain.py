@@ -10,6 +10,7 @@ from django.db import Error
 from django.utils import timezone
 
 from accounts import invitations, keys
+from billing import request_failures
 from billing.maintenance import maintain_once
 from catalogue import health, quota
 from gateway.db import release_all
@@ -22,7 +23,7 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 class Command(OperatorCommand):
     help = (
         "Purges expired secrets, settles orphaned generations (checkpoints and spool), alerts staff to accounts far "
-        "below zero, drops old counters, ended sessions and old invitations."
+        "below zero, drops old counters, failures, ended sessions and old invitations."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -56,11 +57,12 @@ class Command(OperatorCommand):
         purged = keys.purge_expired(now)
         done = maintain_once()
         dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.KEPT)
+        failures = request_failures.drop_before(request_failures.kept_since(now))
         ended = invitations.drop_ended(now)
         SessionStore.clear_expired()
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
-            f"dropped {dropped} counters and {ended} ended invitations"
+            f"dropped {dropped} counters, {failures} failures and {ended} ended invitations"
         )
         self.stdout.flush()
         if done.poisoned or done.hopeless:

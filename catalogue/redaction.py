@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from catalogue.routes import Route
+from .routes import Route
 
 QUOTE_LENGTH = 300
 READ_LENGTH = 1200  # characters of an upstream's words that are looked at
