@@ -21,7 +21,8 @@ class Call:
 
     `body` is what the client sent, in OpenAI's words, without its nulls and without the fields that the gateway owns
     (`model`, `stream`, `stream_options`, the output caps): a dialect adds its own form of those. `max_tokens` is the
-    cap, in tokens per choice. `sent` are the names of all the fields that the client sent.
+    cap, in tokens per choice. `sent` are the names of all the fields that the client sent. `asked` is what a wire form
+    keeps of its request for its answer.
     """
 
     shape: Shape
@@ -32,6 +33,7 @@ class Call:
     max_tokens: int | None = None
     choices: int = 1
     sent: frozenset[str] = frozenset()
+    asked: Any = None
 
 
 def content_of(message: Mapping[str, Any]) -> Any:

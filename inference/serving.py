@@ -68,7 +68,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
         report = settle(admitted, outcome)
     if not ENDINGS[outcome.ending].is_billed:
         raise refusal(ContradictoryUsage(), admitted, record=admitted.public_id)
-    return Answer(admitted.public_id, admitted.form.answer(answer, report), upstream.adjusted)
+    return Answer(admitted.public_id, admitted.form.answer(answer, admitted.call, report), upstream.adjusted)
 
 
 def _stream(admitted: Admitted, client: Client) -> BilledStream:

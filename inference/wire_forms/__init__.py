@@ -4,5 +4,6 @@ from .base import WireForm
 from .chat import ChatForm
 from .completions import CompletionForm
 from .embeddings import EmbeddingForm
+from .responses import ResponsesForm
 
-WIRE_FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), EmbeddingForm())
+WIRE_FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), EmbeddingForm(), ResponsesForm())

@@ -93,7 +93,7 @@ class WireForm(ABC):
         """UTF-8 bytes of the words in a normalised answer, for the estimator."""
         return chat_output_bytes(normalised)
 
-    def answer(self, normalised: dict[str, Any], report: Report) -> dict[str, Any]:
+    def answer(self, normalised: dict[str, Any], call: Call, report: Report) -> dict[str, Any]:
         """The whole answer as the client gets it."""
         return {**normalised, **report}
 

@@ -25,6 +25,8 @@ from inference.wire_forms.base import WireForm
 from inference.wire_forms.chat import ChatForm
 from inference.wire_forms.completions import CompletionForm
 from inference.wire_forms.embeddings import embedding_answer
+from inference.wire_forms.responses import ResponsesForm
+from inference.wire_forms.responses.requests import call_of
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.routes import call
 
@@ -38,7 +40,8 @@ RECORDINGS: dict[str, tuple[str, bytes]] = {
 }
 STREAMS = [name for name in RECORDINGS if name.endswith("stream")]
 WHOLE = [name for name in RECORDINGS if name.endswith("whole")]
-FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm())
+FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), ResponsesForm())
+REPORT = {"usage": {"prompt_tokens": 1, "completion_tokens": 1}, "gateway_metadata": {}}
 FAULTS = (UpstreamFault, ContradictoryUsage)
 # The last three are also types of blocks of content.
 NAMES = [
@@ -169,7 +172,7 @@ def finish(form: WireForm, answer: dict[str, Any]) -> None:
     """The last steps to a client."""
     shaped = form.normalised(answer, call(), id="gen-1", created=1, model="m")
     assert form.output_bytes(shaped) >= 0
-    orjson.dumps(form.answer(shaped, {}))
+    orjson.dumps(form.answer(shaped, call_of({"model": "acme/test/model", "input": "hello"}), REPORT))
 
 
 EMBEDDINGS: list[Any] = [[0.5, 2], [1e300], base64.b64encode(bytes(8)).decode(), "AAAA", "é", [], ""]

@@ -1,0 +1,246 @@
+"""Input items of the Responses API as the messages of a chat.
+
+What an assistant did between two inputs (reasoning, a message, calls) is one assistant message. A custom tool's call is
+that of its function. Images among a tool's results follow in a message of the user: a chat's tool messages are text.
+
+Reasoning is sent back as `reasoning_content`, and signed thinking as the `thinking_blocks` that `encrypted_content`
+holds. What another gateway or provider has encrypted is left out: nobody here could read it.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.errors import InvalidRequest
+from gateway.turns import in_turns
+
+from .tools import Json, arguments_of, function_name, text_in
+
+MAX_ITEMS = 50_000
+ROLES = ("user", "system", "developer", "assistant")
+TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+KEPT_NOWHERE = (
+    "Responses are not kept here: send the items of earlier responses back in `input`, their reasoning with `include: "
+    '["reasoning.encrypted_content"]`.'
+)
+NO_FILES = "must be absent: files are not kept here. Send the content itself, as a data URL."
+ENCRYPTED = "gw1."  # what `encrypted_content` of ours begins with
+IMAGES_FOLLOW = "The images are in the next message."
+
+
+def messages_of(given: Any, instructions: str | None) -> list[Json]:
+    """The messages of a request's checked `instructions` and its `input`. Raises InvalidRequest."""
+    conversation = Conversation()
+    if instructions:
+        conversation.messages.append({"role": "system", "content": instructions})
+    if isinstance(given, str):
+        conversation.messages.append({"role": "user", "content": given})
+        return conversation.messages
+    if not isinstance(given, list) or not given:
+        raise InvalidRequest.of_field("input", "must be a string or an array of at least one item.")
+    if len(given) > MAX_ITEMS:
+        raise InvalidRequest.of_field("input", f"must be at most {MAX_ITEMS} items.")
+    for position, item in in_turns(given):
+        conversation.add(item, f"input[{position}]")
+    conversation.close()
+    if not conversation.messages:
+        raise InvalidRequest.of_field("input", "must hold a message.")
+    return conversation.messages
+
+
+def encrypted(blocks: list[Json]) -> str:
+    """Signed thinking as an `encrypted_content`, which only has to come back unchanged."""
+    return ENCRYPTED + base64.b64encode(orjson.dumps(blocks)).decode()
+
+
+class Conversation:
+    """The messages of the items that were added, in their order."""
+
+    def __init__(self) -> None:
+        self.messages: list[Json] = []
+        self._turn: Json = {}  # the assistant's, while its items come
+        self._images: list[Json] = []  # among the results of tools, until all the results are there
+        self._kinds: Mapping[str, Callable[[Json, str], None]] = {
+            "message": self._message,
+            "reasoning": self._reasoning,
+            "function_call": self._function_call,
+            "custom_tool_call": self._custom_tool_call,
+            "function_call_output": self._result,
+            "custom_tool_call_output": self._result,
+        }
+
+    def add(self, item: Any, path: str) -> None:
+        """Takes the next item in. Raises InvalidRequest for what has no place in a chat."""
+        if not isinstance(item, dict):
+            raise InvalidRequest.of_field(path, "must be an object.")
+        kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
+        if kind == "item_reference":
+            raise InvalidRequest.of_field(f"{path}.type", f"must not be item_reference. {KEPT_NOWHERE}")
+        take = self._kinds.get(kind) if isinstance(kind, str) else None
+        if take is None:
+            raise InvalidRequest.of_field(f"{path}.type", f"must be one of {', '.join(self._kinds)}.")
+        take(item, path)
+
+    def close(self) -> None:
+        """Ends the assistant's turn, and that of its tools."""
+        turn, self._turn = self._turn, {}
+        if turn.get("content") is not None or turn.get("tool_calls") or turn.get("refusal"):
+            self.messages.append({"role": "assistant", "content": None, **turn})
+        if self._images:
+            self.messages.append({"role": "user", "content": self._images})
+            self._images = []
+
+    def _message(self, item: Json, path: str) -> None:
+        role, content = item.get("role"), item.get("content")
+        if role not in ROLES:
+            raise InvalidRequest.of_field(f"{path}.role", f"must be one of {', '.join(ROLES)}.")
+        if role == "assistant":
+            self._spoken(content, path)
+            return
+        self.close()
+        self.messages.append({"role": role, "content": _content(content, f"{path}.content")})
+
+    def _spoken(self, content: Any, path: str) -> None:
+        text, refusal = _words(content, f"{path}.content")
+        before = self._turn.get("content")
+        if self._images or (before is not None and not self._turn.get("tool_calls")):
+            self.close()
+            before = None
+        if refusal:
+            self._turn["refusal"] = refusal
+        if text or not refusal:
+            self._turn["content"] = text if before is None else f"{before}\n\n{text}"
+
+    def _reasoning(self, item: Json, path: str) -> None:
+        if self._images:
+            self.close()
+        said = "".join(_texts(item.get("content"), f"{path}.content"))
+        said = said or "\n\n".join(_texts(item.get("summary"), f"{path}.summary"))
+        if said:
+            self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + said
+        if blocks := _decrypted(item.get("encrypted_content")):
+            self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *blocks]
+
+    def _function_call(self, item: Json, path: str) -> None:
+        namespace = item.get("namespace")
+        name = function_name(
+            text_in(item, "name", path), None if namespace is None else text_in(item, "namespace", path)
+        )
+        self._call(text_in(item, "call_id", path), name, text_in(item, "arguments", path))
+
+    def _custom_tool_call(self, item: Json, path: str) -> None:
+        namespace = item.get("namespace")
+        name = function_name(
+            text_in(item, "name", path), None if namespace is None else text_in(item, "namespace", path)
+        )
+        self._call(text_in(item, "call_id", path), name, arguments_of(text_in(item, "input", path)))
+
+    def _call(self, call_id: str, name: str, arguments: str) -> None:
+        if self._images:
+            self.close()
+        called = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        self._turn.setdefault("tool_calls", []).append(called)
+
+    def _result(self, item: Json, path: str) -> None:
+        call_id = text_in(item, "call_id", path)
+        output = _content(item.get("output"), f"{path}.output")
+        if self._turn:
+            self.close()
+        if isinstance(output, list):
+            images = [block for block in output if block["type"] != "text"]
+            texts = [block["text"] for block in output if block["type"] == "text"]
+            self._images += images
+            output = "\n".join(texts) or (IMAGES_FOLLOW if images else "")
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
+
+
+def _content(content: Any, path: str) -> str | list[Json]:
+    """Content that is shown to a model: a string, or blocks of which there are several or not all are plain text."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
+    blocks = [_block(part, f"{path}[{position}]") for position, part in enumerate(content)]
+    if not blocks:
+        return ""
+    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
+
+
+def _block(part: Any, path: str) -> Json:
+    if not isinstance(part, dict):
+        raise InvalidRequest.of_field(path, "must be an object.")
+    kind = part.get("type")
+    if kind in TEXTS:
+        block: Json = {"type": "text", "text": text_in(part, "text", path)}
+    elif kind == "input_image":
+        block = {"type": "image_url", "image_url": _image(part, path)}
+    elif kind == "input_file":
+        if part.get("file_data") is None:
+            raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'file_url', 'file_data')}", NO_FILES)
+        file = {"file_data": text_in(part, "file_data", path)}
+        block = {"type": "file", "file": {**file, **_kept(part, "filename")}}
+    elif kind == "input_audio":
+        block = {"type": "input_audio", "input_audio": part.get("input_audio")}
+    else:
+        raise InvalidRequest.of_field(
+            f"{path}.type", "must be one of input_text, input_image, input_file, input_audio."
+        )
+    return {**block, **_kept(part, "cache_control")}
+
+
+def _image(part: Json, path: str) -> Json:
+    if part.get("image_url") is None:
+        raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'image_url')}", NO_FILES)
+    detail = part.get("detail")
+    # Chat has no `original`.
+    fitting = {} if detail in (None, "auto") else {"detail": "high" if detail == "original" else detail}
+    return {"url": text_in(part, "image_url", path), **fitting}
+
+
+def _words(content: Any, path: str) -> tuple[str, str]:
+    """What an assistant said, and what it said in refusing."""
+    if isinstance(content, str):
+        return content, ""
+    if not isinstance(content, list):
+        raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
+    said, refused = [], []
+    for position, part in enumerate(content):
+        if isinstance(part, dict) and part.get("type") == "refusal":
+            refused.append(text_in(part, "refusal", f"{path}[{position}]"))
+        elif isinstance(part, dict) and part.get("type") in TEXTS:
+            said.append(text_in(part, "text", f"{path}[{position}]"))
+        else:
+            raise InvalidRequest.of_field(f"{path}[{position}].type", "must be output_text or refusal.")
+    return "".join(said), "".join(refused)
+
+
+def _texts(parts: Any, path: str) -> list[str]:
+    """The texts of reasoning's parts, of which there may be none."""
+    if parts is None:
+        return []
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise InvalidRequest.of_field(path, "must be an array of content parts.")
+    return [text_in(part, "text", f"{path}[{position}]") for position, part in enumerate(parts)]
+
+
+def _decrypted(content: Any) -> list[Json]:
+    """Signed thinking of ours; nothing where it is another's."""
+    if not isinstance(content, str) or not content.startswith(ENCRYPTED):
+        return []
+    try:
+        blocks = orjson.loads(base64.b64decode(content.removeprefix(ENCRYPTED), validate=True))
+    except (binascii.Error, orjson.JSONDecodeError):
+        return []
+    return blocks if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks) else []
+
+
+def _first(part: Json, *names: str) -> str:
+    """The first of these fields that a part has, else the last of them."""
+    return next((name for name in names if part.get(name) is not None), names[-1])
+
+
+def _kept(part: Json, name: str) -> Json:
+    return {name: part[name]} if part.get(name) is not None else {}

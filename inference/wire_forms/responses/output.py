@@ -1,0 +1,244 @@
+"""The output of a response, item by item, from the normalised deltas of a chat: whole, and as the events that tell it.
+
+One piece of speech (reasoning, a message) is open at a time. Calls stay open until the end, for their fragments may
+come mixed; a custom tool's input is complete only then and comes in one delta.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from ... import sse
+from ...chunks import REASONING_FIELDS, dicts
+from ...plain_chunks import PlainChunks
+from .conversation import encrypted
+from .requests import Asked
+from .tools import Json, Tool, input_of
+
+# What a message or reasoning says, by the field of a delta: the kind of its item, and of the part of that.
+SPEECH: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(REASONING_FIELDS, ("reasoning", "reasoning_text")),
+    "content": ("message", "output_text"),
+    "refusal": ("message", "refusal"),
+}
+PREFIXES = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
+COMPLETED, INCOMPLETE, IN_PROGRESS = "completed", "incomplete", "in_progress"
+
+
+class Output:
+    """The items of one response. `identity` is what their ids have in common."""
+
+    def __init__(self, identity: str, asked: Asked) -> None:
+        self.items: list[Json] = []
+        self._identity, self._asked = identity, asked
+        self._part: _Part | None = None  # what is being said
+        self._calls: dict[Any, _Call] = {}  # by their index in the chat
+        self._thinking: list[Json] = []  # signed, of the reasoning that is open
+
+    def add(self, delta: Mapping[str, Any], logprobs: Any = None) -> Iterator[Json]:
+        """Takes in a delta, or a whole message whose tool calls are numbered. Nothing is until its event is read."""
+        if self._asked.encrypts and (blocks := dicts(delta.get("thinking_blocks"))):
+            yield from self._think(blocks)
+        reasoning = next((name for name in REASONING_FIELDS if _text(delta.get(name))), REASONING_FIELDS[0])
+        for field in (reasoning, "refusal", "content"):
+            if text := _text(delta.get(field)):
+                yield from self._say(field, text, logprobs)
+        for fragment in delta.get("tool_calls") or ():
+            yield from self._call(fragment)
+
+    def open_part(self, field: str) -> tuple[Iterable[Json], "_Part"]:
+        """The part that says this field, and the events that open it if it is not open."""
+        kind, part_kind = SPEECH[field]
+        part = self._part
+        if part is not None and part.kind == part_kind:
+            return (), part
+        events: list[Json] = []
+        if part is None or part.item["type"] != kind:
+            events += self._close_speech(COMPLETED)
+            item = self._open(kind, {"summary": [], "content": []} if kind == "reasoning" else {"content": []})
+            if kind == "message":
+                item["role"] = "assistant"
+            events.append(self._added(item))
+            part = _Part(part_kind, item, len(self.items) - 1, 0)
+        else:  # a message that goes on in another way
+            events += part.closing()
+            part = _Part(part_kind, part.item, part.output_index, part.content_index + 1)
+        self._part = part
+        events.append(part.opening())
+        return events, part
+
+    def close(self, status: str) -> Iterator[Json]:
+        """Ends what is open: the newest item with this status, those before it completed. Nothing said is a message."""
+        if not self.items and status == COMPLETED:
+            yield from self.open_part("content")[0]
+        yield from self._close_speech(status if not self._calls or self._is_newest_speech() else COMPLETED)
+        calls, self._calls = list(self._calls.values()), {}
+        for call in calls:
+            is_newest = call.output_index == len(self.items) - 1
+            yield from call.closing(status if is_newest else COMPLETED)
+
+    def _is_newest_speech(self) -> bool:
+        return self._part is not None and self._part.output_index == len(self.items) - 1
+
+    def _say(self, field: str, text: str, logprobs: Any) -> Iterator[Json]:
+        events, part = self.open_part(field)
+        yield from events
+        yield part.delta(text, logprobs)
+
+    def _think(self, blocks: list[Mapping[str, Any]]) -> Iterator[Json]:
+        """Signed thinking belongs to the reasoning that is open; redacted thinking has none of its own to say."""
+        part = self._part
+        if part is None or part.item["type"] != "reasoning":
+            events, part = self.open_part(REASONING_FIELDS[0])
+            yield from events
+        self._thinking += [dict(block) for block in blocks]
+        part.item["encrypted_content"] = encrypted(self._thinking)
+
+    def _call(self, fragment: Mapping[str, Any]) -> Iterator[Json]:
+        called = fragment.get("function") or fragment.get("custom") or {}
+        call = self._calls.get(fragment.get("index"))
+        if call is None:
+            yield from self._close_speech(COMPLETED)
+            call = self._opened_call(fragment.get("id"), self._asked.tools.of(called.get("name") or ""))
+            self._calls[fragment.get("index")] = call
+            yield self._added(call.item)
+        if text := _text(called.get("arguments")) or _text(called.get("input")):
+            yield from call.delta(text)
+
+    def _opened_call(self, call_id: Any, tool: Tool) -> "_Call":
+        kind, text = ("custom_tool_call", "input") if tool.is_custom else ("function_call", "arguments")
+        item = self._open(kind, {"call_id": call_id, "name": tool.name, text: ""})
+        if tool.namespace is not None:
+            item["namespace"] = tool.namespace
+        return _Call(item, text, len(self.items) - 1)
+
+    def _open(self, kind: str, fields: Json) -> Json:
+        identity = f"{PREFIXES[kind]}_{self._identity}_{len(self.items)}"
+        item = {"id": identity, "type": kind, "status": IN_PROGRESS, **fields}
+        self.items.append(item)
+        return item
+
+    def _added(self, item: Json) -> Json:
+        shown = {**item, "content": []} if "content" in item else {**item}
+        return {"type": "response.output_item.added", "output_index": len(self.items) - 1, "item": shown}
+
+    def _close_speech(self, status: str) -> list[Json]:
+        part, self._part, self._thinking = self._part, None, []
+        if part is None:
+            return []
+        events = part.closing()
+        part.item["status"] = status
+        return [*events, _done(part.item, part.output_index)]
+
+
+class _Part:
+    """A part of a message or of reasoning that is being said. `pieces` are as they stand between quotes in JSON."""
+
+    __slots__ = ("_event", "_place", "content_index", "item", "kind", "logprobs", "output_index", "pieces")
+
+    def __init__(self, kind: str, item: Json, output_index: int, content_index: int) -> None:
+        self.kind, self.item, self.output_index, self.content_index = kind, item, output_index, content_index
+        self.pieces: list[bytes] = []
+        self.logprobs: list[Any] = []
+        self._event = f"response.{kind}"
+        self._place = {"item_id": item["id"], "output_index": output_index, "content_index": content_index}
+
+    def opening(self) -> Json:
+        """The event that opens it, empty."""
+        return {"type": "response.content_part.added", **self._place, "part": self._said("", [])}
+
+    def delta(self, text: str, logprobs: Any) -> Json:
+        """Takes in a piece."""
+        self.pieces.append(orjson.dumps(text)[1:-1])
+        event: Json = {"type": f"{self._event}.delta", **self._place, "delta": text}
+        if self.kind == "output_text":
+            listed = logprobs.get("content") if isinstance(logprobs, dict) else None
+            event["logprobs"] = listed = listed if isinstance(listed, list) else []
+            self.logprobs += listed
+        return event
+
+    def around(self) -> tuple[bytes, bytes]:
+        """The frame of a delta without log probabilities: what stands before its text, and between that and its
+        sequence number."""
+        event: Json = {"type": f"{self._event}.delta", **self._place}
+        if self.kind == "output_text":
+            event["logprobs"] = []
+        head = b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event)[:-1] + b',"delta":"'
+        return head, b'","sequence_number":'
+
+    def closing(self) -> list[Json]:
+        """Completes the part of its item; the events that say so."""
+        text: str = orjson.loads(b'"' + b"".join(self.pieces) + b'"')
+        said = self._said(text, self.logprobs)
+        self.item["content"].append(said)
+        done: Json = {
+            "type": f"{self._event}.done",
+            **self._place,
+            "refusal" if self.kind == "refusal" else "text": text,
+        }
+        if self.kind == "output_text":
+            done["logprobs"] = self.logprobs
+        return [done, {"type": "response.content_part.done", **self._place, "part": said}]
+
+    def _said(self, text: str, logprobs: list[Any]) -> Json:
+        if self.kind == "refusal":
+            return {"type": self.kind, "refusal": text}
+        if self.kind == "output_text":
+            return {"type": self.kind, "text": text, "annotations": [], "logprobs": logprobs}
+        return {"type": self.kind, "text": text}
+
+
+class _Call:
+    """A call that is being made. `text` is the field of its item that grows."""
+
+    __slots__ = ("item", "output_index", "pieces", "text")
+
+    def __init__(self, item: Json, text: str, output_index: int) -> None:
+        self.item, self.text, self.output_index = item, text, output_index
+        self.pieces: list[str] = []
+
+    def delta(self, piece: str) -> Iterator[Json]:
+        """Takes in a piece. That of a custom tool says nothing by itself: it is JSON around the input."""
+        self.pieces.append(piece)
+        if self.text == "arguments":
+            yield {**self._event("delta"), "delta": piece}
+
+    def closing(self, status: str) -> Iterator[Json]:
+        """Completes its item; the events that say so."""
+        whole = "".join(self.pieces)
+        if self.text == "input":
+            whole = input_of(whole)
+            if whole:
+                yield {**self._event("delta"), "delta": whole}
+        self.item[self.text], self.item["status"] = whole, status
+        done = {**self._event("done"), self.text: whole}
+        yield done if self.text == "input" else {**done, "name": self.item["name"]}
+        yield _done(self.item, self.output_index)
+
+    def _event(self, what: str) -> Json:
+        kind = "function_call_arguments" if self.text == "arguments" else "custom_tool_call_input"
+        return {"type": f"response.{kind}.{what}", "item_id": self.item["id"], "output_index": self.output_index}
+
+
+def plain_frames(plain: PlainChunks, part: _Part, sequence: int) -> bytes:
+    """A frame of each of these texts, which the part takes in, numbered from `sequence`."""
+    head, tail = part.around()
+    part.pieces += plain.texts
+    return b"".join(
+        [b"%b%b%b%d}\n\n" % (head, text, tail, number) for number, text in enumerate(plain.texts, sequence)]
+    )
+
+
+def frame(event: Json, sequence: int) -> bytes:
+    """An event with its name and number."""
+    name: str = event["type"]
+    return b"event: " + name.encode() + b"\n" + sse.frame({**event, "sequence_number": sequence})
+
+
+def _done(item: Json, output_index: int) -> Json:
+    return {"type": "response.output_item.done", "output_index": output_index, "item": item}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

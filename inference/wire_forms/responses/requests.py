@@ -1,0 +1,228 @@
+"""The request of the Responses API: its fields, what is refused of it, and the chat that it asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rest_framework import serializers
+
+from gateway.errors import InvalidRequest
+from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
+
+from ...call import Call, Shape
+from ..base import Checks
+from .conversation import KEPT_NOWHERE, messages_of
+from .tools import Json, Tools, choice_of, tools_of
+
+LEAST_OUTPUT = 16  # tokens, as OpenAI has it
+MOST_METADATA, LONGEST_NAME, LONGEST_VALUE = 16, 64, 512
+LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
+# Fields that say nothing to a chat: they are answered for here, or hints for somebody else.
+NOT_OF_A_CHAT = frozenset(
+    {"model", "input", "instructions", "max_output_tokens", "max_tool_calls", "tools", "tool_choice", "text"}
+    | {"reasoning", "include", "metadata", "stream", "stream_options", "truncation", "store", "background"}
+    | {"client_metadata", "prompt_cache_options", "top_logprobs"}
+)
+# Fields that would change the chat which the request is translated to.
+OF_A_CHAT = (
+    *("messages", "n", "max_tokens", "max_completion_tokens", "functions", "function_call", "response_format"),
+    *("modalities", "audio", "logprobs", "reasoning_effort"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an answer needs of its request: the fields that it repeats, the tools behind the functions that a model
+    calls, and whether reasoning goes out encrypted."""
+
+    echo: Mapping[str, Any]
+    tools: Tools
+    encrypts: bool
+
+
+class ObjectField(StrictField):
+    """An object."""
+
+    types, expected = (dict,), "an object"
+
+
+class ListField(StrictField):
+    """An array."""
+
+    types, expected = (list,), "an array"
+
+
+class RefusedField(StrictField):
+    """A field that is refused, unless it is absent or false, with what to do instead."""
+
+    def __init__(self, advice: str, **options: Any) -> None:
+        super().__init__(required=False, **options)
+        self.advice = advice
+
+    def to_internal_value(self, data: Any) -> Any:
+        if data is not False:
+            raise serializers.ValidationError(self.advice)
+        return data
+
+
+class IncludeField(ListField):
+    """What is to be in the answer beside the usual: names, of which those of hosted tools ask for nothing here."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        names = super().to_internal_value(data)
+        if not all(isinstance(name, str) for name in names):
+            raise serializers.ValidationError("must be an array of strings.")
+        return names
+
+
+class MetadataField(ObjectField):
+    """Up to 16 pairs of strings, which are repeated in the answer and go nowhere else."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        pairs = super().to_internal_value(data)
+        fits = len(pairs) <= MOST_METADATA and all(
+            len(name) <= LONGEST_NAME and isinstance(value, str) and len(value) <= LONGEST_VALUE
+            for name, value in pairs.items()
+        )
+        if not fits:
+            raise serializers.ValidationError(
+                f"must be at most {MOST_METADATA} pairs of strings, of {LONGEST_NAME} and {LONGEST_VALUE} characters."
+            )
+        return pairs
+
+
+class ResponsesRequest(serializers.Serializer[Any]):
+    """The fields that are checked, and those that are refused."""
+
+    model = TextField()
+    instructions = TextField(required=False)
+    max_output_tokens = WholeNumberField(minimum=LEAST_OUTPUT, required=False)
+    max_tool_calls = WholeNumberField(minimum=1, required=False)
+    temperature = NumberField(minimum=0, maximum=2, required=False)
+    top_p = NumberField(minimum=0, maximum=1, required=False)
+    presence_penalty = NumberField(minimum=-2, maximum=2, required=False)
+    frequency_penalty = NumberField(minimum=-2, maximum=2, required=False)
+    top_logprobs = WholeNumberField(minimum=0, maximum=20, required=False)
+    parallel_tool_calls = FlagField(required=False)
+    tools = ListField(required=False)
+    text = ObjectField(required=False)
+    reasoning = ObjectField(required=False)
+    include = IncludeField(required=False)
+    metadata = MetadataField(required=False)
+    prompt_cache_key = TextField(required=False)
+    safety_identifier = TextField(required=False)
+    user = TextField(required=False)
+    stream = FlagField(required=False)
+    stream_options = ObjectField(required=False)
+    truncation = ChoiceField(choices=("disabled",), required=False)
+    store = RefusedField(f"must be false. {KEPT_NOWHERE}")
+    background = RefusedField(f"must be false: an answer goes to who asks for it. {KEPT_NOWHERE}")
+    previous_response_id = RefusedField(f"must be absent. {KEPT_NOWHERE}")
+    conversation = RefusedField(f"must be absent. {KEPT_NOWHERE}")
+    prompt = RefusedField("must be absent: prompts are not kept here. Send `instructions` and `input`.")
+    context_management = RefusedField("must be absent: a context is not changed here. Send what the model is to see.")
+    moderation = RefusedField("must be absent: it would be another service, at a price of its own.")
+
+
+CHECKS = Checks(ResponsesRequest(), "model", "input")
+
+
+def call_of(body: dict[str, Any]) -> Call:
+    """The chat that a request asks for. Raises InvalidRequest and DRF's ValidationError."""
+    present, checked = CHECKS.checked(body)
+    for name in OF_A_CHAT:
+        if name in present:
+            raise InvalidRequest.of_field(name, "must be absent: it is a field of chat completions.")
+    tools = tools_of(checked.get("tools", []))
+    chat = {name: value for name, value in present.items() if name not in NOT_OF_A_CHAT}
+    chat["messages"] = messages_of(present["input"], checked.get("instructions"))
+    functions = tools.functions
+    if "tool_choice" in present:
+        choice, functions = choice_of(present["tool_choice"], tools)
+        if functions or choice == "required":
+            chat["tool_choice"] = choice
+    if functions:
+        chat["tools"] = functions
+    else:
+        chat.pop("parallel_tool_calls", None)
+    chat |= _format(checked.get("text", {})) | _effort(checked.get("reasoning", {}))
+    include = checked.get("include", ())
+    if LOGPROBS in include or checked.get("top_logprobs"):
+        chat |= {"logprobs": True, "top_logprobs": checked.get("top_logprobs", 0)}
+    return Call(
+        shape=Shape.CHAT,
+        model=checked["model"],
+        body=chat,
+        stream=checked.get("stream", False),
+        max_tokens=checked.get("max_output_tokens"),
+        sent=frozenset(present),
+        asked=Asked(_echo(present), tools, ENCRYPTED in include),
+    )
+
+
+def _format(text: Json) -> Json:
+    """`text` in the words of chat: its format, of which plain text is none, and its verbosity."""
+    form, words = text.get("format"), {}
+    if text.get("verbosity") is not None:
+        words["verbosity"] = text["verbosity"]
+    if form is None:
+        return words
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "json_schema":
+        if not isinstance(form.get("name"), str):
+            raise InvalidRequest.of_field("text.format.name", "must be a string.")
+        if not isinstance(form.get("schema"), dict):
+            raise InvalidRequest.of_field("text.format.schema", "must be an object, a JSON Schema.")
+        named = {name: value for name, value in form.items() if name != "type" and value is not None}
+        return {**words, "response_format": {"type": kind, "json_schema": named}}
+    if kind not in ("text", "json_object"):
+        raise InvalidRequest.of_field("text.format.type", "must be one of text, json_object, json_schema.")
+    return words if kind == "text" else {**words, "response_format": {"type": kind}}
+
+
+def _effort(reasoning: Json) -> Json:
+    effort = reasoning.get("effort")
+    if effort is None:
+        return {}
+    if not isinstance(effort, str):
+        raise InvalidRequest.of_field("reasoning.effort", "must be a string.")
+    return {"reasoning_effort": effort}
+
+
+def _echo(present: Json) -> Json:
+    """The fields of a response that repeat its request, all of them: clients demand each."""
+    text = present.get("text", {})
+    return {
+        "background": False,
+        "instructions": present.get("instructions"),
+        "max_output_tokens": present.get("max_output_tokens"),
+        "max_tool_calls": present.get("max_tool_calls"),
+        "parallel_tool_calls": present.get("parallel_tool_calls", True),
+        "previous_response_id": None,
+        "reasoning": {"effort": None, "summary": None, **present.get("reasoning", {})},
+        "store": False,
+        "temperature": present.get("temperature", 1.0),
+        "top_p": present.get("top_p", 1.0),
+        "presence_penalty": present.get("presence_penalty", 0.0),
+        "frequency_penalty": present.get("frequency_penalty", 0.0),
+        "top_logprobs": present.get("top_logprobs", 0),
+        "text": {**text, "format": _whole_format(text.get("format") or {"type": "text"})},
+        "tool_choice": present.get("tool_choice", "auto"),
+        "tools": [_whole_tool(tool) for tool in present.get("tools", ())],
+        "truncation": "disabled",
+        "service_tier": present.get("service_tier", "default"),
+        "metadata": present.get("metadata", {}),
+        "safety_identifier": present.get("safety_identifier"),
+        "prompt_cache_key": present.get("prompt_cache_key"),
+        "user": present.get("user"),
+    }
+
+
+def _whole_format(form: Json) -> Json:
+    return {"description": None, "strict": None, **form} if form.get("type") == "json_schema" else form
+
+
+def _whole_tool(tool: Json) -> Json:
+    if tool["type"] != "function":
+        return tool
+    return {"description": None, "parameters": None, "strict": None, **tool}

@@ -1,0 +1,68 @@
+"""A Responses stream as its events, which are checked for what holds of every one."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import orjson
+import requests
+
+Json = dict[str, Any]
+DONE = "data: [DONE]"
+ENDINGS = ("response.completed", "response.incomplete", "response.failed")
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events of one stream, without `[DONE]`."""
+
+    all: list[Json]
+
+    @classmethod
+    def of(cls, reply: requests.Response) -> Self:
+        """Reads a response to its end."""
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["Content-Type"] == "text/event-stream"
+        return cls.read([reply.content])
+
+    @classmethod
+    def read(cls, frames: Iterable[bytes]) -> Self:
+        """What the frames say. Each event is named as its data, they are numbered without a gap, one ending is the last
+        of them, every item that was opened is closed and in the final response, and `[DONE]` is behind it."""
+        *events, done, rest = b"".join(frames).decode().split("\n\n")
+        assert (done, rest) == (DONE, "")
+        said = []
+        for event in events:
+            name, data = event.split("\n")
+            said.append(orjson.loads(data.removeprefix("data: ")))
+            assert name == f"event: {said[-1]['type']}"
+        assert [event["sequence_number"] for event in said] == list(range(len(said)))
+        assert [event["type"] for event in said][:2] == ["response.created", "response.in_progress"]
+        assert [event["type"] in ENDINGS for event in said] == [False] * (len(said) - 1) + [True]
+        stream = cls(said)
+        opened = [event["output_index"] for event in stream.named("response.output_item.added")]
+        closed = [event["output_index"] for event in stream.named("response.output_item.done")]
+        assert sorted(closed) == opened == list(range(len(opened)))
+        items = {event["output_index"]: event["item"] for event in stream.named("response.output_item.done")}
+        assert stream.final["output"] == [items[index] for index in sorted(items)]
+        return stream
+
+    def named(self, *names: str) -> list[Json]:
+        return [event for event in self.all if event["type"] in names]
+
+    @property
+    def types(self) -> list[str]:
+        """The types in order, each once where it repeats."""
+        types = [event["type"].removeprefix("response.") for event in self.all]
+        return [name for before, name in zip([None, *types], types, strict=False) if name != before]
+
+    @property
+    def final(self) -> Json:
+        """The response of the last event."""
+        response: Json = self.all[-1]["response"]
+        return response
+
+    @property
+    def text(self) -> str:
+        """What the message says, delta by delta."""
+        return "".join(event["delta"] for event in self.named("response.output_text.delta"))
