@@ -16,7 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from accounts import rate_limits
 from gateway import address_limit
-from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, ReplicaGivesUp, step
+from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, NotFound, ReplicaGivesUp, step
 from gateway.exception_handler import from_exception
 from gateway.jsonbody import parse_object, read_body
 from gateway.plain_response import PlainResponse
@@ -24,6 +24,7 @@ from gateway.request_events import Outcome, RequestEvent, event_of
 
 from .authentication import Payer
 from .call import Call
+from .estimator import prompt_tokens
 from .failures import GENERATION_HEADER
 from .serving import complete, stream
 from .stream import BilledStream
@@ -45,8 +46,11 @@ STREAM_HEADERS = {
 CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
 
-def respond(form: WireForm, environ: Environ) -> PlainResponse:
-    """The answer to a WSGI request that the edge has let through; every exception becomes the form's error."""
+def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainResponse:
+    """The answer to a WSGI request that the edge has let through; every exception becomes the form's error.
+
+    Where it `counts` the prompt alone, nothing is routed or billed.
+    """
     limits: dict[str, str] = {}
     event = event_of(environ)
     in_flight: UUID | None = None  # the account, where its requests in flight are counted
@@ -69,7 +73,7 @@ def respond(form: WireForm, environ: Environ) -> PlainResponse:
             event.model = model  # known whatever else is wrong with the body
         call = form.call(body, environ)
         event.model, event.is_stream = call.model, call.stream
-        response = _answer(form, call, payer, Client.of(environ), event)
+        response = _count(form, call) if counts else _answer(form, call, payer, Client.of(environ), event)
         if in_flight is not None and isinstance(response.body, BilledStream):
             response.body, in_flight = CountedStream(response.body, in_flight), None
     except ClientLeft:
@@ -119,6 +123,23 @@ def _answer(form: WireForm, call: Call, payer: Payer, client: Client, event: Req
     return PlainResponse(200, headers, orjson.dumps(answer.body))
 
 
+def _count(form: WireForm, call: Call) -> PlainResponse:
+    """How long the prompt is, estimated."""
+    return PlainResponse(200, {"Content-Type": "application/json"}, orjson.dumps(form.counted(prompt_tokens(call))))
+
+
+def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
+    """404 for a path below a form's own, in its words, to who has a key."""
+    try:
+        try:
+            form.payer(environ)
+        finally:
+            address_limit.begin(environ).check()
+        raise NotFound(form.nothing_below)
+    except Exception as error:  # noqa: BLE001  # the boundary, as in `respond`
+        return form.refusal(from_exception(error))
+
+
 def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
     """The join key, and which parameters were not sent upstream as they came."""
     headers = {GENERATION_HEADER: generation_id}
@@ -127,14 +148,20 @@ def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
     return headers
 
 
-ENDPOINTS: dict[str, Endpoint] = {form.path: functools.partial(respond, form) for form in WIRE_FORMS}
+ENDPOINTS: dict[str, Endpoint] = {
+    **{form.path: functools.partial(respond, form) for form in WIRE_FORMS},
+    **{form.count_path: functools.partial(respond, form, counts=True) for form in WIRE_FORMS if form.count_path},
+}
+BELOW: dict[str, Endpoint] = {
+    form.path: functools.partial(nothing_below, form) for form in WIRE_FORMS if form.nothing_below
+}
 
 
 def view(endpoint: Endpoint) -> Callable[[HttpRequest], HttpResponseBase]:
     """An endpoint as a view of Django's, which answers what the short chain does not take."""
 
     @csrf_exempt
-    def answer(request: HttpRequest) -> HttpResponseBase:
+    def answer(request: HttpRequest, **named: str) -> HttpResponseBase:
         if request.method == "OPTIONS":
             return HttpResponse(status=204, headers=ALLOWED)
         return endpoint(request.META).for_django()

@@ -2,6 +2,9 @@
 
 from django.urls import re_path
 
-from .api import ENDPOINTS, view
+from .api import BELOW, ENDPOINTS, view
 
-urlpatterns = [re_path(f"^{path}/?$", view(endpoint)) for path, endpoint in ENDPOINTS.items()]
+urlpatterns = [
+    *(re_path(f"^{path}/?$", view(endpoint)) for path, endpoint in ENDPOINTS.items()),
+    *(re_path(f"^{path}/(?P<id>.+)", view(endpoint)) for path, endpoint in BELOW.items()),
+]

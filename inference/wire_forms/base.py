@@ -60,10 +60,16 @@ class WireForm(ABC):
     path: ClassVar[str]  # below the API's prefix
     endpoint: ClassVar[Endpoint]  # what records call it
     shape: ClassVar[Shape] = Shape.CHAT  # of its calls
+    count_path: ClassVar[str] = ""  # where a request is counted, if anywhere
+    nothing_below: ClassVar[str] = ""  # what a 404 says of paths below its own, where clients may look for something
 
     @abstractmethod
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         """A request, checked. Raises InvalidRequest and DRF's ValidationError."""
+
+    def counted(self, prompt_tokens: int) -> dict[str, Any]:
+        """The answer to a request that was only to be counted."""
+        raise NotImplementedError
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         """Who asks. Raises AuthenticationError."""

@@ -17,6 +17,7 @@ from ...call import Call
 from ...chunks import ChunkNormaliser, NormalisedChunk
 from ...plain_chunks import PlainChunks
 from ..base import Endpoint, Report, WireForm
+from .conversation import KEPT_NOWHERE
 from .output import COMPLETED, INCOMPLETE, SPEECH, Output, frame, plain_frames
 from .requests import Asked, call_of
 from .tools import Json
@@ -42,10 +43,15 @@ class ResponsesForm(WireForm):
     """See WireForm."""
 
     path, endpoint = "responses", Endpoint.RESPONSES
+    count_path, nothing_below = "responses/input_tokens", KEPT_NOWHERE
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         """See WireForm."""
         return call_of(body)
+
+    def counted(self, prompt_tokens: int) -> dict[str, Any]:
+        """See WireForm."""
+        return {"object": "response.input_tokens", "input_tokens": prompt_tokens}
 
     def refusal(self, error: ApiError) -> PlainResponse:
         """See WireForm. A field of the chat goes by the client's name, without a path that is not the client's."""

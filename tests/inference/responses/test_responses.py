@@ -10,7 +10,7 @@ from openai.types.responses import FunctionToolParam
 from pydantic import BaseModel
 
 from tests import bills
-from tests.envelope import refusal
+from tests.envelope import message, refusal
 from tests.inference.responses.events import Events
 from tests.patience import eventually
 from tests.servers.customer import Customer
@@ -236,6 +236,34 @@ def test_errors_are_those_of_the_api(
     reply = ask(account, **{"model": "sim/test/echo", "stream": streams, **fields})
     refused = refusal(reply)
     assert (refused.status, refused.param) == (status, param)
+    assert bills.records(account) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "resp_1"),
+        ("DELETE", "resp_1"),
+        ("POST", "resp_1/cancel"),
+        ("GET", "resp_1/input_items"),
+        ("POST", "compact"),
+    ],
+)
+def test_what_was_answered_is_not_found_again(account: Customer, method: str, path: str) -> None:
+    for prefix in ("/v1", "/api/v1"):
+        reply = account.http.request(method, f"{prefix}/responses/{path}")
+        assert refusal(reply).status == 404
+        assert "send the items of earlier responses back in `input`" in message(reply)
+    stranger = requests.request(method, f"{account.gateway.origin}/v1/responses/{path}", timeout=30)
+    assert refusal(stranger).status == 401
+
+
+def test_a_request_is_counted_without_being_served_or_billed(account: Customer) -> None:
+    counted = account.openai().responses.input_tokens.count(model="sim/test/echo", input="hello there")
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", 7)  # with four for the message's frame
+    more = account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo", "input": "hi", "tools": [WEATHER]})
+    assert more.json()["input_tokens"] > 7
+    assert refusal(account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo"})).param == "input"
     assert bills.records(account) == []
 
 
