@@ -15,6 +15,7 @@ from catalogue.model_ids import ALIAS_NAME, GLOBAL
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
 
 from .models import Alias, AliasEvent
+from .resolve import absent
 from .targets import Target
 
 
@@ -24,7 +25,7 @@ def find(account_id: uuid.UUID, name: str) -> Alias:
     # What can be no name is not asked for: PostgreSQL takes no NUL.
     alias = Alias.objects.filter(account_id=account_id, name=wanted).first() if ALIAS_NAME.fullmatch(wanted) else None
     if alias is None:
-        raise AliasNotFound(f"This account has no alias {f'alias/{name[:64]}'!r}.")
+        raise absent(account_id, name[:64])
     return alias
 
 

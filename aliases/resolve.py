@@ -8,11 +8,12 @@ from typing import Any
 
 from django.conf import settings
 
-from catalogue import model_ids, quota, ranking, routing
+from catalogue import model_ids, nearest, quota, ranking, routing
 from catalogue.routes import Route, Snapshot
 from gateway.db import BRIEF_SECONDS, answering_within, release
-from gateway.errors import AliasNotFound, ApiError
+from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
 from gateway.postgresql.prepared import Statement, sessions_of
+from gateway.request_events import RequestEvent
 
 from .models import Alias
 
@@ -20,6 +21,7 @@ BY_NAME = Statement(
     b"alias by name",
     b"SELECT id, provider, canonical_id, locode FROM aliases_alias WHERE account_id = $1::uuid AND name = $2::varchar",
 )
+MOST_COMPARED = 100  # of an account's aliases
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +54,40 @@ class Resolution:
     others: tuple[Route, ...] = ()
 
 
-def resolve(text: str, *, account_id: uuid.UUID, purpose: Purpose, snapshot: Snapshot, now: datetime) -> Resolution:
-    """The route that `text` means for this account at this moment.
+def resolve(
+    text: str,
+    *,
+    account_id: uuid.UUID,
+    purpose: Purpose,
+    snapshot: Snapshot,
+    now: datetime,
+    event: RequestEvent | None = None,
+) -> Resolution:
+    """The route that `text` means for this account at this moment. The event learns of an alias that leads nowhere too.
 
     Raises what `model_ids.parse`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound;
     for an auto id of which no route can take the request, the refusal of the best one.
     """
     with answering_within(BRIEF_SECONDS):
-        match model_ids.parse(text):
+        try:
+            wanted_id = model_ids.parse(text)
+        except InvalidAliasName:
+            raise
+        except InvalidRequest as refusal:
+            words = nearest.suggestion(snapshot, text)
+            raise InvalidRequest(f"{refusal.message} {words}", param=refusal.param) from None
+        match wanted_id:
             case model_ids.ExplicitId() as wanted:
                 return Resolution(_pinned(snapshot, wanted, now))
             case model_ids.AliasId() as alias:
-                return _aliased(snapshot, account_id, alias, now)
+                return _aliased(snapshot, account_id, alias, now, event)
             case model_ids.AutoId() as auto:
                 return _chosen(snapshot, auto, purpose, now)
 
 
-def _aliased(snapshot: Snapshot, account_id: uuid.UUID, wanted: model_ids.AliasId, now: datetime) -> Resolution:
+def _aliased(
+    snapshot: Snapshot, account_id: uuid.UUID, wanted: model_ids.AliasId, now: datetime, event: RequestEvent | None
+) -> Resolution:
     """One indexed SELECT, on every request and uncached: a repoint acts on the very next one."""
     target: tuple[Any, ...] | None
     sessions = sessions_of("default")
@@ -82,10 +101,23 @@ def _aliased(snapshot: Snapshot, account_id: uuid.UUID, wanted: model_ids.AliasI
         finally:
             release("default")
     if target is None:
-        raise AliasNotFound(f"This account has no alias {str(wanted)!r}.")
+        raise absent(account_id, wanted.name)
     alias_id, provider, canonical_id, locode = target
+    if event is not None:
+        event.alias_id = alias_id
     route = _pinned(snapshot, model_ids.ExplicitId(provider, canonical_id, locode), now)
     return Resolution(route, requested_alias=str(wanted), alias_id=alias_id)
+
+
+def absent(account_id: uuid.UUID, name: str) -> AliasNotFound:
+    """The refusal of an alias that the account does not have, with those of its own that are called alike."""
+    try:
+        own = Alias.objects.filter(account_id=account_id).order_by("name").values_list("name", flat=True)
+        near = nearest.near_names(name, list(own[:MOST_COMPARED]))
+    finally:
+        release("default")
+    words = nearest.question([f"{model_ids.ALIAS}/{each}" for each in near])
+    return AliasNotFound(f"This account has no alias {f'alias/{name}'!r}. {words}`GET /v1/aliases` lists them.")
 
 
 def _pinned(snapshot: Snapshot, wanted: model_ids.ExplicitId, now: datetime) -> Route:

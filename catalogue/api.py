@@ -15,7 +15,7 @@ from gateway.control_view import ControlView
 from gateway.errors import ApiError, NotFound
 from gateway.fields import ChoiceField
 
-from . import health, listing_cache, model_ids, quota, snapshot
+from . import health, listing_cache, model_ids, nearest, quota, snapshot
 from .listing import Info, View, auto_info, model_info, providers, servable
 from .models import Modality
 from .routes import JURISDICTIONS, Snapshot
@@ -73,7 +73,8 @@ class Model(ControlView):
         catalogue = snapshot.current()
         found = _found(catalogue, wanted, View(*_now(catalogue)))
         if found is None:
-            raise NotFound("The catalogue lists no such model.", param="model")
+            words = nearest.suggestion(catalogue, model_id)
+            raise NotFound(f"The catalogue lists no such model. {words}", param="model")
         return Response(found)
 
 

@@ -21,6 +21,7 @@ from gateway.errors import (
     UnpricedRoute,
 )
 
+from . import nearest
 from .model_ids import AutoId
 from .pricing import rates_between
 from .routes import Offer, Route, Snapshot, is_eu_sovereign
@@ -75,7 +76,11 @@ def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequen
     Raises the refusal of the first condition that leaves none: NotFound, ModelNotFound, InvalidRequest (modality),
     ModelUnavailable, ProviderNotConfigured, UnpricedRoute.
     """
-    offers = _some(offers_of(snapshot, wanted), NotFound(f"No provider offers {str(wanted)!r}.", param="model"))
+    offers = offers_of(snapshot, wanted)
+    if not offers:
+        raise NotFound(
+            f"No provider offers {str(wanted)!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
+        )
     offers = _some([o for o in offers if not o.is_disabled(allowed.today)], ModelNotFound(f"{wanted} is disabled."))
     fitting = [offer for offer in offers if offer.modality in allowed.modalities]
     wrong = InvalidRequest(f"{wanted} has no model that can serve {allowed.endpoint}.", param="model")

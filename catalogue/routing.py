@@ -12,6 +12,7 @@ from gateway.errors import (
     UnpricedRoute,
 )
 
+from . import nearest
 from .model_ids import GLOBAL, ExplicitId
 from .pricing import Price, Rates, rates_between
 from .routes import Offer, Route, Snapshot
@@ -25,7 +26,12 @@ def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable
     """
     offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
     if offer is None:
-        raise NotFound(f"Model {wanted.canonical_id!r} is not offered by provider {wanted.provider!r}.", param="model")
+        asked = f"{wanted.provider}/{wanted.canonical_id}"
+        raise NotFound(
+            f"Model {wanted.canonical_id!r} is not offered by provider {wanted.provider!r}. "
+            f"{nearest.suggestion(snapshot, asked)}",
+            param="model",
+        )
     if offer.is_disabled(today):
         raise ModelNotFound(f"Model {offer.id!r} is disabled.")
     if offer.state == "unavailable" and not even_unavailable:

@@ -87,9 +87,10 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
             purpose=purpose_of(call, payer),
             snapshot=catalogue,
             now=datetime.now(UTC),
+            event=event,
         )
         route = resolution.route
-        event.route, event.provider, event.alias_id = route.id, route.upstream.slug, resolution.alias_id
+        event.route, event.provider = route.id, route.upstream.slug
         upstream_call = upstream_call_of(call, route)
         routing.require_configured(route)
         terms = terms_of(catalogue, route, payer.currency)

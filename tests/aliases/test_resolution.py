@@ -50,6 +50,16 @@ def test_so_does_a_stream(account: Customer) -> None:
     assert metadata["requested_alias"] == "alias/fast"
 
 
+def test_the_nearest_of_the_accounts_own_aliases_are_named(account: Customer, open_account: OpenAccount) -> None:
+    other = open_account(account.gateway)
+    create(account)
+    create(other, name="fasts")
+    said = message(ask(account, "alias/fats"))
+    assert said == ("This account has no alias 'alias/fats'. Did you mean `alias/fast`? `GET /v1/aliases` lists them.")
+    assert "fast" not in message(ask(account, "alias/unlike")).replace("alias/unlike", "")
+    assert "Did you mean `alias/fast`?" in message(account.http.get("/v1/aliases/fst"))
+
+
 def test_so_do_text_completions_and_embeddings(account: Customer) -> None:
     create(account, "sim/test/completion/FRPAR", "text")
     create(account, "sim/test/embedding/FRPAR", "vectors")

@@ -24,7 +24,7 @@ NO_ALIAS = (404, "not_found", "alias_not_found", "model")
 
 # The id, what it is answered with, and what the message must say.
 REFUSED = [
-    ("echo", INVALID, ["received 1 segment."]),
+    ("echo", INVALID, ["received 1 segment. Did you mean `sim/test/echo`", "`GET /v1/models` lists what is served."]),
     ("", INVALID, ["received 1 segment"]),
     ("test/echo", INVALID, ["received 2 segments."]),
     ("sim/test/echo/FRPAR/more", INVALID, ["received 5 segments."]),
@@ -32,7 +32,8 @@ REFUSED = [
     ("sim/test/echo/", INVALID, ["received 4 segments"]),
     ("/sim/test/echo", INVALID, ["received 4 segments"]),
     ("auto/test/echo/FRPAR", INVALID, ["4 segments"]),
-    ("nobody/test/echo", NOT_FOUND, ["nobody", "test/echo"]),
+    ("nobody/test/echo", NOT_FOUND, ["nobody", "test/echo", "Did you mean `sim/test/echo`", "`GET /v1/models`"]),
+    ("auto/test/ehco", NOT_FOUND, ["auto/test/ehco", "Did you mean `auto/test/echo`"]),
     ("sim/test/nowhere", NOT_FOUND, ["sim", "test/nowhere"]),
     ("simkey/test/two-prices", NOT_FOUND, ["simkey", "test/two-prices"]),
     ("SIM/test/echo", NOT_FOUND, ["SIM"]),
