@@ -77,7 +77,8 @@ format: venv-dev ## Format the code and apply the linter's safe fixes
 .PHONY: lock
 lock: $(UV) ## Write the lock files from pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) --quiet $(ARGS) -o requirements.txt
-	$(COMPILE) --group dev -c requirements.txt --quiet $(ARGS) -o requirements-dev.txt
+	$(COMPILE) --extra traces -c requirements.txt --quiet $(ARGS) -o requirements-traces.txt
+	$(COMPILE) --extra traces --group dev -c requirements-traces.txt --quiet $(ARGS) -o requirements-dev.txt
 
 .PHONY: clean
 clean: ## Remove the virtualenv and every cache; the data in var/ stays

@@ -71,6 +71,7 @@ def fields(event: RequestEvent) -> dict[str, Any]:
     head_took = attempt.head_at - attempt.began_at if attempt and attempt.head_at else None
     return {
         "request": event.request_id,
+        "trace": event.trace and event.trace.trace_id,
         "generation": None if event.generation_id is None else f"gen-{event.generation_id.hex}",
         "ended": datetime.fromtimestamp(event.began_at + event.duration, UTC).isoformat(timespec="milliseconds"),
         "method": event.method,

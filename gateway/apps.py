@@ -15,11 +15,17 @@ class GatewayConfig(AppConfig):
 
     def ready(self) -> None:
         # Settings are complete from here on; importing registers the checks.
+        from django.conf import settings
+
         from . import access_log, checks, mail, staff_log  # noqa: F401
         from .postgresql import prepared
         from .shared_store import shared_store
 
         staff_log.connect()
         access_log.register()
+        if settings.OTEL_EXPORTER_OTLP_ENDPOINT:
+            from . import tracing
+
+            tracing.register()
         worker_hooks.start += [prepared.open_sessions, shared_store.open]
         worker_hooks.stop += [mail.finish, prepared.close_sessions, shared_store.close]

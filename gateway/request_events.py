@@ -60,16 +60,30 @@ class Settled(Protocol):
 class UpstreamAttempt:
     """One call of an upstream. Moments are of the monotonic clock; 0 where it did not come so far.
 
-    `provider` is a slug, `route` a 4-part id; `status` is the upstream's, 0 where it gave none.
+    `provider` is a slug, `route` a 4-part id, `model` what the upstream calls it, `host` and `port` where that is;
+    `status` is the upstream's, 0 where it gave none.
     """
 
     provider: str = ""
     route: str = ""
+    model: str = ""
+    host: str = ""
+    port: int = 0
     began_at: float = field(default_factory=time.monotonic)
     connected_at: float = 0.0
     head_at: float = 0.0
     ended_at: float = 0.0
     status: int = 0
+
+
+class Trace(Protocol):
+    """The spans of a request that is traced (`gateway.tracing`)."""
+
+    @property
+    def trace_id(self) -> str: ...
+
+    def begin_attempt(self, attempt: UpstreamAttempt) -> bytes:
+        """Begins a span, and returns the header lines that tell the upstream of it."""
 
 
 @dataclass(slots=True)
@@ -103,6 +117,7 @@ class RequestEvent:
     code: str | None = None
     message: str = ""
     outcome: Outcome = Outcome.SERVED
+    trace: Trace | None = None
 
     @property
     def request_id(self) -> str:
@@ -154,12 +169,15 @@ Observer = Callable[[RequestEvent], None]
 # Called in the request's greenlet: they take microseconds and wait for nothing.
 observers: list[Observer] = []
 failure_observers: list[Observer] = []  # told of failures alone, so that a served request does not run through them
+begin_trace: Callable[[Mapping[str, Any]], Trace] | None = None  # from META; None where nothing is traced
 _outage = Outage("a request's event is lost on an observer", logger.error)
 
 
 def begin(meta: dict[str, Any], endpoint: str = "") -> RequestEvent:
     """The event of a request that begins, kept in its META (or WSGI's environ)."""
     event = meta[EVENT] = RequestEvent(meta["REQUEST_METHOD"], endpoint)
+    if begin_trace is not None:
+        event.trace = begin_trace(meta)
     return event
 
 

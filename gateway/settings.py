@@ -5,6 +5,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -305,6 +306,13 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.str("EMAIL_FROM", f"no-reply@{urlsplit(P
 if not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+|[^@<>\r\n]+ <[^\s@<>]+@[^\s@<>]+>", DEFAULT_FROM_EMAIL):
     raise ImproperlyConfigured("EMAIL_FROM is an address, or a name with the address in angle brackets.")
 
+# Read by the OpenTelemetry SDK as well, with its other OTEL_ variables (`gateway.tracing`).
+OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
+if not re.fullmatch(r"(https?://[^\s/]\S*)?", OTEL_EXPORTER_OTLP_ENDPOINT):
+    raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT is the http:// or https:// address of an OTLP collector.")
+if OTEL_EXPORTER_OTLP_ENDPOINT and find_spec("opentelemetry") is None:
+    raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT needs the packages of requirements-traces.txt.")
+
 LOG_FORMAT = _one_of("LOG_FORMAT", "plain", "json")
 ACCESS_LOG = _one_of("ACCESS_LOG", "errors", "all", "off")
 LOGGING = {
@@ -324,5 +332,7 @@ LOGGING = {
         "django.security.DisallowedHost": {"level": "CRITICAL"},
         # Attempts of its pools to reach a database that is away: whoever needs a connection says that there is none.
         "psycopg.pool": {"level": "ERROR"},
+        # A collector that is away: one line when it begins and one a minute say so (gateway.tracing).
+        "opentelemetry": {"level": "CRITICAL"},
     },
 }

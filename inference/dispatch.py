@@ -48,8 +48,10 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
         deadlines.whole_answer()
     upstream = UpstreamCall(request, deadlines, client)
     attempt = upstream.attempt
-    attempt.provider, attempt.route = route.upstream.slug, route.id
+    attempt.provider, attempt.route, attempt.model = route.upstream.slug, route.id, route.upstream_model
     admitted.event.attempts.append(attempt)
+    if admitted.event.trace is not None:
+        upstream.trace_headers = admitted.event.trace.begin_attempt(attempt)
     try:
         upstream.open()
         if not 200 <= upstream.status < 300:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 PACKAGES = ("gateway", "accounts", "catalogue", "billing", "aliases", "inference", "dashboard", "simulator", "demo")
 LONGEST_MODULE = 400
-LINES_OF_CODE = 18_980  # today's, rounded up; `make size` prints them by app
+LINES_OF_CODE = 19190  # today's, rounded up; `make size` prints them by app
 
 
 def test_every_setting_is_documented() -> None:
@@ -56,8 +56,9 @@ class Thing:
 
 def test_the_development_lock_contains_the_running_lock() -> None:
     """`make run` after `make test` relies on it."""
-    running, development = pins("requirements.txt"), pins("requirements-dev.txt")
-    assert running - development == set()
+    running, traces, development = (pins(f"requirements{kind}.txt") for kind in ("", "-traces", "-dev"))
+    assert running - traces == set()
+    assert traces - development == set()
 
 
 def modules() -> Iterator[Path]:

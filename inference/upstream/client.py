@@ -103,6 +103,7 @@ class UpstreamCall:
         self._request = request
         self._connection: Connection | None = None
         self.attempt = UpstreamAttempt()
+        self.trace_headers = b""  # lines, each with its end
         self._most_bytes: int = settings.GATEWAY_MAX_UPSTREAM_BYTES
         self._abort_with: Exception | None = None
 
@@ -113,12 +114,14 @@ class UpstreamCall:
         self.is_waiting = True
         try:
             origin, head = connections.head_of(request.url, tuple(request.headers.items()))
+            self.attempt.host, self.attempt.port = origin.host, origin.port
             connection = connections.connection_to(origin, self.deadlines.seconds_left)
             self._connection = connection
             self.attempt.connected_at = time.monotonic()
             if self._abort_with is not None:
                 raise self._abort_with
-            connection.send(b"%b%d\r\n\r\n" % (head, len(request.body)), request.body)
+            head = b"%b%d\r\n%b\r\n" % (head, len(request.body), self.trace_headers)
+            connection.send(head, request.body)
             answer = connection.answer
             while not answer.status:
                 connection.receive()
