@@ -9,7 +9,7 @@ from django.conf import settings
 from gunicorn.http.errors import ParseException
 
 from .bounded_http import MOST_TINY_CHUNKS, TINY_CHUNK_BYTES, TooManyTinyChunks
-from .errors import InvalidRequest, RequestTooLarge
+from .errors import InvalidRequest, RequestTooLarge, WorkerBusy
 from .turns import pause
 
 BLOCK_BYTES = 64 * 1024
@@ -32,19 +32,41 @@ def too_large() -> RequestTooLarge:
     return RequestTooLarge(f"The request body exceeds the limit of {settings.GATEWAY_MAX_BODY_BYTES} bytes.")
 
 
-def read_body(environ: Mapping[str, Any]) -> bytes:
-    """The whole body of a WSGI request (Django's `META`), by Content-Length or chunked.
+class HeldBody:
+    """What one request holds of the bodies that its worker may hold at a time (GATEWAY_MAX_BODIES_BYTES)."""
 
-    Raises RequestTooLarge, and InvalidRequest where it is compressed or ends early.
+    __slots__ = ("_bytes",)
+    held_by_all = 0
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def take(self, count: int) -> None:
+        """So many bytes more. Raises WorkerBusy."""
+        if HeldBody.held_by_all + count > settings.GATEWAY_MAX_BODIES_BYTES:
+            raise WorkerBusy("This replica holds as many request bodies as it may. Nothing was billed: retry.")
+        HeldBody.held_by_all += count
+        self._bytes += count
+
+    def release(self) -> None:
+        """All of them: the body is gone, or about to go."""
+        HeldBody.held_by_all -= self._bytes
+        self._bytes = 0
+
+
+def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes:
+    """The whole body of a WSGI request (Django's `META`), by Content-Length or chunked; its bytes are `held`.
+
+    Raises RequestTooLarge, WorkerBusy, and InvalidRequest where it is compressed or ends early.
     """
     _require_uncompressed(environ.get("HTTP_CONTENT_ENCODING"))
     stream = environ["wsgi.input"]
     declared = environ.get("CONTENT_LENGTH") or ""
     try:
         if declared:
-            return _read_declared(stream, int(declared))
+            return _read_declared(stream, int(declared), held)
         if environ.get("HTTP_TRANSFER_ENCODING"):
-            return _read_chunked(stream)
+            return _read_chunked(stream, held)
     except TooManyTinyChunks:
         rule = f"more than {MOST_TINY_CHUNKS} chunks of less than {TINY_CHUNK_BYTES} bytes"
         raise InvalidRequest(f"The request body has {rule}.") from None
@@ -60,24 +82,28 @@ def _require_uncompressed(encoding: str | None) -> None:
         )
 
 
-def _read_declared(stream: Any, length: int) -> bytes:
+def _read_declared(stream: Any, length: int, held: HeldBody | None) -> bytes:
     blocks = []
     while length > 0:
         block = stream.read(min(length, BLOCK_BYTES))
         if not block:
             raise InvalidRequest("The request body ended before its Content-Length.")
+        if held is not None:
+            held.take(len(block))
         blocks.append(block)
         length -= len(block)
     return b"".join(blocks)
 
 
-def _read_chunked(stream: Any) -> bytes:
+def _read_chunked(stream: Any, held: HeldBody | None) -> bytes:
     blocks, total = [], 0
     while block := stream.read(BLOCK_BYTES):
         total += len(block)
         if total > settings.GATEWAY_MAX_BODY_BYTES:
             stream.reader.req.force_close()  # gunicorn's: the answer says that the rest of the body is not read
             raise too_large()
+        if held is not None:
+            held.take(len(block))
         blocks.append(block)
         if len(block) == BLOCK_BYTES:
             pause()  # the next block may be there already

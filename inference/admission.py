@@ -20,6 +20,7 @@ from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, 
 from gateway.ids import generation_id
 from gateway.request_events import RequestEvent
 
+from . import estimator
 from .authentication import Payer
 from .call import Call, Shape
 from .dialects import DIALECTS
@@ -49,6 +50,7 @@ class Admitted:
     attempted: tuple[str, ...]
     event: RequestEvent
     fallback_reason: str | None = None
+    estimated_prompt: int | None = None  # tokens, where the content is gone
     created: int = field(default_factory=lambda: int(time.time()))
     started: float = field(default_factory=time.monotonic)
 
@@ -66,6 +68,18 @@ class Admitted:
     def public_id(self) -> str:
         """The generation id that the client sees."""
         return generation_id(self.id)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of the prompt, as they are estimated where no upstream counts them."""
+        return estimator.prompt_tokens(self.call) if self.estimated_prompt is None else self.estimated_prompt
+
+    def without_content(self) -> "Admitted":
+        """The same, and its content is freed: nothing of it is sent or counted any more."""
+        kept = replace(self, estimated_prompt=self.prompt_tokens)
+        self.call.drop_content()
+        self.upstream_call.drop_content()
+        return kept
 
     @property
     def adapter(self) -> ShapeAdapter | None:

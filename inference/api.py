@@ -18,7 +18,7 @@ from accounts import rate_limits
 from gateway import address_limit
 from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, NotFound, ReplicaGivesUp, step
 from gateway.exception_handler import from_exception
-from gateway.jsonbody import parse_object, read_body
+from gateway.jsonbody import HeldBody, parse_object, read_body
 from gateway.plain_response import PlainResponse
 from gateway.request_events import Outcome, RequestEvent, event_of
 
@@ -54,6 +54,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     limits: dict[str, str] = {}
     event = event_of(environ)
     in_flight: UUID | None = None  # the account, where its requests in flight are counted
+    held = HeldBody()
     try:
         try:
             with step("authenticating the key", NOTHING_BILLED):
@@ -68,7 +69,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
             rate_limits.begin_request(payer.account_id)
             in_flight = payer.account_id
         limits = rate_limits.spend_request(payer.key_id, payer.budgets)
-        body = parse_object(read_body(environ))
+        body = parse_object(read_body(environ, held))
         if isinstance(model := body.get("model"), str):
             event.model = model  # known whatever else is wrong with the body
         call = form.call(body, environ)
@@ -84,6 +85,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
         response = form.refusal(from_exception(error))
     finally:
+        held.release()
         if in_flight is not None:
             rate_limits.end_request(in_flight)
     response.headers.update(limits)

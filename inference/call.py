@@ -35,6 +35,12 @@ class Call:
     sent: frozenset[str] = frozenset()
     asked: Any = None
 
+    def drop_content(self) -> None:
+        """Frees what was said, wherever else the call is held; numbers and switches stay."""
+        for name, value in list(self.body.items()):
+            if not isinstance(value, int | float):
+                del self.body[name]
+
 
 def content_of(message: Mapping[str, Any]) -> Any:
     """What a chat message says: its content, and without any the refusal of an assistant."""

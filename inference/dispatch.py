@@ -47,6 +47,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     if comes_at_once:
         deadlines.whole_answer()
     upstream = UpstreamCall(request, deadlines, client)
+    del request  # so that its body is freed when it is sent
     attempt = upstream.attempt
     attempt.provider, attempt.route, attempt.model = route.upstream.slug, route.id, route.upstream_model
     admitted.event.attempts.append(attempt)

@@ -63,7 +63,7 @@ def unsettled_of(admitted: Admitted, outcome: Outcome) -> Unsettled:
     reported = outcome.usage if ENDINGS[outcome.ending].is_billed else None
     if reported is None:
         # What was delivered, and the prompt: counted by the upstream where it said so at the start, estimated else.
-        prompt = outcome.prompt_usage or Usage(uncached_prompt=estimator.prompt_tokens(admitted.call))
+        prompt = outcome.prompt_usage or Usage(uncached_prompt=admitted.prompt_tokens)
         delivered = replace(prompt, completion=estimator.tokens_in(outcome.text_bytes))
         return record(admitted, outcome, delivered, usage_estimated=True)
     if outcome.uncounted_bytes > 0:  # output that came after the last count, and was never counted

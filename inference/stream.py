@@ -38,6 +38,7 @@ ENDING_OF: tuple[tuple[type[Exception], Generation.Ending], ...] = (
     (WorkerStopped, Ending.WORKER_STOPPED),
 )
 LARGE_PIECE_BYTES = 4096  # a smaller one is written whole or not at all, but for an odd client
+KEPT_BYTES = 16 * 1024  # of a request, whose content is not worth dropping
 HEAD_BYTES = 1024  # of an answer, at most: it leaves with the first piece
 BILLED = "What was delivered is billed."
 STOPPING = "This replica is stopping."
@@ -78,6 +79,8 @@ class BilledStream:
             self._abandon()
             raise
         self._ready += self._framing.frames(self._reader.take())
+        if self._upstream.sent_bytes > KEPT_BYTES:
+            self._admitted = self._admitted.without_content()
         checkpointing.register(self)
         return self
 

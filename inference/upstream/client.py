@@ -100,7 +100,7 @@ class UpstreamCall:
         self.headers: dict[str, str] = {}
         self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
         self.watch: ClientWatch | None = None
-        self._request = request
+        self._request: UpstreamRequest | None = request
         self._connection: Connection | None = None
         self.attempt = UpstreamAttempt()
         self.trace_headers = b""  # lines, each with its end
@@ -109,8 +109,10 @@ class UpstreamCall:
 
     def open(self) -> None:
         """Sends the request and waits for the head of the answer."""
+        request, self._request = self._request, None
+        if request is None:
+            raise RuntimeError("opened twice")
         _take_in(self)
-        request = self._request
         self.is_waiting = True
         try:
             origin, head = connections.head_of(request.url, tuple(request.headers.items()))
@@ -120,8 +122,9 @@ class UpstreamCall:
             self.attempt.connected_at = time.monotonic()
             if self._abort_with is not None:
                 raise self._abort_with
-            head = b"%b%d\r\n%b\r\n" % (head, len(request.body), self.trace_headers)
+            head = b"%b%d\r\n%b\r\n" % (head, self.sent_bytes, self.trace_headers)
             connection.send(head, request.body)
+            del request  # which may be large, and the answer far
             answer = connection.answer
             while not answer.status:
                 connection.receive()

@@ -1,5 +1,6 @@
 """Large bodies: the bound is kept before, or while, a byte is read, and what is within it costs little memory."""
 
+import contextlib
 import json
 import re
 import socket
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 import requests
 
+from tests import bills
 from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
+from tests.patience import eventually
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -121,10 +124,60 @@ def test_a_31_mb_request_of_small_messages_takes_less_than_five_times_its_size(
 
 def peak_bytes(server: GatewayServer) -> int:
     """The most memory that the worker has had, as Linux knows it."""
+    return worker_bytes(server, "VmHWM")
+
+
+def worker_bytes(server: GatewayServer, figure: str) -> int:
+    """What Linux knows of the worker's memory."""
     (worker,) = server.worker_pids()
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
+    found = re.search(rf"{figure}:\s+(\d+) kB", Path(f"/proc/{worker}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024
+
+
+def asked_with(customer: Customer, slug: str, size: int, **fields: object) -> requests.Response:
+    """The answer, a stream's as soon as it begins, to a request with a text of so many bytes."""
+    messages = [{"role": "system", "content": "x" * size}, {"role": "user", "content": "hello there"}]
+    body = {"model": f"sim/test/{slug}", "messages": messages, **fields}
+    return customer.http.post(PATH, json=body, stream=bool(fields))
+
+
+def test_open_streams_hold_no_bodies(start_gateway: StartGateway, open_account: OpenAccount) -> None:
+    server = start_gateway()
+    customer = open_account(server)
+    size = 16 * MIB
+    with contextlib.ExitStack() as stack:
+
+        def opened() -> int:
+            reply = stack.enter_context(asked_with(customer, "stall", size, stream=True))
+            assert next(reply.iter_lines()).startswith(b"data: ")
+            return worker_bytes(server, "VmRSS")
+
+        before = opened()
+        assert max(opened() for _ in range(4)) - before < 2 * size
+    assert eventually(lambda: len(bills.records(customer)) == 5)
+    assert {record.prompt_tokens for record in bills.records(customer)} == {size // 4 + 11}
+
+
+def test_the_bodies_that_a_worker_holds_are_bounded(start_gateway: StartGateway, open_account: OpenAccount) -> None:
+    server = start_gateway(GATEWAY_MAX_BODY_BYTES=str(MIB), GATEWAY_MAX_BODIES_BYTES=str(MIB))
+    customer = open_account(server)
+    size = MIB // 2
+    body = json.dumps(
+        {"model": "sim/test/stall-at-once", "messages": [{"role": "user", "content": "x" * size}], "stream": True}
+    ).encode()
+
+    def status() -> int:
+        return asked_with(customer, "echo", size).status_code
+
+    with connect(server) as waiting:
+        waiting.sendall(head(customer, f"Content-Length: {len(body)}") + body)
+        assert eventually(lambda: status() == 503)
+        refused = asked_with(customer, "echo", size)
+        assert refusal(refused) == (503, "internal_server_error", "service_unavailable", None)
+        assert refused.headers["Retry-After"] == "5"
+        assert asked_with(customer, "echo", 1000).status_code == 200
+    assert eventually(lambda: status() == 200)
 
 
 def test_the_number_of_messages_is_capped(account: Customer) -> None:
