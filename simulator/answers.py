@@ -68,9 +68,22 @@ def answer(question: Question, call: Call) -> Answer:
         return Answer("stop", _pieces(orjson.dumps(call.received).decode()), reasoning)
     if behaviour.refusal:
         return Answer("refusal", _pieces(_REFUSAL), reasoning, refuses=True)
+    if behaviour.script and question.script is not None:
+        return _scripted(question, reasoning)
     if behaviour.tools and question.tool_result is None and question.may_call_tools:
         return Answer("tool_calls", (), reasoning, _tool_calls(question, behaviour))
     return _text_answer(question, behaviour, reasoning)
+
+
+def _scripted(question: Question, reasoning: list[str]) -> Answer:
+    """The step of a script that is due."""
+    steps = orjson.loads(question.script or "[]")
+    step = steps[min(question.results, len(steps) - 1)]
+    if isinstance(step, str):
+        return Answer("stop", _pieces(step), reasoning)
+    arguments = orjson.dumps(step["arguments"]).decode()
+    identity = sha256(f"{question.results}:{arguments}".encode()).hexdigest()[:16]
+    return Answer("tool_calls", (), reasoning, [ToolCall(f"sim_{identity}", step["name"], arguments)])
 
 
 def _text_answer(question: Question, behaviour: Behaviour, reasoning: list[str]) -> Answer:

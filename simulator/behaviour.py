@@ -17,6 +17,8 @@ What is not obvious from the names in `WORDS`:
 - `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
 - `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
 - `bad-usage` may say how: `cached` (more than there were, the default), `negative`, `fraction`, `total`.
+- `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
+  call or a text for each answer; the results of tools behind it tell which is next.
 - `split` cuts the whole body, so a large size joins several events in one segment.
 """
 
@@ -72,6 +74,7 @@ class Behaviour:
     reasoning: str | None = None
     content_blocks: bool = False
     refusal: bool = False
+    script: bool = False
     finish: str | None = None
     logprobs: bool = False
     extra_fields: bool = False
@@ -139,7 +142,7 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 
 _FLAGS = (
     "comments close-delimited content-blocks crlf describe empty empty-arguments endless extra-fields ignores-format "
-    "logprobs multiline no-done no-usage reasoning-outside redirect refusal tools truncated usage-every-chunk "
+    "logprobs multiline no-done no-usage reasoning-outside redirect refusal script tools truncated usage-every-chunk "
     "usage-on-finish"
 )
 WORDS: Mapping[str, Word] = {

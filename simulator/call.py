@@ -4,6 +4,7 @@ A token is a whitespace-separated word. A prompt's tokens are the words of the t
 included; images, tool definitions and tool calls count nothing, a token id counts one.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -14,6 +15,8 @@ from simulator.behaviour import Behaviour
 from simulator.http import Request
 
 Json = dict[str, Any]
+
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
 class RefusedError(Exception):
@@ -82,6 +85,8 @@ class Question:
     may_call_several: bool = True
     max_tokens: int | None = None
     stop: Sequence[str] = ()
+    script: str | None = None
+    results: int = 0  # of tools, behind the script
 
 
 def count_tokens(text: str) -> int:
@@ -106,6 +111,7 @@ def chat_question(body: Json) -> Question:
         may_call_several=body.get("parallel_tool_calls") is not False,
         max_tokens=_limit(body),
         stop=_stops(body),
+        **_script(messages, texts, [int(message.get("role") == "tool") for message in messages]),
     )
 
 
@@ -143,6 +149,7 @@ def messages_question(body: Json) -> Question:
         may_call_several=choice.get("disable_parallel_tool_use") is not True,
         max_tokens=body["max_tokens"],
         stop=body.get("stop_sequences") or (),
+        **_script(messages, texts, list(map(len, results))),
     )
 
 
@@ -157,6 +164,15 @@ def _last_text_of_user(messages: Sequence[Json], texts: Sequence[str]) -> str:
     """The last text that a user wrote; a message of tool results alone is passed over."""
     written = [text for message, text in zip(messages, texts, strict=True) if message.get("role") == "user"]
     return next((text for text in reversed(written) if text), "")
+
+
+def _script(messages: Sequence[Json], texts: Sequence[str], results: Sequence[int]) -> Json:
+    """The last script that a user wrote, and how many results of tools came behind it."""
+    for position in reversed(range(len(messages))):
+        found = _SCRIPT.search(texts[position]) if messages[position].get("role") == "user" else None
+        if found is not None:
+            return {"script": found[1], "results": sum(results[position:])}
+    return {}
 
 
 def _text(content: Any) -> str:

@@ -1,12 +1,9 @@
 """The official JavaScript client: streaming, tools and embeddings (tests/node/check.mjs asks, this file judges)."""
 
-import contextlib
-import hashlib
 import json
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +12,12 @@ import pytest
 from simulator.openai import vector
 from tests.inference.test_embeddings import floats
 from tests.servers.customer import Customer
+from tests.servers.node import installed
 from tests.servers.process import ROOT
 
 Json = dict[str, Any]
 
 PACKAGE = ROOT / "tests" / "node"
-CACHE = ROOT / "var" / "node"
 BROKE_OFF: Json = {"name": "APIError", "status": None, "code": "provider_error", "param": None}
 
 pytestmark = [
@@ -30,27 +27,10 @@ pytestmark = [
 
 
 @pytest.fixture
-def installed() -> Path:
-    """The locked package, installed once for each lock file. Another worker may be at it: whoever is first wins."""
-    lock = (PACKAGE / "package-lock.json").read_bytes()
-    folder = CACHE / hashlib.sha256(lock).hexdigest()[:16]
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=CACHE))
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(PACKAGE / name, fresh)
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=fresh, check=True, timeout=120)
-        with contextlib.suppress(OSError):
-            fresh.rename(folder)
-        shutil.rmtree(fresh, ignore_errors=True)
-    return folder
-
-
-@pytest.fixture
-def read(installed: Path, account: Customer, tmp_path: Path) -> Json:
+def read(account: Customer, tmp_path: Path) -> Json:
     """What the client read from the gateway."""
     script = shutil.copy(PACKAGE / "check.mjs", tmp_path)
-    (tmp_path / "node_modules").symlink_to(installed / "node_modules")
+    (tmp_path / "node_modules").symlink_to(installed(PACKAGE) / "node_modules")
     command = ["node", str(script), account.gateway.base_url, account.key]
     done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
