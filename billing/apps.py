@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_save, pre_save
 
-from gateway.hooks import Periodic, worker_hooks
+from gateway.hooks import Periodic, Reading, worker_hooks
 from gateway.request_events import failure_observers
 
 
@@ -13,7 +13,7 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from accounts.models import Account  # models exist from here on
 
-        from . import overdraft, request_failures, rollups
+        from . import overdraft, request_failures, rollups, spool
         from .accounts import ensure_wallet, keep_currency
         from .maintenance import Recovery
         from .settlement import finish_or_spool, start_settlers
@@ -27,6 +27,15 @@ class BillingConfig(AppConfig):
             request_failures.failure_log.flush,
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
         ]
+        worker_hooks.readings.append(
+            Reading(
+                "gateway_spool_files",
+                "Outcomes that wait in this machine's spool: for the database, for who has claimed them, for a person.",
+                spool.lengths,
+                how="livemostrecent",
+                label="state",
+            )
+        )
         worker_hooks.stop.insert(0, finish_or_spool)  # before hooks that may wait for a database until we are killed
         worker_hooks.stop.append(request_failures.failure_log.flush)
         failure_observers.append(request_failures.failure_log.note)

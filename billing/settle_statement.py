@@ -9,6 +9,7 @@ cursor that takes the same numbered placeholders and parses nothing: no limit of
 """
 
 import random
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -28,6 +29,7 @@ from .models import Checkpoint, Generation, LedgerEntry, Wallet
 from .unsettled import COLUMNS, Unsettled, encoded
 
 NUMBER_OUT_OF_RANGE = "22003"  # SQLSTATE
+MICROSECONDS = 1_000_000
 DECIDED_UNDER_LOCK = {"created_at": "clock_timestamp()", "balance_after": "wallet.balance - {cost}"}
 # Once a generation, since it selects from what was really inserted. Nobody who holds a counter waits for a wallet.
 _COUNT_QUOTA = f""", quota AS (
@@ -51,10 +53,15 @@ class QuotaUse(NamedTuple):
     tokens: int
 
 
-class Settlement(NamedTuple):
-    """What a settled generation left behind. `balance` is None where it was never priced or is in the spool."""
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a settled generation left behind. `balance` is None where it was never priced or is in the spool.
+
+    `wallet_wait_seconds` are those that the statement waited for the wallet's row; None where nobody has measured.
+    """
 
     balance: Decimal | None
+    wallet_wait_seconds: float | None = field(default=None, compare=False)
 
 
 def quota_use_of(total_tokens: int, region_id: int | None) -> QuotaUse | None:
@@ -84,12 +91,12 @@ def execute(
             if getattr(error.__cause__, "sqlstate", None) == NUMBER_OUT_OF_RANGE:
                 raise LossyValueError("The balance after this settlement is out of range.") from error
             raise
-        has_wallet, was_inserted, balance_units = cursor.fetchone()
+        has_wallet, was_inserted, balance_units, waited = cursor.fetchone()
     if not has_wallet:
         raise Wallet.DoesNotExist(f"Account {generation.account_id} has no wallet.")
     if not was_inserted:
         return None
-    return Settlement(None if balance_units is None else from_units(balance_units))
+    return Settlement(None if balance_units is None else from_units(balance_units), waited / MICROSECONDS)
 
 
 def prepared(unsettled: Unsettled, *, has_checkpoint: bool) -> tuple[Statement, Parameters]:
@@ -109,7 +116,8 @@ def settlement_in(result: Any, unsettled: Unsettled) -> Settlement | None:
     if result.get_value(0, 1) != b"\x01":
         return None
     balance = result.get_value(0, 2)
-    return Settlement(None if balance is None else from_units(integer(balance)))
+    waited = integer(result.get_value(0, 3)) / MICROSECONDS
+    return Settlement(None if balance is None else from_units(integer(balance)), waited)
 
 
 @cache
@@ -127,12 +135,12 @@ def _sql(*more_parts: str) -> str:
     wallet, generation, entry = (model._meta.db_table for model in (Wallet, Generation, LedgerEntry))
     columns, values = [], []
     cost = "%(cost)s::bigint"
-    for field in Generation._meta.concrete_fields:
-        columns.append(quote(field.column or ""))
-        decided = DECIDED_UNDER_LOCK.get(field.attname)
+    for each in Generation._meta.concrete_fields:
+        columns.append(quote(each.column or ""))
+        decided = DECIDED_UNDER_LOCK.get(each.attname)
         if decided is None:
             # Without the length of a varchar: a cast to it would cut a long text short instead of refusing it.
-            values.append(f"%({field.attname})s::{(field.db_type(connection) or '').partition('(')[0]}")
+            values.append(f"%({each.attname})s::{(each.db_type(connection) or '').partition('(')[0]}")
         else:
             values.append(decided.format(cost=cost))
     return f"""
@@ -154,5 +162,6 @@ def _sql(*more_parts: str) -> str:
                    generation.id, NULL, generation.created_at
             FROM moved, generation
         ){"".join(more_parts)}
-        SELECT EXISTS (SELECT FROM wallet), EXISTS (SELECT FROM generation), (SELECT balance_after FROM generation)
+        SELECT EXISTS (SELECT FROM wallet), EXISTS (SELECT FROM generation), (SELECT balance_after FROM generation),
+            (SELECT (extract(epoch FROM created_at - statement_timestamp()) * {MICROSECONDS})::bigint FROM generation)
         """  # noqa: S608  # table and column names of our own models

@@ -111,6 +111,12 @@ def reclaim() -> None:
                 partial.unlink()
 
 
+def lengths() -> dict[str, float]:
+    """How many files there are: `waiting`, `claimed`, and `poison`."""
+    states = {"waiting": SUFFIX, "claimed": CLAIMED, "poison": POISON}
+    return {state: len(_files(suffix)) for state, suffix in states.items()}
+
+
 def poisoned() -> list[Path]:
     """What has been set aside for a person to look at."""
     return _files(POISON)

@@ -1,7 +1,9 @@
+import time
+
 from django.apps import AppConfig
 
 from gateway.health import needs
-from gateway.hooks import worker_hooks
+from gateway.hooks import Reading, worker_hooks
 
 
 class CatalogueConfig(AppConfig):
@@ -15,5 +17,13 @@ class CatalogueConfig(AppConfig):
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
         needs.append(snapshot.need)
+        worker_hooks.readings.append(
+            Reading(
+                "gateway_catalogue_checked_timestamp_seconds",
+                "When the database last told a worker the catalogue's version: of the worker that waits longest.",
+                lambda: {"": time.time() - snapshot.unchecked_seconds()} if snapshot.is_loaded() else {},
+                how="livemin",
+            )
+        )
         worker_hooks.beat += [snapshot.refresh, health.flush]
         worker_hooks.stop.append(health.flush)

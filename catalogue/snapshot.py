@@ -37,6 +37,11 @@ def refresh() -> None:
     _checked_at = time.monotonic()
 
 
+def is_loaded() -> bool:
+    """Whether there is one."""
+    return _current is not None
+
+
 def unchecked_seconds() -> float:
     """Since the snapshot was last known to be the catalogue's."""
     return time.monotonic() - _checked_at

@@ -27,5 +27,9 @@ class GatewayConfig(AppConfig):
             from . import tracing
 
             tracing.register()
+        if settings.METRICS_BIND is not None:
+            from . import metrics
+
+            metrics.register()
         worker_hooks.start += [prepared.open_sessions, shared_store.open]
         worker_hooks.stop += [mail.finish, prepared.close_sessions, shared_store.close]

@@ -7,7 +7,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 from django.conf import settings
 from gunicorn.http.errors import InvalidHeader
 
-from gateway import open_files, settings_warnings
+from gateway import metrics_server, open_files, settings_warnings
 
 open_files.raise_limit()
 
@@ -32,9 +32,11 @@ forwarder_headers = ""  # a client beside the gateway could otherwise put a pref
 
 
 def on_starting(server: object) -> None:
-    """Logs what is likely to be a mistake in the settings."""
+    """Logs what is likely to be a mistake in the settings, and starts what serves metrics."""
     for warning in settings_warnings.current():
         server.log.warning("%s %s", warning.message, warning.hint)  # type: ignore[attr-defined]
+    if settings.METRICS_BIND is not None:
+        metrics_server.begin()
 
 
 def pre_request(_worker: object, request: object) -> None:
@@ -51,6 +53,12 @@ def pre_request(_worker: object, request: object) -> None:
 def post_worker_init(worker: object) -> None:
     """Gives the worker's own drain less time than the master's patience, so that open streams settle."""
     worker.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT))  # type: ignore[attr-defined]
+
+
+def child_exit(_server: object, worker: object) -> None:
+    """Metrics of living workers are those of one less."""
+    if settings.METRICS_BIND is not None:
+        metrics_server.forget(worker.pid)  # type: ignore[attr-defined]
 
 
 def worker_exit(_server: object, _worker: object) -> None:

@@ -1,15 +1,16 @@
 """What a worker does beside answering requests. Apps register functions in `AppConfig.ready()`.
 
 start: before the worker accepts; raising keeps it from accepting (it is called again). beat: once a second.
-drain: when a graceful stop has waited for requests as long as it may. stop: at its end.
+drain: when a graceful stop has waited for requests as long as it may. stop: at its end. readings: figures that are read
+with each beat where METRICS_BIND is set.
 """
 
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import gevent
 
@@ -20,14 +21,29 @@ logger = logging.getLogger(__name__)
 Hook = Callable[[], None]
 
 
+class Reading(NamedTuple):
+    """A figure of a worker, for metrics: `read` returns it at once, by the values of `label` (`""` without a label).
+
+    `how` the workers' figures become one: a counter is added up, over workers that have ended too; `livesum`,
+    `livemin` and `livemostrecent` are of those that live.
+    """
+
+    name: str
+    help: str
+    read: Callable[[], Mapping[str, float]]
+    how: Literal["counter", "livesum", "livemin", "livemostrecent"] = "livesum"
+    label: str = ""
+
+
 @dataclass(slots=True)
 class WorkerHooks:
-    """The four lists, run in the order of registration."""
+    """The four lists of hooks, run in the order of registration, and the readings."""
 
     start: list[Hook] = field(default_factory=list)
     beat: list[Hook] = field(default_factory=list)
     drain: list[Hook] = field(default_factory=list)
     stop: list[Hook] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
     is_draining: Callable[[], bool] = lambda: False  # set by the worker
 
 

@@ -112,6 +112,8 @@ class RequestEvent:
     attempts: list[UpstreamAttempt] = field(default_factory=list)
     generation_id: UUID | None = None  # of a record that was settled
     settled: Settled | None = None
+    settlement_seconds: float = 0.0
+    wallet_wait_seconds: float | None = None  # of the settlement, where the database tells (PostgreSQL)
     currency: str = ""
     status: int = 0
     code: str | None = None

@@ -55,6 +55,17 @@ def _rate(name: str, default: str) -> str | None:
     return rate
 
 
+def _address(name: str) -> tuple[str, int] | None:
+    """Host and port; None where it is off."""
+    value: str = env.str(name, "off").strip().lower()
+    if value == "off":
+        return None
+    found = re.fullmatch(r"([\w.-]+|\[[0-9a-f:]+\]):(\d{1,5})", value, re.ASCII)
+    if found is None or not 1 <= int(found[2]) <= 65535:
+        raise ImproperlyConfigured(f"{name} is host:port such as 127.0.0.1:9100, or off.")
+    return found[1].strip("[]"), int(found[2])
+
+
 def _switch(name: str) -> bool:
     """Off unless it is said to be on; django-environ would take a word that it does not know for `false`."""
     value: str = env.str(name, "false").strip().lower()
@@ -123,6 +134,9 @@ GATEWAY_AUTO_FAILOVER = _switch("GATEWAY_AUTO_FAILOVER")
 BIND = env.str("BIND", "127.0.0.1")
 PORT = _at_least("PORT", 8000, 0, 65535)
 WEB_CONCURRENCY = _at_least("WEB_CONCURRENCY", 1, 1, 1000)
+METRICS_BIND = _address("METRICS_BIND")
+if METRICS_BIND is not None and METRICS_BIND[1] == PORT:
+    raise ImproperlyConfigured("METRICS_BIND is on another port than PORT: what it serves is not for everybody.")
 
 # The wire languages of upstreams, by the names that the catalogue uses: here and in a module of its own is all of one.
 DIALECTS = {

@@ -219,6 +219,11 @@ class SharedStore:
             self._connection = None
             gevent.sleep(0)
 
+    @property
+    def is_away(self) -> bool:
+        """Whether this worker has no connection now."""
+        return self._connection is None
+
     def send(self, script: Script, *words: bytes, otherwise: Callable[[], object] | None = None) -> Reply:
         """Runs the script on keys and arguments without waiting. `otherwise` is called where Redis does not answer."""
         reply = Reply(otherwise)

@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
-from gateway.hooks import worker_hooks
+from gateway.hooks import Reading, worker_hooks
 
 
 class InferenceConfig(AppConfig):
@@ -15,3 +15,8 @@ class InferenceConfig(AppConfig):
         worker_hooks.start.append(checkpointing.start)
         worker_hooks.beat.append(checkpointing.beat)
         worker_hooks.drain.append(client.stop_all)
+        worker_hooks.readings += [
+            Reading("gateway_open_streams", "Streams that have begun and not ended.", checkpointing.open_streams),
+            Reading("gateway_checkpoints", "Checkpoints of open streams.", checkpointing.written_checkpoints),
+            Reading("gateway_open_upstream_calls", "Calls of upstreams that have not ended.", client.open_calls),
+        ]

@@ -76,6 +76,16 @@ def forget(stream: Checkpointed) -> None:
     _open.pop(stream.generation_pk, None)
 
 
+def open_streams() -> dict[str, float]:
+    """How many streams are open (`gateway.hooks.Reading`)."""
+    return {"": len(_open)}
+
+
+def written_checkpoints() -> dict[str, float]:
+    """How many of them have a row (`gateway.hooks.Reading`)."""
+    return {"": sum(known.has_row for known in _open.values())}
+
+
 def start() -> None:
     """At the worker's boot: begins to look after streams that lost their checkpoint.
 

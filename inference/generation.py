@@ -50,8 +50,9 @@ class Outcome:
 def settle(admitted: Admitted, outcome: Outcome, *, has_checkpoint: bool = False) -> Report:
     """Settles, and returns the answer's `usage` and `gateway_metadata` (docs/api.md#usage)."""
     unsettled = unsettled_of(admitted, outcome)
+    figures, event, began = unsettled.figures, admitted.event, time.monotonic()
     settlement = settle_shielded(unsettled, has_checkpoint=has_checkpoint)
-    figures, event = unsettled.figures, admitted.event
+    event.settlement_seconds, event.wallet_wait_seconds = time.monotonic() - began, settlement.wallet_wait_seconds
     event.generation_id, event.settled, event.first_output_at = figures.id, figures, outcome.first_output_at
     rate_limits.spend_tokens(admitted.payer.key_id, admitted.payer.budgets, figures.total_tokens)
     details = outcome.reported if outcome.usage is not None and figures.upstream_usage is not None else None

@@ -25,6 +25,16 @@ LOST = frozenset({TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN})  # in th
 _drained_at: dict[str, float] = {}
 
 
+def waits() -> dict[str, tuple[int, float]]:
+    """How often something waited for a connection, and for how many seconds in all, by `connections <database>`."""
+    pools = base.DatabaseWrapper._connection_pools  # type: ignore[attr-defined]  # django-stubs leaves it out
+    found = {alias: pool.get_stats() for alias, pool in pools.items()}
+    return {
+        f"connections {alias}": (stats.get("requests_queued", 0), stats.get("requests_wait_ms", 0) / 1000)
+        for alias, stats in found.items()
+    }
+
+
 class Connection(psycopg.Connection[Any]):
     """One whose statements are waited for as long as `gateway.db.patience` says, and that is closed after that."""
 

@@ -135,19 +135,34 @@ class Session:
         return pgconn.get_result()
 
 
+class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
+    """Places for so many at once, which count who had to wait for one, and for how many seconds."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.waits, self.wait_seconds = 0, 0.0
+
+    def __enter__(self) -> None:
+        if not self.acquire(blocking=False):
+            began = time.monotonic()
+            self.acquire()
+            self.waits += 1
+            self.wait_seconds += time.monotonic() - began
+
+
 class Sessions:
     """The sessions of one database alias, `size` at most, each used by one greenlet at a time."""
 
     def __init__(self, alias: str, *, size: int, patience: float) -> None:
         self._alias, self._patience = alias, patience
-        self._places = BoundedSemaphore(size)
+        self.places = _Places(size)
         self._idle: list[Session] = []
         self._all: set[Session] = set()
         self._watchdog = gevent.spawn(self._watch)
 
     def execute(self, statement: Statement, parameters: Parameters) -> Any:
         """`Session.execute` on any of them."""
-        with self._places:
+        with self.places:
             session = self._taken()
             try:
                 return session.execute(statement, parameters)
@@ -164,7 +179,7 @@ class Sessions:
 
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
         """`Session.execute_all` on any of them."""
-        with self._places:
+        with self.places:
             session = self._taken()
             try:
                 return session.execute_all(work)
@@ -225,6 +240,11 @@ def close_sessions() -> None:
 def sessions_of(alias: str) -> Sessions | None:
     """This worker's sessions on a database; None where it has none."""
     return _opened.get(alias)
+
+
+def waits() -> dict[str, tuple[int, float]]:
+    """How often something waited for a session, and for how many seconds in all, by `sessions <database>`."""
+    return {f"sessions {alias}": (each.places.waits, each.places.wait_seconds) for alias, each in _opened.items()}
 
 
 def integer(value: bytes) -> int:

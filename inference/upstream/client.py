@@ -185,7 +185,6 @@ class UpstreamCall:
     def close(self) -> None:
         """Gives the connection back if the answer was read to its end, and cuts it otherwise. Idempotent."""
         self.stop_watching()
-        self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -202,7 +201,8 @@ class UpstreamCall:
         )
 
     def stop_watching(self) -> None:
-        """Looks no more at the client and the deadlines. Idempotent."""
+        """Looks no more at the client and the deadlines: nothing more is wanted of the upstream. Idempotent."""
+        self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
         _in_flight.discard(self)
         if self.watch is not None:
             self.watch.stop()
@@ -229,6 +229,11 @@ def stop_all() -> None:
     """Ends every call of this worker with WorkerStopped: the streams settle and say so while there is still time."""
     for call in list(_in_flight):
         call.abort(WorkerStopped())
+
+
+def open_calls() -> dict[str, float]:
+    """How many calls are under way (`gateway.hooks.Reading`)."""
+    return {"": len(_in_flight)}
 
 
 def _reaches_end(connection: Connection) -> bool:

@@ -108,7 +108,7 @@ class GatewayServer:
         return self._process.pid
 
     def worker_pids(self) -> list[int]:
-        """The worker processes, as Linux lists the master's children."""
+        """The worker processes, as Linux lists the children of the master's main thread."""
         children = Path(f"/proc/{self.master_pid}/task/{self.master_pid}/children").read_text()
         return [int(pid) for pid in children.split()]
 

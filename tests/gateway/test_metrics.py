@@ -1,0 +1,203 @@
+"""METRICS_BIND: scrapes of two workers, and what they agree with (docs/operations.md#metrics)."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+
+from gateway.metrics_server import FOLDER
+from tests.chat import HELLO, ask
+from tests.conftest import OpenAccount, StartGateway
+from tests.patience import eventually
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.process import free_port
+from tests.servers.redis import PrivateRedis
+from tests.servers.scrape import Scrape
+
+UNITS = 10**10
+CHAT = "chat/completions"
+
+
+@pytest.fixture(scope="module")
+def server(start_shared_gateway: StartGateway, redis_server: PrivateRedis) -> GatewayServer:
+    started = start_shared_gateway(METRICS_BIND=an_address(), WEB_CONCURRENCY="2", CACHE_URL=redis_server.url)
+    assert eventually(lambda: workers(started) == 2)
+    return started
+
+
+@pytest.fixture
+def customer(server: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(server)
+
+
+def an_address() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+def workers(server: GatewayServer) -> float:
+    try:
+        return Scrape.of(server).total("gateway_workers")
+    except requests.RequestException:
+        return 0
+
+
+def metrics_pid(server: GatewayServer) -> int:
+    """The process that serves them: a child of another thread of the master's than its workers."""
+    tasks = Path(f"/proc/{server.master_pid}/task").iterdir()
+    others = [task / "children" for task in tasks if task.name != str(server.master_pid)]
+    (pid,) = (int(pid) for children in others for pid in children.read_text().split())
+    return pid
+
+
+def folder_of(server: GatewayServer) -> Path:
+    variables = Path(f"/proc/{metrics_pid(server)}/environ").read_text().split("\0")
+    (folder,) = (value for name, _, value in (each.partition("=") for each in variables) if name == FOLDER)
+    return Path(folder)
+
+
+def settled(server: GatewayServer) -> tuple[int, ...]:
+    """Of all records: their number, tokens (uncached, cache read, cache written, completion), cost in EUR and energy in
+    10^-10 units."""
+    columns = (
+        "count(*)",
+        "sum(uncached_prompt_tokens)",
+        "sum(coalesce(cache_read_tokens, 0))",
+        "sum(coalesce(cache_write_5m_tokens, 0) + coalesce(cache_write_1h_tokens, 0))",
+        "sum(completion_tokens)",
+        "sum(cost_eur)",
+        "sum(energy_wh)",
+    )
+    ((row),) = server.query(f"SELECT {', '.join(columns)} FROM billing_generation")
+    return tuple(int(value) for value in row)
+
+
+def told(scrape: Scrape) -> tuple[int, ...]:
+    """The same of a scrape."""
+    kinds = scrape.by("gateway_tokens_total", "kind")
+    return (
+        int(scrape.total("gateway_settlement_duration_seconds_count")),
+        *(int(kinds.get(kind, 0)) for kind in ("uncached_prompt", "cache_read", "cache_write", "completion")),
+        round(scrape.total("gateway_cost_eur_total") * UNITS),
+        round(scrape.total("gateway_energy_wh_total") * UNITS),
+    )
+
+
+def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Customer) -> None:
+    before = Scrape.of(server)
+
+    def use(number: int) -> None:
+        assert ask(customer, "echo", max_tokens=16).status_code == 200
+        assert ask(customer, "echo", stream=True).status_code == 200
+        assert ask(customer, "cached", stream=number % 2 == 0).status_code == 200
+        assert ask(customer, "status-500").status_code == 503
+        assert ask(customer, "no/such/model").status_code == 404
+        assert ask(customer, "echo", temperature="hot").status_code == 400
+        embedding = {"model": "sim/test/embedding", "input": "hello"}
+        assert customer.http.post("/v1/embeddings", json=embedding).status_code == 200
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(use, range(24)))
+    assert eventually(lambda: told(Scrape.of(server)) == settled(server)), (told(Scrape.of(server)), settled(server))
+    after = Scrape.of(server)
+
+    def grew(name: str, **labels: str) -> float:
+        return after.total(name, **labels) - before.total(name, **labels)
+
+    assert grew("gateway_requests_total", endpoint=CHAT, outcome="served") == 72
+    assert grew("gateway_requests_total", endpoint="embeddings", outcome="served") == 24
+    assert grew("gateway_requests_total", endpoint=CHAT, outcome="failed", provider="sim") == 24
+    assert grew("gateway_requests_total", endpoint=CHAT, outcome="refused", route="other") == 48
+    assert grew("gateway_errors_total", code="not_found") == 24
+    assert grew("gateway_errors_total", code="invalid_request_error") == 24
+    assert grew("gen_ai_server_request_duration_seconds_count", error_type="") == 96
+    assert grew("gen_ai_server_request_duration_seconds_count", error_type="failed") == 24
+    assert grew("gen_ai_server_time_to_first_token_seconds_count") == 36
+    assert grew("gen_ai_client_token_usage_count", gen_ai_token_type="output") == 96
+    assert grew("gen_ai_client_token_usage_count", gen_ai_operation_name="embeddings") == 48
+    usage = {kind: grew("gen_ai_client_token_usage_sum", gen_ai_token_type=kind) for kind in ("input", "output")}
+    assert sum(usage.values()) == grew("gateway_tokens_total")
+    assert grew("gateway_upstream_attempts_total", status="2xx") == 96
+    assert grew("gateway_upstream_attempts_total", status="5xx") == 24
+    for phase in ("connect", "head"):
+        assert grew("gateway_upstream_phase_duration_seconds_count", phase=phase) == 120
+    is_postgres = server.database_url.startswith("postgres")
+    assert grew("gateway_settlement_wallet_wait_seconds_count") == (96 if is_postgres else 0)
+    upstream = grew("gateway_upstream_phase_duration_seconds_sum")
+    assert 0 < upstream < grew("gen_ai_server_request_duration_seconds_sum")
+    assert after.total("gateway_workers") == 2
+    assert after.total("gateway_redis_away") == 0
+
+
+def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Customer) -> None:
+    def send(model: str, path: str = "/v1/chat/completions") -> None:
+        reply = customer.http.post(path, json={"model": model, "messages": HELLO})
+        assert reply.status_code in (400, 404)
+
+    def counted(since: Scrape) -> float:
+        return Scrape.of(server).total("gateway_requests_total") - since.total("gateway_requests_total")
+
+    start = Scrape.of(server)
+    for model in ("sim/test/nothing", "alias/nothing", "nothing"):
+        send(model)
+    send("", "/v1/nothing")
+    assert eventually(lambda: counted(start) == 4)
+    before = Scrape.of(server)
+    junk = [f"{shape}{number}" for number in range(333) for shape in ("sim/test/junk-", "alias/junk-", "junk/junk/")]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(send, [*junk, "junk"]))
+        list(pool.map(lambda number: send("", f"/v1/junk-{number}"), range(20)))
+    assert eventually(lambda: counted(before) == 1020)
+    assert Scrape.of(server).series - before.series == set()
+
+
+def test_open_streams_are_told_while_they_are_open(server: GatewayServer, customer: Customer) -> None:
+    reply = customer.http.post(
+        "/v1/chat/completions", json={"model": "sim/test/stall", "messages": HELLO, "stream": True}, stream=True
+    )
+    with reply:
+        assert eventually(lambda: Scrape.of(server).total("gateway_open_streams") == 1)
+        assert Scrape.of(server).total("gateway_open_upstream_calls") == 1
+    assert eventually(lambda: Scrape.of(server).total("gateway_requests_total", outcome="client_left") == 1)
+    assert eventually(lambda: Scrape.of(server).total("gateway_open_streams") == 0)
+
+
+@pytest.mark.sqlite_is_enough
+def test_the_public_port_tells_nothing(server: GatewayServer, customer: Customer) -> None:
+    for http in (customer.http, requests):
+        assert http.get(f"{server.origin}/metrics", timeout=10).status_code == 404
+
+
+@pytest.mark.sqlite_is_enough
+def test_counts_outlive_workers_and_what_serves_them_and_nothing_outlives_the_master(
+    start_gateway: StartGateway, open_account: OpenAccount
+) -> None:
+    server = start_gateway(METRICS_BIND=an_address(), WEB_CONCURRENCY="2")
+    customer = open_account(server)
+    for _ in range(10):
+        assert ask(customer, "echo").status_code == 200
+    assert eventually(lambda: workers(server) == 2)
+
+    def served() -> float:
+        return Scrape.of(server).total("gateway_requests_total", endpoint=CHAT)
+
+    assert eventually(lambda: served() == 10)
+    killed = server.kill_worker()
+    assert eventually(lambda: killed not in server.worker_pids() and workers(server) == 2)
+    before = set(server.worker_pids())
+    os.kill(server.master_pid, signal.SIGHUP)
+    assert eventually(lambda: before.isdisjoint(server.worker_pids()) and workers(server) == 2)
+    assert served() == 10
+    old = metrics_pid(server)
+    os.kill(old, signal.SIGKILL)
+    assert eventually(lambda: workers(server) == 2)
+    assert metrics_pid(server) != old
+    assert ask(customer, "echo").status_code == 200
+    assert eventually(lambda: served() == 11)
+    folder = folder_of(server)
+    assert folder.is_dir()
+    server.stop(signal.SIGKILL)
+    assert eventually(lambda: not folder.exists() and workers(server) == 0)
