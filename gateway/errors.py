@@ -29,6 +29,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from .outages import AWAY, Outage
+
 logger = logging.getLogger(__name__)
 
 # What is known of the charge of a request that fails (`StepFailed`).
@@ -339,9 +341,23 @@ class step:  # noqa: N801  # reads as a statement: `with step("settling the char
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ApiError):
-            logger.error("failed while %s", self.doing, exc_info=error)
+        if error is None:
+            if (outage := _outages.get(self.doing)) is not None:
+                outage.worked()
+        elif isinstance(error, Exception) and not isinstance(error, ApiError):
+            log_failure(self.doing, error)
             raise StepFailed(self.doing, self.bill) from error
+
+
+_outages: dict[str, Outage] = {}  # by what was being done
+
+
+def log_failure(doing: str, error: Exception) -> None:
+    """An unexpected exception, with its traceback; a database that is away is a line, not one for each request."""
+    if isinstance(error, AWAY):
+        _outages.setdefault(doing, Outage(f"failing while {doing}", logger.error)).failed(error)
+    else:
+        logger.error("failed while %s", doing, exc_info=error)
 
 
 def _codes(kind: type[ApiError]) -> frozenset[str | None]:

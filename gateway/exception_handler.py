@@ -1,6 +1,5 @@
 """The one place where an error becomes a body: views, DRF, middleware, unknown paths, 500s and open streams."""
 
-import logging
 import math
 from typing import Any
 
@@ -23,10 +22,10 @@ from .errors import (
     StepFailed,
     TooManyRequests,
     WorkerBusy,
+    log_failure,
 )
 from .plain_response import PlainResponse
 
-logger = logging.getLogger(__name__)
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")
 
@@ -80,7 +79,7 @@ def from_exception(error: Exception, doing: str = UNNAMED_STEP) -> ApiError:
     """Folds DRF's and Django's exceptions into the family; what is unknown becomes a logged 500 that says `doing`."""
     known = error if isinstance(error, ApiError) else _from_drf(error) or _from_django(error)
     if known is None:
-        logger.error("unexpected exception", exc_info=error)
+        log_failure(doing, error)
         return StepFailed(doing)
     return known
 

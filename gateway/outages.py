@@ -9,7 +9,7 @@ from redis import RedisError
 
 EVERY_SECONDS = 60.0
 # What is away, full or silent. Anything else is a mistake of ours, whose traceback is needed once.
-_AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, RedisError, OSError)
+AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, RedisError, OSError)
 
 
 class Outage:
@@ -21,7 +21,7 @@ class Outage:
     def __init__(self, trouble: str, log: Callable[..., object]) -> None:
         self._trouble, self._log = trouble, log
         self._began_at: float | None = None
-        self._logged_at = float("-inf")
+        self._failed_at = self._logged_at = float("-inf")
         self._failures = 0
         self._is_logged = False
 
@@ -29,14 +29,16 @@ class Outage:
         """It failed once more."""
         now = time.monotonic()
         self._failures += 1
-        self._began_at = now if self._began_at is None else self._began_at
+        if self._began_at is None or now - self._failed_at > EVERY_SECONDS:  # over, and nobody could know
+            self._began_at, self._failures = now, 1
+        self._failed_at = now
         if now - self._logged_at < EVERY_SECONDS:
             return
         self._logged_at = now
         lasts = f", for {now - self._began_at:.0f} s and {self._failures} times" if self._failures > 1 else ""
         words = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
         line = f"{self._trouble}{lasts}: {words.splitlines()[0]}"
-        if isinstance(error, (str, *_AWAY)) or self._is_logged:
+        if isinstance(error, (str, *AWAY)) or self._is_logged:
             self._log(line)
         else:
             self._log(line, exc_info=error)

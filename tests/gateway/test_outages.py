@@ -44,6 +44,15 @@ def test_an_outage_is_a_line_when_it_begins_one_a_minute_and_one_when_it_ends(wa
     ]
 
 
+def test_an_outage_of_which_nobody_knows_the_end_begins_anew(wait: Callable[[float], None]) -> None:
+    lines: list[str] = []
+    outage = Outage("the job fails", lines.append)
+    for _ in range(2):
+        outage.failed(AWAY)
+        wait(3600)
+    assert lines == ["the job fails: OperationalError: connection refused"] * 2
+
+
 def test_what_fails_now_and_then_is_two_lines_a_minute(wait: Callable[[float], None]) -> None:
     lines: list[str] = []
     outage = Outage("the job fails", lines.append)

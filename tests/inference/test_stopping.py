@@ -23,7 +23,7 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
 # What the log says of a failure of ours.
-FAILURES = ("unexpected exception", "failed while", "Error handling request")
+FAILURES = ("failing while", "failed while", "Error handling request")
 STOPPING = (503, "internal_server_error", "service_unavailable", None)
 STREAMS = [way for way in WAYS.values() if way.name != "chat-on-completion"]
 
