@@ -32,6 +32,7 @@ MORE_BEHAVIOURS = {
     "rich-refusal": "refusal+logprobs+extra-fields",
     "slow-whole": "chunks:20:0.1",
     "slow-start": "slow-first-byte:1",
+    "script": "script",
     "finish-length": "finish:max_tokens",
     "finish-refusal": "finish:refusal",
     "silent-after-role": "pause-after-role:30",

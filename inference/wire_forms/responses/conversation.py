@@ -17,7 +17,7 @@ import orjson
 from gateway.errors import InvalidRequest
 from gateway.turns import in_turns
 
-from .tools import Json, arguments_of, function_name, text_in
+from .tools import ADDED, Json, arguments_of, function_name, text_in
 
 MAX_ITEMS = 50_000
 ROLES = ("user", "system", "developer", "assistant")
@@ -79,6 +79,8 @@ class Conversation:
         kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
         if kind == "item_reference":
             raise InvalidRequest.of_field(f"{path}.type", f"must not be item_reference. {KEPT_NOWHERE}")
+        if kind == ADDED:
+            return  # `tools_of` has them
         take = self._kinds.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise InvalidRequest.of_field(f"{path}.type", f"must be one of {', '.join(self._kinds)}.")

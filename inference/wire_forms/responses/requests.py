@@ -133,7 +133,7 @@ def call_of(body: dict[str, Any]) -> Call:
     for name in OF_A_CHAT:
         if name in present:
             raise InvalidRequest.of_field(name, "must be absent: it is a field of chat completions.")
-    tools = tools_of(checked.get("tools", []))
+    tools = tools_of(checked.get("tools", []), present["input"])
     chat = {name: value for name, value in present.items() if name not in NOT_OF_A_CHAT}
     chat["messages"] = messages_of(present["input"], checked.get("instructions"))
     functions = tools.functions

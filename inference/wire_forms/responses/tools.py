@@ -19,6 +19,7 @@ Json = dict[str, Any]
 MAX_TOOLS = 10_000
 CHOICES = ("none", "auto", "required")
 INPUT = "input"
+ADDED = "additional_tools"  # an item of the input that holds tools
 LONGEST_NAME = 64  # characters of a function's name that every upstream takes
 HOSTED = (
     "must be function, custom or namespace: a tool that a provider runs has a price and a place of its own. Run it on "
@@ -47,14 +48,19 @@ class Tools:
         return self.named.get(name) or Tool(name)
 
 
-def tools_of(tools: list[Json]) -> Tools:
-    """The tools of a request, checked. Raises InvalidRequest."""
-    if len(tools) > MAX_TOOLS:
+def tools_of(tools: list[Json], given: Any) -> Tools:
+    """The tools of a request, and those that its `input` adds, checked. Raises InvalidRequest."""
+    listed = [(f"tools[{position}]", tool) for position, tool in enumerate(tools)]
+    for number, item in enumerate(given if isinstance(given, list) else ()):
+        if isinstance(item, dict) and item.get("type") == ADDED:
+            if not isinstance(item.get("tools"), list):
+                raise InvalidRequest.of_field(f"input[{number}].tools", "must be an array of tools.")
+            listed += [(f"input[{number}].tools[{position}]", tool) for position, tool in enumerate(item["tools"])]
+    if len(listed) > MAX_TOOLS:
         raise InvalidRequest.of_field("tools", f"must be at most {MAX_TOOLS} tools.")
     functions: list[Json] = []
     named: dict[str, Tool] = {}
-    for position, tool in enumerate(tools):
-        path = f"tools[{position}]"
+    for path, tool in listed:
         if not isinstance(tool, dict):
             raise InvalidRequest.of_field(path, "must be an object.")
         if tool.get("type") != "namespace":

@@ -148,6 +148,15 @@ def test_function_tools_are_nested_and_custom_ones_become_functions_of_one_strin
     assert close["function"] == {"name": "agents__close", "strict": False}
 
 
+def test_tools_may_be_added_by_an_item() -> None:
+    added = {"type": "additional_tools", "role": "developer", "tools": [NAMESPACE, PATCH]}
+    asked = call(input=[added, HI], tools=[WEATHER])
+    assert asked.body["messages"] == [HI]
+    assert [tool["function"]["name"] for tool in asked.body["tools"]] == ["weather", "agents__close", "apply_patch"]
+    assert refused(input=[HI, {**added, "tools": [{"type": "mcp"}]}])[0] == "input[1].tools[0].type"
+    assert refused(input=[HI, {"type": "additional_tools"}])[0] == "input[1].tools"
+
+
 def test_calls_of_custom_tools_and_of_namespaces_are_those_of_their_functions() -> None:
     custom = {"type": "custom_tool_call", "call_id": "a", "name": "apply_patch", "input": "*** Begin"}
     result = {"type": "custom_tool_call_output", "call_id": "a", "output": "ok"}

@@ -1,0 +1,124 @@
+"""Codex CLI itself, headless, through the gateway: it reads a file, edits it, runs a command and finishes."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import bills
+from tests.catalogue import PRICES
+from tests.servers.customer import Customer
+from tests.servers.node import installed
+from tests.servers.process import ROOT
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
+    pytest.mark.sqlite_is_enough,
+]
+
+# As in docs/clients.md.
+CONFIG = """
+model = "{model}"
+model_provider = "gateway"
+web_search = "disabled"
+
+[model_providers.gateway]
+name = "Gateway"
+base_url = "{base_url}"
+env_key = "GATEWAY_API_KEY"
+wire_api = "responses"
+"""
+OF_A_CATALOGUE = {"supports_search_tool": False, "support_verbosity": False}
+PATCH = """*** Begin Patch
+*** Update File: notes.txt
+@@
+-one
++two
+*** End Patch
+"""
+
+
+@dataclass(frozen=True)
+class Codex:
+    """The program, at home and at work in folders of its own."""
+
+    account: Customer
+    folder: Path
+
+    def configure(self, model: str) -> None:
+        for name in ("home", "work"):
+            (self.folder / name).mkdir()
+        (self.folder / "home" / "config.toml").write_text(
+            CONFIG.format(model=model, base_url=self.account.gateway.base_url)
+        )
+
+    def describe(self, model: str) -> None:
+        """Gives it a catalogue in which the model edits files by a custom tool, as OpenAI's do."""
+        described = next(
+            each for each in json.loads(self.run("debug", "models"))["models"] if each["slug"] == "gpt-5.5"
+        )
+        catalogue, config = self.folder / "home" / "models.json", self.folder / "home" / "config.toml"
+        catalogue.write_text(json.dumps({"models": [{**described, **OF_A_CATALOGUE, "slug": model}]}))
+        config.write_text(f'model_catalog_json = "{catalogue}"\n{config.read_text()}')
+
+    def run(self, *command: str) -> str:
+        home = str(self.folder / "home")
+        done = subprocess.run(
+            [installed(ROOT / "tests" / "codex") / "node_modules" / ".bin" / "codex", *command],
+            cwd=self.folder / "work",
+            env={**os.environ, "CODEX_HOME": home, "HOME": home, "GATEWAY_API_KEY": self.account.key},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("model", "patches"),
+    [("sim/test/script", False), ("simanthropic/claude/script", True)],
+    ids=["shell", "custom tool"],
+)
+def test_codex_edits_a_file_and_the_ledger_has_its_turns(
+    account: Customer, tmp_path: Path, model: str, *, patches: bool
+) -> None:
+    codex = Codex(account, tmp_path)
+    codex.configure(model)
+    if patches:
+        codex.describe(model)
+    notes = tmp_path / "work" / "notes.txt"
+    notes.write_text("one\n")
+    by_shell = shell(f"apply_patch <<'EOF'\n{PATCH}EOF")
+    edit = {"name": "apply_patch", "arguments": {"input": PATCH}} if patches else by_shell
+    steps = [shell("cat notes.txt"), edit, shell("wc -w < notes.txt > count.txt"), "The file says two."]
+    prompt = f"Edit the file. <script>{json.dumps(steps)}</script>"
+    options = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
+    told = [json.loads(line) for line in codex.run("exec", *options, prompt).splitlines()]
+    assert (notes.read_text(), (tmp_path / "work" / "count.txt").read_text().strip()) == ("two\n", "1")
+    items = [event["item"] for event in told if event["type"] == "item.completed"]
+    assert [item["text"] for item in items if item["type"] == "agent_message"] == ["The file says two."]
+    (done,) = [event for event in told if event["type"] == "turn.completed"]
+    records = bills.records(account)
+    assert [record.ending for record in records] == ["finished"] * len(steps)
+    assert done["usage"]["input_tokens"] == sum(record.prompt_tokens for record in records)
+    assert done["usage"]["output_tokens"] == sum(record.completion_tokens for record in records)
+    prompt_price, completion_price = (
+        Decimal(str(PRICES[f"{kind}_per_1m_tokens"])) / 1_000_000 for kind in ("prompt", "completion")
+    )
+    assert bills.debits(account) == [
+        record.prompt_tokens * prompt_price + record.completion_tokens * completion_price for record in records
+    ]
+
+
+def shell(command: str) -> Any:
+    """A step of the script."""
+    return {"name": "exec_command", "arguments": {"cmd": command}}
