@@ -1,12 +1,13 @@
 """The API as a key sees it from inside the process, and records by the thousand."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
@@ -67,8 +68,38 @@ def store(key: ApiKey, moments: Iterable[datetime], **columns: Any) -> list[Gene
     for moment in moments:
         record = copy.copy(like)
         record.id, record.created_at = uuid7(), moment
+        record._state = copy.copy(like._state)
+        record._state.adding, record._state.db = False, connection.alias
         records.append(record)
-    return Generation.objects.bulk_create(records, batch_size=200)
+    if records:
+        Generation.objects.bulk_create(records[:1])
+        _copy(records[0], records[1:])
+    return records
+
+
+def _copy(stored: Generation, records: Sequence[Generation]) -> None:
+    """Rows that differ in id and time from one that is there: the database copies them many times as fast."""
+    id_field: Any = Generation._meta.get_field("id")
+    moment_field: Any = Generation._meta.get_field("created_at")
+    names = [str(field.column) for field in Generation._meta.concrete_fields if field not in (id_field, moment_field)]
+    listed = ", ".join(names)
+    sql = f"""
+        INSERT INTO billing_generation (id, created_at, {listed})
+        SELECT %s, %s, {listed} FROM billing_generation WHERE id = %s
+    """  # the columns of our own model
+    of = id_field.get_db_prep_value(stored.id, connection)
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            sql,
+            [
+                (
+                    id_field.get_db_prep_value(record.id, connection),
+                    moment_field.get_db_prep_value(record.created_at, connection),
+                    of,
+                )
+                for record in records
+            ],
+        )
 
 
 def seconds(count: int, since: datetime = START) -> list[datetime]:
