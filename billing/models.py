@@ -357,6 +357,11 @@ class DailyUsage(models.Model):
     energy_wh = ExactDecimalField(places=FOOTPRINT_PLACES)
     carbon_known = models.BigIntegerField()
     carbon_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES)
+    # Days from before these were added up know the times of no request.
+    duration_known = models.BigIntegerField(default=0, db_default=0)
+    duration_ms = models.BigIntegerField(default=0, db_default=0)
+    first_token_known = models.BigIntegerField(default=0, db_default=0)
+    first_token_ms = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         constraints: ClassVar = [

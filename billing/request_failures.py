@@ -19,6 +19,7 @@ from gateway.errors import ApiError
 from gateway.ids import generation_id, request_id
 from gateway.request_events import Outcome, RequestEvent
 
+INFERENCE = ("chat/completions", "completions", "embeddings", "messages", "responses")  # what is served has a record
 NOBODY = UUID(int=0)  # in place of null, which a unique constraint would let in many times
 MOST_IN_A_BEAT = 10  # rows of one account and code
 MOST_WAITING = 2000  # rows of a worker whose database is away

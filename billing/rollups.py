@@ -55,8 +55,20 @@ SUMS: dict[str, Any] = {
     "energy_wh": Sum("energy_wh"),
     "carbon_known": Count("carbon_gco2e"),
     "carbon_gco2e": Sum("carbon_gco2e"),
+    "duration_known": Count("duration_ms"),
+    "duration_ms": Sum("duration_ms"),
+    "first_token_known": Count("first_token_ms"),
+    "first_token_ms": Sum("first_token_ms"),
 }
-KNOWN_BY = {"cost": "priced", "cost_eur": "priced", "energy_wh": "energy_known", "carbon_gco2e": "carbon_known"}
+KNOWN_BY = {
+    "cost": "priced",
+    "cost_eur": "priced",
+    "energy_wh": "energy_known",
+    "carbon_gco2e": "carbon_known",
+    "duration_ms": "duration_known",
+    "first_token_ms": "first_token_known",
+}
+TIMES = ("duration_known", "duration_ms", "first_token_known", "first_token_ms")  # which old days lack
 SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
 
 
@@ -261,11 +273,11 @@ def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
     )
 
 
-_ZEROS: dict[str, Any] = {name: Decimal(0) if name in KNOWN_BY else 0 for name in SUMS}
+_ZEROS: dict[str, Any] = {name: Decimal(0) if name in KNOWN_BY and name not in TIMES else 0 for name in SUMS}
 
 
 def _plus(total: Any, figure: Any) -> Any:
     """Exactly. A sum over no figure is None; PostgreSQL's sum of whole numbers is a Decimal."""
     if isinstance(total, Decimal):
         return total if figure is None else EXACT.add(total, figure)
-    return total + int(figure)
+    return total + int(figure or 0)

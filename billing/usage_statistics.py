@@ -1,7 +1,9 @@
 """Usage by UTC days: of an account or a part of it, in total or by groups; equal to the records to the last digit.
 
 Days that are rolled up (`billing.rollups`) cost a row for each group; only the records behind the account's watermark
-are read one by one. Both halves and the watermark between them are read by one statement, and so at one moment.
+are read one by one. Both halves and the watermark between them are read by one statement, and so at one moment. What
+was refused or failed has no record: its counts by day (`billing.request_failures`) are read beside them, where asked
+for.
 """
 
 import functools
@@ -10,6 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Self
 from uuid import UUID
@@ -18,10 +21,12 @@ from django.db.models import DateTimeField, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce
 
 from gateway.money import EXACT
+from gateway.request_events import Outcome
 from gateway.turns import take_turns
 
 from .models import NO_ALIAS, DailyUsage, Generation, UsageWatermark
-from .rollups import BEGINNING, KNOWN_BY, SUM_PREFIX, SUMS, sums_by
+from .request_failures import INFERENCE, FailureDay
+from .rollups import BEGINNING, KNOWN_BY, SUM_PREFIX, SUMS, TIMES, sums_by
 
 ONE_DAY = timedelta(days=1)
 
@@ -107,11 +112,37 @@ class Totals:
     energy_wh: Decimal | None = None
     carbon_known: int = 0
     carbon_gco2e: Decimal | None = None
+    duration_known: int = 0
+    duration_ms: int | None = None
+    first_token_known: int = 0
+    first_token_ms: int | None = None
+    errors: int = 0  # refused, failed or broken off
+    unserved: int = 0  # those of them that are no part of `requests`
 
     @property
     def tokens(self) -> int:
         """Prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def asked(self) -> int:
+        """Requests, served or not."""
+        return self.requests + self.unserved
+
+    @property
+    def mean_seconds(self) -> Decimal | None:
+        """From a request's beginning to its end, on average."""
+        return _mean_seconds(self.duration_ms, self.duration_known)
+
+    @property
+    def mean_first_token_seconds(self) -> Decimal | None:
+        """To the first token of a stream, on average."""
+        return _mean_seconds(self.first_token_ms, self.first_token_known)
+
+    @property
+    def error_percent(self) -> Decimal | None:
+        """The share of the requests asked that were refused, failed or broke off."""
+        return Decimal(100 * self.errors) / self.asked if self.asked else None
 
     def __add__(self, other: "Totals") -> "Totals":
         return Totals(*map(_plus, _figures(self), _figures(other)))
@@ -143,13 +174,15 @@ def totals(scope: Scope, days: Days) -> Totals:
     return sum((row.totals for row in breakdown(scope, days)), Totals())
 
 
-def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> list[Row]:
+def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), with_errors: bool = False) -> list[Row]:
     """A row for each group that has a request, in the order of the groups. Two SELECTs, each by an index.
 
-    With `parts`, only what is of one of these.
+    With `parts`, only what is of one of these. `with_errors` counts what was refused or failed too, by a third SELECT:
+    then a group may have `errors` and no `requests`.
     """
     merged: dict[tuple[Any, ...], Totals] = {}
-    for group, part in _parts(scope, days, by, parts):
+    failed = _failed(scope, days, by, parts) if with_errors else ()
+    for group, part in chain(_parts(scope, days, by, parts), failed):
         merged[group] = merged[group] + part if group in merged else part
     rows = [Row(part, **dict(zip(by, group, strict=True))) for group, part in merged.items()]
     return sorted(rows, key=lambda row: [str(getattr(row, name) or "") for name in by])
@@ -161,9 +194,28 @@ def _parts(
     """Each group's sums, of the rows and of the tail."""
     for found in select(scope, days, by, parts):
         take_turns()
-        if By.ALIAS in by and found[By.ALIAS] == NO_ALIAS:
-            found[By.ALIAS] = None
-        yield tuple(found[name] for name in by), _read(found)
+        yield _group(found, by), _read(found)
+
+
+def _failed(
+    scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
+) -> Iterator[tuple[tuple[Any, ...], Totals]]:
+    """Each group's errors. A client that left before its answer began is none."""
+    failures = FailureDay.objects.filter(
+        _any_of(part.of_rows for part in parts),
+        **scope.of_rows,
+        day__range=(days.first, days.last),
+        endpoint__in=INFERENCE,
+    ).exclude(outcome=Outcome.CLIENT_LEFT)
+    sums = {"errors": Sum("requests"), "unserved": Sum("requests", filter=~Q(outcome=Outcome.BROKEN), default=0)}
+    for found in failures.order_by().values("account_id", *by).annotate(**sums):
+        take_turns()
+        yield _group(found, by), Totals(errors=int(found["errors"]), unserved=int(found["unserved"]))
+
+
+def _group(found: dict[str, Any], by: tuple[By, ...]) -> tuple[Any, ...]:
+    """What a row's group is called: None is no alias."""
+    return tuple(None if name == By.ALIAS and found[name] == NO_ALIAS else found[name] for name in by)
 
 
 def select(
@@ -205,7 +257,13 @@ def _read(found: dict[str, Any]) -> Totals:
             figures[name] = int(figure)
         elif not figures[known]:
             figures[name] = None
+        elif name in TIMES:
+            figures[name] = int(figure)
     return Totals(**figures)
+
+
+def _mean_seconds(milliseconds: int | None, requests: int) -> Decimal | None:
+    return None if milliseconds is None else Decimal(milliseconds) / (1000 * requests)
 
 
 def _plus(mine: Any, theirs: Any) -> Any:

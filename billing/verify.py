@@ -30,9 +30,10 @@ from gateway.ids import generation_id
 from gateway.money import MONEY_PLACES, plain
 
 from .models import IMPLAUSIBLE_USAGE, NO_ALIAS, DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
-from .rollups import BEGINNING, GROUP, SUM_PREFIX, SUMS, sums_by
+from .rollups import BEGINNING, GROUP, SUM_PREFIX, SUMS, TIMES, sums_by
 
 PAGE = 2000  # entries
+COMPARED = [name for name in SUMS if name not in TIMES]
 
 
 class ReadUsage(Protocol):
@@ -257,7 +258,7 @@ def _usage_by_day(wallet: Wallet) -> Iterator[str]:
         if mark is not None and until > mark.now:
             yield f"its usage counts as added up until {until:%Y-%m-%d %H:%M} UTC, which hides what is served before"
         records = Generation.objects.filter(account_id=wallet.pk, created_at__lte=until)
-        stored = DailyUsage.objects.filter(account_id=wallet.pk).values(*GROUP, *SUMS).order_by("day")
+        stored = DailyUsage.objects.filter(account_id=wallet.pk).values(*GROUP, *COMPARED).order_by("day")
         rows = merge(
             ((False, row) for row in sums_by(records, *GROUP).order_by(F("day")).iterator(PAGE)),
             ((True, row) for row in stored.iterator(PAGE)),
@@ -268,7 +269,7 @@ def _usage_by_day(wallet: Wallet) -> Iterator[str]:
             for is_stored, row in of_day:
                 group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in GROUP[3:]))
                 prefix = "" if is_stored else SUM_PREFIX
-                known[is_stored][group] = {name: row[prefix + name] or 0 for name in SUMS}
+                known[is_stored][group] = {name: row[prefix + name] or 0 for name in COMPARED}
             if known[False] != known[True]:
                 found, kept = (
                     f"{sum(row['requests'] for row in rows.values())} requests for "

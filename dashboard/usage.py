@@ -75,21 +75,23 @@ def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(choice: Choice) -> dict[str, Any]:
-    """`totals`, `lines`, `days` and `chart`. Six SELECTs for the sums, and at most two more for names.
+    """`totals`, `lines`, `days` and `chart`. Nine SELECTs for the sums, and at most two more for names.
 
     The days are read last: what they have beyond the chart's groups is of others, and never less than nothing.
     """
-    sums = [(group_of(row, choice.by), row.totals) for row in breakdown(choice.scope, choice.days, *COLUMNS[choice.by])]
+    found = breakdown(choice.scope, choice.days, *COLUMNS[choice.by], with_errors=True)
+    sums = [(group_of(row, choice.by), row.totals) for row in found]
     # The dearest first, then those with most requests.
-    groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].requests, str(item[0]))))
+    groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].asked, str(item[0]))))
     names = names_of_groups(choice, [*groups][:MOST_LINES])
     top = dict(islice(names.items(), len(groups) if len(groups) <= MOST_SERIES else SERIES))
     parts = [_scope_of(choice, group) for group in top]
-    rows = breakdown(choice.scope, choice.days, By.DAY, *COLUMNS[choice.by], parts=parts) if parts else []
-    days = {_day(row): row.totals for row in breakdown(choice.scope, choice.days, By.DAY)}
+    by_day = (By.DAY, *COLUMNS[choice.by])
+    rows = breakdown(choice.scope, choice.days, *by_day, parts=parts, with_errors=True) if parts else []
+    days = {_day(row): row.totals for row in breakdown(choice.scope, choice.days, By.DAY, with_errors=True)}
     series = _series(choice, top, rows)
     if len(groups) > len(top):
-        series.append((OTHERS, _others(days, [by_day for _, by_day in series])))
+        series.append((OTHERS, _others(days, [of_group for _, of_group in series])))
     return {
         "totals": _sum(days.values()),
         "lines": _lines(choice, groups, names),
@@ -118,7 +120,8 @@ def names_of_groups(choice: Choice, groups: Collection[Group]) -> dict[Group, Gr
     else:
         for group in groups:
             text = "/".join(map(str, group))
-            names[group] = GroupName(text, text)
+            # Of a request that failed before it had a route, it is not always known what it asked for.
+            names[group] = GroupName(text, text) if all(group) else GroupName("unknown", None)
     return {group: names[group] for group in groups}
 
 
@@ -165,7 +168,7 @@ def _series(choice: Choice, top: Mapping[Group, GroupName], rows: Iterable[Row])
 def _others(days: Mapping[date, Totals], parts: Collection[Mapping[date, Totals]]) -> dict[date, Totals]:
     """The days that have more requests than these parts of them, without the parts."""
     others = {day: whole - _sum(part[day] for part in parts if day in part) for day, whole in days.items()}
-    return {day: totals for day, totals in others.items() if totals.requests}
+    return {day: totals for day, totals in others.items() if totals.asked}
 
 
 def _day(row: Row) -> date:

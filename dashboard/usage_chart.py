@@ -26,13 +26,14 @@ class Measure:
     unit: str
     figure: Callable[[Totals], Figure]
     known: Callable[[Totals], int] = attrgetter("requests")  # how many requests know it
+    is_mean: bool = False  # parts of it add up to nothing, and a day without requests has none
 
 
 def of(series: Sequence[Series], days: Days, currency: str) -> dict[str, Any]:
-    """`{days, groups, measures: [{name, label, unit, summary, note, values}]}`.
+    """`{days, groups, measures: [{name, label, unit, is_mean, summary, note, values}]}`.
 
     `values` has a list by days for each group. Null is a day whose requests do not know the figure; a day without
-    requests is zero.
+    requests is zero, or null in a mean.
     """
     dates = [days.first + timedelta(days=number) for number in range((days.last - days.first).days + 1)]
     return {
@@ -49,6 +50,16 @@ def _measures(currency: str) -> tuple[Measure, ...]:
         Measure("tokens", "Tokens", "", attrgetter("tokens")),
         Measure("energy", "Energy", "Wh", attrgetter("energy_wh"), attrgetter("energy_known")),
         Measure("carbon", "Carbon", "g CO₂e", attrgetter("carbon_gco2e"), attrgetter("carbon_known")),
+        Measure("latency", "Latency", "s", attrgetter("mean_seconds"), attrgetter("duration_known"), is_mean=True),
+        Measure(
+            "first-token",
+            "Time to first token",
+            "s",
+            attrgetter("mean_first_token_seconds"),
+            attrgetter("first_token_known"),
+            is_mean=True,
+        ),
+        Measure("errors", "Error rate", "%", attrgetter("error_percent"), is_mean=True),
     )
 
 
@@ -58,6 +69,7 @@ def _measured(measure: Measure, series: Sequence[Series], dates: Sequence[date])
         "name": measure.name,
         "label": measure.label,
         "unit": measure.unit,
+        "is_mean": measure.is_mean,
         "summary": _summary(measure, series, dates),
         "note": _note(measure, series),
         "values": [[None if value is None else _short(value) for value in of_group] for of_group in values],
@@ -66,20 +78,24 @@ def _measured(measure: Measure, series: Sequence[Series], dates: Sequence[date])
 
 def _at(day: date, by_day: Mapping[date, Totals], measure: Measure) -> Figure:
     take_turns()
-    return measure.figure(by_day[day]) if day in by_day else 0
+    return measure.figure(by_day[day]) if day in by_day else None if measure.is_mean else 0
 
 
 def _summary(measure: Measure, series: Sequence[Series], dates: Sequence[date]) -> str:
     """The chart in words, for those who cannot see it."""
-    sums = {day: sum((Decimal(_at(day, by_day, measure) or 0) for _, by_day in series), Decimal(0)) for day in dates}
-    most = max(sums, key=lambda day: sums[day])
+    figures = {day: [Decimal(_at(day, by_day, measure) or 0) for _, by_day in series] for day in dates}
+    together = {
+        day: max(of_day, default=Decimal(0)) if measure.is_mean else sum(of_day, Decimal(0))
+        for day, of_day in figures.items()
+    }
+    most = max(together, key=lambda day: together[day])
     title = f"{measure.label} by day from {_long(dates[0])} to {_long(dates[-1])}"
-    if not sums[most]:
+    if not together[most]:
         return f"{title}. {_note(measure, series) or 'Nothing on any day.'}"
     parts = len(series)
     stacked = f", in {parts} parts" if parts > 1 else ""
     unit = f" {measure.unit}" if measure.unit else ""
-    peak = f"The most is {_plain(sums[most])}{unit}, on {_long(most)}."
+    peak = f"The most is {_plain(together[most])}{unit}, on {_long(most)}."
     return f"{title}{stacked}. {peak} The tables have every figure."
 
 

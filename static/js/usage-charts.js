@@ -1,4 +1,4 @@
-// The chart of the usage page: bars by day, stacked by group, of the measure that is chosen. Its data are in the page
+// The chart of the usage page: bars by day, stacked by group, or lines, of the measure that is chosen. Its data are in the page
 // (billing/usage_chart.py), its colours in the style sheet. The section stays hidden without JavaScript: the tables
 // below hold the same figures.
 "use strict";
@@ -20,51 +20,53 @@
   const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
   const written = (value) => (Math.abs(value) >= 100 ? whole : fine).format(value);
+  const ink = (name) => getComputedStyle(section).getPropertyValue(name).trim();
   const withUnit = (value) => `${written(value)} ${measured().unit}`.trim();
 
+  // Sums are bars that add up; means are lines, with gaps on days without requests.
   function datasets() {
-    return data.groups.map((label, number) => ({
-      label,
-      data: measured().values[number],
-      borderSkipped: false,
-      borderWidth: data.days.length > MANY_DAYS ? 0 : { top: 1 },
-      maxBarThickness: 48,
-    }));
+    const isMean = measured().is_mean;
+    const edge = data.days.length > MANY_DAYS ? 0 : { top: 1 };
+    return data.groups.map((label, number) => {
+      const colour = ink(`--series-${number + 1}`);
+      const shape = isMean
+        ? { type: "line", borderColor: colour, borderWidth: 2, pointRadius: 3 }
+        : { type: "bar", borderColor: ink("--card"), borderWidth: edge, borderSkipped: false, maxBarThickness: 48 };
+      return { label, data: measured().values[number], backgroundColor: colour, ...shape };
+    });
   }
 
   function said(item) {
     return `${item.dataset.label}: ${item.raw === null ? "unknown" : withUnit(item.raw)}`;
   }
 
+  const isShown = (item) => (measured().is_mean ? item.raw !== null : item.raw !== 0);
+
   function total(items) {
-    if (items.length < 2) return "";
+    if (items.length < 2 || measured().is_mean) return "";
     return `In all: ${withUnit(items.reduce((sum, item) => sum + (item.raw ?? 0), 0))}`;
   }
 
   function paint() {
-    const colour = (name) => getComputedStyle(section).getPropertyValue(name).trim();
-    chart.data.datasets.forEach((dataset, number) => {
-      dataset.backgroundColor = colour(`--series-${number + 1}`);
-      dataset.borderColor = colour("--card");
-    });
     for (const axis of Object.values(chart.options.scales)) {
-      axis.ticks.color = colour("--soft");
-      axis.border.color = colour("--line");
+      axis.ticks.color = ink("--soft");
+      axis.border.color = ink("--line");
     }
-    chart.options.scales.y.grid.color = colour("--line");
-    chart.options.scales.y.title.color = colour("--soft");
+    chart.options.scales.y.grid.color = ink("--line");
+    chart.options.scales.y.title.color = ink("--soft");
     Object.assign(chart.options.plugins.tooltip, {
-      backgroundColor: colour("--ink"),
-      titleColor: colour("--card"),
-      bodyColor: colour("--card"),
-      footerColor: colour("--card"),
-      multiKeyBackground: colour("--card"),
+      backgroundColor: ink("--ink"),
+      titleColor: ink("--card"),
+      bodyColor: ink("--card"),
+      footerColor: ink("--card"),
+      multiKeyBackground: ink("--card"),
     });
   }
 
   function show() {
     const measure = measured();
-    chart.data.datasets.forEach((dataset, number) => { dataset.data = measure.values[number]; });
+    chart.data.datasets = datasets();
+    chart.options.scales.x.stacked = chart.options.scales.y.stacked = !measure.is_mean;
     chart.options.scales.y.title.text = measure.unit || measure.label;
     canvas.setAttribute("aria-label", measure.summary);
     note.textContent = measure.note;
@@ -93,7 +95,7 @@
       },
       plugins: {
         legend: { display: false },
-        tooltip: { padding: 10, boxPadding: 4, filter: (item) => item.raw !== 0, callbacks: { label: said, footer: total } },
+        tooltip: { padding: 10, boxPadding: 4, filter: isShown, callbacks: { label: said, footer: total } },
       },
     },
   });

@@ -51,6 +51,8 @@ served_request = st.fixed_dictionaries(
         "endpoint": st.sampled_from(Generation.Endpoint.values),
         "interrupted": st.booleans(),
         "usage_estimated": st.booleans(),
+        "duration_ms": st.integers(0, 10**7),
+        "first_token_ms": st.none() | st.integers(0, 10**7),
     }
 )
 rolled_up_so_far = st.fixed_dictionaries({"limit": st.integers(1, 6), "hours_ago": st.floats(0, 40)})

@@ -64,7 +64,7 @@ def added_up(records: Iterable[Generation], by: Iterable[By] = ()) -> dict[tuple
 
 
 def _totals(records: list[Generation]) -> Totals:
-    def known(name: str) -> list[Decimal]:
+    def known(name: str) -> list[Any]:
         return [value for record in records if (value := getattr(record, name)) is not None]
 
     def count(is_counted: Callable[[Generation], bool]) -> int:
@@ -83,6 +83,10 @@ def _totals(records: list[Generation]) -> Totals:
         energy_wh=_sum(known("energy_wh")),
         carbon_known=len(known("carbon_gco2e")),
         carbon_gco2e=_sum(known("carbon_gco2e")),
+        duration_known=len(known("duration_ms")),
+        duration_ms=sum(known("duration_ms")) if known("duration_ms") else None,
+        first_token_known=len(known("first_token_ms")),
+        first_token_ms=sum(known("first_token_ms")) if known("first_token_ms") else None,
     )
 
 

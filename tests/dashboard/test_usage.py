@@ -344,7 +344,7 @@ def test_the_number_of_queries_does_not_grow(
     advance_all()
     used(account)
     # session, user, accounts; sums by group, by both and by day, each with the watermark; what the groups are called
-    with django_assert_num_queries(3 + 3 * 2 + {"key": 1, "alias": 2}.get(by, 0)):
+    with django_assert_num_queries(3 + 3 * 3 + {"key": 1, "alias": 2}.get(by, 0)):
         page(member, by=by)
 
 

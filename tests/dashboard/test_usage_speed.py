@@ -1,0 +1,112 @@
+"""Latency, time to first token and errors on the usage page, by model, key and region and by day."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from accounts.models import Account, User
+from billing.models import DailyUsage
+from billing.request_failures import FailureDay
+from gateway.request_events import Outcome
+from tests.billing.records import MEMBER, key_of, open_for
+from tests.billing.timeline import advance_all
+from tests.dashboard.test_usage import chart, page
+from tests.dashboard.usage import day_ago, rows, used, words
+from tests.factories import new_key
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def account() -> Account:
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def member(client: Client, account: Account) -> Client:
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+def failed(account: Account, requests: int, days: int = 0, **columns: Any) -> None:
+    """Requests of one way to fail, so many UTC days ago."""
+    usual = {
+        "account_id": account.pk,
+        "key_id": key_of(account).pk,
+        "day": day_ago(days),
+        "endpoint": "chat/completions",
+        "provider": "sim",
+        "model": "test/echo",
+        "region": "FRPAR",
+        "status": 503,
+        "outcome": Outcome.FAILED,
+    }
+    FailureDay.objects.create(**{**usual, **columns}, requests=requests)
+
+
+@pytest.mark.parametrize("is_rolled_up", [False, True])
+def test_means_are_those_of_the_records_rolled_up_or_not(member: Client, account: Account, is_rolled_up: bool) -> None:
+    used(account, duration_ms=1000, first_token_ms=100)
+    used(account, 1, duration_ms=2000, first_token_ms=None)
+    used(account, 1, duration_ms=3000, first_token_ms=300, model="test/other", region="DEFRA")
+    if is_rolled_up:
+        assert advance_all() == 3
+    html = page(member)
+    assert rows(html, "speed") == ["sim/test/echo 2 0 0.0 % 1.5 0.1", "sim/test/other 1 0 0.0 % 3 0.3"]
+    assert rows(html, "speed-days") == [
+        f"{day_ago():%a %-d %b %Y} 1 0 0.0 % 1 0.1",
+        f"{day_ago(1):%a %-d %b %Y} 2 0 0.0 % 2.5 0.3",
+    ]
+    assert rows(page(member, by="region"), "speed") == ["FRPAR 2 0 0.0 % 1.5 0.1", "DEFRA 1 0 0.0 % 3 0.3"]
+    measures = chart(member, days="7")["measures"]
+    assert measures["latency"]["values"][0][-3:] == [None, 2, 1]
+    assert measures["latency"]["is_mean"] is True
+    assert "The most is 3 s, on" in measures["latency"]["summary"]
+    assert measures["first-token"]["values"][0][-3:] == [None, None, 0.1]
+    assert measures["first-token"]["note"] == "Time to first token is known for 2 of 3 requests."
+
+
+def test_days_that_were_rolled_up_before_times_were_are_not_zero(member: Client, account: Account) -> None:
+    used(account, 1, duration_ms=1000, first_token_ms=100)
+    assert advance_all() == 1
+    DailyUsage.objects.update(duration_known=0, duration_ms=0, first_token_known=0, first_token_ms=0)
+    assert rows(page(member), "speed") == ["sim/test/echo 1 0 0.0 % unknown unknown"]
+    assert chart(member)["measures"]["latency"]["note"] == "Latency is known for 0 of 1 requests."
+
+
+def test_the_error_rate_is_of_all_that_was_asked(member: Client, account: Account) -> None:
+    for _ in range(6):
+        used(account, 1, duration_ms=1000, first_token_ms=100)
+    failed(account, 2, 1, status=200, outcome=Outcome.BROKEN)  # which have records
+    failed(account, 1, 1)
+    failed(account, 1, 1, status=400, outcome=Outcome.REFUSED, endpoint="messages")
+    failed(account, 5, 1, status=400, outcome=Outcome.CLIENT_LEFT)
+    failed(account, 5, 1, status=404, outcome=Outcome.REFUSED, endpoint="generation/<generation_id>")
+    failed(open_for("stranger@example.com", name="Foreign"), 5, 1)
+    html = page(member)
+    assert rows(html, "speed") == ["sim/test/echo 8 4 50.0 % 1 0.1"]
+    assert rows(html, "speed-days") == [f"{day_ago(1):%a %-d %b %Y} 8 4 50.0 % 1 0.1"]
+    assert rows(html, "groups") == ["sim/test/echo 6 6,000 / 1,200 0.00504 100.0 % unknown unknown Requests"]
+    assert chart(member, days="7")["measures"]["errors"]["values"] == [[None] * 5 + [50.0, None]]
+
+
+def test_errors_are_shown_where_nothing_was_served(member: Client, account: Account) -> None:
+    other, _ = new_key(account, "other")
+    failed(account, 3, 2, key_id=other.pk, model="test/gone")
+    failed(account, 2, provider="", model="", region="", status=404, outcome=Outcome.REFUSED)
+    html = page(member)
+    assert rows(html, "speed") == [
+        "sim/test/gone 3 3 100.0 % unknown unknown",
+        "unknown 2 2 100.0 % unknown unknown",
+    ]
+    assert rows(html, "groups") == rows(html, "days") == []
+    assert "Requests 0" in words(member, "/usage")
+    by_key = rows(page(member, by="key"), "speed")
+    assert [line.split(" sk-gw-")[0] for line in by_key] == ["other", "test"]
+    assert rows(page(member, by="region"), "speed") == [
+        "FRPAR 3 3 100.0 % unknown unknown",
+        "unknown 2 2 100.0 % unknown unknown",
+    ]
+    assert rows(page(member, key=str(other.pk)), "speed") == ["sim/test/gone 3 3 100.0 % unknown unknown"]
+    assert rows(page(member, by="alias"), "speed") == ["no alias 5 5 100.0 % unknown unknown"]
