@@ -41,6 +41,7 @@ def read(account: Customer, tmp_path: Path) -> Json:
 def test_the_official_javascript_client_reads_every_answer(read: Json) -> None:
     for dialect, provider in (("openai", "sim"), ("anthropic", "simanthropic")):
         check_chat(read[dialect], provider)
+        check_responses(read[dialect], provider)
         assert read["failures"][dialect]["midStream"] == BROKE_OFF
         refused = read["failures"][dialect]["refused"]
         assert (refused["name"], refused["status"]) == ("BadRequestError", 400)
@@ -65,6 +66,18 @@ def check_chat(said: Json, provider: str) -> None:
             "finish": "tool_calls",
             "calls": [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]],
             "text": "The tool says: weather. clock.",
+        }
+
+
+def check_responses(said: Json, provider: str) -> None:
+    for name in ("responses", "streamedResponses"):
+        assert said[name] == {
+            "text": "hello there",
+            "total": 4,
+            "provider": provider,
+            "items": ["reasoning", "function_call", "function_call"],
+            "calls": [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]],
+            "final": "The tool says: weather. clock.",
         }
 
 

@@ -64,6 +64,25 @@ async function toolLoop(model, ask) {
   };
 }
 
+async function responses(models, ask) {
+  const said = await ask({ model: `${models}/echo`, input: "hello there" });
+  const input = [{ role: "user", content: "both please" }];
+  const request = { model: `${models}/reasoning-tools`, include: ["reasoning.encrypted_content"] };
+  request.tools = tools.map((tool) => ({ type: "function", strict: false, ...tool.function }));
+  const asked = await ask({ ...request, input });
+  const calls = asked.output.filter((item) => item.type === "function_call");
+  input.push(...asked.output);
+  input.push(...calls.map(({ call_id, name }) => ({ type: "function_call_output", call_id, output: `${name}.` })));
+  return {
+    text: said.output_text,
+    total: said.usage.total_tokens,
+    provider: said.gateway_metadata.provider,
+    items: asked.output.map((item) => item.type),
+    calls: calls.map((call) => [call.name, JSON.parse(call.arguments)]),
+    final: (await ask({ ...request, input })).output_text,
+  };
+}
+
 async function embeddings(model) {
   // It asks for base64 by itself, and unpacks it; with floats it would silently return empty vectors.
   const byDefault = await client.embeddings.create({ model, input: ["hello there", "hi"] });
@@ -98,6 +117,8 @@ for (const [name, models] of Object.entries({ openai: "sim/test", anthropic: "si
     text: await text(`${models}/echo`),
     tools: await toolLoop(`${models}/tools`, whether.whole),
     streamedTools: await toolLoop(`${models}/tools`, whether.streamed),
+    responses: await responses(models, (request) => client.responses.create(request)),
+    streamedResponses: await responses(models, (request) => client.responses.stream(request).finalResponse()),
   };
   read.failures[name] = {
     midStream: await failure(() => streamed(`${models}/error-frame`)),
