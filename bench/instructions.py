@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.callgrind import Dearest, Profile, dearest
-from bench.kinds import KINDS, WHOLE, WITHOUT_IP_LIMIT, Kind
+from bench.kinds import KINDS, WITH_METRICS, WITHOUT_IP_LIMIT, Kind
 from bench.plan import Plan
 from bench.report import Compared
 from bench.servers import QUIET_WORKER, Servers, Target, running
 from tests.servers.databases import MigratedDatabases
+from tests.servers.process import free_port
 
 PLAN = Plan(accounts=1, offers=100)
 WARM_UP = 5  # CPython has specialised the code by then
@@ -37,15 +38,20 @@ def measure(databases: MigratedDatabases, folder: Path, kinds: Sequence[Kind] = 
 
 
 def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
-    """The same, and a gateway that does not count addresses, which takes another start."""
+    """The same, a gateway with metrics and one that does not count addresses: each takes another start."""
     with running(databases, folder, PLAN, worker=QUIET_WORKER, callgrind=True) as servers:
         counted = _measure(servers, KINDS)
         gateway, _ = servers.targets
-        servers.gateway.env["GATEWAY_IP_RATE"] = "off"
-        gateway.restart()
-        (whole,) = (row for row in counted.rows if row.name == WHOLE.name)
-        profiles = _profiles(gateway, WITHOUT_IP_LIMIT)
-        counted.rows.extend(_row(kind, profiles, {WHOLE.name: whole.pass_through}) for kind in WITHOUT_IP_LIMIT)
+        beside = {row.name: row.pass_through for row in counted.rows}
+        usual = dict(servers.gateway.env)
+        for env, kinds in (
+            ({"METRICS_BIND": f"127.0.0.1:{free_port()}"}, WITH_METRICS),
+            ({"GATEWAY_IP_RATE": "off"}, WITHOUT_IP_LIMIT),
+        ):
+            servers.gateway.env = usual | env
+            gateway.restart()
+            profiles = _profiles(gateway, kinds)
+            counted.rows.extend(_row(kind, profiles, beside) for kind in kinds)
         return counted
 
 

@@ -48,6 +48,11 @@ KINDS = (
     Kind("refusal: 400", 24, WHOLE.name, fields={**CAPPED, "temperature": "hot"}, status=400),
     Kind("refusal: 402", 24, WHOLE.name, key="poor", status=402),
 )
+# These take a gateway with METRICS_BIND.
+WITH_METRICS = (
+    Kind("whole answer, with metrics", 24, WHOLE.name),
+    Kind("burst of 100 chunks, with metrics", 8, BURST_STREAM.name, model=BURST, fields=STREAM),
+)
 # These take a gateway that counts no addresses.
 WITHOUT_IP_LIMIT = (
     Kind("whole answer, no limit of addresses", 16, WHOLE.name),
