@@ -6,6 +6,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
+from django.template.defaultfilters import truncatechars
 from django.urls import reverse
 from django.utils.html import format_html
 
@@ -19,6 +20,7 @@ from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_credit import RIGHT, CreditBooking
 from .models import Generation, LedgerEntry
+from .request_failures import RequestFailure
 
 
 @admin.register(Account)
@@ -160,7 +162,7 @@ class GenerationAdmin(RecordAdmin):
     list_filter = (filters.RecordDay, filters.Priced, filters.Flagged)
     list_select_related = ("account",)
     search_fields = ("id",)
-    search_help_text = "An account's exact name or id, a key's id, or a generation id."
+    search_help_text = "An account's exact name or id, a key's id, or a generation or request id."
 
     @admin.display(description="cost")
     def billed(self, generation: Generation) -> str | None:
@@ -184,3 +186,49 @@ class GenerationAdmin(RecordAdmin):
         # One or the other, never both in one statement: each has an index that begins with it and is in order of time.
         owner = {"key_id": wanted} if account_id is None else {"account_id": account_id}
         return queryset.filter(**owner).order_by("-created_at", "-id"), False
+
+
+@admin.register(RequestFailure)
+class RequestFailureAdmin(RecordAdmin):
+    """Every request that was refused or failed, and what its client was told."""
+
+    list_display = (
+        "created_at",
+        "request_id",
+        "account",
+        "asked_for",
+        "outcome",
+        "status",
+        "code",
+        "upstream_status",
+        "words",
+        "repeated",
+    )
+    list_filter = (filters.FailureDayFilter, filters.FailureOutcome, filters.FailureProvider)
+    list_select_related = ("account",)
+    ordering = ("-created_at", "-id")
+    search_fields = ("id",)
+    search_help_text = "A request id, an account's exact name or id, or a key's id."
+
+    @admin.display(description="route or model asked for")
+    def asked_for(self, failure: RequestFailure) -> str:
+        """What it was about, as far as that is known."""
+        return failure.route_id or failure.asked or failure.endpoint
+
+    @admin.display(description="message")
+    def words(self, failure: RequestFailure) -> str:
+        """The beginning of what the client was told."""
+        return truncatechars(failure.message, 100)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
+    ) -> tuple[QuerySet[Model], bool]:
+        """Exact look-ups only, each by an index."""
+        if not (term := search_term.strip()):
+            return queryset, False
+        account_id, wanted = _in_account(term), searched_id(term)
+        if account_id is not None:
+            return queryset.filter(account_id=account_id), False
+        if wanted is None or RequestFailure.objects.filter(pk=wanted).exists():
+            return queryset.filter(pk=wanted), False
+        return queryset.filter(key_id=wanted), False

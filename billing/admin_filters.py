@@ -10,11 +10,15 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from accounts.models import Account
+from catalogue.models import Provider
 from gateway.ids import first_uuid7
+from gateway.request_events import Outcome
 
 from .models import FLAGS, Generation, LedgerEntry
+from .request_failures import RequestFailure
 
 ONE_DAY = timedelta(days=1)
+OUTCOME_DAYS = 7
 # A record's id is of its admission by the worker's clock, its time of its settlement by the database's. A settlement
 # waits in the spool while the database is away: a record that waited longer than this is found without the filter.
 LONGEST_WAIT = ONE_DAY
@@ -79,6 +83,47 @@ def _first_entry(moment: datetime) -> int:
         number, created_at = numbers.filter(pk__gte=middle)[0]
         low, high = (low, middle) if created_at >= moment else (number + 1, high)
     return low
+
+
+class FailureDayFilter(DayFilter):
+    """Failures by their day, which has an index."""
+
+    def within(self, rows: QuerySet[RequestFailure], since: datetime, until: datetime) -> QuerySet[RequestFailure]:
+        """As they are."""
+        return rows
+
+
+class FailureOutcome(admin.SimpleListFilter):
+    """Failures of one outcome, of so many days: it has no index."""
+
+    title = "outcome (last 7 days)"
+    parameter_name = "outcome"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The outcomes of failures."""
+        return [(each.value, each.value.replace("_", " ").capitalize()) for each in Outcome if each != Outcome.SERVED]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[RequestFailure]) -> QuerySet[RequestFailure]:
+        """The failures of the chosen outcome."""
+        if not (chosen := self.value()):
+            return queryset
+        return queryset.filter(outcome=chosen, created_at__gte=timezone.now() - OUTCOME_DAYS * ONE_DAY)
+
+
+class FailureProvider(admin.SimpleListFilter):
+    """Failures of one provider, by an index."""
+
+    title = "provider"
+    parameter_name = "provider"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The providers of the catalogue."""
+        return [(slug, slug) for slug in Provider.objects.order_by("slug").values_list("slug", flat=True)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[RequestFailure]) -> QuerySet[RequestFailure]:
+        """The failures of the chosen provider."""
+        chosen = self.value()
+        return queryset.filter(provider=chosen) if chosen and chosen.isprintable() else queryset
 
 
 class KindOfEntry(admin.SimpleListFilter):

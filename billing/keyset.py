@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from django.db.models import QuerySet
-
-from .models import Generation
+from django.db.models import Model, QuerySet
 
 Row = TypeVar("Row")
+Record = TypeVar("Record", bound=Model)  # with `created_at` and a UUID as `id`
 Cursor = TypeVar("Cursor")
 Position = tuple[datetime, UUID]  # of a record in a listing: created_at, and the id where two were created at once
 
@@ -50,7 +49,7 @@ def page(
     )
 
 
-def older_than(records: QuerySet[Generation], position: Position) -> QuerySet[Generation]:
+def older_than(records: QuerySet[Record], position: Position) -> QuerySet[Record]:
     """Reading begins at the position's time: all that is skipped are records of that very microsecond.
 
     (Both databases can compare (created_at, id) as a row, but Django spells that out for SQLite in a way that reads
@@ -60,7 +59,7 @@ def older_than(records: QuerySet[Generation], position: Position) -> QuerySet[Ge
     return records.filter(created_at__lte=created_at).exclude(created_at=created_at, id__gte=identifier)
 
 
-def newer_than(records: QuerySet[Generation], position: Position) -> QuerySet[Generation]:
+def newer_than(records: QuerySet[Record], position: Position) -> QuerySet[Record]:
     """The other direction of `older_than`."""
     created_at, identifier = position
     return records.filter(created_at__gte=created_at).exclude(created_at=created_at, id__lte=identifier)

@@ -32,6 +32,7 @@ urlpatterns = [
     path("usage/export", downloads.usage_export, name="usage-export"),
     path("usage/records", usage_records.record_list, name="usage-records"),
     path("usage/records/<str:generation_id>", usage_records.record_detail, name="usage-record"),
+    path("usage/failures/<str:request_id>", usage_records.failure_detail, name="usage-failure"),
     path("credit", credit.credit, name="credit"),
     path("statement", downloads.statement, name="statement"),
     path("keys", keys.key_list, name="keys"),

@@ -1,7 +1,7 @@
 """What somebody chose to see of an account's usage: days, grouping and narrowing. All of it is in the address."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -55,9 +55,9 @@ class DaysForm(forms.Form):
     def __init__(self, data: Mapping[str, Any] | None, *, today: date) -> None:
         super().__init__(data, label_suffix="")
         self.today = today
-        for field in self.fields.values():
-            field.widget = forms.DateInput({"type": "date", "max": today.isoformat()}, format="%Y-%m-%d")
-            field.error_messages["invalid"] = "Write a day as 2026-10-30."
+        for day in self.fields.values():
+            day.widget = forms.DateInput({"type": "date", "max": today.isoformat()}, format="%Y-%m-%d")
+            day.error_messages["invalid"] = "Write a day as 2026-10-30."
 
     @property
     def days(self) -> Days:
@@ -128,6 +128,7 @@ class Choice:
     alias: AliasName | None = None
     model: str | None = None
     region: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)  # further fields of the page's address
 
     @property
     def scope(self) -> Scope:
@@ -146,7 +147,7 @@ class Choice:
     @property
     def kept(self) -> dict[str, str]:
         """The fields that stay when other days are chosen."""
-        return {"account": str(self.account.pk), "by": self.by, **self.narrowing}
+        return {"account": str(self.account.pk), "by": self.by, **self.narrowing, **self.extra}
 
     @property
     def dates(self) -> dict[str, str]:

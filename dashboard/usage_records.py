@@ -1,34 +1,44 @@
-"""The pages on an account's requests: the records behind a choice of usage, newest first, and one record in full.
+"""The pages on an account's requests: the records and failures behind a choice of usage, newest first, and one in full.
 
 No page of the list costs more for lying deep.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from typing import Any, Self, cast
 from uuid import UUID
 
+from django.conf import settings
 from django.core import signing
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 
 from billing import keyset
 from billing.endings import ENDINGS
-from billing.keyset import Page, Position, newer_than, older_than
+from billing.keyset import Page, Position, Record, newer_than, older_than
 from billing.models import DailyUsage, Generation, UsageWatermark
+from billing.request_failures import FailureDay, RequestFailure
 from billing.rollups import BEGINNING
 from billing.usage_statistics import Days, Scope
-from gateway.ids import parse_generation_id
+from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
 
-from . import usage_choice
+from . import request_filters, usage_choice
 from .access import AccountContext, account_context, account_page, signed_in_page
+from .failure_advice import explained
+from .request_filters import FAILURES, OUTCOMES, SERVED
 
 PAGE_ROWS = 50
+LONGEST_SEARCH = 100  # characters of it that are shown again
 INSTANT = timedelta(microseconds=1)  # the databases' smallest step of time
 
+Row = Generation | RequestFailure
 Window = tuple[datetime, datetime]  # the first moment of it, and the first one after it
 
 
@@ -41,15 +51,48 @@ class Tokens:
     price: Decimal | None
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which requests are listed: records, failures or both. A failure may be of one outcome or status."""
+
+    records: bool = True
+    failures: bool = True
+    conditions: Mapping[str, Any] = field(default_factory=dict)  # of failures
+
+    @classmethod
+    def read(cls, query: Mapping[str, str]) -> Self:
+        """What an address asks for. Raises Http404 for what there is not."""
+        outcome, status = query.get("outcome"), query.get("status")
+        if outcome == SERVED and status is None:
+            return cls(failures=False)
+        if (outcome not in (None, *OUTCOMES)) or (status is not None and not re.fullmatch("[1-5][0-9]{2}", status)):
+            raise Http404
+        if outcome is None and status is None:
+            return cls(conditions={"has_record": False})  # the record of a broken stream is listed by itself
+        conditions: dict[str, Any] = {} if outcome in (None, FAILURES) else {"outcome": outcome}
+        return cls(records=False, conditions=conditions if status is None else conditions | {"status": int(status)})
+
+
+EVERYTHING = Shown(conditions={"has_record": False})
+
+
 @account_page()
-def record_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The list, with the addresses of its neighbours. 422 where the days are none that could be shown."""
-    choice, form = usage_choice.read(request.GET.dict(), current.account, "usage-records", timezone.now())
-    context = current.template_context | {"choice": choice, "form": form, "usage_address": choice.to("usage")}
+def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
+    """The list, with the addresses of its neighbours. 422 where the days are none that could be shown.
+
+    A search (`q`) for the id of a request leads to its page, in whichever account of the person's it is.
+    """
+    wanted = request.GET.get("q", "").strip()
+    if wanted and (address := _address_of(wanted, current)):
+        return redirect(address)
+    choice, form, shown = _read(request, current)
+    context = current.template_context | {"choice": choice, "form": form, "searched": wanted[:LONGEST_SEARCH]}
+    context |= {"usage_address": choice.to("usage", outcome=None, status=None)}
+    context |= {"kept_days": settings.GATEWAY_FAILURE_DAYS}
     if not form.errors:
         position = _position(request)
         try:
-            listed = page(choice.scope, choice.days, before=position["before"], after=position["after"])
+            listed = page(choice.scope, choice.days, shown, before=position["before"], after=position["after"])
         except signing.BadSignature:
             raise Http404 from None
         context |= {
@@ -57,6 +100,7 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
             "older": listed.older and choice.to("usage-records", before=listed.older),
             "newer": listed.newer and choice.to("usage-records", after=listed.newer),
             "here": choice.query(**position),
+            "filters": request_filters.filters(choice),
         }
     return render(request, "dashboard/usage_records.html", context, status=422 if form.errors else 200)
 
@@ -68,9 +112,10 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
     rows = Generation.objects.select_related("key", "ledger_entry")
     record = get_object_or_404(rows, pk=parse_generation_id(generation_id))
     current = account_context(request, record.account_id)
-    choice, _ = usage_choice.read(request.GET.dict(), current.account, "usage-records", timezone.now())
+    choice, _, _ = _read(request, current)
     context = {
         "record": record,
+        "failure": RequestFailure.objects.filter(pk=record.pk, account=current.account).first(),
         "back": choice.to("usage-records", **_position(request)),
         "tokens": _tokens(record),
         "entry": getattr(record, "ledger_entry", None),  # a record that was not billed has none
@@ -81,31 +126,63 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
     return render(request, "dashboard/usage_record.html", current.template_context | context)
 
 
-def page(
-    scope: Scope, days: Days, *, before: str | None = None, after: str | None = None, limit: int = PAGE_ROWS
-) -> Page[Generation, str]:
-    """A page of records with their keys. Raises BadSignature for another account's cursor."""
+@signed_in_page()
+def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
+    """Why a request failed, for members of its account; of one that is billed nevertheless, its record."""
+    rows = RequestFailure.objects.select_related("key").exclude(account=None)
+    failure = get_object_or_404(rows, pk=parse_request_id(request_id))
+    current = account_context(request, failure.account_id)
+    if failure.has_record and Generation.objects.filter(pk=failure.pk).exists():  # else it waits in the spool
+        return redirect("usage-record", generation_id=failure.generation_id)
+    choice, _, _ = _read(request, current)
+    context = {
+        "failure": failure,
+        "explained": explained(failure),
+        "alias": usage_choice.names_of_aliases(current.account, [failure.alias_id] if failure.alias_id else []),
+        "back": choice.to("usage-records", **_position(request)),
+        "kept_days": settings.GATEWAY_FAILURE_DAYS,
+    }
+    return render(request, "dashboard/request_failure.html", current.template_context | context)
 
-    def read(cursor: str | None, count: int, is_upwards: bool) -> list[Generation]:
+
+def page(
+    scope: Scope,
+    days: Days,
+    shown: Shown = EVERYTHING,
+    *,
+    before: str | None = None,
+    after: str | None = None,
+    limit: int = PAGE_ROWS,
+) -> Page[Row, str]:
+    """A page of requests with their keys. Raises BadSignature for another account's cursor."""
+
+    def read(cursor: str | None, count: int, is_upwards: bool) -> list[Row]:
         """So many records behind the cursor, in the order of reading."""
         position: Position | None = None
         if cursor is not None:
             created_at, identifier = signing.loads(cursor, salt=_salt(scope.account_id))
             position = datetime.fromisoformat(created_at), UUID(hex=identifier)
-        records: list[Generation] = []
-        windows = [window for window in _windows(scope, days) if _lies_ahead(window, position, is_upwards=is_upwards)]
-        for window in windows if is_upwards else reversed(windows):
-            records += select(scope, window, position, is_upwards=is_upwards)[: count - len(records)]
-            if len(records) == count:
-                break
-        return records
+        found: list[Row] = []
+        for is_wanted, windows, rows in (
+            (shown.records, _windows, select),
+            (shown.failures, partial(_failure_windows, shown=shown), partial(select_failures, shown=shown)),
+        ):
+            ahead = [window for window in windows(scope, days) if _lies_ahead(window, position, is_upwards=is_upwards)]
+            left = count if is_wanted else 0
+            for window in ahead if is_upwards else reversed(ahead):
+                if not left:
+                    break
+                more = rows(scope, window, position, is_upwards=is_upwards)[:left]
+                found += more
+                left -= len(more)
+        return sorted(found, key=lambda row: (row.created_at, row.pk), reverse=not is_upwards)[:count]
 
     return keyset.page(read, cursor_of, limit, before=before, after=after)
 
 
-def cursor_of(record: Generation) -> str:
-    """The record's position, signed for its account."""
-    return signing.dumps([record.created_at.isoformat(), record.pk.hex], salt=_salt(record.account_id))
+def cursor_of(row: Row) -> str:
+    """The row's position, signed for its account."""
+    return signing.dumps([row.created_at.isoformat(), row.pk.hex], salt=_salt(cast(UUID, row.account_id)))
 
 
 def select(scope: Scope, window: Window, position: Position | None, *, is_upwards: bool) -> QuerySet[Generation]:
@@ -113,12 +190,49 @@ def select(scope: Scope, window: Window, position: Position | None, *, is_upward
     conditions = scope.of_records
     if scope.key_id is not None:  # by the key's account, so that there is one index to enter: the key's
         conditions["key__account_id"] = conditions.pop("account_id")
-    records = Generation.objects.filter(**conditions, created_at__gte=window[0], created_at__lt=window[1])
+    return _from(Generation.objects.filter(**conditions), window, position, is_upwards=is_upwards)
+
+
+def select_failures(
+    scope: Scope, window: Window, position: Position | None, *, is_upwards: bool, shown: Shown
+) -> QuerySet[RequestFailure]:
+    """The same of failures."""
+    conditions = scope.of_records
+    if scope.key_id is not None:
+        conditions["key__account_id"] = conditions.pop("account_id")
+    rows = RequestFailure.objects.filter(**conditions, **shown.conditions)
+    return _from(rows, window, position, is_upwards=is_upwards)
+
+
+def _from(rows: QuerySet[Record], window: Window, position: Position | None, *, is_upwards: bool) -> QuerySet[Record]:
+    """Rows of a window behind a position, with their keys, in the order of reading."""
+    rows = rows.filter(created_at__gte=window[0], created_at__lt=window[1]).select_related("key")
     if is_upwards:
-        records = records.select_related("key").order_by("created_at", "id")
-        return records if position is None else newer_than(records, position)
-    records = records.select_related("key").order_by("-created_at", "-id")
-    return records if position is None else older_than(records, position)
+        rows = rows.order_by("created_at", "id")
+        return rows if position is None else newer_than(rows, position)
+    rows = rows.order_by("-created_at", "-id")
+    return rows if position is None else older_than(rows, position)
+
+
+def _read(request: HttpRequest, current: AccountContext) -> tuple[usage_choice.Choice, usage_choice.DaysForm, Shown]:
+    """What the address chooses. A filter that is left empty is none."""
+    query = {name: value for name, value in request.GET.dict().items() if value or name not in request_filters.NAMES}
+    choice, form = usage_choice.read(query, current.account, "usage-records", timezone.now())
+    extra: dict[str, str] = {name: query[name] for name in ("outcome", "status") if name in query}
+    return replace(choice, extra=extra), form, Shown.read(query)
+
+
+def _address_of(searched: str, current: AccountContext) -> str | None:
+    """The page of a record or failure by its id with either prefix, if it is in one of the person's accounts."""
+    id_ = parse_generation_id(searched.lower()) or parse_request_id(searched.lower())
+    if id_ is None:
+        return None
+    accounts = [account.pk for account in current.accounts]
+    if Generation.objects.filter(pk=id_, account__in=accounts).exists():
+        return reverse("usage-record", args=[generation_id(id_)])
+    if RequestFailure.objects.filter(pk=id_, account__in=accounts).exists():
+        return reverse("usage-failure", args=[request_id(id_)])
+    return None
 
 
 def _position(request: HttpRequest) -> dict[str, str | None]:
@@ -152,6 +266,16 @@ def _windows(scope: Scope, days: Days) -> Iterator[Window]:
             yield begins, min(ends, tail_begins)
     if tail_begins < days.before:
         yield max(tail_begins, days.since), days.before
+
+
+def _failure_windows(scope: Scope, days: Days, *, shown: Shown) -> Iterator[Window]:
+    """The same for failures, whose counts by day are never behind."""
+    conditions = {name: value for name, value in shown.conditions.items() if name != "has_record"}
+    if not conditions and scope == Scope(scope.account_id, scope.key_id):
+        yield days.since, days.before
+        return
+    counts = FailureDay.objects.filter(**scope.of_rows, **conditions, day__range=(days.first, days.last))
+    yield from _runs(list(counts.order_by("day").values_list("day", flat=True).distinct()))
 
 
 def _runs(days: list[date]) -> Iterator[Window]:

@@ -1,6 +1,6 @@
 """What the apps' admins share: tables that are only looked at, and paging that never counts a large one."""
 
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin
@@ -14,7 +14,7 @@ from django.urls import NoReverseMatch
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 
-from .ids import parse_generation_id
+from .ids import parse_generation_id, parse_request_id
 
 admin.site.site_header = admin.site.site_title = "Inference Gateway"
 admin.site.index_title = "Administration"
@@ -68,7 +68,7 @@ class RecordAdmin(admin.ModelAdmin[Model]):
     list_per_page = 50
     list_max_show_all = 0
     sortable_by = ()
-    ordering = ("-pk",)
+    ordering: ClassVar[tuple[str, ...]] = ("-pk",)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Nobody."""
@@ -90,8 +90,8 @@ class RecordAdmin(admin.ModelAdmin[Model]):
 
 
 def searched_id(term: str) -> UUID | None:
-    """The id that staff searched for: a public generation id, or a UUID in any notation."""
-    public = parse_generation_id(term)
+    """The id that staff searched for: a generation's or request's public id, or a UUID in any notation."""
+    public = parse_generation_id(term) or parse_request_id(term)
     if public is not None:
         return public
     try:

@@ -15,8 +15,9 @@ from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
 from billing.models import Generation
+from billing.request_failures import RequestFailure
 from gateway.health import LIVE_PATHS, READY_PATH
-from tests.billing.records import key_of, open_for, serve
+from tests.billing.records import fail, key_of, open_for, serve
 from tests.dashboard.people import joined
 
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
@@ -41,6 +42,7 @@ class Acme:
     key: ApiKey
     alias: Alias
     record: Generation
+    failure: RequestFailure
     invitation: Invitation
 
     @classmethod
@@ -55,6 +57,7 @@ class Acme:
             key=key_of(account),
             alias=changes.create(account.pk, "fast", Target("sim", "demo/echo", "FRPAR")),
             record=serve(account),
+            failure=fail(account),
             invitation=invitations.invite(account.pk, INVITED, "member", by=owner.user),
         )
 
@@ -71,6 +74,7 @@ class Acme:
             "invitation_id": self.invitation.pk,
             "alias_id": self.alias.pk,
             "generation_id": self.record.public_id,
+            "request_id": self.failure.request_id,
             "signed": invitations.sign(self.invitation),
             "uidb64": urlsafe_base64_encode(force_bytes(self.owner.user.pk)),
             "token": default_token_generator.make_token(self.owner.user),

@@ -29,12 +29,14 @@ from aliases.targets import Target
 from billing import ledger, rollups
 from billing.accounts import open_account
 from billing.models import Generation
+from billing.request_failures import FailureLog, RequestFailure
 from billing.unsettled import terms_of
 from catalogue import snapshot
 from catalogue.pricing import Usage
 from dashboard.invitations import link
+from gateway.errors import InsufficientCredits, ProviderError
 from gateway.ids import first_uuid7
-from gateway.request_events import RequestEvent
+from gateway.request_events import RequestEvent, UpstreamAttempt
 from inference.admission import Admitted, purpose_of
 from inference.authentication import Payer
 from inference.call import Call
@@ -93,6 +95,7 @@ def tell(requests: int) -> None:
         "alias": aliases[0].pk,
         "key": keys.find(account, "staging"),
         "generation": newest.public_id,
+        "failure": _fail(account, now).request_id,
         "membership": account.membership_set.get(user__email=MEMBER).pk,
         "invitation": link(invitation),
     }
@@ -184,6 +187,31 @@ def _request(account: Account, draw: random.Random, habit: Habit, moment: dateti
     cut = ending not in (Ending.FINISHED, Ending.COST_UNRESOLVABLE)
     ledger.settle(record(admitted, outcome, usage, usage_estimated=cut).generation(), using="default")
     ApiKey.objects.filter(pk=key.pk).update(last_used_at=moment)
+
+
+def _fail(account: Account, now: datetime) -> RequestFailure:
+    """A flood of requests without credit the day before, and a provider that failed just now; the latter."""
+    key = keys.find(account, "production")
+    assert key is not None
+    log, mistral = FailureLog(), "mistral/mistralai/mistral-medium-3.5/FRPAR"
+    spent = [(now - timedelta(days=1), InsufficientCredits(), 0)] * 14
+    words = f"Provider 'mistral' answered with HTTP 429: Requests rate limit exceeded for {mistral}."
+    for moment, error, upstream in (*spent, (now, ProviderError(words), 429)):
+        event = RequestEvent(
+            "POST",
+            "chat/completions",
+            began_at=moment.timestamp(),
+            account_id=account.pk,
+            key_id=key.pk,
+            model="alias/assistant",
+            route=mistral if upstream else "",
+            attempts=[UpstreamAttempt("mistral", mistral, status=upstream)] if upstream else [],
+        )
+        event.answered(error.status, error)
+        event.complete()
+        log.note(event)
+    log.flush()
+    return RequestFailure.objects.latest("created_at")
 
 
 def _about(draw: random.Random, tokens: int) -> int:

@@ -30,13 +30,21 @@ PARAMETERS = {
     "statement": ("since", "until", "format"),
     "usage": (*DAYS, *NARROWING),
     "usage-export": (*DAYS, *NARROWING),
-    "usage-records": (*DAYS, *NARROWING, "before", "after"),
+    "usage-records": (*DAYS, *NARROWING, "before", "after", "q", "outcome", "status"),
+    "usage-failure": (*DAYS, *NARROWING, "before", "after", "outcome", "status"),
     "usage-record": (*DAYS, *NARROWING, "before", "after"),
     "models": ("q", "jurisdiction", "modality", "provider", "everything", "page"),
 }
 WITH_OBJECTS = (
     *("/keys/{}/delete", "/members/{}", "/members/{}/remove", "/members/invitations/{}", "/invitations/{}", "/{}"),
-    *("/usage/records/{}", "/aliases/{}", "/aliases/{}/delete", "/password/reset/{}/x", "/password/reset/MQ/{}"),
+    *(
+        "/usage/records/{}",
+        "/usage/failures/{}",
+        "/aliases/{}",
+        "/aliases/{}/delete",
+        "/password/reset/{}/x",
+        "/password/reset/MQ/{}",
+    ),
 )
 FIELDS = "name expiry email role action target username password old_password new_password1 new_password2 next"
 FORM = "application/x-www-form-urlencoded"

@@ -36,6 +36,7 @@ HISTORY = (
     "aliases_aliasevent",
     "billing_generation",
     "billing_ledgerentry",
+    "billing_requestfailure",
     "catalogue_pricechange",
 )
 OUTSIDER = "outsider@example.com"

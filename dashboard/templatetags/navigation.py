@@ -20,7 +20,7 @@ class Section:
 
 SECTIONS = (
     Section("Overview", "overview"),
-    Section("Usage", "usage", ("usage-records", "usage-record")),
+    Section("Usage", "usage", ("usage-records", "usage-record", "usage-failure")),
     Section("Credit", "credit"),
     Section("Keys", "keys", ("delete-key",)),
     Section("Models", "models"),

@@ -10,7 +10,10 @@ from accounts.models import Account, ApiKey, Membership, User
 from billing import ledger
 from billing.accounts import open_account
 from billing.models import Generation
+from billing.request_failures import FailureLog, RequestFailure
 from catalogue.pricing import Price, Rates, Usage, cost_of
+from gateway.errors import ApiError, NotFound
+from gateway.request_events import RequestEvent
 
 MEMBER = "member@example.com"
 
@@ -63,3 +66,17 @@ def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generat
     generation = Generation(**{**columns, **(money if priced else {}), **overrides})
     ledger.settle(generation, using="default")
     return generation
+
+
+def fail(account: Account | None, error: ApiError | None = None, **facts: Any) -> RequestFailure:
+    """One request of the account's that was refused (404 by default), noted and written as a worker does."""
+    error = error or NotFound("Model 'test/nowhere' is not offered by provider 'sim'.", param="model")
+    key_id = None if account is None else key_of(account).pk
+    account_id = None if account is None else account.pk
+    event = RequestEvent("POST", "chat/completions", account_id=account_id, key_id=key_id, **facts)
+    event.answered(error.status, error)
+    event.complete()
+    log = FailureLog()
+    log.note(event)
+    log.flush()
+    return RequestFailure.objects.get(pk=event.id)

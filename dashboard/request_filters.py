@@ -1,0 +1,109 @@
+"""What the list of requests can be filtered by: choices of the account's own, of the days that are shown."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+from accounts.models import ApiKey
+from billing.models import NO_ALIAS, DailyUsage
+from billing.request_failures import FailureDay
+from gateway.request_events import Outcome
+from gateway.turns import take_turns
+
+from .usage_choice import WITHOUT_ALIAS, Choice, names_of_aliases
+
+SERVED, FAILURES = "served", "failures"
+# What a request came to, as the address and as people say it; all but the first two are outcomes of failures.
+OUTCOMES = {
+    SERVED: "Served",
+    FAILURES: "All failures",
+    Outcome.REFUSED.value: "Refused (4xx)",
+    Outcome.FAILED.value: "Failed (5xx)",
+    Outcome.BROKEN.value: "Broken streams",
+    Outcome.CLIENT_LEFT.value: "Client left",
+}
+NAMES = ("outcome", "status", "model", "key", "region", "alias")
+MOST_KEYS = 500
+MOST_GROUPS = 2000  # of routes and aliases, in the days that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One choice of a filter."""
+
+    value: str
+    text: str
+    is_chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A field of the form: its name in the address, its label, and the choices beside "all"."""
+
+    name: str
+    label: str
+    options: list[Option]
+
+    @property
+    def is_used(self) -> bool:
+        """Whether one is chosen."""
+        return any(option.is_chosen for option in self.options)
+
+
+def filters(choice: Choice) -> list[Filter]:
+    """The six fields. What is chosen is among the options even where the days have nothing of it."""
+    chosen = {**choice.narrowing, **choice.extra}
+    models, regions, aliases, statuses = _groups(choice)
+    if choice.model:
+        models.add(choice.model)
+    if choice.region:
+        regions.add(choice.region)
+    if choice.alias_id is not None and choice.alias_id != NO_ALIAS:
+        aliases.add(choice.alias_id)
+    names = names_of_aliases(choice.account, aliases)
+    keys = ApiKey.objects.filter(account=choice.account).order_by("name", "pk")[:MOST_KEYS]
+    statuses |= {chosen["status"]} if "status" in chosen else set()
+    texts: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
+        ("outcome", "Outcome", OUTCOMES.items()),
+        ("status", "Status of a failure", ((each, each) for each in sorted(statuses))),
+        ("model", "Model", ((each, each) for each in sorted(models))),
+        ("key", "Key", ((str(key.pk), _name(key)) for key in keys)),
+        ("region", "Region", ((each, each) for each in sorted(regions))),
+        ("alias", "Alias", [(WITHOUT_ALIAS, "none"), *_by_name({str(id_): names[id_].text for id_ in names})]),
+    )
+    return [
+        Filter(name, label, [Option(value, text, value == chosen.get(name)) for value, text in options])
+        for name, label, options in texts
+    ]
+
+
+def _name(key: ApiKey) -> str:
+    return f"{key.name} (deleted)" if key.deleted_at else key.name
+
+
+def _by_name(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
+    yield from sorted(texts.items(), key=lambda option: option[1])
+
+
+def _groups(choice: Choice) -> tuple[set[str], set[str], set[UUID], set[str]]:
+    """The models, regions and aliases of the days, and the statuses of failures, from their sums."""
+    models: set[str] = set()
+    regions: set[str] = set()
+    aliases: set[UUID] = set()
+    statuses: set[str] = set()
+    chosen = {"account_id": choice.account.pk, "day__range": (choice.days.first, choice.days.last)}
+    served = DailyUsage.objects.filter(**chosen).values_list("provider", "model", "region", "alias_id")
+    failed = FailureDay.objects.filter(**chosen).values_list("provider", "model", "region", "alias_id", "status")
+    groups: Iterable[tuple[Any, ...]] = chain(*(rows.distinct()[:MOST_GROUPS] for rows in (served, failed)))
+    for provider, model, region, alias_id, *status in groups:
+        take_turns()
+        statuses.update(map(str, status))
+        if provider:
+            models.add(f"{provider}/{model}")
+        if region:
+            regions.add(region)
+        if alias_id != NO_ALIAS:
+            aliases.add(alias_id)
+    return models, regions, aliases, statuses
