@@ -9,7 +9,7 @@ PACED, EMBEDDING = "bench-paced", "bench-embedding"
 ALIAS = "bench"
 TRACE_FILE = "BENCH_TRACE"  # the variable that tells the worker where its trace goes (bench/worker.py)
 
-CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
+CHAT, EMBEDDINGS, RESPONSES = "/v1/chat/completions", "/v1/embeddings", "/v1/responses"
 MESSAGES = [
     {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
     {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
@@ -36,10 +36,14 @@ class Kind:
 WHOLE = Kind("whole answer", 24)
 PACED_STREAM = Kind("paced stream of 100 chunks", 3, model=PACED, fields=STREAM)
 BURST_STREAM = Kind("burst of 100 chunks", 8, model=BURST, fields=STREAM)
+# In other words than the pass-through speaks: to be read beside the burst.
+RESPONSE = {"input": MESSAGES, "max_output_tokens": 64, "stream": True}
+BURST_RESPONSE = Kind("burst of 100 deltas as a response", 8, BURST_STREAM.name, BURST, RESPONSE, RESPONSES)
 EMBEDDED = Kind("embedding", 24, model=EMBEDDING, fields={"input": "Why is the sky blue?"}, path=EMBEDDINGS)
 KINDS = (
     WHOLE,
     BURST_STREAM,
+    BURST_RESPONSE,
     PACED_STREAM,
     EMBEDDED,
     Kind("whole answer put together from a stream", 8, WHOLE.name, model=BURST, fields={"messages": MESSAGES}),
