@@ -378,6 +378,7 @@ class DailyUsage(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["key", "day"], name="daily_usage_by_key"),
             models.Index(fields=["alias_id", "day"], name="daily_usage_by_alias", condition=~Q(alias_id=NO_ALIAS)),
+            models.Index(fields=["day"], name="daily_usage_by_day"),  # of all accounts: the admin's first page
         ]
 
     def __str__(self) -> str:

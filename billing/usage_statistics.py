@@ -200,17 +200,22 @@ def _parts(
 def _failed(
     scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
 ) -> Iterator[tuple[tuple[Any, ...], Totals]]:
-    """Each group's errors. A client that left before its answer began is none."""
-    failures = FailureDay.objects.filter(
-        _any_of(part.of_rows for part in parts),
-        **scope.of_rows,
-        day__range=(days.first, days.last),
-        endpoint__in=INFERENCE,
-    ).exclude(outcome=Outcome.CLIENT_LEFT)
-    sums = {"errors": Sum("requests"), "unserved": Sum("requests", filter=~Q(outcome=Outcome.BROKEN), default=0)}
-    for found in failures.order_by().values("account_id", *by).annotate(**sums):
+    """Each group's errors."""
+    some = _any_of(part.of_rows for part in parts)
+    failures = FailureDay.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
+    for group, totals in failures_by(failures, "account_id", *by):
+        yield _group(dict(zip(by, group[1:], strict=True)), by), totals
+
+
+def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple[tuple[Any, ...], Totals]]:
+    """The errors of each group of inference requests. A client that left before its answer began is none."""
+    of_inference = failures.filter(endpoint__in=INFERENCE).exclude(outcome=Outcome.CLIENT_LEFT)
+    unserved = Sum("requests", filter=~Q(outcome=Outcome.BROKEN), default=0)
+    for *group, errors, left in (
+        of_inference.order_by().values_list(*columns).annotate(Sum("requests"), unserved=unserved)
+    ):
         take_turns()
-        yield _group(found, by), Totals(errors=int(found["errors"]), unserved=int(found["unserved"]))
+        yield tuple(group), Totals(errors=int(errors), unserved=int(left))
 
 
 def _group(found: dict[str, Any], by: tuple[By, ...]) -> tuple[Any, ...]:

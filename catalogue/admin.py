@@ -120,11 +120,8 @@ class ProviderAdmin(_Seeded, ProviderActions, _Admin):
     @admin.display(description="last 5 minutes")
     def last_minutes(self, provider: Any) -> str:
         """What was sent to it and what failed, whatever its status is set to; red where most failed, however few."""
-        if not provider.attempts:
-            return "nothing sent"
-        line = f"{provider.failures:,} of {provider.attempts:,} failed"
-        fails = provider.failures >= health.DOWN_FROM * provider.attempts
-        return format_html('<strong class="failing">{}</strong>', line) if fails else line
+        seen = health.Observed(provider.attempts or 0, provider.failures or 0)
+        return format_html('<strong class="failing">{}</strong>', seen.in_words) if seen.fails else seen.in_words
 
     @admin.display(description="last failure")
     def last_failure(self, provider: models.Provider) -> str:

@@ -43,6 +43,16 @@ class Observed:
     attempts: int = 0
     failures: int = 0
 
+    @property
+    def fails(self) -> bool:
+        """Whether it fails as often as not, however few calls there were."""
+        return bool(self.failures) and self.failures >= DOWN_FROM * self.attempts
+
+    @property
+    def in_words(self) -> str:
+        """As staff read it."""
+        return f"{self.failures:,} of {self.attempts:,} failed" if self.attempts else "nothing sent"
+
 
 class _Noted:
     """What this worker has not written yet, by minute and provider. No lock: greenlets switch only where they wait."""
@@ -115,6 +125,33 @@ def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Prov
         attempts=Subquery(rows.annotate(all=Sum("attempts")).values("all")),
         failures=Subquery(rows.annotate(all=Sum("failures")).values("all")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A provider that staff should look at; severe where it serves nothing, or fails more often than not."""
+
+    provider: Provider
+    words: str
+    is_severe: bool
+    last_failure: ProviderFailure | None
+
+
+def in_trouble(now: datetime) -> list[Trouble]:
+    """Providers that are disabled or set to be unwell, or that have failed often in the last 5 minutes. Two SELECTs."""
+    found = []
+    failures = ProviderFailure.objects.in_bulk()
+    for provider in with_observed(Provider.objects.all(), now):
+        seen = Observed(provider.attempts or 0, provider.failures or 0)  # type: ignore[attr-defined]  # annotated
+        words = [f"disabled: {provider.disabled_reason}"] if provider.disabled_reason else []
+        if provider.status_override not in ("", Status.HEALTHY):
+            words.append(f"status set to {provider.status_override}")
+        if seen.failures and seen.failures >= DEGRADED_FROM * seen.attempts:
+            words.append(seen.in_words)
+        if words:
+            is_severe = bool(provider.disabled_reason) or seen.fails
+            found.append(Trouble(provider, "; ".join(words), is_severe, failures.get(provider.slug)))
+    return found
 
 
 def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:

@@ -1,0 +1,109 @@
+"""The admin's first page: calls, errors and cost by day, providers in trouble, low balances."""
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from accounts.models import User
+from billing import admin_home
+from billing.request_failures import FailureDay
+from catalogue import health
+from catalogue.models import Provider
+from gateway.request_events import Outcome
+from tests.billing.records import open_for
+from tests.billing.timeline import advance_all
+from tests.dashboard.usage import day_ago, seen, used
+
+pytestmark = pytest.mark.django_db
+
+
+def lines(client: Client, part: str) -> list[str]:
+    """The rows of one of the tables, as text; none where the table is not there."""
+    table = client.get("/admin/").text.partition(f'id="{part}"')[2].partition("</table>")[0]
+    return [seen(row) for row in re.findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2], re.DOTALL)]
+
+
+def failed(requests: int, days: int = 0, **columns: Any) -> None:
+    usual = {"endpoint": "chat/completions", "status": 503, "outcome": Outcome.FAILED}
+    FailureDay.objects.create(**{**usual, **columns}, day=day_ago(days), requests=requests)
+
+
+def test_calls_cost_and_errors_of_all_accounts_are_added_up_by_day(admin_client: Client) -> None:
+    for account in (open_for(name="Acme"), open_for(name="Umbrella", currency="USD")):
+        used(account)
+        used(account, 13)
+        used(account, 14)
+    advance_all()
+    failed(1)
+    failed(1, status=401, outcome=Outcome.REFUSED)
+    failed(7, endpoint="models", status=401, outcome=Outcome.REFUSED)
+    failed(2, 1)
+    shown = lines(admin_client, "days")
+    assert len(shown) == 14
+    assert shown[0] == f"{day_ago():%a %-d %b %Y} 4 2 50.0 % 0.00168"
+    assert shown[1] == f"{day_ago(1):%a %-d %b %Y} 2 2 100.0 % 0.00"
+    assert shown[2] == f"{day_ago(2):%a %-d %b %Y} 0 0 unknown 0.00"
+    assert shown[13] == f"{day_ago(13):%a %-d %b %Y} 2 0 0.0 % 0.00168"
+
+
+def test_providers_in_trouble_come_with_their_last_failure(
+    admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lines(admin_client, "trouble") == ["None."]
+    monkeypatch.setattr(health, "_noted", health._Noted())
+    facts = {"country": "FR", "dialect": "openai"}
+    for slug in ("well", "silent", "failing", "wavering"):
+        Provider.objects.create(slug=slug, name=slug, **facts)
+    Provider.objects.create(slug="set", name="set", status_override="degraded", **facts)
+    Provider.objects.create(slug="off", name="off", disabled_reason="It answers in tongues.", **facts)
+    for slug, failures, successes in (("well", 1, 19), ("failing", 3, 0), ("wavering", 1, 5)):
+        for is_failure in [True] * failures + [False] * successes:
+            health.note(slug, failed=is_failure, words=f"Provider '{slug}' broke.")
+    health.flush()
+    moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: ")
+    assert [moment.sub("", line) for line in lines(admin_client, "trouble")] == [
+        "failing 3 of 3 failed Provider 'failing' broke.",
+        "off disabled: It answers in tongues. none",
+        "set status set to degraded none",
+        "wavering 1 of 6 failed Provider 'wavering' broke.",
+    ]
+    assert '<strong class="failing">3 of 3 failed</strong>' in admin_client.get("/admin/").text
+    assert '<strong class="failing">1 of 6 failed</strong>' not in admin_client.get("/admin/").text
+
+
+def test_balances_that_end_within_a_week_are_listed_most_urgent_first(admin_client: Client) -> None:
+    """A request costs 0.00084 EUR."""
+    for name, credit in (("Rich", "100"), ("Old", "0.001"), ("Brief", "0.0015"), ("Empty", "0.00084"), ("Unused", "1")):
+        account = open_for(name=name, credit=credit)
+        if name != "Unused":
+            used(account, 8 if name == "Old" else 0)
+    advance_all()
+    assert lines(admin_client, "balances") == ["Empty 0.00 EUR used up", "Brief 0.00066 EUR about 5 days"]
+
+
+def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None:
+    person = User.objects.create_user("staff@example.com", is_staff=True)
+    client.force_login(person)
+    parts = {"days": "view_generation", "trouble": "view_provider", "balances": "view_account"}
+    assert [part for part in parts if lines(client, part)] == []
+    for part, permission in parts.items():
+        person.user_permissions.set([Permission.objects.get(codename=permission)])
+        assert [found for found in parts if lines(client, found)] == [part]
+
+
+def test_it_asks_for_a_few_statements_however_much_there_is(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    for number in range(12):
+        used(open_for(name=f"Acme {number}", credit="0.001"), number)
+    advance_all()
+    with django_assert_num_queries(3):
+        assert len(admin_home.days(timezone.now())) == 14
+        assert len(admin_home.low_balances(timezone.now())) == 7
+    assert Decimal("0.00016") in {low.balance for low in admin_home.low_balances(timezone.now())}
