@@ -5,6 +5,7 @@ of them the number of the others.
 """
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
@@ -159,13 +160,23 @@ class Batch(NamedTuple):
     is_retry: bool = False
 
 
+@dataclass(slots=True)
+class Noted:
+    """A failed request that gets a row, and how many behind it do not. The row is made when it is written."""
+
+    event: RequestEvent
+    counted: Counted
+    ended: datetime
+    repeated: int = 0
+
+
 class FailureLog:
     """The failures that one worker has noted and not written yet."""
 
     def __init__(self) -> None:
-        self._rows: list[RequestFailure] = []
+        self._rows: list[Noted] = []
         self._counts: Counter[Counted] = Counter()
-        self._in_beat: dict[tuple[UUID | None, str | None], list[RequestFailure]] = {}
+        self._in_beat: dict[tuple[UUID | None, str | None], list[Noted]] = {}
         self._flooded: set[tuple[UUID | None, str | None]] = set()  # whose rows were too many in the last beat
         self._unwritten: Batch | None = None
 
@@ -190,7 +201,7 @@ class FailureLog:
         rows = self._in_beat.setdefault(group, [])
         most = 1 if group in self._flooded else MOST_IN_A_BEAT
         if len(rows) < most and len(self._rows) < MOST_WAITING:
-            rows.append(_row(event, counted, ended))
+            rows.append(Noted(event, counted, ended))
             self._rows.append(rows[-1])
         elif rows:
             rows[-1].repeated += 1
@@ -202,7 +213,7 @@ class FailureLog:
         if self._unwritten is not None:
             self._write(self._unwritten)
         if self._counts:
-            batch = Batch(self._rows, self._counts)
+            batch = Batch([_row(noted) for noted in self._rows], self._counts)
             self._rows, self._counts = [], Counter()
             self._write(batch)
 
@@ -263,12 +274,13 @@ def _located(event: RequestEvent) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _row(event: RequestEvent, counted: Counted, ended: datetime) -> RequestFailure:
-    """The unsaved row, whose texts `_write` cleans: that takes longer than a request should wait."""
+def _row(noted: Noted) -> RequestFailure:
+    """The unsaved row, whose texts `_write` cleans."""
+    event, counted = noted.event, noted.counted
     attempt = event.attempts[-1] if event.attempts else None
     return RequestFailure(
         id=event.id,
-        created_at=ended,
+        created_at=noted.ended,
         account_id=event.account_id,
         key_id=event.key_id,
         alias_id=event.alias_id,
@@ -284,6 +296,7 @@ def _row(event: RequestEvent, counted: Counted, ended: datetime) -> RequestFailu
         upstream_status=(attempt.status or None) if attempt else None,
         duration_ms=round(event.duration * 1000),
         has_record=event.generation_id is not None,
+        repeated=noted.repeated,
     )
 
 
