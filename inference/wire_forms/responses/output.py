@@ -100,7 +100,8 @@ class Output:
         call = self._calls.get(fragment.get("index"))
         if call is None:
             yield from self._close_speech(COMPLETED)
-            call = self._opened_call(fragment.get("id"), self._asked.tools.of(called.get("name") or ""))
+            name = called.get("name") or ""
+            call = self._opened_call(fragment.get("id"), self._asked.tools.get(name) or Tool(name))
             self._calls[fragment.get("index")] = call
             yield self._added(call.item)
         if text := _text(called.get("arguments")) or _text(called.get("input")):
@@ -135,13 +136,13 @@ class Output:
 class _Part:
     """A part of a message or of reasoning that is being said. `pieces` are as they stand between quotes in JSON."""
 
-    __slots__ = ("_event", "_place", "content_index", "item", "kind", "logprobs", "output_index", "pieces")
+    __slots__ = ("_before", "_event", "_place", "content_index", "item", "kind", "logprobs", "output_index", "pieces")
 
     def __init__(self, kind: str, item: Json, output_index: int, content_index: int) -> None:
         self.kind, self.item, self.output_index, self.content_index = kind, item, output_index, content_index
         self.pieces: list[bytes] = []
         self.logprobs: list[Any] = []
-        self._event = f"response.{kind}"
+        self._event, self._before = f"response.{kind}", b""
         self._place = {"item_id": item["id"], "output_index": output_index, "content_index": content_index}
 
     def opening(self) -> Json:
@@ -158,14 +159,15 @@ class _Part:
             self.logprobs += listed
         return event
 
-    def around(self) -> tuple[bytes, bytes]:
-        """The frame of a delta without log probabilities: what stands before its text, and between that and its
-        sequence number."""
+    def before(self) -> bytes:
+        """The frame of a delta without log probabilities, up to its text."""
+        if self._before:
+            return self._before
         event: Json = {"type": f"{self._event}.delta", **self._place}
         if self.kind == "output_text":
             event["logprobs"] = []
-        head = b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event)[:-1] + b',"delta":"'
-        return head, b'","sequence_number":'
+        self._before = b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event)[:-1] + b',"delta":"'
+        return self._before
 
     def closing(self) -> list[Json]:
         """Completes the part of its item; the events that say so."""
@@ -223,10 +225,13 @@ class _Call:
 
 def plain_frames(plain: PlainChunks, part: _Part, sequence: int) -> bytes:
     """A frame of each of these texts, which the part takes in, numbered from `sequence`."""
-    head, tail = part.around()
+    before = part.before()
     part.pieces += plain.texts
     return b"".join(
-        [b"%b%b%b%d}\n\n" % (head, text, tail, number) for number, text in enumerate(plain.texts, sequence)]
+        [
+            b'%b%b","sequence_number":%d}\n\n' % (before, text, number)
+            for number, text in enumerate(plain.texts, sequence)
+        ]
     )
 
 

@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from rest_framework import serializers
 
 from gateway.errors import InvalidRequest
 from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
 
 from ...call import Call, Shape
+from ...dialects.base import encoded
 from ..base import Checks
 from .conversation import KEPT_NOWHERE, messages_of
-from .tools import Json, Tools, choice_of, tools_of
+from .tools import Json, Tool, choice_of, tools_of
 
+MOST_REPEATED = 128 * 1024  # bytes of a field
 LEAST_OUTPUT = 16  # tokens, as OpenAI has it
 MOST_METADATA, LONGEST_NAME, LONGEST_VALUE = 16, 64, 512
 LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_content"
@@ -32,11 +35,11 @@ OF_A_CHAT = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an answer needs of its request: the fields that it repeats, the tools behind the functions that a model
-    calls, and whether reasoning goes out encrypted."""
+    """What an answer needs of its request, for as long as it takes: the fields that it repeats, in JSON, the tools that
+    go by another name upstream, and whether reasoning goes out encrypted."""
 
-    echo: Mapping[str, Any]
-    tools: Tools
+    echo: Mapping[str, orjson.Fragment]
+    tools: Mapping[str, Tool]
     encrypts: bool
 
 
@@ -156,7 +159,7 @@ def call_of(body: dict[str, Any]) -> Call:
         stream=checked.get("stream", False),
         max_tokens=checked.get("max_output_tokens"),
         sent=frozenset(present),
-        asked=Asked(_echo(present), tools, ENCRYPTED in include),
+        asked=Asked(_echo(present), tools.named, ENCRYPTED in include),
     )
 
 
@@ -189,8 +192,17 @@ def _effort(reasoning: Json) -> Json:
     return {"reasoning_effort": effort}
 
 
-def _echo(present: Json) -> Json:
-    """The fields of a response that repeat its request, all of them: clients demand each."""
+def _echo(present: Json) -> dict[str, orjson.Fragment]:
+    """The fields of a response that repeat its request, all of them: clients demand each. One that is too long is
+    repeated as if it were absent: a stream would hold it to its end."""
+    written = {name: encoded(value) for name, value in _repeated(present).items()}
+    return {
+        name: orjson.Fragment(value if len(value) <= MOST_REPEATED else NOT_SENT[name])
+        for name, value in written.items()
+    }
+
+
+def _repeated(present: Json) -> Json:
     text = present.get("text", {})
     return {
         "background": False,
@@ -226,3 +238,6 @@ def _whole_tool(tool: Json) -> Json:
     if tool["type"] != "function":
         return tool
     return {"description": None, "parameters": None, "strict": None, **tool}
+
+
+NOT_SENT = {name: orjson.dumps(value) for name, value in _repeated({}).items()}

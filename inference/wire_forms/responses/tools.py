@@ -20,6 +20,7 @@ MAX_TOOLS = 10_000
 CHOICES = ("none", "auto", "required")
 INPUT = "input"
 ADDED = "additional_tools"  # an item of the input that holds tools
+MOST_OF_A_NAME = 128  # characters, as OpenAI and Anthropic have it
 LONGEST_NAME = 64  # characters of a function's name that every upstream takes
 HOSTED = (
     "must be function, custom or namespace: a tool that a provider runs has a price and a place of its own. Run it on "
@@ -43,10 +44,6 @@ class Tools:
     functions: list[Json]
     named: Mapping[str, Tool]
 
-    def of(self, name: str) -> Tool:
-        """The tool that the client knows a function by."""
-        return self.named.get(name) or Tool(name)
-
 
 def tools_of(tools: list[Json], given: Any) -> Tools:
     """The tools of a request, and those that its `input` adds, checked. Raises InvalidRequest."""
@@ -67,6 +64,8 @@ def tools_of(tools: list[Json], given: Any) -> Tools:
             functions.append(_declared(tool, path, None, named))
             continue
         namespace, inner = text_in(tool, "name", path), tool.get("tools")
+        if len(namespace) > MOST_OF_A_NAME:
+            raise InvalidRequest.of_field(f"{path}.name", f"must be at most {MOST_OF_A_NAME} characters.")
         if not isinstance(inner, list):
             raise InvalidRequest.of_field(f"{path}.tools", "must be an array of tools.")
         for number, each in enumerate(inner):
@@ -138,6 +137,8 @@ def _declared(tool: Json, path: str, namespace: str | None, named: dict[str, Too
     if kind not in ("function", "custom"):
         raise InvalidRequest.of_field(f"{path}.type", HOSTED)
     name = text_in(tool, "name", path)
+    if len(name) > MOST_OF_A_NAME:
+        raise InvalidRequest.of_field(f"{path}.name", f"must be at most {MOST_OF_A_NAME} characters.")
     function: Json = {"name": function_name(name, namespace)}
     if kind == "custom" or namespace is not None:
         named[function["name"]] = Tool(name, namespace, is_custom=kind == "custom")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from gateway.errors import ProviderError, ProviderTimeout
@@ -261,7 +262,7 @@ def test_a_whole_answer_has_the_items_of_its_stream() -> None:
     call = asked(tools=TOOLS)
     normalised = FORM.normalised(answer, call, id=ID, created=7, model="sim/test/echo/FRPAR")
     whole, streamed = FORM.answer(normalised, call, REPORT), stream.finished("tool_calls").final
-    assert whole | {"completed_at": 0} == streamed | {"completed_at": 0}
+    assert orjson.loads(orjson.dumps(whole)) | {"completed_at": 0} == streamed | {"completed_at": 0}
 
 
 def test_the_response_repeats_its_request() -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 import pytest
 from rest_framework import serializers
 
@@ -146,6 +147,12 @@ def test_function_tools_are_nested_and_custom_ones_become_functions_of_one_strin
     assert patch["function"]["parameters"]["required"] == ["input"]
     assert patch["function"]["description"] == "Edits files.\n\n`input` follows this lark grammar:\nstart: WORD"
     assert close["function"] == {"name": "agents__close", "strict": False}
+
+
+def test_a_field_too_long_to_be_held_is_repeated_as_if_it_were_absent() -> None:
+    schema = {"type": "json_schema", "name": "x", "schema": {"a": "b" * 200_000}}
+    echo = orjson.loads(orjson.dumps(call(instructions="x" * 200_000, text={"format": schema}, user="u").asked.echo))
+    assert (echo["instructions"], echo["text"], echo["user"]) == (None, {"format": {"type": "text"}}, "u")
 
 
 def test_tools_may_be_added_by_an_item() -> None:
@@ -317,6 +324,7 @@ def test_tools_that_a_provider_runs_are_refused(kind: str) -> None:
         ({"include": [1]}, "include"),
         ({"tools": [7]}, "tools[0]"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tools": [{**WEATHER, "name": "n" * 129}]}, "tools[0].name"),
         ({"tools": [{"type": "function", "name": "a", "parameters": []}]}, "tools[0].parameters"),
         ({"tools": [{"type": "namespace", "name": "a"}]}, "tools[0].tools"),
         ({"tools": [{**NAMESPACE, "tools": [{"type": "mcp"}]}]}, "tools[0].tools[0].type"),
