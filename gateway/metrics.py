@@ -3,6 +3,7 @@
 An observer adds to plain numbers as requests complete; the worker's beat writes those that have changed into files of
 prometheus_client's multiprocess mode, which `gateway.metrics_server` adds up over all workers. Label values are from
 the catalogue, from tables of the product, or `other`: never anything that a client has sent.
+docs/decisions/0007-metrics-beside-the-workers.md says why.
 """
 
 import os
@@ -22,6 +23,7 @@ from .money import UNITS
 from .postgresql import base, prepared
 from .request_events import Outcome, RequestEvent, Settled, UpstreamAttempt, observers
 from .shared_store import shared_store
+from .turns import take_turns
 
 OTHER = "other"
 Labels = Mapping[str, str]
@@ -241,11 +243,12 @@ class WorkerMetrics:
             upstream.note(attempt, first_output_at if attempt is event.attempts[-1] else None)
 
     def write(self) -> None:
-        """What has changed, and what the apps read."""
+        """What has changed, and what the apps read. Many routes at once are written in turns with the requests."""
         counters, histograms = self._file("counter"), self._file("histogram")
-        for figures in self._requests.values():
+        for figures in list(self._requests.values()):  # others come while it pauses
             if not figures.is_changed:
                 continue
+            take_turns()
             figures.is_changed = False
             figures.count.write(counters)
             if figures.duration is not None:
@@ -255,9 +258,10 @@ class WorkerMetrics:
                     numbers.write(counters)
                 for numbers in figures.of_route.histograms():
                     numbers.write(histograms)
-        for numbers in self._errors.values():
+        for numbers in list(self._errors.values()):
             numbers.write(counters)
-        for upstream in self._upstreams.values():
+        for upstream in list(self._upstreams.values()):
+            take_turns()
             upstream.attempts.write(counters)
             for numbers in upstream.phases:
                 numbers.write(histograms)

@@ -128,6 +128,7 @@ def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Cust
     assert grew("gateway_settlement_wallet_wait_seconds_count") == (96 if is_postgres else 0)
     upstream = grew("gateway_upstream_phase_duration_seconds_sum")
     assert 0 < upstream < grew("gen_ai_server_request_duration_seconds_sum")
+    assert eventually(lambda: Scrape.of(server).total("gateway_open_upstream_calls") == 0)
     assert after.total("gateway_workers") == 2
     assert after.total("gateway_redis_away") == 0
 
