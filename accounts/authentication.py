@@ -6,8 +6,10 @@ and written by the worker's beat.
 
 import hmac
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
@@ -15,7 +17,14 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from gateway.db import on_a_live_connection
-from gateway.errors import ApiKeyExpired, ApiKeyMalformed, ApiKeyNotRegistered, MissingAuthorization, step
+from gateway.errors import (
+    ApiKeyExpired,
+    ApiKeyMalformed,
+    ApiKeyNotRegistered,
+    AuthenticationError,
+    MissingAuthorization,
+    step,
+)
 from gateway.request_events import RequestEvent, event_of
 
 from . import keys
@@ -44,6 +53,19 @@ def bearer_token(header: str | None) -> str:
     if token == header or not keys.is_token(token):
         raise ApiKeyMalformed
     return token
+
+
+def token_of(environ: Mapping[str, Any]) -> str:
+    """The token of a request that may carry it in `x-api-key` too, as Anthropic's SDKs do.
+
+    Raises as `bearer_token`, and AuthenticationError where the two headers name different keys.
+    """
+    key, header = environ.get("HTTP_X_API_KEY"), environ.get("HTTP_AUTHORIZATION")
+    if not key:
+        return bearer_token(header)
+    if header and header != SCHEME + key:
+        raise AuthenticationError("The headers x-api-key and Authorization name different keys. Send one of them.")
+    return bearer_token(SCHEME + key)
 
 
 def verify_key(token: str, verifier: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:

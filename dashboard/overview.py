@@ -20,6 +20,7 @@ from .access import AccountContext, account_page
 from .credit import funds_of
 from .keys import newest_keys
 
+CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
 NEWEST_KEYS = 5
 NEWEST_REQUESTS = 20
 PLACEHOLDER_MODEL = "provider/creator/model"
@@ -35,7 +36,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
     """What the page shows. Five SELECTs, each by an index, and one for an account whose currency is not EUR."""
     records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
     newest = list(records[:NEWEST_REQUESTS])
-    chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint == Generation.Endpoint.CHAT)
+    chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
     return {
         "funds": funds_of(account.pk, now),
         "keys": newest_keys(account, now, NEWEST_KEYS),

@@ -1,6 +1,7 @@
 """The one place where an error becomes a body: views, DRF, middleware, unknown paths, 500s and open streams."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -25,9 +26,24 @@ from .errors import (
     log_failure,
 )
 from .plain_response import PlainResponse
+from .request_events import EVENT, event_of
 
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")
+ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client that speaks Anthropic's API
+# What Anthropic calls an error of a status.
+MESSAGE_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 
 
 def is_api(request: HttpRequest) -> bool:
@@ -50,20 +66,38 @@ def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
     return {"error": body}
 
 
+def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
+    """The same as Anthropic's clients know it (docs/api.md#errors-of-messages), `code` and `param` beside its own."""
+    details = envelope(error)["error"] | {"type": MESSAGE_ERRORS.get(error.status, "api_error")}
+    return {"type": "error", "error": details} | ({} if request_id is None else {"request_id": request_id})
+
+
+def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The envelope that the client of this request knows, where one has come so far."""
+    if environ is None or EVENT not in environ or not _speaks_messages(environ):
+        return envelope(error)
+    return message_envelope(error, event_of(environ).request_id)
+
+
+def _speaks_messages(environ: Mapping[str, Any]) -> bool:
+    path = environ["PATH_INFO"].partition("/v1/")[2]
+    return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
+
+
 def headers_of(error: ApiError) -> dict[str, str]:
     """Response headers of an error: its own, and the word to the SDKs that a retry is futile."""
     return error.headers if error.retry else error.headers | {"x-should-retry": "false"}
 
 
-def plain(error: ApiError) -> PlainResponse:
-    """An error as a whole response."""
+def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainResponse:
+    """An error as a whole response to a request, by its WSGI environ or META."""
     headers = headers_of(error) | {"Content-Type": "application/json"}
-    return PlainResponse(error.status, headers, orjson.dumps(envelope(error)), error)
+    return PlainResponse(error.status, headers, orjson.dumps(body_of(error, environ)), error)
 
 
-def render(error: ApiError) -> HttpResponseBase:
+def render(error: ApiError, request: HttpRequest | None = None) -> HttpResponseBase:
     """The same for Django."""
-    return plain(error).for_django()
+    return plain(error, None if request is None else request.META).for_django()
 
 
 def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
@@ -123,7 +157,9 @@ def _from_django(error: Exception) -> ApiError | None:
 def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response:
     """DRF's hook (settings.REST_FRAMEWORK): the same envelope for the control plane, whose views say what they do."""
     known = from_exception(error, getattr(context.get("view"), "doing", UNNAMED_STEP))
-    response = Response(envelope(known), status=known.status, headers=headers_of(known))
+    request = context.get("request")
+    body = body_of(known, None if request is None else request.META)
+    response = Response(body, status=known.status, headers=headers_of(known))
     response.api_error = known  # type: ignore[attr-defined]  # for the request's event
     return response
 
@@ -145,9 +181,9 @@ def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
     return str(detail), path or None
 
 
-def handler400(_request: HttpRequest, exception: Exception) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
+def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
     """Requests that Django itself refuses, such as a Host header that is not ours."""
-    return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."))
+    return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."), request)
 
 
 def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
@@ -160,7 +196,7 @@ def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  #
     asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
     if asks_for_a_page and not is_api(request):
         return _kept_by_nobody(render_page(request, "404.html", status=404))
-    return render(NotFound(f"Unknown path: {request.path}"))
+    return render(NotFound(f"Unknown path: {request.path}"), request)
 
 
 def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
@@ -176,6 +212,6 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
     """
     if request.resolver_match is not None and not is_api(request):
         return HttpResponse(render_to_string("500.html"), status=500)
-    response = render(StepFailed(UNNAMED_STEP))
+    response = render(StepFailed(UNNAMED_STEP), request)
     response._has_been_logged = False  # type: ignore[attr-defined]
     return response

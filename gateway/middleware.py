@@ -85,7 +85,7 @@ class ApiMiddleware:
                 request.get_host()  # raises DisallowedHost, which becomes a 400
                 require_bounded_length(request.META.get("CONTENT_LENGTH"))
             except ApiError as refusal:
-                return render(refusal)
+                return render(refusal, request)
         elif not is_probe(request):
             return self.get_page(request)
         # What Django's handler does behind its last middleware.

@@ -54,7 +54,7 @@ class ShortChain:
                 response = endpoint(environ)
             release_all()  # a client that reads slowly must not keep a connection while its answer is written
         except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-            response = plain(from_exception(error))
+            response = plain(from_exception(error), environ)
         headers, body = response.headers, response.body
         headers["X-Request-Id"] = event.request_id
         event.answered(response.status, response.error)

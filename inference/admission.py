@@ -83,8 +83,8 @@ class Admitted:
 
     @property
     def adapter(self) -> ShapeAdapter | None:
-        """How answers become the client's shape again; None where the route has the call's own."""
-        return ADAPTERS.get((self.call.shape, self.route.modality))
+        """How answers become the form's shape again; None where the route has the form's own."""
+        return ADAPTERS.get((self.form.shape, self.route.modality))
 
 
 def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admitted:
@@ -98,14 +98,15 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         resolution = resolve(
             call.model,
             account_id=payer.account_id,
-            purpose=purpose_of(call, payer),
+            purpose=purpose_of(form, call, payer),
             snapshot=catalogue,
             now=datetime.now(UTC),
             event=event,
         )
         route = resolution.route
         event.route, event.provider = route.id, route.upstream.slug
-        upstream_call = upstream_call_of(call, route)
+        form = form.over(route)
+        upstream_call = upstream_call_of(form, call, route)
         routing.require_configured(route)
         terms = terms_of(catalogue, route, payer.currency)
     return Admitted(
@@ -124,11 +125,13 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
 def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
     """The same request on the next candidate of its ranking, after the first failed for `reason`."""
     with step("routing the request", NOTHING_BILLED):
-        upstream_call = upstream_call_of(admitted.call, route)
+        form = admitted.form.over(route)
+        upstream_call = upstream_call_of(form, admitted.call, route)
         terms = terms_of(snapshot.current(), route, admitted.payer.currency)
     admitted.event.route, admitted.event.provider = route.id, route.upstream.slug
     return replace(
         admitted,
+        form=form,
         upstream_call=upstream_call,
         dialect=DIALECTS[route.upstream.dialect],
         resolution=replace(admitted.resolution, route=route),
@@ -138,23 +141,30 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
     )
 
 
-def purpose_of(call: Call, payer: Payer) -> Purpose:
+def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:
     """What the call wants a route for."""
-    return Purpose(FITTING[call.shape], NAMES[call.shape], partial(refusals, call), partial(conversation, call, payer))
+    return Purpose(
+        FITTING[call.shape], NAMES[call.shape], partial(refusals, form, call), partial(conversation, call, payer)
+    )
 
 
-def upstream_call_of(call: Call, route: Route) -> Call:
-    """The call in the shape of the route's modality. Raises InvalidRequest for what the route cannot take."""
+def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
+    """The call in the shape that the route takes; `form` is the one over it.
+
+    Raises InvalidRequest for what the route cannot take.
+    """
     routing.require_modality(route, FITTING[call.shape], NAMES[call.shape])
     if call.stream and not route.can_stream:
         raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
-    adapter = ADAPTERS.get((call.shape, route.modality))
-    upstream_call = call if adapter is None else adapter.call(call)
+    upstream_call = form.upstream_call(call)
+    adapter = ADAPTERS.get((form.shape, route.modality))
+    if adapter is not None:
+        upstream_call = adapter.call(upstream_call)
     DIALECTS[route.upstream.dialect].check(upstream_call, route)
     return upstream_call
 
 
-def refusals(call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
+def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
     """Why routes cannot take the call, by region id; those that can are not in it.
 
     Beyond what any route is asked, a model that is known to lack tools or images is passed by, and the call has to have
@@ -166,7 +176,7 @@ def refusals(call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
     translated: set[str] = set()
     for route in routes:
         try:
-            upstream_call = upstream_call_of(call, route)
+            upstream_call = upstream_call_of(form.over(route), call, route)
             if wants_tools and not route.can_call_functions:
                 raise InvalidRequest.of_field("tools", f"must be absent: model {route.id!r} takes none.")
             if shows_images and not route.can_take_images:

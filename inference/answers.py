@@ -9,7 +9,7 @@ of deltas the last wins.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -85,6 +85,19 @@ def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
         "type": kind,
         kind: {**called, "name": name if isinstance(name, str) else "", text: given if isinstance(given, str) else ""},
     }
+
+
+class WholeFromChunks(Protocol):
+    """What puts a whole answer together from normalised chunks."""
+
+    def add_plain(self, plain: PlainChunks) -> None:
+        """Takes in texts in known surroundings."""
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """Takes the next chunk in."""
+
+    def answer(self) -> dict[str, Any]:
+        """The answer object, once; nothing is added to it any more."""
 
 
 class Aggregate:

@@ -24,9 +24,8 @@ from gateway.request_events import Outcome, RequestEvent, event_of
 
 from .authentication import Payer
 from .call import Call
-from .estimator import prompt_tokens
 from .failures import GENERATION_HEADER
-from .serving import complete, stream
+from .serving import complete, count, stream
 from .stream import BilledStream
 from .upstream.client import WorkerStopped
 from .upstream.watch import Client, ClientLeft
@@ -49,7 +48,7 @@ CLOSED_ITS_SIDE = "The client closed its side of the connection before its answe
 def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainResponse:
     """The answer to a WSGI request that the edge has let through; every exception becomes the form's error.
 
-    Where it `counts` the prompt alone, nothing is routed or billed.
+    Where it `counts` the prompt alone, nothing is billed.
     """
     limits: dict[str, str] = {}
     event = event_of(environ)
@@ -72,18 +71,18 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
         body = parse_object(read_body(environ, held))
         if isinstance(model := body.get("model"), str):
             event.model = model  # known whatever else is wrong with the body
-        call = form.call(body, environ)
+        call = form.call_to_count(body, environ) if counts else form.call(body, environ)
         event.model, event.is_stream = call.model, call.stream
-        response = _count(form, call) if counts else _answer(form, call, payer, Client.of(environ), event)
+        response = (_count if counts else _answer)(form, call, payer, Client.of(environ), event)
         if in_flight is not None and isinstance(response.body, BilledStream):
             response.body, in_flight = CountedStream(response.body, in_flight), None
     except ClientLeft:
         event.outcome = Outcome.CLIENT_LEFT
-        response = form.refusal(InvalidRequest(CLOSED_ITS_SIDE))
+        response = form.refusal(InvalidRequest(CLOSED_ITS_SIDE), environ)
     except WorkerStopped:
-        response = form.refusal(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."))
+        response = form.refusal(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."), environ)
     except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-        response = form.refusal(from_exception(error))
+        response = form.refusal(from_exception(error), environ)
     finally:
         held.release()
         if in_flight is not None:
@@ -125,9 +124,10 @@ def _answer(form: WireForm, call: Call, payer: Payer, client: Client, event: Req
     return PlainResponse(200, headers, orjson.dumps(answer.body))
 
 
-def _count(form: WireForm, call: Call) -> PlainResponse:
-    """How long the prompt is, estimated."""
-    return PlainResponse(200, {"Content-Type": "application/json"}, orjson.dumps(form.counted(prompt_tokens(call))))
+def _count(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:
+    """How long the prompt is."""
+    tokens = count(form, call, payer, client, event)
+    return PlainResponse(200, {"Content-Type": "application/json"}, orjson.dumps(form.counted(tokens)))
 
 
 def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
@@ -139,7 +139,7 @@ def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
             address_limit.begin(environ).check()
         raise NotFound(form.nothing_below)
     except Exception as error:  # noqa: BLE001  # the boundary, as in `respond`
-        return form.refusal(from_exception(error))
+        return form.refusal(from_exception(error), environ)
 
 
 def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection
 
 from accounts import keys
-from accounts.authentication import bearer_token, note_use, verify_key
+from accounts.authentication import note_use, verify_key
 from accounts.rate_limits import Budgets, budgets_of
 from gateway.db import on_a_live_connection, release
 from gateway.errors import ApiKeyNotRegistered
@@ -40,12 +40,12 @@ class Payer:
     budgets: Budgets
 
 
-def authenticate(authorization: str | None, event: RequestEvent) -> Payer:
-    """The payer behind an Authorization header, read fresh on every request; the connection goes back at once.
+def authenticate(token: str, event: RequestEvent) -> Payer:
+    """The payer behind a key, read fresh on every request; the connection goes back at once.
 
-    Raises the four refusals of `accounts.authentication`. The event learns whose key it is, of an expired one too.
+    Raises the refusals of `accounts.authentication.verify_key`. The event learns whose key it is, of an expired one
+    too.
     """
-    token = bearer_token(authorization)
     fingerprint = keys.fingerprint(token)
     sessions = sessions_of("default")
     row = on_a_live_connection(lambda: _select(fingerprint)) if sessions is None else _ask(sessions, fingerprint)

@@ -11,7 +11,7 @@ arguments end as JSON.
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import orjson
 
@@ -77,6 +77,29 @@ class NormalisedChunk:
     text_bytes: int = 0
 
 
+class Normaliser(Protocol):
+    """What makes the chunks of one stream the same from every upstream, and knows how far it is."""
+
+    unsent: dict[str, Any]  # fields of chunks that were not sent, for the closing one
+
+    @property
+    def all_finished(self) -> bool:
+        """Whether everything that was asked for has its finish."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether an end of the stream here is a good one."""
+
+    def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
+        """The chunk as it goes to the framing; None where it would say nothing."""
+
+    def finish_open(self) -> Iterable[NormalisedChunk]:
+        """What has to be added where the upstream ends its stream in order."""
+
+    def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
+        """The index, field and text of a normalised chunk that says one text and nothing else (`plain_chunks`)."""
+
+
 class ChunkNormaliser(ABC):
     """The state of one stream, in one of the two shapes that stream."""
 
@@ -128,6 +151,18 @@ class ChunkNormaliser(ABC):
                 normalised = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
                 if normalised is not None:
                     yield normalised
+
+    def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
+        """The index, field and text of a chunk whose one choice says one text and nothing else."""
+        if len(chunk["choices"]) != 1:
+            return None
+        (choice,) = chunk["choices"]
+        delta = choice.get("delta", choice)
+        texts = [(name, value) for name, value in delta.items() if isinstance(value, str) and name != "finish_reason"]
+        if len(texts) != 1 or (delta is not choice and len(delta) != 1):
+            return None
+        ((name, text),) = texts
+        return choice["index"], name, text
 
     def closing(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         """A chunk of our own after the upstream's last."""

@@ -4,15 +4,22 @@ The rule: one token for every four bytes of UTF-8 text, rounded up; four more fo
 for English prose and somewhat high for other scripts. Content that is not text (images, audio) is not estimated.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
+
+from gateway.turns import in_turns
 
 from .call import Call, Shape, content_of
 
 BYTES_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 4
+TOKENS_FOR_TOOLS = 500  # that a model is told to have tools at all
+TOKENS_OF_A_PICTURE = 1600  # the largest that Anthropic bills
+# What is at least a token apart in the tokenizers in use, a single space apart.
+PIECES = re.compile(rb"[A-Z]?[a-z]{1,4}|[A-Z]{1,2}|[0-9]|[\x80-\xff]{1,2}|\n|[ \t\r]{2,4}|[^\sA-Za-z0-9\x80-\xff]")
 
 
 def tokens_in(byte_count: int) -> int:
@@ -27,7 +34,41 @@ def prompt_tokens(call: Call) -> int:
     """
     if call.shape == Shape.CHAT:
         return _chat_tokens(call.body)
+    if call.shape == Shape.MESSAGES:
+        return _message_tokens(call.body)
     return _input_tokens(call.body["prompt" if call.shape == Shape.COMPLETION else "input"])
+
+
+def most_prompt_tokens(call: Call) -> int:
+    """Tokens that a request of messages has at most, by the tokenizers in use: for clients that must not fall short.
+
+    Words count a token for each four letters, digits and signs one each, other scripts one for each two bytes.
+    """
+    body = call.body
+    texts = [orjson.dumps(body["tools"])] if body.get("tools") else []
+    pictures = documents = 0
+    for content in (body.get("system"), *(message["content"] for message in body["messages"])):
+        for block in _every_block(content):
+            kind = block.get("type")
+            pictures += kind == "image"
+            documents += len(orjson.dumps(block)) if kind == "document" else 0
+            texts += [text.encode() for name in ("text", "thinking") if isinstance(text := block.get(name), str)]
+            if block.get("input"):
+                texts.append(orjson.dumps(block["input"]))
+    counted = sum(len(PIECES.findall(text)) for _, text in in_turns(texts))
+    framing = TOKENS_PER_MESSAGE * 2 * (len(body["messages"]) + 1) + (TOKENS_FOR_TOOLS if body.get("tools") else 0)
+    return counted + framing + TOKENS_OF_A_PICTURE * pictures + documents // BYTES_PER_TOKEN
+
+
+def _every_block(content: Any) -> Iterator[Mapping[str, Any]]:
+    """The blocks of a content and of the results of tools in it."""
+    if isinstance(content, str):
+        yield {"type": "text", "text": content}
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield block
+            if block.get("type") == "tool_result":
+                yield from _every_block(block.get("content"))
 
 
 def _chat_tokens(body: Mapping[str, Any]) -> int:
@@ -40,6 +81,27 @@ def _chat_tokens(body: Mapping[str, Any]) -> int:
     return tokens_in(text_bytes) + TOKENS_PER_MESSAGE * len(messages)
 
 
+def _message_tokens(body: Mapping[str, Any]) -> int:
+    messages, tools = body["messages"], body.get("tools")
+    byte_count = _block_bytes(body.get("system")) + sum(_block_bytes(message["content"]) for message in messages)
+    return tokens_in(byte_count + (len(orjson.dumps(tools)) if tools else 0)) + TOKENS_PER_MESSAGE * len(messages)
+
+
+def _block_bytes(content: Any) -> int:
+    """Bytes of what blocks of Anthropic's say: text, thinking, calls of tools and their results."""
+    if not isinstance(content, list):
+        return _text_bytes(content)
+    return _text_bytes(content) + sum(
+        _text_bytes(block.get("thinking")) + _block_bytes(block.get("content")) + _input_bytes(block.get("input"))
+        for block in content
+        if isinstance(block, dict) and block.get("type") != "text"
+    )
+
+
+def _input_bytes(given: Any) -> int:
+    return len(orjson.dumps(given)) if given else 0
+
+
 def _input_tokens(value: Any) -> int:
     if isinstance(value, list):
         return sum(_input_tokens(item) for item in value)
@@ -50,5 +112,6 @@ def _text_bytes(content: Any) -> int:
     if isinstance(content, str):
         return len(content.encode())
     if isinstance(content, list):
-        return sum(len(block["text"].encode()) for block in content if isinstance(block.get("text"), str))
+        texts = (block.get("text") for block in content if isinstance(block, dict))
+        return sum(len(text.encode()) for text in texts if isinstance(text, str))
     return 0

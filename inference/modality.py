@@ -26,11 +26,13 @@ FITTING: dict[Shape, tuple[str, ...]] = {
     Shape.CHAT: (Modality.CHAT, Modality.COMPLETION),
     Shape.COMPLETION: (Modality.CHAT, Modality.COMPLETION),
     Shape.EMBEDDING: (Modality.EMBEDDING,),
+    Shape.MESSAGES: (Modality.CHAT, Modality.COMPLETION),
 }
 NAMES = {
     Shape.CHAT: "chat completions",
     Shape.COMPLETION: "text completions",
     Shape.EMBEDDING: "embeddings",
+    Shape.MESSAGES: "messages",
 }
 
 

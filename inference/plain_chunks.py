@@ -7,6 +7,7 @@ decides what a chunk means. A chunk of a burst costs a fortieth of the instructi
 """
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -25,7 +26,7 @@ MOST_KNOWN = 8  # surroundings of one stream: one for each of its choices, and f
 class Surroundings:
     """The bytes before and after the text of a chunk: of its event as it came, and of its frame.
 
-    `chunk` is the one they were learned from, `index` its choice's, `field` what its text stands under.
+    `chunk` is the one they were learned from, `index` of its choice or block, `field` what its text stands under.
     """
 
     __slots__ = ("after", "before", "chunk", "field", "frame_after", "frame_before", "frame_between", "index")
@@ -75,12 +76,13 @@ class PlainChunks:
 
 
 class LearnedSurroundings:
-    """What has been learned of one stream."""
+    """What has been learned of one stream. `only_text` is its normaliser's."""
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_only_text")
 
-    def __init__(self) -> None:
+    def __init__(self, only_text: Callable[[dict[str, Any]], tuple[int, str, str] | None]) -> None:
         self._known: list[Surroundings] = []
+        self._only_text = only_text
 
     def take(self, parser: SseParser) -> PlainChunks | None:
         """Takes the events that come next and whose surroundings are known and text is plain."""
@@ -107,9 +109,9 @@ class LearnedSurroundings:
 
     def learn(self, data: bytes, raw: bytes, normalised: NormalisedChunk) -> None:
         """Keeps the surroundings of an event without usage that came to a chunk of one text."""
-        if len(self._known) < MOST_KNOWN and data in raw and (only := _only_text(normalised.chunk)) is not None:
+        if len(self._known) < MOST_KNOWN and data in raw and (only := self._only_text(normalised.chunk)) is not None:
             index, field, text = only
-            if normalised.text_bytes != len(text.encode()):
+            if normalised.text_bytes != len(text.encode()) or not _is_plain(orjson.dumps(text)[1:-1]):
                 return
             around = _around(data, field, text)
             around_frame = _around(sse.frame(normalised.chunk), field, text)
@@ -121,19 +123,6 @@ class LearnedSurroundings:
     def forget(self) -> None:
         """Nothing that was learned holds behind a finish, or behind a chunk that is not sent but remembered."""
         self._known.clear()
-
-
-def _only_text(chunk: dict[str, Any]) -> tuple[int, str, str] | None:
-    """The index, field and text of a chunk whose one choice says one plain text and nothing else."""
-    if len(chunk["choices"]) != 1:
-        return None
-    (choice,) = chunk["choices"]
-    delta = choice.get("delta", choice)
-    texts = [(name, value) for name, value in delta.items() if isinstance(value, str) and name != "finish_reason"]
-    if len(texts) != 1 or (delta is not choice and len(delta) != 1):
-        return None
-    ((field, text),) = texts
-    return (choice["index"], field, text) if _is_plain(orjson.dumps(text)[1:-1]) else None
 
 
 def _is_plain(text: bytes) -> bool:

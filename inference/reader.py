@@ -11,7 +11,7 @@ from billing.models import IMPLAUSIBLE_USAGE, MALFORMED_EVENT, Generation
 from catalogue.pricing import ContradictoryUsage, Usage
 
 from . import sse
-from .chunks import ChunkNormaliser, NormalisedChunk
+from .chunks import NormalisedChunk, Normaliser
 from .dialects.base import StreamDecoder
 from .dialects.openai import measured_units_in
 from .generation import Ending, Outcome
@@ -34,7 +34,7 @@ class StreamReader:
         self,
         upstream: UpstreamCall,
         decoder: StreamDecoder,
-        normaliser: ChunkNormaliser,
+        normaliser: Normaliser,
         is_implausible: Callable[[Usage, int], bool],
     ) -> None:
         self.normaliser = normaliser
@@ -48,7 +48,7 @@ class StreamReader:
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder, self._is_implausible = upstream, decoder, is_implausible
         self._parser = sse.SseParser()
-        self._learned = LearnedSurroundings()
+        self._learned = LearnedSurroundings(normaliser.only_text)
         self._has_progressed = False
         self._counted_bytes = 0  # of text, when the last usage came
         self._has_first_event = False

@@ -11,12 +11,14 @@ from billing.models import IMPLAUSIBLE_USAGE
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage
 from catalogue.routes import Route
-from gateway.errors import BILLED_ONCE_AT_MOST, step
+from gateway.errors import BILLED_ONCE_AT_MOST, UpstreamFailed, UpstreamRefused, step
 from gateway.request_events import RequestEvent
 
+from . import estimator
 from .admission import Admitted, admit
 from .authentication import Payer
 from .call import Call, Shape
+from .dialects.base import parse_object
 from .dispatch import dispatch, with_failover
 from .failures import failed, refusal
 from .generation import Ending, Outcome, settle
@@ -28,6 +30,8 @@ from .upstream.faults import UpstreamFault
 from .upstream.watch import Client
 from .usage_bounds import is_implausible
 from .wire_forms.base import WireForm
+
+DOES_NOT_COUNT = frozenset({404, 405, 501})  # an upstream without the endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,29 @@ def stream(form: WireForm, call: Call, payer: Payer, client: Client, event: Requ
     return with_failover(admit(form, call, payer, event), lambda admitted: _stream(admitted, client))
 
 
+def count(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> int:
+    """The tokens of a prompt, for nothing: as the upstream counts them where it does, else an estimate. Raises as
+    `admit`."""
+    if not form.counts_upstream:
+        return estimator.prompt_tokens(call)
+    admitted = admit(form, call, payer, event)
+    if admitted.upstream_call.shape != Shape.MESSAGES:
+        return estimator.most_prompt_tokens(call)
+    try:
+        upstream = dispatch(admitted, admitted.upstream_call, client)
+    except (UpstreamFailed, UpstreamRefused):
+        if event.attempts[-1].status in DOES_NOT_COUNT:
+            return estimator.most_prompt_tokens(call)
+        raise
+    try:
+        tokens = parse_object(upstream.read_all()).get("input_tokens")
+    except UpstreamFault as error:
+        raise refusal(error, admitted) from error
+    finally:
+        upstream.close()
+    return tokens if type(tokens) is int else estimator.most_prompt_tokens(call)
+
+
 def _complete(admitted: Admitted, client: Client) -> Answer:
     is_long = may_be_long(admitted.upstream_call, admitted.route)
     aggregated = is_long and may_be_streamed(admitted.upstream_call, admitted.route)
@@ -68,7 +95,8 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
         report = settle(admitted, outcome)
     if not ENDINGS[outcome.ending].is_billed:
         raise refusal(ContradictoryUsage(), admitted, record=admitted.public_id)
-    return Answer(admitted.public_id, admitted.form.answer(answer, admitted.call, report), upstream.adjusted)
+    adjusted = (*admitted.upstream_call.adjusted, *upstream.adjusted)
+    return Answer(admitted.public_id, admitted.form.answer(answer, admitted.call, report), adjusted)
 
 
 def _stream(admitted: Admitted, client: Client) -> BilledStream:

@@ -100,7 +100,7 @@ class BilledStream:
     @property
     def adjusted(self) -> tuple[str, ...]:
         """Parameters that the upstream did not get as they were sent."""
-        return self._upstream.adjusted
+        return (*self._admitted.upstream_call.adjusted, *self._upstream.adjusted)
 
     def __iter__(self) -> Iterator[bytes]:
         return self

@@ -7,7 +7,7 @@ import orjson
 
 from simulator.answers import Answer, Tokens, ToolCall, answer
 from simulator.behaviour import Behaviour
-from simulator.call import Call, Event, Json, Kind, messages_question
+from simulator.call import Call, Event, Json, Kind, RefusedError, messages_question
 
 _FINISH = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 # A content block: a tool's call, or the type of one that has text.
@@ -59,6 +59,21 @@ class Messages:
         if is_late:
             yield _event(Kind.USAGE, "message_delta", delta={"stop_reason": None, "stop_sequence": None}, **usage)
         yield _event(Kind.DONE, "message_stop")
+
+
+class MessageCount:
+    """`/messages/count_tokens`: the same tokens that an answer would bill."""
+
+    dialect = "anthropic"
+
+    def complete(self, call: Call) -> Json:
+        """Answer in one body."""
+        question = messages_question({"max_tokens": 1, **call.body})
+        return {"input_tokens": question.prompt_tokens}
+
+    def events(self, call: Call) -> Iterator[Event]:
+        """A count does not stream."""
+        raise RefusedError("stream: Extra inputs are not permitted")
 
 
 def _answer(call: Call) -> tuple[Answer, Tokens]:

@@ -15,7 +15,7 @@ import gevent
 import orjson
 from gevent.server import StreamServer
 
-from simulator.anthropic import Messages
+from simulator.anthropic import MessageCount, Messages
 from simulator.behaviour import parse
 from simulator.call import Call
 from simulator.delivery import DIALECTS, OPENAI, Endpoint, deliver, refuse, send_json
@@ -31,6 +31,7 @@ _ENDPOINTS: Mapping[str, Endpoint] = {
     "/completions": Text(),
     "/embeddings": Embeddings(),
     "/messages": Messages(),
+    "/messages/count_tokens": MessageCount(),
 }
 
 

@@ -4,6 +4,7 @@ from .base import WireForm
 from .chat import ChatForm
 from .completions import CompletionForm
 from .embeddings import EmbeddingForm
+from .messages import MessagesForm
 from .responses import ResponsesForm
 
-WIRE_FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), EmbeddingForm(), ResponsesForm())
+WIRE_FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), EmbeddingForm(), ResponsesForm(), MessagesForm())

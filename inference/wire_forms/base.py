@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Protocol
 
 from rest_framework import serializers
 
+from accounts.authentication import bearer_token
 from billing.models import Generation
+from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.exception_handler import envelope, plain
 from gateway.fields import FlagField, NumberField, StrictField, TextField, WholeNumberField
@@ -19,10 +21,10 @@ from gateway.plain_response import PlainResponse
 from gateway.request_events import event_of
 
 from .. import sse
-from ..answers import Aggregate, chat_answer, chat_output_bytes
+from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
-from ..chunks import ChatNormaliser, ChunkNormaliser, NormalisedChunk
+from ..chunks import ChatNormaliser, ChunkNormaliser, NormalisedChunk, Normaliser
 from ..plain_chunks import PlainChunks
 
 Endpoint = Generation.Endpoint
@@ -59,13 +61,26 @@ class WireForm(ABC):
 
     path: ClassVar[str]  # below the API's prefix
     endpoint: ClassVar[Endpoint]  # what records call it
-    shape: ClassVar[Shape] = Shape.CHAT  # of its calls
+    shape: ClassVar[Shape] = Shape.CHAT  # of its calls upstream
     count_path: ClassVar[str] = ""  # where a request is counted, if anywhere
+    counts_upstream: ClassVar[bool] = False  # whether upstreams are asked that count
     nothing_below: ClassVar[str] = ""  # what a 404 says of paths below its own, where clients may look for something
 
     @abstractmethod
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         """A request, checked. Raises InvalidRequest and DRF's ValidationError."""
+
+    def over(self, route: Route) -> "WireForm":
+        """The form that serves its calls over this route: another where the upstream speaks it itself."""
+        return self
+
+    def upstream_call(self, call: Call) -> Call:
+        """The call in its `shape`. Raises InvalidRequest for what has no form there."""
+        return call
+
+    def call_to_count(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
+        """A request that is only to be counted, checked. Raises as `call`."""
+        return self.call(body, environ)
 
     def counted(self, prompt_tokens: int) -> dict[str, Any]:
         """The answer to a request that was only to be counted."""
@@ -73,21 +88,21 @@ class WireForm(ABC):
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         """Who asks. Raises AuthenticationError."""
-        return authenticate(environ.get("HTTP_AUTHORIZATION"), event_of(environ))
+        return authenticate(bearer_token(environ.get("HTTP_AUTHORIZATION")), event_of(environ))
 
-    def refusal(self, error: ApiError) -> PlainResponse:
+    def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """An error in an answer's place."""
-        return plain(error)
+        return plain(error, environ)
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> ChunkNormaliser:
+    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
         """What makes the chunks of one stream the same from every upstream: the framing is fed with them."""
         return ChatNormaliser(id=id, created=created, model=model, choices=choices)
 
-    def framing(self, normaliser: ChunkNormaliser, call: Call) -> Framing:
-        """The frames of one stream."""
+    def framing(self, normaliser: Any, call: Call) -> Framing:
+        """The frames of one stream, of what its own normaliser makes."""
         return ChunkFraming(normaliser, call)
 
-    def aggregate(self) -> Aggregate:
+    def aggregate(self) -> WholeFromChunks:
         """What puts an upstream's answer together where a whole one is streamed from it."""
         return Aggregate(self.shape)
 

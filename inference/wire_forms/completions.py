@@ -9,7 +9,7 @@ from gateway.fields import StrictField
 
 from ..answers import choices_of
 from ..call import Call, Shape
-from ..chunks import Choice, ChunkNormaliser, extras_of, field_bytes, finish_reason, reasoning_bytes
+from ..chunks import Choice, ChunkNormaliser, Normaliser, extras_of, field_bytes, finish_reason, reasoning_bytes
 from .base import Checks, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 
 OBJECT = "text_completion"
@@ -49,7 +49,7 @@ class CompletionForm(WireForm):
             Shape.COMPLETION, checked, sent=frozenset(present), body=passed, default_cap=DEFAULT_MAX_TOKENS
         )
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> ChunkNormaliser:
+    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
         """See WireForm."""
         return TextNormaliser(id=id, created=created, model=model, choices=choices)
 

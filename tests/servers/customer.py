@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urljoin
 
+import anthropic
 import openai
 import requests
 
@@ -38,7 +39,7 @@ class Customer:
     id: str
     key: str
     http: GatewaySession
-    _clients: list[openai.OpenAI] = field(default_factory=list)
+    _clients: list[openai.OpenAI | anthropic.Anthropic] = field(default_factory=list)
 
     @classmethod
     def open(cls, gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Self:
@@ -53,6 +54,13 @@ class Customer:
         """An official client that does not retry, so that a test sees each answer."""
         options = {"api_key": self.key, "base_url": self.gateway.base_url, "max_retries": 0, **options}
         client = openai.OpenAI(**options)
+        self._clients.append(client)
+        return client
+
+    def anthropic(self, **options: Any) -> anthropic.Anthropic:
+        """Anthropic's official client, as `openai`."""
+        options = {"api_key": self.key, "base_url": self.gateway.origin, "max_retries": 0, **options}
+        client = anthropic.Anthropic(**options)
         self._clients.append(client)
         return client
 

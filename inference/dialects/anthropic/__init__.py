@@ -23,9 +23,9 @@ from ..base import (
     refuse_storage,
 )
 from .answers import AnthropicDecoder, answer_of, usage_of
+from .passing import VERSION, PassingDecoder, passed_reply, passed_request
 from .requests import Block, check_output, conversation, output_of, require_function, text_blocks
 
-VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
 MAX_TEMPERATURE = 1
 # Servers named in `mcp_servers` and a `container` are used at a charge of their own; betas change prices (long context)
@@ -50,7 +50,7 @@ TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 
 
 class AnthropicDialect:
-    """See `base.Dialect`. Fields of a request fall in four groups:
+    """See `base.Dialect`. What came in Anthropic's own words passes (`passing`). Of a chat, fields fall in four groups:
 
     - What has its counterpart is translated; a temperature above 1 is sent as 1 and disclosed.
     - What would move price, place or provider is refused.
@@ -63,6 +63,9 @@ class AnthropicDialect:
     def check(self, call: Call, route: Route) -> None:
         """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices,
         the fields that it lacks."""
+        if call.shape == Shape.MESSAGES:  # its form has refused the rest
+            refuse_parameters(call.body, route.upstream.refused_parameters)
+            return
         if call.shape == Shape.EMBEDDING or "messages" not in call.body:
             raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
         refuse_fields(call, REFUSED_FIELDS)
@@ -77,10 +80,13 @@ class AnthropicDialect:
 
     def check_form(self, call: Call, route: Route) -> None:
         """See `request`."""
-        self.request(call, route)
+        if call.shape != Shape.MESSAGES:
+            self.request(call, route)
 
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
+        if call.shape == Shape.MESSAGES:
+            return passed_request(call, route)
         body: dict[str, Any] = {
             "model": route.upstream_model,
             "max_tokens": call.max_tokens or route.max_output_tokens or DEFAULT_MAX_TOKENS,
@@ -105,13 +111,15 @@ class AnthropicDialect:
 
     def reply(self, body: bytes, call: Call) -> Reply:
         """The message as a chat completion, with its usage taken out."""
+        if call.shape == Shape.MESSAGES:
+            return passed_reply(body)
         message = parse_object(body)
         usage = message.pop("usage", None)
         return counted_reply(answer_of(message), usage, usage_of)
 
     def decoder(self, call: Call) -> AnthropicDecoder:
         """Anthropic's events refer to earlier ones: a decoder is for one stream."""
-        return AnthropicDecoder()
+        return PassingDecoder() if call.shape == Shape.MESSAGES else AnthropicDecoder()
 
     def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
         """See `answers.usage_of`."""

@@ -175,7 +175,7 @@ class AnthropicDecoder:
         event = parse_object(data)
         match event.get("type"):
             case "message_start":
-                return self._start(_part(event, "message", dict))
+                return self._start(event)
             case "content_block_start" | "content_block_delta" | "content_block_stop":
                 return self._content(event, _part(event, "index", int))
             case "message_delta":
@@ -185,8 +185,9 @@ class AnthropicDecoder:
             case _:
                 return Event()
 
-    def _start(self, message: Json) -> Event:
+    def _start(self, event: Json) -> Event:
         """The answer is not counted yet: what `output_tokens` says here is a place-holder."""
+        message = _part(event, "message", dict)
         self._held |= extras(message, MESSAGE_FIELDS)
         counted = self._counted(message.get("usage"))
         return Event(

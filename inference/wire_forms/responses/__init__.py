@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.errors import ApiError, InvalidRequest
-from gateway.exception_handler import plain
 from gateway.plain_response import PlainResponse
 
 from ... import sse
@@ -53,13 +52,13 @@ class ResponsesForm(WireForm):
         """See WireForm."""
         return {"object": "response.input_tokens", "input_tokens": prompt_tokens}
 
-    def refusal(self, error: ApiError) -> PlainResponse:
+    def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """See WireForm. A field of the chat goes by the client's name, without a path that is not the client's."""
         name = (error.param or "").partition(".")[0].partition("[")[0]
         if isinstance(error, InvalidRequest) and name in NAMES and _is_of_a_chat(error.param or "", name):
             error.message = error.message.replace(f"`{error.param}`", f"`{NAMES[name]}`")
             error.param = NAMES[name]
-        return plain(error)
+        return super().refusal(error, environ)
 
     def framing(self, normaliser: ChunkNormaliser, call: Call) -> "ResponseFraming":
         """See WireForm."""

@@ -193,7 +193,8 @@ def test_log_probabilities_ride_on_their_deltas_and_are_whole_at_the_end() -> No
 
 
 def test_plain_chunks_make_the_same_events_as_others() -> None:
-    stream, learned, parser = Stream(), LearnedSurroundings(), SseParser()
+    stream, parser = Stream(), SseParser()
+    learned = LearnedSurroundings(stream.normaliser.only_text)
     event = b'data: {"choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}\n\n'
     texts = [b"one", b" two", b" thr\\nee", " f\u00f6ur".encode()]
     for data in parser.feed(event % texts[0]):

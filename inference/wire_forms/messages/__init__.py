@@ -1,0 +1,330 @@
+"""`POST /v1/messages`: Anthropic's Messages API, as Claude Code and Anthropic's SDKs speak it.
+
+Over an upstream that speaks it too a request passes as it came (`passing`), over others it is a chat (`requests`,
+`answers`). What would change price or place, or execute something, is refused on all of them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rest_framework import serializers
+
+from accounts.authentication import token_of
+from catalogue.routes import Route
+from gateway.errors import ApiError, InvalidRequest
+from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
+from gateway.plain_response import PlainResponse
+from gateway.request_events import event_of
+from gateway.turns import in_turns
+
+from ...authentication import Payer, authenticate
+from ...call import Call, Shape
+from ...dialects.base import REROUTING_FIELDS
+from ...dialects.errors import CONTEXT_OVERFLOW
+from ..base import Checks, Endpoint, Framing, Report, WireForm
+from .answers import MessageFraming, message_of
+from .passing import (
+    MessageEvents,
+    PassedFraming,
+    WholeMessage,
+    has_unsigned,
+    passed_message,
+    passed_output_bytes,
+    passed_with,
+    signed,
+)
+from .requests import chat_of, left_out
+
+Json = dict[str, Any]
+Check = Callable[[Any, str], None]
+
+ROLES = ("user", "assistant", "system")  # a system message in mid-conversation is a beta of the API
+MOST_MESSAGES = 100_000
+MOST_TOOLS = 10_000
+OWNED = frozenset({"model", "stream", "max_tokens"})
+REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
+# Tools that the client runs itself. All others are run by the provider, at prices of their own.
+OF_THE_CLIENT = re.compile(r"custom|(?:bash|text_editor|memory)_\d{8}")
+# Betas that change the wire alone. Others change prices (a longer context, a faster answer), keep or execute something.
+ALLOWED_BETA = re.compile(
+    r"(?:adaptive-thinking|claude-code|context-management|effort|extended-cache-ttl|fine-grained-tool-streaming"
+    r"|interleaved-thinking|mid-conversation-system|output-128k|prompt-caching|redact-thinking|structured-outputs"
+    r"|token-efficient-tools|tool-examples)-[a-z0-9-]*\d{4}-?\d{2}-?\d{2}"
+)
+BETA = re.compile(r"[A-Za-z0-9._-]{1,64}")
+VERSION = re.compile(r"\d{4}-\d\d-\d\d")
+# As OpenAI and vLLM say that the room for the answer is what does not fit: the limit, the prompt, the answer.
+NO_ROOM = re.compile(
+    r"maximum context length is (?P<limit>\d+) tokens.*?(?:"
+    r"\((?P<input>\d+) in the messages,[^)]*?(?P<output>\d+) in the completion\)"
+    r"|request has (?P<has>\d+) input tokens \((?P<asks>\d+) > )",
+    re.DOTALL,
+)
+NUMBER = re.compile(r"\d{3,}")
+
+
+class ListField(StrictField):
+    """An array, each item of which a function checks. Raises InvalidRequest."""
+
+    def __init__(self, check: Check, *, most: int, least: int = 0, **options: Any) -> None:
+        super().__init__(**options)
+        self._check, self._most, self._least = check, most, least
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, list) or not self._least <= len(data) <= self._most:
+            few = " of at least one item" if self._least else f" of at most {self._most} items"
+            raise InvalidRequest.of_field(f"{self.field_name}", f"must be an array{few}.")
+        for position, item in in_turns(data):
+            self._check(item, f"{self.field_name}[{position}]")
+        return data
+
+
+class ObjectField(StrictField):
+    """An object; `members` are those of its members that have one type."""
+
+    def __init__(self, members: Mapping[str, type] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._members = members or {}
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise InvalidRequest.of_field(f"{self.field_name}", "must be an object.")
+        for name, kind in self._members.items():
+            if not isinstance(data.get(name), kind | None):
+                raise InvalidRequest.of_field(f"{self.field_name}.{name}", f"must be of the type {kind.__name__}.")
+        return data
+
+
+class ToolChoiceField(ObjectField):
+    """`{type: auto | any | none}`, or `{type: tool, name}`."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        super().to_internal_value(data)
+        if data.get("type") not in ("auto", "any", "tool", "none"):
+            raise InvalidRequest.of_field(f"{self.field_name}.type", "must be one of auto, any, tool, none.")
+        if data["type"] == "tool" and not isinstance(data.get("name"), str):
+            raise InvalidRequest.of_field(f"{self.field_name}.name", "must be a string.")
+        return data
+
+
+class SystemField(StrictField):
+    """A string, or an array of blocks of text."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str | list):
+            raise InvalidRequest.of_field(f"{self.field_name}", "must be a string or an array of text blocks.")
+        for position, block in enumerate(data if isinstance(data, list) else ()):
+            if not isinstance(block, dict) or not isinstance(block.get("text"), str):
+                raise InvalidRequest.of_field(f"{self.field_name}[{position}]", "must be a block of text.")
+        return data
+
+
+class ContextManagementField(ObjectField):
+    """What the provider forgets of the prompt. To have it summarised is another request, at a price of its own."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        super().to_internal_value(data)
+        edits = data.get("edits")
+        for position, edit in enumerate(edits if isinstance(edits, list) else ()):
+            if isinstance(edit, dict) and str(edit.get("type")).startswith("compact"):
+                path = f"{self.field_name}.edits[{position}].type"
+                raise InvalidRequest.of_field(
+                    path, "must not compact: that is a request of its own, with its own price."
+                )
+        return data
+
+
+def _check_message(message: Any, path: str) -> None:
+    if not isinstance(message, dict):
+        raise InvalidRequest.of_field(path, "must be an object.")
+    if message.get("role") not in ROLES:
+        raise InvalidRequest.of_field(f"{path}.role", f"must be one of {', '.join(ROLES)}.")
+    content = message.get("content")
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise InvalidRequest.of_field(f"{path}.content", "must be a string or an array of content blocks.")
+    for position, block in enumerate(content):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise InvalidRequest.of_field(f"{path}.content[{position}]", "must be an object with a type.")
+
+
+def _check_tool(tool: Any, path: str) -> None:
+    if not isinstance(tool, dict):
+        raise InvalidRequest.of_field(path, "must be an object.")
+    kind = tool.get("type") or "custom"
+    if not isinstance(kind, str) or OF_THE_CLIENT.fullmatch(kind) is None:
+        raise InvalidRequest.of_field(f"{path}.type", "must be a tool that you run: others change price and place.")
+    if not isinstance(tool.get("name"), str):
+        raise InvalidRequest.of_field(f"{path}.name", "must be a string.")
+    if kind == "custom" and not isinstance(tool.get("input_schema"), dict):
+        raise InvalidRequest.of_field(f"{path}.input_schema", "must be an object.")
+
+
+def _check_text(text: Any, path: str) -> None:
+    if not isinstance(text, str):
+        raise InvalidRequest.of_field(path, "must be a string.")
+
+
+class CountTokensRequest(serializers.Serializer[Any]):
+    """The fields that are checked, of `POST /v1/messages/count_tokens`."""
+
+    model = TextField()
+    messages = ListField(_check_message, least=1, most=MOST_MESSAGES)
+    system = SystemField(required=False)
+    tools = ListField(_check_tool, most=MOST_TOOLS, required=False)
+    tool_choice = ToolChoiceField({"disable_parallel_tool_use": bool}, required=False)
+    thinking = ObjectField({"type": str, "budget_tokens": int}, required=False)
+    output_config = ObjectField({"effort": str, "format": dict}, required=False)
+    context_management = ContextManagementField(required=False)
+    speed = ChoiceField(("standard",), required=False)  # others have other prices
+
+
+class MessagesRequest(CountTokensRequest):
+    """The same, of `POST /v1/messages`."""
+
+    max_tokens = WholeNumberField(minimum=1)
+    stream = FlagField(required=False)
+    stop_sequences = ListField(_check_text, most=MOST_TOOLS, required=False)
+    temperature = NumberField(minimum=0, maximum=1, required=False)
+    top_p = NumberField(minimum=0, maximum=1, required=False)
+    metadata = ObjectField({"user_id": str}, required=False)
+    service_tier = ChoiceField(("auto", "standard_only"), required=False)
+
+
+CHECKS = Checks(MessagesRequest(), "model", "messages", "max_tokens")
+CHECKS_OF_COUNT = Checks(CountTokensRequest(), "model", "messages")
+
+
+class MessagesForm(WireForm):
+    """See WireForm. Over upstreams that speak another language its calls are chats."""
+
+    path, endpoint = "messages", Endpoint.MESSAGES
+    count_path, counts_upstream = "messages/count_tokens", True
+
+    def call(self, body: Json, environ: Mapping[str, Any]) -> Call:
+        """See WireForm."""
+        return self._checked(body, environ, CHECKS)
+
+    def call_to_count(self, body: Json, environ: Mapping[str, Any]) -> Call:
+        """See WireForm."""
+        return replace(self._checked(body, environ, CHECKS_OF_COUNT), counts=True)
+
+    def counted(self, prompt_tokens: int) -> Json:
+        """See WireForm."""
+        return {"input_tokens": prompt_tokens}
+
+    def _checked(self, body: Json, environ: Mapping[str, Any], checks: Checks) -> Call:
+        present, checked = checks.checked(body)
+        for name in REFUSED_FIELDS:
+            if name in present:
+                raise InvalidRequest.of_field(name, "would change price, place or provider of a pinned request.")
+        headers, stripped = _headers(environ)
+        return Call(
+            shape=Shape.MESSAGES,
+            model=checked["model"],
+            body={name: value for name, value in present.items() if name not in OWNED},
+            stream=checked.get("stream", False),
+            max_tokens=checked.get("max_tokens"),
+            sent=frozenset(present),
+            adjusted=stripped,
+            headers=headers,
+        )
+
+    def over(self, route: Route) -> WireForm:
+        """See WireForm."""
+        return PASSED if route.upstream.dialect == "anthropic" else self
+
+    def upstream_call(self, call: Call) -> Call:
+        """See WireForm."""
+        adjusted = (*call.adjusted, *left_out(call.body))
+        return replace(call, shape=Shape.CHAT, body=chat_of(call.body), adjusted=adjusted, headers={})
+
+    def payer(self, environ: Mapping[str, Any]) -> Payer:
+        """See WireForm."""
+        return authenticate(token_of(environ), event_of(environ))
+
+    def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
+        """See WireForm. A prompt that is too long is one in the words by which agents know to shorten it."""
+        if error.code == CONTEXT_OVERFLOW:
+            error.message = overflow(error.message)
+        return super().refusal(error, environ)
+
+    def framing(self, normaliser: Any, call: Call) -> Framing:
+        """See WireForm."""
+        return MessageFraming(normaliser, call)
+
+    def answer(self, normalised: Json, call: Call, report: Report) -> Json:
+        """See WireForm."""
+        return message_of(normalised, report)
+
+
+class PassedForm(MessagesForm):
+    """See WireForm. Over upstreams that speak the Messages API themselves."""
+
+    shape = Shape.MESSAGES
+
+    def upstream_call(self, call: Call) -> Call:
+        """See WireForm."""
+        return replace(call, body=signed(call.body)) if has_unsigned(call.body) else call
+
+    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> MessageEvents:
+        """See WireForm."""
+        return MessageEvents(id=id, model=model)
+
+    def framing(self, normaliser: Any, call: Call) -> Framing:
+        """See WireForm."""
+        return PassedFraming(normaliser, call)
+
+    def aggregate(self) -> WholeMessage:
+        """See WireForm."""
+        return WholeMessage()
+
+    def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> Json:
+        """See WireForm."""
+        return passed_message(answer, id=id, model=model)
+
+    def output_bytes(self, normalised: Mapping[str, Any]) -> int:
+        """See WireForm."""
+        return passed_output_bytes(normalised)
+
+    def answer(self, normalised: Json, call: Call, report: Report) -> Json:
+        """See WireForm."""
+        return passed_with(normalised, report)
+
+
+PASSED = PassedForm()
+
+
+def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Those that go to an upstream that speaks the API, and the betas that do not, as they are disclosed."""
+    headers, stripped = {}, []
+    version = environ.get("HTTP_ANTHROPIC_VERSION", "")
+    if VERSION.fullmatch(version):
+        headers["anthropic-version"] = version
+    betas = list(_betas(environ.get("HTTP_ANTHROPIC_BETA", "")))
+    allowed = [beta for beta in betas if ALLOWED_BETA.fullmatch(beta)]
+    if allowed:
+        headers["anthropic-beta"] = ",".join(allowed)
+    stripped = [f"anthropic-beta:{beta}" for beta in betas if beta not in allowed and BETA.fullmatch(beta)]
+    return headers, tuple(stripped)
+
+
+def _betas(header: str) -> Iterator[str]:
+    return filter(None, map(str.strip, header.split(",")))
+
+
+def overflow(words: str) -> str:
+    """The words that agents parse, before those of an upstream that has others."""
+    lowered = words.lower()
+    if "prompt is too long" in lowered or "exceed context limit" in lowered:
+        return words
+    if room := NO_ROOM.search(words):
+        prompt, asked = room["input"] or room["has"], room["output"] or room["asks"]
+        return f"input length and `max_tokens` exceed context limit: {prompt} + {asked} > {room['limit']}. {words}"
+    numbers = sorted({int(number) for number in NUMBER.findall(words)})
+    if len(numbers) < 2:
+        return f"prompt is too long. {words}"
+    return f"prompt is too long: {numbers[-1]} tokens > {numbers[-2]} maximum. {words}"

@@ -1,0 +1,254 @@
+"""A chat's answer as a message of the Messages API, whole or event by event."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.errors import ApiError
+from gateway.exception_handler import message_envelope
+
+from ... import estimator, sse
+from ...call import Call
+from ...chunks import REASONING_FIELDS, ChatNormaliser, NormalisedChunk
+from ...plain_chunks import PlainChunks, Surroundings
+from ..base import Report
+
+Json = dict[str, Any]
+
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+OF_THE_BILL = ("cost", "remaining_balance", "currency")
+DELTA = b"event: content_block_delta\ndata: "
+
+
+def event(payload: Mapping[str, Any]) -> bytes:
+    """One event of a stream, named by its type."""
+    kind: str = payload["type"]
+    return b"event: " + kind.encode() + b"\n" + sse.frame(dict(payload))
+
+
+def usage_of(report: Report) -> Json:
+    """The API's usage, whose `input_tokens` are the uncached ones alone, and what the request cost beside it."""
+    usage, metadata = report["usage"], report["gateway_metadata"]
+    read, written = metadata.get("cache_read_tokens"), metadata.get("cache_creation_tokens")
+    reasoning = usage.get("completion_tokens_details", {}).get("reasoning_tokens")
+    own = {
+        "input_tokens": usage["prompt_tokens"] - (read or 0) - (written or 0),
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
+        "output_tokens": usage["completion_tokens"],
+        "output_tokens_details": None if reasoning is None else {"thinking_tokens": reasoning},
+        **{name: usage.get(name) for name in OF_THE_BILL},
+    }
+    return {name: value for name, value in own.items() if value is not None}
+
+
+def message_of(answer: Mapping[str, Any], report: Report) -> Json:
+    """The message of a whole `chat.completion`."""
+    choice = answer["choices"][0]
+    stop_reason, stop_sequence = _stop(choice, refused=bool(choice["message"].get("refusal")))
+    return {
+        "id": answer["id"],
+        "type": "message",
+        "role": "assistant",
+        "model": answer["model"],
+        "content": list(_blocks(choice["message"])),
+        "stop_reason": stop_reason,
+        "stop_sequence": stop_sequence,
+        **billed(report),
+    }
+
+
+def _blocks(message: Mapping[str, Any]) -> Iterable[Json]:
+    """What it thought, said and called, in this order. Foreign thinking has no signature."""
+    thought = _thought(message)
+    if thought:
+        yield {"type": "thinking", "thinking": thought, "signature": ""}
+    text = message.get("content") or message.get("refusal")
+    if text:
+        yield {"type": "text", "text": text}
+    for call in message.get("tool_calls") or ():
+        called = call.get("function") or call.get("custom") or {}
+        yield {"type": "tool_use", "id": call["id"], "name": called.get("name", ""), "input": _input(called)}
+
+
+def _input(called: Mapping[str, Any]) -> Json:
+    """The object that a model wrote as arguments. What is none is shown to the tool as it is, for the model to mend."""
+    text = called.get("arguments", called.get("input")) or "{}"
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {"invalid_arguments": text}
+    return parsed if isinstance(parsed, dict) else {"invalid_arguments": text}
+
+
+def _thought(said: Mapping[str, Any]) -> str:
+    texts = (said.get(name) for name in REASONING_FIELDS)
+    return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]:
+    """The stop reason, and the sequence that stopped it where the upstream tells it, as vLLM does."""
+    finish, matched = choice["finish_reason"] or "stop", choice.get("stop_reason")
+    if finish == "stop" and isinstance(matched, str) and matched:
+        return "stop_sequence", matched
+    return "refusal" if refused and finish == "stop" else STOP_REASONS[finish], None
+
+
+class MessageFraming:
+    """See `base.Framing`. One block is open at a time; a tool's call that overtakes another waits for the end."""
+
+    def __init__(self, normaliser: ChatNormaliser, call: Call) -> None:
+        self._call = call
+        self._has_begun = False
+        self._index = -1  # of the newest block
+        self._block = ""  # the type of the open one
+        self._calls = 0  # of tools, so far
+        self._open_call = -1  # the ordinal of the call whose block is open
+        self._arguments: list[str] = []  # of the open call
+        self._held: dict[int, Json] = {}  # calls that wait, by their ordinals
+        self._has_refused = False
+        self._stopped: tuple[str, str | None] = ("end_turn", None)
+        self._around: Surroundings | None = None  # whose frames `_plain` is for
+        self._plain: tuple[bytes, bytes] = (b"", b"")
+
+    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
+        """See Framing."""
+        frames: list[bytes] = []
+        for chunk in pending:
+            if isinstance(chunk, PlainChunks):
+                self._take_plain(chunk, frames)
+            else:
+                self._around = None
+                self._take(chunk.chunk, frames)
+        return frames
+
+    def finished(self, report: Report) -> list[bytes]:
+        """See Framing."""
+        frames: list[bytes] = []
+        self._end_calls(frames)
+        self._close(frames)
+        stop_reason, stop_sequence = self._stopped
+        delta = {"stop_reason": stop_reason, "stop_sequence": stop_sequence}
+        frames.append(event({"type": "message_delta", "delta": delta, **billed(report)}))
+        frames.append(event({"type": "message_stop"}))
+        return frames
+
+    def stalled(self, error: ApiError, report: Report) -> list[bytes]:
+        """See Framing."""
+        return [failed(error, report)]
+
+    def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
+        """See Framing."""
+        return [failed(error, report)]
+
+    def _take_plain(self, plain: PlainChunks, frames: list[bytes]) -> None:
+        around = plain.around
+        if around is not self._around:
+            kind = "thinking" if around.field in REASONING_FIELDS else "text"
+            self._begin(around.chunk, frames)
+            self._open_text(kind, frames)
+            head = b'{"type":"content_block_delta","index":%d,"delta":{"type":"%s_delta","%s":"'
+            self._plain = DELTA + head % (self._index, kind.encode(), kind.encode()), b'"}}\n\n'
+            self._around = around
+        before, after = self._plain
+        frames.append(before + (after + before).join(plain.texts) + after)
+
+    def _take(self, chunk: Json, frames: list[bytes]) -> None:
+        self._begin(chunk, frames)
+        for choice in chunk["choices"]:
+            delta = choice["delta"]
+            if thought := _thought(delta):
+                self._say("thinking", thought, frames)
+            for name in ("content", "refusal"):
+                if delta.get(name):
+                    self._has_refused |= name == "refusal"
+                    self._say("text", delta[name], frames)
+            for fragment in delta.get("tool_calls", ()):
+                self._call_tool(fragment, frames)
+            if choice["finish_reason"] is not None:
+                self._stopped = _stop(choice, refused=self._has_refused)
+
+    def _begin(self, chunk: Json, frames: list[bytes]) -> None:
+        """Clients reckon with the prompt's tokens from here on: they are estimated until the upstream has counted."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        message = {
+            **{"id": chunk["id"], "type": "message", "role": "assistant", "model": chunk["model"], "content": []},
+            **{"stop_reason": None, "stop_sequence": None},
+            "usage": {"input_tokens": max(1, estimator.prompt_tokens(self._call)), "output_tokens": 0},
+        }
+        frames.append(event({"type": "message_start", "message": message}))
+
+    def _say(self, kind: str, text: str, frames: list[bytes]) -> None:
+        self._open_text(kind, frames)
+        self._send({"type": f"{kind}_delta", kind: text}, frames)
+
+    def _send(self, delta: Json, frames: list[bytes]) -> None:
+        frames.append(event({"type": "content_block_delta", "index": self._index, "delta": delta}))
+
+    def _open_text(self, kind: str, frames: list[bytes]) -> None:
+        if self._block != kind:
+            self._end_calls(frames)
+            self._open({"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}, frames)
+
+    def _open(self, block: Json, frames: list[bytes]) -> None:
+        self._close(frames)
+        self._index, self._block = self._index + 1, block["type"]
+        frames.append(event({"type": "content_block_start", "index": self._index, "content_block": block}))
+
+    def _close(self, frames: list[bytes]) -> None:
+        if self._block:
+            frames.append(event({"type": "content_block_stop", "index": self._index}))
+        self._block, self._open_call = "", -1
+
+    def _call_tool(self, fragment: Json, frames: list[bytes]) -> None:
+        ordinal = fragment["index"]
+        called = fragment.get("function") or fragment.get("custom") or {}
+        piece = called.get("arguments", called.get("input")) or ""
+        if ordinal == self._open_call:
+            self._argue(piece, frames)
+        elif ordinal in self._held:
+            self._held[ordinal]["pieces"].append(piece)
+        elif ordinal >= self._calls:
+            self._calls = ordinal + 1
+            call = {"id": fragment.get("id", ""), "name": called.get("name", ""), "pieces": [piece]}
+            if self._held or (self._open_call >= 0 and not _is_whole("".join(self._arguments))):
+                self._held[ordinal] = call
+            else:
+                self._start_call(ordinal, call, frames)
+
+    def _start_call(self, ordinal: int, call: Json, frames: list[bytes]) -> None:
+        self._open({"type": "tool_use", "id": call["id"], "name": call["name"], "input": {}}, frames)
+        self._open_call, self._arguments = ordinal, []
+        self._argue("".join(call["pieces"]), frames)
+
+    def _argue(self, piece: str, frames: list[bytes]) -> None:
+        if piece:
+            self._arguments.append(piece)
+            self._send({"type": "input_json_delta", "partial_json": piece}, frames)
+
+    def _end_calls(self, frames: list[bytes]) -> None:
+        held, self._held = self._held, {}
+        for ordinal, call in held.items():
+            self._start_call(ordinal, call, frames)
+
+
+def billed(report: Report) -> Json:
+    """What a settled answer says of its bill and its footprint."""
+    return {"usage": usage_of(report), "gateway_metadata": report["gateway_metadata"]}
+
+
+def failed(error: ApiError, report: Report | None) -> bytes:
+    """The event of an error in an open stream, with what was billed beside it."""
+    return event({**message_envelope(error), **({} if report is None else billed(report))})
+
+
+def _is_whole(arguments: str) -> bool:
+    """Whether a call's arguments are complete, so that the next call may begin."""
+    try:
+        orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return False
+    return True

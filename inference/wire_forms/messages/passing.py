@@ -1,0 +1,245 @@
+"""Messages over an upstream that speaks the Messages API itself: its events and answers as they come.
+
+What we own is set: `id`, `model`, and the bill beside the usage. The event that says why it stopped is held back until
+the request is settled, and carries the bill.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.errors import ApiError
+
+from ... import estimator
+from ...call import Call
+from ...chunks import NormalisedChunk, object_of
+from ...plain_chunks import PlainChunks
+from ...upstream.faults import MalformedReply
+from ..base import Report
+from .answers import DELTA, billed, event, failed
+
+Json = dict[str, Any]
+
+# Of each kind of delta that is words: the field that has them.
+WORDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+# Of each kind of block that those deltas go into, the same.
+PARTS = {"text": "text", "thinking": "thinking", "signature": "signature"}
+KIND = re.compile(r"[a-z_]{1,64}")
+
+
+def has_unsigned(body: Mapping[str, Any]) -> bool:
+    """Whether thinking of another provider's model is sent back, which has no signature: the API would refuse it."""
+    return any(map(_is_unsigned, _blocks_of_assistants(body)))
+
+
+def signed(body: Json) -> Json:
+    """The body without such thinking, and without messages that would have nothing else."""
+    messages = []
+    for message in body["messages"]:
+        content = message["content"]
+        if message["role"] == "assistant" and isinstance(content, list):
+            content = [block for block in content if not _is_unsigned(block)]
+        if content or not message["content"]:
+            messages.append({**message, "content": content})
+    return {**body, "messages": messages}
+
+
+def _blocks_of_assistants(body: Mapping[str, Any]) -> Iterable[Json]:
+    for message in body["messages"]:
+        if message["role"] == "assistant" and isinstance(message["content"], list):
+            yield from message["content"]
+
+
+def _is_unsigned(block: Mapping[str, Any]) -> bool:
+    return block["type"] == "thinking" and not block.get("signature")
+
+
+class MessageEvents:
+    """See `chunks.Normaliser`: its chunks are Anthropic's events."""
+
+    def __init__(self, *, id: str, model: str) -> None:
+        self._own = {"id": id, "model": model}
+        self.unsent: Json = {}
+        self.usage: Json = {}  # all that the upstream has said of it
+        self.is_complete = False
+
+    @property
+    def all_finished(self) -> bool:
+        """See Normaliser."""
+        return self.is_complete
+
+    def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
+        """See Normaliser."""
+        said, kind = dict(chunk), chunk["type"]
+        if kind == "content_block_delta":
+            delta = object_of(said.get("delta"))
+            words = delta.get(WORDS.get(delta.get("type", ""), ""))
+            text_bytes = len(words.encode()) if isinstance(words, str) else 0
+            return NormalisedChunk(said, has_output=text_bytes > 0, text_bytes=text_bytes)
+        if kind == "message_start":
+            said["message"] = {**object_of(said.get("message")), **self._own}
+            self._count(said["message"].get("usage"))
+        elif kind == "message_delta":
+            self._count(said.get("usage"))
+            if not object_of(said.get("delta")).get("stop_reason"):
+                return None
+            self.is_complete = True
+            return NormalisedChunk(said, finishes=True)
+        elif kind == "content_block_start":
+            name = object_of(said.get("content_block")).get("name")
+            text_bytes = len(name.encode()) if isinstance(name, str) else 0
+            return NormalisedChunk(said, has_output=text_bytes > 0, text_bytes=text_bytes)
+        return NormalisedChunk(said) if KIND.fullmatch(kind) else None
+
+    def finish_open(self) -> Iterable[NormalisedChunk]:
+        """See Normaliser."""
+        return ()
+
+    def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
+        """See Normaliser."""
+        delta = chunk.get("delta")
+        if chunk["type"] != "content_block_delta" or type(delta) is not dict or len(delta) != 2:
+            return None
+        name = WORDS.get(delta.get("type", ""), "")
+        index, text = chunk.get("index"), delta.get(name)
+        return (index, name, text) if isinstance(text, str) and type(index) is int else None
+
+    def _count(self, usage: Any) -> None:
+        self.usage |= {name: value for name, value in object_of(usage).items() if value is not None}
+
+
+class PassedFraming:
+    """See `base.Framing`."""
+
+    __slots__ = ("_call", "_events", "_last")
+
+    def __init__(self, events: MessageEvents, call: Call) -> None:
+        self._events, self._call = events, call
+        self._last: Json = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}}
+
+    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
+        """See Framing."""
+        frames = []
+        for chunk in pending:
+            if isinstance(chunk, PlainChunks):
+                before, after = DELTA + chunk.around.frame_before.removeprefix(b"data: "), chunk.around.frame_after
+                frames.append(before + (after + before).join(chunk.texts) + after)
+            elif chunk.finishes:
+                self._last = chunk.chunk
+            else:
+                if chunk.chunk["type"] == "message_start":
+                    self._estimate(chunk.chunk["message"])
+                frames.append(event(chunk.chunk))
+        return frames
+
+    def finished(self, report: Report) -> list[bytes]:
+        """See Framing."""
+        told = billed(report)
+        told["usage"] = {**self._events.usage, **told["usage"]}
+        return [event({**self._last, **told}), event({"type": "message_stop"})]
+
+    def stalled(self, error: ApiError, report: Report) -> list[bytes]:
+        """See Framing."""
+        return [failed(error, report)]
+
+    def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
+        """See Framing."""
+        return [failed(error, report)]
+
+    def _estimate(self, message: Json) -> None:
+        """Clients reckon with the prompt's tokens from the start: where the upstream has not counted, we estimate."""
+        usage = object_of(message.get("usage"))
+        if usage.get("input_tokens") is None:
+            estimate = max(1, estimator.prompt_tokens(self._call))
+            message["usage"] = {"output_tokens": 0, **usage, "input_tokens": estimate}
+
+
+class WholeMessage:
+    """See `answers.WholeFromChunks`: a message from its events."""
+
+    def __init__(self) -> None:
+        self._message: Json = {}
+        self._blocks: dict[int, Json] = {}
+        self._pieces: dict[tuple[int, str], list[str]] = {}
+        self._usage: Json = {}
+
+    def add_plain(self, plain: PlainChunks) -> None:
+        """See WholeFromChunks."""
+        self._pieces.setdefault((plain.around.index, plain.around.field), []).append(plain.text)
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """See WholeFromChunks."""
+        index, delta = chunk.get("index"), object_of(chunk.get("delta"))
+        match chunk["type"]:
+            case "message_start":
+                self._message |= chunk["message"]
+                self._count(self._message.get("usage"))
+            case "content_block_start" if type(index) is int:
+                self._blocks[index] = object_of(chunk.get("content_block"))
+            case "content_block_delta" if type(index) is int:
+                self._add_delta(index, delta)
+            case "message_delta":
+                self._message |= {
+                    name: value for name, value in chunk.items() if name not in ("type", "delta", "usage")
+                }
+                self._message |= delta
+                self._count(chunk.get("usage"))
+
+    def answer(self) -> Json:
+        """See WholeFromChunks."""
+        content = [self._whole(index, block) for index, block in sorted(self._blocks.items())]
+        return {**self._message, "content": content, "usage": self._usage}
+
+    def _add_delta(self, index: int, delta: Json) -> None:
+        if delta.get("type") == "citations_delta":
+            block = self._blocks.setdefault(index, {})
+            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+            return
+        for name in (*PARTS, "partial_json"):
+            if isinstance(delta.get(name), str):
+                self._pieces.setdefault((index, name), []).append(delta[name])
+
+    def _whole(self, index: int, block: Json) -> Json:
+        whole = dict(block)
+        for name in PARTS:
+            if pieces := self._pieces.get((index, name)):
+                begun = whole.get(name)
+                whole[name] = (begun if isinstance(begun, str) else "") + "".join(pieces)
+        if pieces := self._pieces.get((index, "partial_json")):
+            try:
+                whole["input"] = orjson.loads("".join(pieces))
+            except orjson.JSONDecodeError:
+                raise MalformedReply("called a tool with input that is not JSON") from None
+        return whole
+
+    def _count(self, usage: Any) -> None:
+        self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
+
+
+def passed_message(answer: Mapping[str, Any], *, id: str, model: str) -> Json:
+    """A whole message, with what the gateway owns in it. Raises MalformedReply without content."""
+    content = answer.get("content")
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise MalformedReply("answered without content")
+    return {**answer, "id": id, "model": model}
+
+
+def passed_output_bytes(message: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of the text, thinking and tool calls of a message, for the estimator."""
+    return sum(map(_block_bytes, message.get("content", ())))
+
+
+def _block_bytes(block: Mapping[str, Any]) -> int:
+    said = [block.get(name) for name in ("text", "thinking", "name")]
+    given = block.get("input")
+    words = sum(len(text.encode()) for text in said if isinstance(text, str))
+    return words + (len(orjson.dumps(given)) if given else 0)
+
+
+def passed_with(message: Json, report: Report) -> Json:
+    """The whole message as the client gets it: the upstream's usage with our figures and the bill in it."""
+    told = billed(report)
+    told["usage"] = {**object_of(message.get("usage")), **told["usage"]}
+    return {**message, **told}
