@@ -1,7 +1,9 @@
 """What is kept of requests that were refused or failed: a row each, a few of a flood, and exact counts by day."""
 
+import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -22,6 +24,7 @@ from billing.request_failures import (
 from gateway.errors import ApiError, InsufficientCredits, MissingAuthorization, NotFound
 from gateway.request_events import RequestEvent
 from tests.chat import HELLO
+from tests.conftest import OpenAccount
 from tests.patience import eventually
 from tests.rawhttp import exchange
 from tests.servers.customer import Customer
@@ -167,6 +170,35 @@ def test_a_flood_leaves_few_rows_and_exact_counts(db: None) -> None:
     assert len(rows.all()) == MOST_IN_A_BEAT + 3  # it is over
     day = FailureDay.objects.get(account_id=flooded, status=402)
     assert (day.requests, day.outcome, day.key_id) == (5302, "refused", NOBODY)
+
+
+FLOOD = 600
+
+
+def test_a_flood_of_refusals_keeps_nobody_waiting_and_is_counted_to_the_last(
+    account: Customer, open_account: OpenAccount
+) -> None:
+    """Many clients without credit, and one with; the wait for counts is for the worker's beat."""
+    server, poor = account.gateway, open_account(account.gateway, credit=None)
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as clients:
+        refusals = [clients.submit(chat, poor, "sim/test/echo") for _ in range(FLOOD)]
+        served = [chat(account, "sim/test/echo").status_code for _ in range(5)]
+        assert {refusal.result().status_code for refusal in refusals} == {402}
+    seconds = time.monotonic() - began
+    assert served == [200] * 5
+    poor_id = uuid.UUID(poor.id).hex
+
+    def counted() -> Any:
+        sql = "SELECT coalesce(sum(requests), 0) FROM billing_failureday WHERE account_id = %s"
+        return server.query(sql, [poor_id])[0][0]
+
+    assert eventually(lambda: counted() == FLOOD)
+    ((rows, repeated),) = server.query(
+        "SELECT count(*), sum(repeated) FROM billing_requestfailure WHERE account_id = %s", [poor_id]
+    )
+    assert rows + repeated == FLOOD
+    assert rows <= MOST_IN_A_BEAT * (seconds + 2)
 
 
 def test_what_cannot_be_written_waits_and_is_bounded_and_counted_once(
