@@ -10,6 +10,7 @@ import logging
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,8 +114,9 @@ def reclaim() -> None:
 
 def lengths() -> dict[str, float]:
     """How many files there are: `waiting`, `claimed`, and `poison`."""
-    states = {"waiting": SUFFIX, "claimed": CLAIMED, "poison": POISON}
-    return {state: len(_files(suffix)) for state, suffix in states.items()}
+    folder = Path(settings.GATEWAY_SPOOL_DIR)
+    found = Counter(path.suffix for path in folder.iterdir()) if folder.is_dir() else Counter[str]()
+    return {state: found[suffix] for state, suffix in (("waiting", SUFFIX), ("claimed", CLAIMED), ("poison", POISON))}
 
 
 def poisoned() -> list[Path]:

@@ -22,7 +22,7 @@ from tests.servers.scrape import Scrape
 pytestmark = pytest.mark.postgres_is_enough  # SQLite does not tell how long a wallet was waited for
 
 METRIC = re.compile(r"\b((?:gateway|gen_ai)_\w+|up)\b(?:\{([^}]*)\})?(?=[\[\s)/]|$)")
-GROUPING = re.compile(r"\bby \(([^)]*)\)")
+GROUPING = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 MATCHER = re.compile(r'(\w+)=~?"([^"]*)"')
 LEGEND = re.compile(r"\{\{ *(?:\$labels\.)?(\w+) *\}\}")
 OF_PROMETHEUS = {"instance", "job"}  # labels that it adds itself

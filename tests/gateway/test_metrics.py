@@ -2,15 +2,18 @@
 
 import os
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 import requests
 
 from gateway.metrics_server import FOLDER
 from tests.chat import HELLO, ask
 from tests.conftest import OpenAccount, StartGateway
+from tests.locks import WAITING
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -166,6 +169,31 @@ def test_open_streams_are_told_while_they_are_open(server: GatewayServer, custom
     assert eventually(lambda: Scrape.of(server).total("gateway_open_streams") == 0)
 
 
+@pytest.mark.postgres_is_enough
+def test_the_wait_for_a_wallet_is_told_apart_from_the_rest_of_a_settlement(
+    server: GatewayServer, customer: Customer
+) -> None:
+    if not server.database_url.startswith("postgres"):
+        pytest.skip("SQLite has one lock for everything")
+    before = Scrape.of(server)
+
+    def grew(name: str) -> float:
+        return Scrape.of(server).total(name) - before.total(name)
+
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(server.database_url) as other:
+        other.execute("SELECT balance FROM billing_wallet WHERE account_id = %s FOR UPDATE", [customer.id])
+        asked = pool.submit(ask, customer, "echo", max_tokens=16)
+        assert eventually(lambda: server.query(WAITING) != [])
+        since = time.monotonic()
+        assert grew("gateway_settlement_duration_seconds_count") == 0
+        held = time.monotonic() - since
+        other.rollback()
+        assert asked.result().status_code == 200
+    assert eventually(lambda: grew("gateway_settlement_wallet_wait_seconds_count") == 1)
+    waited = grew("gateway_settlement_wallet_wait_seconds_sum")
+    assert held < waited < grew("gateway_settlement_duration_seconds_sum")
+
+
 @pytest.mark.sqlite_is_enough
 def test_the_public_port_tells_nothing(server: GatewayServer, customer: Customer) -> None:
     for http in (customer.http, requests):
@@ -176,7 +204,8 @@ def test_the_public_port_tells_nothing(server: GatewayServer, customer: Customer
 def test_counts_outlive_workers_and_what_serves_them_and_nothing_outlives_the_master(
     start_gateway: StartGateway, open_account: OpenAccount
 ) -> None:
-    server = start_gateway(METRICS_BIND=an_address(), WEB_CONCURRENCY="2")
+    nobody = f"redis://127.0.0.1:{free_port()}"
+    server = start_gateway(METRICS_BIND=an_address(), WEB_CONCURRENCY="2", CACHE_URL=nobody)
     customer = open_account(server)
     for _ in range(10):
         assert ask(customer, "echo").status_code == 200
@@ -186,6 +215,7 @@ def test_counts_outlive_workers_and_what_serves_them_and_nothing_outlives_the_ma
         return Scrape.of(server).total("gateway_requests_total", endpoint=CHAT)
 
     assert eventually(lambda: served() == 10)
+    assert Scrape.of(server).total("gateway_redis_away") == 2
     killed = server.kill_worker()
     assert eventually(lambda: killed not in server.worker_pids() and workers(server) == 2)
     before = set(server.worker_pids())

@@ -57,6 +57,8 @@ def test_a_statement_is_answered_again_and_again(sessions: Sessions) -> None:
 def test_more_greenlets_than_connections_wait_for_their_turn(sessions: Sessions) -> None:
     jobs = [gevent.spawn(sessions.execute, ADD, [b"%d" % n, b"0"]) for n in range(20)]
     assert [number(job.get()) for job in jobs] == list(range(20))
+    assert sessions.places.waits == 18
+    assert sessions.places.wait_seconds > 0
 
 
 def test_an_error_is_djangos_and_leaves_the_connection_good(sessions: Sessions) -> None:
