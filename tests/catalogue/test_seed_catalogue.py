@@ -175,6 +175,7 @@ def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
         "reasoning_content": False,
         "refused_parameters": ["seed", "logit_bias"],
         "status_override": "degraded",
+        "disabled_reason": "",
     }
 
 
