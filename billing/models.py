@@ -15,7 +15,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import Account, ApiKey, currency_code
-from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors
+from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
 from catalogue.energy import figures_in
 from catalogue.pricing import RATE_PLACES, Price, thawed_tiers
 from gateway.ids import generation_id, uuid7
@@ -127,6 +127,7 @@ class Generation(models.Model):
     energy_per_prompt_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
     energy_figures = models.JSONField(null=True)  # by kind of token with bounds: `catalogue.energy.EnergyFigures`
     grid_intensity = models.IntegerField("gCO2e per kWh", null=True)
+    grid_basis = models.JSONField(null=True)  # what it rests on: `catalogue.carbon.GridBasis`
 
     currency = models.CharField(max_length=3, validators=[currency_code])
     prompt_cost = MoneyField(null=True)
@@ -220,7 +221,10 @@ class Generation(models.Model):
     def energy_factors(self) -> EnergyFactors:
         """The figures that its energy and carbon were computed from."""
         figures = None if self.energy_figures is None else figures_in(self.energy_figures)
-        return EnergyFactors(self.energy_per_token_wh, self.energy_per_prompt_token_wh, self.grid_intensity, figures)
+        basis = None if self.grid_basis is None else GridBasis(**self.grid_basis)
+        return EnergyFactors(
+            self.energy_per_token_wh, self.energy_per_prompt_token_wh, self.grid_intensity, figures, basis
+        )
 
 
 class ImmutableRow(TypeError):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from catalogue.carbon import MEASURED, EnergyFactors
+from catalogue.carbon import MEASURED, EnergyFactors, grid_details
 from gateway.money import UNITS, to_json
 from gateway.rfc3339 import to_text
 
@@ -17,6 +17,7 @@ from .unsettled import Figures
 Json = dict[str, Any]
 FOOTPRINT_DETAILS = (
     *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "energy_breakdown", "embodied_gco2e"),
+    *("grid_kind", "grid_source", "grid_as_of"),
 )
 
 
@@ -44,11 +45,13 @@ def usage_object(record: Generation | Figures, *, cost: float | None, balance: f
 
 
 def footprint_details(record: Generation | Figures, factors: EnergyFactors, number: Callable[[Any], float]) -> Json:
-    """What is known of a request's energy beside the one number: bounds, source, method, kinds of tokens, embodied.
+    """What is known of a request's footprint beside its numbers.
+
+    Of its energy bounds, source, method and kinds of tokens; what is embodied; what the grid's intensity rests on.
 
     `number` makes a float of the record's kind of exact figure.
     """
-    details: Json = {"energy_source": record.energy_source}
+    details: Json = {"energy_source": record.energy_source, **grid_details(factors.basis)}
     if record.energy_wh_low is not None and record.energy_wh_high is not None:
         details |= {"energy_wh_low": number(record.energy_wh_low), "energy_wh_high": number(record.energy_wh_high)}
     if factors.figures is not None and record.energy_source != MEASURED:
@@ -75,6 +78,7 @@ def record_of(generation: Generation) -> Json:
             "energy_wh": _number(generation.energy_wh),
             **_footprint_details(generation),
             "carbon_gco2e": _number(generation.carbon_gco2e),
+            "grid_carbon_intensity_gco2_per_kwh": generation.grid_intensity,
             "interrupted": generation.interrupted,
             "usage_estimated": generation.usage_estimated,
             "requested_auto": generation.requested_auto,
@@ -121,6 +125,7 @@ def metrics_of(generation: Generation) -> Json:
         **dict.fromkeys(FOOTPRINT_DETAILS),
         **_footprint_details(generation),
         "carbon_gco2e": _number(generation.carbon_gco2e),
+        "grid_carbon_intensity_gco2_per_kwh": generation.grid_intensity,
         "request_duration_ms": generation.duration_ms,
     }
 

@@ -19,7 +19,7 @@ from uuid import UUID
 import orjson
 
 from accounts.models import Account
-from catalogue.carbon import MEASURED
+from catalogue.carbon import MEASURED, grid_details
 from gateway.db import release
 from gateway.money import plain
 from gateway.rfc3339 import to_text
@@ -45,6 +45,7 @@ COLUMNS = (
     *("energy_wh", "carbon_gco2e"),
     *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "embodied_gco2e"),
     *("cached_tokens", "wh_per_output_token", "wh_per_prompt_token", "wh_per_cached_token", "grid_gco2_per_kwh"),
+    *("grid_kind", "grid_source", "grid_as_of"),
     # the last line's own
     *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
     *("opening_balance", "credits", "closing_balance", "reconciled"),
@@ -218,6 +219,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "wh_per_prompt_token": of_prompt,
         "wh_per_cached_token": of_cached,
         "grid_gco2_per_kwh": record.grid_intensity,
+        **grid_details(factors.basis),
     }
 
 

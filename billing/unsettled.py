@@ -163,6 +163,7 @@ def _made(snapshot: Snapshot, route: Route, currency: str) -> Terms:
         "energy_per_prompt_token_wh": energy.per_prompt_token_wh,
         "energy_figures": None if energy.figures is None else energy.figures.stored(),
         "grid_intensity": energy.intensity_gco2_per_kwh,
+        "grid_basis": None if energy.basis is None else energy.basis._asdict(),
         "currency": currency,
     }
     return Terms(

@@ -27,7 +27,7 @@ from gateway.admin import RecordAdmin, SaysValues
 from gateway.fields import dotted, faults_of
 from gateway.money import plain
 
-from . import health, models, price_history, quota
+from . import grid, health, models, price_history, quota
 from .admin_actions import OfferActions, ProviderActions, RouteActions
 from .counters import PriceChange
 from .loader.shapes import Pricing
@@ -329,10 +329,25 @@ class PlaceAdmin(_Admin):
 
 @admin.register(models.GridIntensity)
 class GridIntensityAdmin(_Admin):
-    """Carbon intensity of electricity."""
+    """Carbon intensity of electricity, by country and year."""
 
-    list_display = ("country", "gco2_per_kwh")
+    list_display = ("country", "gco2_per_kwh", "source", "as_of")
     search_fields = ("country",)
+
+
+@admin.register(grid.GridSlot)
+class GridSlotAdmin(RecordAdmin):
+    """The same by the hour, as it was imported."""
+
+    list_display = ("start", "end", "zone", "gco2_per_kwh", "kind", "source")
+    list_filter = ("kind", "source")
+
+
+@admin.register(grid.GridImport)
+class GridImportAdmin(RecordAdmin):
+    """How fresh each source is."""
+
+    list_display = ("source", "attempted_at", "imported_at", "fault")
 
 
 @admin.register(models.EnergyEstimate)

@@ -12,7 +12,7 @@ class CatalogueConfig(AppConfig):
     name = "catalogue"
 
     def ready(self) -> None:
-        from . import changes, health, snapshot  # models exist from here on
+        from . import changes, grid_import, health, snapshot  # models exist from here on
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
@@ -25,5 +25,5 @@ class CatalogueConfig(AppConfig):
                 how="livemin",
             )
         )
-        worker_hooks.beat += [snapshot.refresh, health.flush]
+        worker_hooks.beat += [snapshot.refresh, health.flush, grid_import.refresh.beat]
         worker_hooks.stop.append(health.flush)

@@ -31,17 +31,31 @@ _UNITS_PER_FOOTPRINT = 10 ** (ENERGY_PLACES - FOOTPRINT_PLACES)
 Units = tuple[int, int, int]  # 10^-15 Wh or grams per token: output, processed prompt, cached prompt
 
 
+class GridBasis(NamedTuple):
+    """What a grid intensity rests on.
+
+    `kind` is `measured` or `forecast` of a slot, whose start `as_of` is (RFC 3339), `annual` of a country or the world,
+    with the date of the source, or `stated` of the route by the catalogue; `source` and `as_of` may be empty.
+    """
+
+    kind: str
+    source: str = ""
+    as_of: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class EnergyFactors:
     """Wh per token, and the grid's gCO2e per kWh, frozen at admission. None is unknown.
 
     `figures` are stated where bounds, cached tokens and embodied carbon are known too; the two numbers are its values.
+    `basis` is what the intensity rests on; None in records from before it was kept.
     """
 
     per_token_wh: Decimal | None
     per_prompt_token_wh: Decimal | None
     intensity_gco2_per_kwh: int | None
     figures: EnergyFigures | None = None
+    basis: GridBasis | None = None
     units: Units | None = field(init=False, repr=False, compare=False)
     bounds: tuple[Units, Units] | None = field(init=False, repr=False, compare=False)
     embodied: Units | None = field(init=False, repr=False, compare=False)
@@ -141,6 +155,11 @@ def carbon_per_token(factors: EnergyFactors) -> Decimal | None:
     if factors.per_token_wh is None or factors.intensity_gco2_per_kwh is None:
         return None
     return factors.per_token_wh * factors.intensity_gco2_per_kwh / 1000
+
+
+def grid_details(basis: GridBasis | None) -> dict[str, str]:
+    """What a grid intensity rests on, as the API and statements say it; what is not known is absent."""
+    return {} if basis is None else {f"grid_{name}": said for name, said in basis._asdict().items() if said}
 
 
 def _units(figures: PerToken, bound: str) -> Units:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
-from . import counters  # noqa: F401  # Django looks for an app's tables here
+from . import counters, grid  # noqa: F401  # Django looks for an app's tables here
 from .carbon import ENERGY_PLACES
 from .pricing import RATE_PLACES
 
@@ -84,6 +84,9 @@ class Place(models.Model):
     country = models.CharField(max_length=2, validators=[country_code])
     eu = models.BooleanField("in the EU")
     eea = models.BooleanField("in the EEA")
+    grid_zone = models.CharField(
+        max_length=20, blank=True, default="", db_default="", help_text="Of its electricity; empty: the country."
+    )
 
     class Meta:
         ordering: ClassVar = ["code"]
@@ -93,10 +96,12 @@ class Place(models.Model):
 
 
 class GridIntensity(models.Model):
-    """Grid carbon intensity of a country, or of `WORLD`, which is what the region `global` uses."""
+    """A year's mean intensity of a country, or of `WORLD`, which `global` uses; `grid.GridSlot` is by the hour."""
 
     country = models.CharField(primary_key=True, max_length=5)
     gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
+    source = models.CharField(max_length=200, blank=True, default="", db_default="")
+    as_of = models.DateField(null=True, blank=True)
 
     class Meta:
         ordering: ClassVar = ["country"]

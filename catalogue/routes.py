@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 
 from .carbon import EnergyFactors
@@ -51,6 +51,7 @@ class Place:
     country: str
     eu: bool
     eea: bool
+    grid_zone: str = ""  # of its electricity, where that is not the country
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole catalogue at one version."""
+    """The whole catalogue at one version, with the grid intensities of one hour; they hold until `grid_until`."""
 
     version: int
     offers: Mapping[tuple[str, str], Offer]
@@ -145,6 +146,7 @@ class Snapshot:
     upstreams: Mapping[str, Upstream]
     units_per_eur: Mapping[str, Decimal]
     with_quota: tuple[Route, ...]
+    grid_until: datetime | None = None
     serial: int = field(default_factory=itertools.count().__next__)  # tells two snapshots of this worker apart
 
 

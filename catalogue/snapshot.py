@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import connection, transaction
+from django.utils import timezone
 
 from gateway.errors import ServiceUnavailable
 
-from . import changes, models
+from . import changes, grid, models
 from .routes import Snapshot
 from .snapshot_building import ROWS_PER_SLICE, Rows, build, in_slices
 
@@ -29,12 +30,19 @@ def current() -> Snapshot:
 
 
 def refresh() -> None:
-    """Takes a new snapshot if the catalogue's version has moved; one indexed SELECT if it has not."""
+    """Takes a new snapshot if the catalogue's version has moved, or the hour of its grid intensities is over.
+
+    One indexed SELECT if neither has.
+    """
     global _current, _checked_at  # noqa: PLW0603  # one worker, one snapshot, swapped whole
-    if _current is None or _current.version != changes.version():
+    if _current is None or _current.version != changes.version() or _is_over(_current):
         _current = build(_read())
         logger.info("catalogue snapshot %s: %s offers", _current.version, len(_current.offers))
     _checked_at = time.monotonic()
+
+
+def _is_over(snapshot: Snapshot) -> bool:
+    return snapshot.grid_until is not None and timezone.now() >= snapshot.grid_until
 
 
 def is_loaded() -> bool:
@@ -67,7 +75,8 @@ def _read() -> Rows:
         return Rows(
             version=changes.version(),
             places=list(models.Place.objects.all()),
-            grid=dict(models.GridIntensity.objects.values_list("country", "gco2_per_kwh")),
+            grid={row.country: row for row in models.GridIntensity.objects.all()},
+            hour=grid.in_force(timezone.now()),
             energy={
                 canonical_id: (per_token, figures)
                 for canonical_id, per_token, figures in models.EnergyEstimate.objects.values_list()

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from gateway.turns import pause
 
 from . import models
-from .carbon import EnergyFactors
+from .carbon import EnergyFactors, GridBasis
 from .energy import StoredFigures, figures_in
+from .grid import InForce
 from .model_ids import GLOBAL
 from .models import PER_MILLION, PRICES
 from .pricing import Price, read_tiers
@@ -30,7 +31,8 @@ class Rows:
 
     version: int
     places: list[models.Place]
-    grid: dict[str, int]
+    grid: dict[str, models.GridIntensity]
+    hour: InForce
     energy: dict[str, tuple[Decimal, StoredFigures | None]]
     rates: dict[str, Decimal]
     providers: list[models.Provider]
@@ -44,8 +46,8 @@ def build(rows: Rows) -> Snapshot:
     regions: dict[int, list[models.Region]] = defaultdict(list)
     for region in in_slices(rows.regions):
         regions[region.model_id].append(region)
-    places = {row.code: Place(row.code, row.name, row.country, row.eu, row.eea) for row in rows.places}
-    builder = _Builder(upstreams, {row.pk: _fillers(row) for row in rows.providers}, places, rows.grid, rows.energy)
+    places = {row.code: Place(row.code, row.name, row.country, row.eu, row.eea, row.grid_zone) for row in rows.places}
+    builder = _Builder(upstreams, {row.pk: _fillers(row) for row in rows.providers}, places, rows)
     # A model whose last region has been removed has no route, and is not offered.
     offers = [builder.offer(model, regions[model.pk]) for model in in_slices(rows.offers) if regions[model.pk]]
     by_canonical_id: dict[str, tuple[Offer, ...]] = defaultdict(tuple)
@@ -58,6 +60,7 @@ def build(rows: Rows) -> Snapshot:
         upstreams={upstream.slug: upstream for upstream in upstreams.values()},
         units_per_eur=rows.rates,
         with_quota=tuple(r for offer in offers for r in offer.routes.values() if r.daily_token_quota),
+        grid_until=rows.hour.until,
     )
 
 
@@ -118,11 +121,10 @@ class _Builder:
         upstreams: Mapping[int, Upstream],
         fillers: Mapping[int, Mapping[str, str]],
         places: Mapping[str, Place],
-        grid: Mapping[str, int],
-        energy: Mapping[str, tuple[Decimal, StoredFigures | None]],
+        rows: Rows,
     ) -> None:
-        self.upstreams, self.fillers = upstreams, fillers
-        self.places, self.grid, self.energy = places, grid, energy
+        self.upstreams, self.fillers, self.places = upstreams, fillers, places
+        self.grid, self.hour, self.energy = rows.grid, rows.hour.by_zone, rows.energy
 
     def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
         upstream = self.upstreams[model.provider_id]
@@ -177,11 +179,13 @@ class _Builder:
             thinking=model.thinking,
             published=published,
             price=_price(published, model.modality),
-            energy=self._energy(model, region, self._intensity(region, place)),
+            energy=self._energy(model, region, *self._intensity(region, place)),
             daily_token_quota=region.daily_token_quota,
         )
 
-    def _energy(self, model: models.Model, region: models.Region, intensity: int | None) -> EnergyFactors:
+    def _energy(
+        self, model: models.Model, region: models.Region, intensity: int | None, basis: GridBasis | None
+    ) -> EnergyFactors:
         """The region's figures, else the offer's, else the canonical model's."""
         per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
         stored = region.energy or model.energy
@@ -189,16 +193,26 @@ class _Builder:
             per_token, of_model = self.energy.get(model.canonical_id, (None, None))
             stored = of_model if per_prompt_token is None else None
         if stored is None:
-            return EnergyFactors(per_token, per_prompt_token, intensity)
+            return EnergyFactors(per_token, per_prompt_token, intensity, basis=basis)
         figures = figures_in(stored)
-        return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures)
+        return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
 
-    def _intensity(self, region: models.Region, place: Place | None) -> int | None:
+    def _intensity(self, region: models.Region, place: Place | None) -> tuple[int | None, GridBasis | None]:
+        """What is stated of the region, else the hour's figure of its zone or country, else the country's of a year."""
         if region.grid_carbon_intensity_gco2_per_kwh is not None:
-            return region.grid_carbon_intensity_gco2_per_kwh
+            return region.grid_carbon_intensity_gco2_per_kwh, GridBasis("stated")
         if region.locode == GLOBAL:
-            return self.grid.get(WORLD)
-        return None if place is None else self.grid.get(place.country)
+            return self._annual(WORLD)
+        if place is None:
+            return None, None
+        hour = self.hour.get(place.grid_zone) or self.hour.get(place.country)
+        return hour or self._annual(place.country)
+
+    def _annual(self, country: str) -> tuple[int | None, GridBasis | None]:
+        row = self.grid.get(country)
+        if row is None:
+            return None, None
+        return row.gco2_per_kwh, GridBasis("annual", row.source, "" if row.as_of is None else row.as_of.isoformat())
 
 
 def _default_locode(regions: list[models.Region]) -> str:

@@ -130,6 +130,9 @@ GATEWAY_AUTO_OBJECTIVE = env.str("GATEWAY_AUTO_OBJECTIVE", "carbon")
 if GATEWAY_AUTO_OBJECTIVE not in ("carbon", "cost"):
     raise ImproperlyConfigured("GATEWAY_AUTO_OBJECTIVE is carbon or cost.")
 GATEWAY_AUTO_FAILOVER = _switch("GATEWAY_AUTO_FAILOVER")
+GATEWAY_GRID_SOURCES = list(dict.fromkeys(env.list("GATEWAY_GRID_SOURCES", default=[])))
+if not {*GATEWAY_GRID_SOURCES} <= {"entsoe", "energy-charts", "carbonintensity"}:
+    raise ImproperlyConfigured("GATEWAY_GRID_SOURCES is some of entsoe,energy-charts,carbonintensity.")
 
 BIND = env.str("BIND", "127.0.0.1")
 PORT = _at_least("PORT", 8000, 0, 65535)

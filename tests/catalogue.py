@@ -94,7 +94,7 @@ def catalogue_for(simulator_url: str, *extra_models: Entry) -> Entry:
             "DEFRA": {"name": "Frankfurt am Main", "country": "DE", "eu": True, "eea": True},
             "USQAS": {"name": "Ashburn, VA", "country": "US", "eu": False, "eea": False},
         },
-        "grid": {"FR": 44, "DE": 344, "US": 384, "WORLD": 473},
+        "grid": {"FR": 44, "DE": 344, "US": 384, "WORLD": 473, "source": "A table", "as_of": "2025-09-08"},
         "providers": providers(simulator_url),
         "models": [*behaviour_models(), *states(), *other_providers(), *extra_models],
     }

@@ -1,7 +1,7 @@
 """Every page of the admin, with a row of each table: a new table or view cannot be forgotten."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.contrib import admin
 from django.contrib.admin.models import ADDITION, LogEntry
@@ -11,7 +11,7 @@ from django.db.models import Model
 from django.urls import URLPattern, reverse
 
 from accounts.models import Account
-from catalogue import counters, models
+from catalogue import counters, grid, models
 from tests.every_page import Acme, Page
 
 GENERAL = {"app_label": "accounts", "url": "nothing/here"}
@@ -28,6 +28,10 @@ def open_catalogue() -> None:
     models.EnergyEstimate.objects.create(canonical_id="demo/echo", energy_per_token_wh="0.0002")
     models.ExchangeRate.objects.create(currency="USD", units_per_eur="1.1")
     moment = datetime(2026, 10, 30, tzinfo=UTC)
+    grid.GridSlot.objects.create(
+        zone="FR", start=moment, end=moment + timedelta(hours=1), kind="measured", gco2_per_kwh=30, source="entsoe"
+    )
+    grid.GridImport.objects.create(source="entsoe", attempted_at=moment)
     counters.PriceChange.objects.create(route=ROUTE, field="prompt_per_1m_tokens", changed_at=moment, via="seeding")
 
 

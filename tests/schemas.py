@@ -49,6 +49,9 @@ CARBON = record(
         "energy_per_token_wh": FLOAT,
         "carbon_per_token_gco2e": FLOAT,
         "grid_carbon_intensity_gco2_per_kwh": WHOLE,
+        "grid_kind": {"enum": ["measured", "forecast", "annual", "stated"]},
+        "grid_source": STRING,
+        "grid_as_of": STRING,
     },
 )
 REGION = record(

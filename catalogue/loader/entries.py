@@ -37,6 +37,12 @@ class Entry:
         return ": ".join(part for part in (self.file, self.name, field, reason) if part)
 
     @property
+    def said(self) -> Columns:
+        """What another entry of its key would contradict: of a grid intensity, the figure without its source."""
+        is_grid = "gco2_per_kwh" in self.columns
+        return {"gco2_per_kwh": self.columns["gco2_per_kwh"]} if is_grid else self.columns
+
+    @property
     def provider(self) -> str:
         """The slug of a model's provider."""
         return self.key.rsplit("/", 2)[0]
@@ -70,7 +76,7 @@ def collect(paths: Iterable[Path]) -> Catalogue:
                 known = catalogue[section].setdefault(entry.key, entry)
                 if known is not entry and section in ("providers", "models"):
                     faults.append(entry.fault("", f"is there already: {known.file}: {known.name}"))
-                elif known.columns != entry.columns:
+                elif known.said != entry.said:
                     faults.append(entry.fault("", f"contradicts {known.file}"))
     if faults:
         raise BadCatalogue(faults)

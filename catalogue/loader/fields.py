@@ -3,6 +3,7 @@
 Reasons never quote a value that might be a secret put in the wrong place (an URL with a password, a pasted key).
 """
 
+import contextlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
@@ -117,3 +118,15 @@ class Rows(serializers.Field[dict[str, Any], Any, Any, Any]):
         if faults:
             raise serializers.ValidationError(faults)
         return rows
+
+
+class SourcedRows(Rows):
+    """Rows that keep the table's `source` and `as_of`; what is no text or no day stays a note."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        rows = super().to_internal_value(data)
+        source, as_of = data.get("source"), None
+        with contextlib.suppress(serializers.ValidationError):
+            as_of = IsoDate().run_validation(data.get("as_of"))
+        said = {"source": " ".join(source.split())[:200] if isinstance(source, str) else "", "as_of": as_of}
+        return {key: {**row, **said} for key, row in rows.items()}

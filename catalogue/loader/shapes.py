@@ -26,7 +26,7 @@ from catalogue.snapshot_building import WORLD
 from gateway.fields import ChoiceField, ExactField, FlagField, LineField, PatternField, Table, WholeNumberField
 from gateway.money import MONEY_PLACES
 
-from .fields import ANNOTATIONS, BaseUrl, EnvName, IsoDate, Rows, UnixTime
+from .fields import ANNOTATIONS, BaseUrl, EnvName, IsoDate, Rows, SourcedRows, UnixTime
 
 UPSTREAM_REGION = "upstream_region"
 NO_PRICING: dict[str, Any] = {"currency": "", **dict.fromkeys(PRICES), "price_tiers": []}
@@ -355,6 +355,7 @@ class Place(Entry):
     country = _country()
     eu = _flag()
     eea = _flag()
+    grid_zone = PatternField(r"[A-Z]{2}[A-Z0-9-]*", "a zone such as SE3 or IT-NORD", max_length=20, default="")
 
 
 class ExchangeRates(Entry):
@@ -378,6 +379,6 @@ class File(Entry):
     providers = Provider(many=True, default=list, error_messages={"not_a_list": "must be a list"})
     models = Model(many=True, default=list, error_messages={"not_a_list": "must be a list"})
     places = Rows(_LOCODE, Place(), default=dict)
-    grid = Rows(rf"{_COUNTRY}|{WORLD}", _count(0), "gco2_per_kwh", default=dict)
+    grid = SourcedRows(rf"{_COUNTRY}|{WORLD}", _count(0), "gco2_per_kwh", default=dict)
     energy = Rows(_CANONICAL_ID, _EnergyEstimate(), default=dict)
     exchange_rates = ExchangeRates(default=dict)

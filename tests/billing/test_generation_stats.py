@@ -22,6 +22,7 @@ from tests.servers.simulator import Simulator
 
 PATHS = ("/v1/generation/{}", "/v1/metrics/{}")
 NOT_FOUND = Refusal(404, "not_found", "not_found", None)
+ANNUAL = {"grid_kind": "annual", "grid_source": "A table", "grid_as_of": "2025-09-08"}
 UNKNOWN = "019a2f440c7e7d318a555d3c1b2a9f60"
 NO_RECORDS = (
     f"gen-{UNKNOWN}",
@@ -65,6 +66,7 @@ def test_it_tells_what_the_answer_told_and_more(account: Customer) -> None:
         "carbon_metrics": {
             "energy_wh": metadata["energy_wh"],
             "energy_source": "modelled",
+            **ANNUAL,
             "carbon_gco2e": metadata["carbon_gco2e"],
             "grid_carbon_intensity_gco2_per_kwh": 344,
         },
@@ -99,7 +101,7 @@ def test_what_was_never_priced_has_no_cost(account: Customer) -> None:
 
 def test_unknown_energy_leaves_the_object_and_no_figure(account: Customer) -> None:
     found = stats(account, answer(account, "unknown-energy")["id"])
-    assert found["carbon_metrics"] == {"grid_carbon_intensity_gco2_per_kwh": 44}
+    assert found["carbon_metrics"] == {"grid_carbon_intensity_gco2_per_kwh": 44, **ANNUAL}
 
 
 def test_money_is_in_the_accounts_currency(gateway: GatewayServer, open_account: OpenAccount) -> None:

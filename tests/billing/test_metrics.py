@@ -25,7 +25,11 @@ FIELDS = {
     "energy_method",
     "energy_breakdown",
     "embodied_gco2e",
+    "grid_kind",
+    "grid_source",
+    "grid_as_of",
     "carbon_gco2e",
+    "grid_carbon_intensity_gco2_per_kwh",
     "request_duration_ms",
 }
 

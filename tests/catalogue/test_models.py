@@ -20,6 +20,7 @@ from tests.servers.simulator import Simulator
 Json = dict[str, Any]
 
 EUR_PRICES = {"prompt_per_1m_tokens": 0.6, "completion_per_1m_tokens": 1.2, "currency": "EUR"}
+ANNUAL = {"grid_kind": "annual", "grid_source": "A table", "grid_as_of": "2025-09-08"}
 EVERY_WORKER_WITHIN = 2.0  # seconds that a change of the catalogue may take to be served
 
 
@@ -29,6 +30,7 @@ def carbon(locode: str, intensity: int, grams: float) -> Json:
             "energy_per_token_wh": 0.0002,
             "carbon_per_token_gco2e": grams,
             "grid_carbon_intensity_gco2_per_kwh": intensity,
+            **ANNUAL,
         }
     }
 
@@ -98,7 +100,7 @@ def test_what_is_unknown_is_absent(account: Customer) -> None:
     assert "modality" not in find(account, "sim/test/unknown-modality")
     assert "pricing" not in find(account, "sim/test/unpriced")["regions"][0]
     (french,) = find(account, "sim/test/unknown-energy/FRPAR")["regions"]
-    assert french["carbon_metrics"] == {"FRPAR": {"grid_carbon_intensity_gco2_per_kwh": 44}}
+    assert french["carbon_metrics"] == {"FRPAR": {"grid_carbon_intensity_gco2_per_kwh": 44, **ANNUAL}}
 
 
 @pytest.mark.sqlite_is_enough

@@ -113,3 +113,11 @@ def recomputed(statement: Path) -> tuple[int, str]:
 def test_energy_of_the_catalogue_is_that_of_an_output_token(account: Customer, slug: str) -> None:
     listed = account.http.get(f"/v1/models/sim/test/{slug}").json()
     assert listed["regions"][0]["carbon_metrics"]["FRPAR"]["energy_per_token_wh"] == 0.0002
+
+
+def test_answers_records_and_metrics_say_what_the_grid_intensity_rests_on(account: Customer) -> None:
+    said = {"grid_kind": "annual", "grid_source": "A table", "grid_as_of": "2025-09-08"}
+    answered = answer(account, "footprint")
+    shown = [answered["gateway_metadata"], account.http.get(f"/v1/metrics/{answered['id']}").json()]
+    shown += account.http.get("/v1/generations").json()["data"]
+    assert [{name: one[name] for name in said} for one in shown] == [said] * 3

@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts import invitations, keys
 from billing import request_failures
 from billing.maintenance import maintain_once
-from catalogue import health, quota
+from catalogue import grid_import, health, quota
 from gateway.db import release_all
 from gateway.management.base import OperatorCommand, explain
 from gateway.outages import Outage
@@ -23,7 +23,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 class Command(OperatorCommand):
     help = (
         "Purges expired secrets, settles orphaned generations (checkpoints and spool), alerts staff to accounts far "
-        "below zero, drops old counters, failures, ended sessions and old invitations."
+        "below zero, drops old counters, failures, ended sessions and old invitations, and asks the sources of grid "
+        "intensities that are due."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -60,6 +61,7 @@ class Command(OperatorCommand):
         failures = request_failures.drop_before(request_failures.kept_since(now))
         ended = invitations.drop_ended(now)
         SessionStore.clear_expired()
+        grid_import.refresh.work()
         self.stdout.write(
             f"purged {purged} secrets, settled {done.spooled} spooled and {done.orphaned} orphaned generations, "
             f"dropped {dropped} counters, {failures} failures and {ended} ended invitations"

@@ -1,0 +1,289 @@
+"""The wire shapes of the sources of grid intensity: pure functions from an answer's bytes to figures of a zone."""
+
+import itertools
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from xml.etree import ElementTree
+
+from rest_framework import serializers
+
+from .grid import GridSlot
+
+MEASURED, FORECAST = GridSlot.Kind.MEASURED, GridSlot.Kind.FORECAST
+MOST_GCO2_PER_KWH = 2000  # above any fuel's
+LONGEST_SLOT = timedelta(hours=1)
+MOST_POINTS = 10_000
+LOOK_BACK = timedelta(hours=6)
+
+# ENTSO-E's area codes (EIC) of bidding zones, by the names that places use; IT-NORD has Milan.
+EIC = {
+    "AT": "10YAT-APG------L",
+    "BE": "10YBE----------2",
+    "CH": "10YCH-SWISSGRIDZ",
+    "DE": "10Y1001A1001A82H",  # with Luxembourg
+    "DK1": "10YDK-1--------W",
+    "DK2": "10YDK-2--------M",
+    "ES": "10YES-REE------0",
+    "FI": "10YFI-1--------U",
+    "FR": "10YFR-RTE------C",
+    "IE": "10Y1001A1001A59C",
+    "IT-NORD": "10Y1001A1001A73I",
+    "NL": "10YNL----------L",
+    "NO1": "10YNO-1--------2",
+    "PL": "10YPL-AREA-----S",
+    "SE1": "10Y1001A1001A44P",
+    "SE2": "10Y1001A1001A45N",
+    "SE3": "10Y1001A1001A46L",
+    "SE4": "10Y1001A1001A47J",
+}
+# gCO2e per kWh by ENTSO-E's production type: lifecycle medians of IPCC AR5 WG3, Annex III, table A.III.2. Lignite,
+# peat, oil shale and gas from coal take coal's. Oil is not in the table: 650 (POST 2014, secondary). Storage (B10,
+# B25), waste (B17) and `other` (B15, B20) have no figure and are left out of the mix.
+LIFECYCLE = {
+    "B01": 230,  # biomass
+    "B02": 820,  # lignite
+    "B03": 820,  # gas from coal
+    "B04": 490,  # gas
+    "B05": 820,  # hard coal
+    "B06": 650,  # oil
+    "B07": 820,  # oil shale
+    "B08": 820,  # peat
+    "B09": 38,  # geothermal
+    "B11": 24,  # run of river
+    "B12": 24,  # reservoirs
+    "B13": 17,  # the sea
+    "B14": 12,  # nuclear
+    "B16": 48,  # solar, utility scale
+    "B18": 12,  # wind offshore
+    "B19": 11,  # wind onshore
+}
+LEAST_SHARE = 0.8  # of a slot's production that must have a figure
+# Countries of the shipped places that energy-charts lists, by its own names.
+ENERGY_CHARTS = {code: code.lower() for code in "AT BE CH DE DK ES FI FR IE IT NL NO PL SE".split()}  # noqa: SIM905
+QUARTER = timedelta(minutes=15)
+RESOLUTIONS = {"PT15M": QUARTER, "PT30M": timedelta(minutes=30), "PT60M": timedelta(hours=1)}
+
+
+class BadAnswer(ValueError):
+    """An answer that is not in the source's form, in words that quote nothing of it."""
+
+
+class Slot(NamedTuple):
+    """A figure, gCO2e per kWh, from `start` up to `end`."""
+
+    start: datetime
+    end: datetime
+    kind: str
+    gco2_per_kwh: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a source is, the zones it knows, how a zone is asked for (path and query) and what an answer says."""
+
+    base_url: str
+    zones: Mapping[str, str]
+    request: Callable[[str, datetime], str]
+    read: Callable[[bytes], Iterable[Slot]]
+    token_env: str = ""  # the variable with the token that it wants
+    token_parameter: str = ""
+
+
+def slots_in(source: Source, content: bytes) -> list[Slot]:
+    """What an answer says, in the order of time. Raises BadAnswer."""
+    try:
+        found = sorted(source.read(content))
+    except BadAnswer:
+        raise
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, ElementTree.ParseError) as error:
+        raise BadAnswer(f"not in the source's form ({type(error).__name__})") from error
+    for slot in found:
+        if not timedelta(0) < slot.end - slot.start <= LONGEST_SLOT:
+            raise BadAnswer("a slot that is empty or longer than an hour")
+        if not 0 <= slot.gco2_per_kwh <= MOST_GCO2_PER_KWH:
+            raise BadAnswer(f"a figure outside 0 to {MOST_GCO2_PER_KWH} gCO2e/kWh")
+    return found
+
+
+class _EnergyCharts(serializers.Serializer[Any]):
+    """Columns of equal length."""
+
+    unix_seconds = serializers.ListField(child=serializers.IntegerField(min_value=0), max_length=MOST_POINTS)
+    co2eq = serializers.ListField(child=serializers.FloatField(allow_null=True), max_length=MOST_POINTS)
+    co2eq_forecast = serializers.ListField(
+        child=serializers.FloatField(allow_null=True), max_length=MOST_POINTS, required=False
+    )
+
+
+class _Intensity(serializers.Serializer[Any]):
+    """Grams; `actual` is null until it is known."""
+
+    forecast = serializers.IntegerField(allow_null=True, required=False, default=None)
+    actual = serializers.IntegerField(allow_null=True, required=False, default=None)
+
+
+class _HalfHour(serializers.Serializer[Any]):
+    """One period; `from` is a word of Python's."""
+
+    to = serializers.CharField()
+    intensity = _Intensity()
+
+    def get_fields(self) -> dict[str, Any]:
+        return {**super().get_fields(), "from": serializers.CharField()}
+
+
+def _checked(serializer: "serializers.Serializer[Any]") -> Any:
+    if not serializer.is_valid():
+        raise BadAnswer(f"not in the source's form ({', '.join(map(str, serializer.errors))[:200]})")
+    return serializer.validated_data
+
+
+def _energy_charts(content: bytes) -> Iterator[Slot]:
+    """`/co2eq`: a value at each of `unix_seconds`, measured where there is one, else forecast."""
+    columns = _checked(_EnergyCharts(data=json.loads(content)))
+    seconds, measured = columns["unix_seconds"], columns["co2eq"]
+    forecast = columns.get("co2eq_forecast") or [None] * len(seconds)
+    if not len(seconds) == len(measured) == len(forecast):
+        raise BadAnswer("columns of different length")
+    starts = [datetime.fromtimestamp(second, UTC) for second in seconds]
+    step = min((later - one for one, later in itertools.pairwise(starts)), default=LONGEST_SLOT)
+    for start, actual, expected in zip(starts, measured, forecast, strict=True):
+        if actual is not None:
+            yield Slot(start, start + step, MEASURED, round(actual))
+        elif expected is not None:
+            yield Slot(start, start + step, FORECAST, round(expected))
+
+
+def _carbon_intensity(content: bytes) -> Iterator[Slot]:
+    """`/intensity/{from}/fw48h`: half hours with a forecast, and the actual figure where it is known."""
+    document = json.loads(content)
+    rows = document["data"]
+    if not isinstance(rows, list) or len(rows) > MOST_POINTS:
+        raise BadAnswer("no list of periods")
+    for row in rows:
+        period = _checked(_HalfHour(data=row))
+        start, end, figures = _minute(period["from"]), _minute(period["to"]), period["intensity"]
+        if figures["actual"] is not None:
+            yield Slot(start, end, MEASURED, figures["actual"])
+        elif figures["forecast"] is not None:
+            yield Slot(start, end, FORECAST, figures["forecast"])
+
+
+def _entsoe(content: bytes) -> Iterator[Slot]:
+    """A75, actual generation per type: the mean of the types' figures, weighted by what they produced.
+
+    A slot counts once every type of the document has reported it. With the curve A03 a value holds until the next.
+    """
+    text = content.decode("utf-8")
+    if "<!" in re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL):
+        raise BadAnswer("a document type, which no answer has")
+    root = ElementTree.fromstring(text)  # noqa: S314  # no document type, so no entities
+    if _name(root) == "Acknowledgement_MarketDocument":
+        return  # nothing was published for the time asked for
+    if _name(root) != "GL_MarketDocument":
+        raise BadAnswer("another document than that of generation")
+    produced: dict[str, dict[datetime, float]] = defaultdict(dict)
+    for series in _children(root, "TimeSeries"):
+        if next(_children(series, "outBiddingZone_Domain.mRID"), None) is not None:
+            continue  # consumption, of pumps above all
+        kind = _text(_only(series, "MktPSRType"), "psrType")
+        for period in _children(series, "Period"):
+            produced[kind].update(_points(period, repeats=_text(series, "curveType") == "A03"))
+    complete = set.intersection(*map(set, produced.values())) if produced else set()
+    for start in complete:
+        known = [(megawatts[start], LIFECYCLE[kind]) for kind, megawatts in produced.items() if kind in LIFECYCLE]
+        total, with_figure = sum(each[start] for each in produced.values()), sum(power for power, _ in known)
+        if with_figure > 0 and with_figure >= LEAST_SHARE * total:
+            yield Slot(
+                start, start + QUARTER, MEASURED, round(sum(power * grams for power, grams in known) / with_figure)
+            )
+
+
+def _points(period: ElementTree.Element, *, repeats: bool) -> dict[datetime, float]:
+    """Megawatts of each quarter of an hour, by its start: types of one document may differ in their resolution."""
+    interval, step = _only(period, "timeInterval"), RESOLUTIONS[_text(period, "resolution")]
+    start, end = _minute(_text(interval, "start")), _minute(_text(interval, "end"))
+    count = (end - start) // step
+    if not 0 < count <= MOST_POINTS:
+        raise BadAnswer("a period that is empty or too long")
+    stated = {int(_text(point, "position")): float(_text(point, "quantity")) for point in _children(period, "Point")}
+    values: dict[datetime, float] = {}
+    last = None
+    for position in range(1, count + 1):
+        last = stated.get(position, last if repeats else None)
+        if last is None:
+            continue
+        if not 0 <= last < float("inf"):
+            raise BadAnswer("production that is no amount")
+        for quarter in range(step // QUARTER):
+            values[start + (position - 1) * step + quarter * QUARTER] = last
+    return values
+
+
+def _name(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _children(element: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
+    return (child for child in element if _name(child) == name)
+
+
+def _only(element: ElementTree.Element, name: str) -> ElementTree.Element:
+    found = next(_children(element, name), None)
+    if found is None:
+        raise BadAnswer(f"no {name}")
+    return found
+
+
+def _text(element: ElementTree.Element, name: str) -> str:
+    return (_only(element, name).text or "").strip()
+
+
+def _minute(text: str) -> datetime:
+    """`2026-11-22T13:00Z`, as two of the sources write it."""
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?Z", text, re.ASCII):
+        raise BadAnswer("a time in another form")
+    return datetime.fromisoformat(text)
+
+
+def _entsoe_request(area: str, now: datetime) -> str:
+    until = now.replace(minute=0, second=0, microsecond=0) + LONGEST_SLOT
+    since = until - LOOK_BACK
+    asked = {"documentType": "A75", "processType": "A16", "in_Domain": area}
+    return "/api?" + urlencode(
+        {
+            **asked,
+            "periodStart": f"{since.astimezone(UTC):%Y%m%d%H%M}",
+            "periodEnd": f"{until.astimezone(UTC):%Y%m%d%H%M}",
+        }
+    )
+
+
+SOURCES = {
+    "entsoe": Source(
+        base_url="https://web-api.tp.entsoe.eu",
+        zones=EIC,
+        request=_entsoe_request,
+        read=_entsoe,
+        token_env="ENTSOE_TOKEN",  # noqa: S106  # the name of a variable
+        token_parameter="securityToken",  # noqa: S106
+    ),
+    "energy-charts": Source(
+        base_url="https://api.energy-charts.info",
+        zones=ENERGY_CHARTS,
+        request=lambda country, _now: f"/co2eq?{urlencode({'country': country})}",
+        read=_energy_charts,
+    ),
+    "carbonintensity": Source(
+        base_url="https://api.carbonintensity.org.uk",
+        zones={"GB": "GB"},
+        request=lambda _country, now: f"/intensity/{(now - LOOK_BACK).astimezone(UTC):%Y-%m-%dT%H:%MZ}/fw48h",
+        read=_carbon_intensity,
+    ),
+}

@@ -1,0 +1,47 @@
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from catalogue import grid_import
+from catalogue.grid_sources import SOURCES, BadAnswer, slots_in
+from gateway.management.base import OperatorCommand
+
+
+class Command(OperatorCommand):
+    help = (
+        "Imports the carbon intensity of electricity by the hour from a source, for the zones of the catalogue's "
+        "routes or those named. Running servers follow within two seconds; the same again changes nothing."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("source", choices=sorted(SOURCES))
+        parser.add_argument("--zone", action="append", default=[], metavar="ZONE", help="such as FR or SE3; repeatable")
+        parser.add_argument("--file", type=Path, metavar="PATH", help="an answer that was saved, of the one --zone")
+        parser.add_argument("--url", default="", metavar="URL", help="of a mirror, in place of the source's own")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name, zones = options["source"], list(dict.fromkeys(options["zone"]))
+        source = SOURCES[name]
+        unknown = [zone for zone in zones if zone not in source.zones]
+        if unknown:
+            raise CommandError(f"{name} has no {', '.join(unknown)}: it has {', '.join(sorted(source.zones))}.")
+        if options["file"] is not None:
+            if len(zones) != 1:
+                raise CommandError("A file is of one zone: give one --zone.")
+            try:
+                changed = grid_import.store(name, zones[0], slots_in(source, options["file"].read_bytes()))
+            except (OSError, BadAnswer) as error:
+                raise CommandError(f"{options['file']}: {error}") from error
+            self.stdout.write(f"{name} {zones[0]}: {changed} slots new or changed")
+            return
+        zones = zones or grid_import.zones_in_use(source)
+        if not zones:
+            raise CommandError(f"No route of the catalogue is in a zone of {name}: give --zone.")
+        if options["url"] and not options["url"].startswith(("http://", "https://")):
+            raise CommandError("--url is an http:// or https:// address.")
+        imported = grid_import.import_from(name, zones, options["url"])
+        for zone, changed in imported.changed.items():
+            self.stdout.write(f"{name} {zone}: {changed} slots new or changed")
+        if imported.faults:
+            raise CommandError("; ".join(imported.faults))
