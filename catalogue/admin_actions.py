@@ -5,9 +5,13 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
 from . import changes, quota
@@ -44,10 +48,48 @@ class _Switching(admin.ModelAdmin[Any]):
         return bool(_reason(request))
 
 
+class ServiceForm(forms.Form):
+    """Why a provider is disabled."""
+
+    reason = forms.CharField(
+        max_length=500,
+        help_text="Clients read it in the answers to their requests, and staff in the history.",
+        widget=forms.TextInput(attrs={"class": "vTextField", "autocomplete": "off"}),
+    )
+
+
 class ProviderActions(_Switching):
-    """For providers: out of service with all their offers, whatever the files say of those; and back."""
+    """For providers: out of service with all their offers, whatever the files say of those; and back.
+
+    For several in the list, and for one from its page.
+    """
 
     actions = ("disable", "serve_again")
+
+    def get_urls(self) -> list[URLPattern]:
+        """Django's, and the view's in front of them."""
+        view = self.admin_site.admin_view(self.change_service)
+        return [path("<path:object_id>/service/", view, name="catalogue_provider_service"), *super().get_urls()]
+
+    def change_service(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """GET: asks. POST: with `disable` and a reason, or with `serve`, does it and returns to the provider's page."""
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        provider = self.get_object(request, unquote(object_id))
+        if provider is None:
+            raise Http404
+        chosen, form = Provider.objects.filter(pk=provider.pk), ServiceForm(request.POST or None)
+        if "serve" in request.POST:
+            self.serve_again(request, chosen)
+        elif "disable" in request.POST and form.is_valid():
+            self.disable(request, chosen)
+        else:
+            title = "Serve again?" if provider.disabled_reason else "Disable provider"
+            context = {"title": title, "subtitle": str(provider), "opts": self.opts, "provider": provider, "form": form}
+            context |= self.admin_site.each_context(request)
+            status = 422 if form.is_bound else 200
+            return TemplateResponse(request, "admin/catalogue/provider/service.html", context, status=status)
+        return HttpResponseRedirect(reverse("admin:catalogue_provider_change", args=[provider.pk]))
 
     @admin.action(description="Disable provider, with the reason (shown to clients)", permissions=["change"])
     def disable(self, request: HttpRequest, rows: QuerySet[Provider]) -> None:

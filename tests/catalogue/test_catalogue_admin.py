@@ -274,8 +274,41 @@ def test_staff_disable_a_provider_and_serve_it_again_whatever_is_seeded(
     assert models.Provider.objects.get().name == "Acme, seeded again"
 
 
+def test_a_providers_page_leads_to_a_form_that_keeps_what_it_was_given(
+    seed: Seed, llama: Entry, admin_client: Client
+) -> None:
+    seed(llama)
+    provider = models.Provider.objects.get()
+    page = reverse("admin:catalogue_provider_change", args=[provider.pk])
+    form = reverse("admin:catalogue_provider_service", args=[provider.pk])
+    assert f'<a href="{form}">Disable provider</a>' in admin_client.get(page).text
+    refused = admin_client.post(form, {"disable": "", "reason": " "})
+    assert (refused.status_code, refusal_of("llama")) == (422, None)
+    assert "This field is required." in refused.text
+    assert admin_client.post(form, {"disable": "", "reason": "It answers in tongues."})["Location"] == page
+    assert refusal_of("llama") == (503, "Model 'acme/meta/llama' is unavailable: It answers in tongues.")
+    assert f'<a href="{form}">Serve again</a>' in admin_client.get(page).text
+    assert "It answers in tongues." in admin_client.get(form).text
+    assert admin_client.post(form, {"serve": ""})["Location"] == page
+    assert refusal_of("llama") is None
+    assert said(provider) == ["Disabled: It answers in tongues.", "Served again."]
+
+
+def test_the_form_is_for_who_may_change_providers(seed: Seed, llama: Entry, client: Client) -> None:
+    seed(llama)
+    viewer = User.objects.create_user("viewer@example.com", is_staff=True)
+    viewer.user_permissions.add(Permission.objects.get(codename="view_provider"))
+    client.force_login(viewer)
+    provider = models.Provider.objects.get()
+    form = reverse("admin:catalogue_provider_service", args=[provider.pk])
+    assert client.post(form, {"disable": "", "reason": "I can."}).status_code == 403
+    assert form not in client.get(reverse("admin:catalogue_provider_change", args=[provider.pk])).text
+    assert not models.Provider.objects.exclude(disabled_reason="").exists()
+
+
 def refusal_of(slug: str) -> tuple[int, str] | None:
     """What a request for this model of Acme's is refused with."""
+    snapshot.forget()
     snapshot.refresh()
     try:
         routing.pin(snapshot.current(), ExplicitId("acme", f"meta/{slug}", None), date(2026, 11, 22))
