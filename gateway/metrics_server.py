@@ -38,18 +38,19 @@ def forget(pid: int) -> None:
 
 def _keep_running() -> None:
     while True:
-        subprocess.Popen([sys.executable, "-m", __name__]).wait()  # noqa: S603  # this very module
+        subprocess.Popen([sys.executable, "-m", __name__, str(os.getpid())]).wait()  # noqa: S603  # this module
         time.sleep(AGAIN_SECONDS)
 
 
-def main() -> None:
-    """Serves until the master is gone."""
+def main(master: int) -> None:
+    """Serves until the master, by its process id, is gone: through its drain, though all were told to stop."""
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.multiprocess import MultiProcessCollector
 
     logging.config.dictConfig(settings.LOGGING)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the master
-    master, is_refused = os.getppid(), False
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    is_refused = False
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     host, port = settings.METRICS_BIND or ("", 0)
@@ -68,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

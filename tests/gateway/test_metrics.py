@@ -23,6 +23,7 @@ from tests.servers.scrape import Scrape
 
 UNITS = 10**10
 CHAT = "chat/completions"
+STARTS_WITHIN = 30.0  # seconds: workers, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +137,7 @@ def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Cust
     assert after.total("gateway_redis_away") == 0
 
 
+@pytest.mark.sqlite_is_enough
 def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Customer) -> None:
     def send(model: str, path: str = "/v1/chat/completions") -> None:
         reply = customer.http.post(path, json={"model": model, "messages": HELLO})
@@ -158,6 +160,7 @@ def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Cu
     assert Scrape.of(server).series - before.series == set()
 
 
+@pytest.mark.sqlite_is_enough
 def test_open_streams_are_told_while_they_are_open(server: GatewayServer, customer: Customer) -> None:
     reply = customer.http.post(
         "/v1/chat/completions", json={"model": "sim/test/stall", "messages": HELLO, "stream": True}, stream=True
@@ -209,7 +212,7 @@ def test_counts_outlive_workers_and_what_serves_them_and_nothing_outlives_the_ma
     customer = open_account(server)
     for _ in range(10):
         assert ask(customer, "echo").status_code == 200
-    assert eventually(lambda: workers(server) == 2)
+    assert eventually(lambda: workers(server) == 2, within=STARTS_WITHIN)
 
     def served() -> float:
         return Scrape.of(server).total("gateway_requests_total", endpoint=CHAT)
@@ -217,14 +220,16 @@ def test_counts_outlive_workers_and_what_serves_them_and_nothing_outlives_the_ma
     assert eventually(lambda: served() == 10)
     assert Scrape.of(server).total("gateway_redis_away") == 2
     killed = server.kill_worker()
-    assert eventually(lambda: killed not in server.worker_pids() and workers(server) == 2)
+    assert eventually(lambda: killed not in server.worker_pids() and workers(server) == 2, within=STARTS_WITHIN)
     before = set(server.worker_pids())
     os.kill(server.master_pid, signal.SIGHUP)
-    assert eventually(lambda: before.isdisjoint(server.worker_pids()) and workers(server) == 2)
-    assert served() == 10
+    assert eventually(lambda: before.isdisjoint(server.worker_pids()) and workers(server) == 2, within=STARTS_WITHIN)
     old = metrics_pid(server)
+    os.kill(old, signal.SIGTERM)  # as service managers tell all processes: it stays for the drain
+    assert served() == 10
+    assert metrics_pid(server) == old
     os.kill(old, signal.SIGKILL)
-    assert eventually(lambda: workers(server) == 2)
+    assert eventually(lambda: workers(server) == 2, within=STARTS_WITHIN)
     assert metrics_pid(server) != old
     assert ask(customer, "echo").status_code == 200
     assert eventually(lambda: served() == 11)
