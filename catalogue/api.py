@@ -11,11 +11,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.authentication import KeyAuthentication
 from gateway.control_view import ControlView
 from gateway.errors import ApiError, NotFound
+from gateway.exception_handler import ANTHROPIC_VERSION
 from gateway.fields import ChoiceField
 
-from . import health, listing_cache, model_ids, nearest, quota, snapshot
+from . import anthropic_models, health, listing_cache, model_ids, nearest, quota, snapshot
 from .listing import Info, View, auto_info, model_info, providers, servable
 from .models import Modality
 from .routes import JURISDICTIONS, Snapshot
@@ -40,10 +42,16 @@ class Models(ControlView):
     """What can be served now."""
 
     doing = "listing the models"
+    authentication_classes = (KeyAuthentication,)
 
-    def get(self, request: Request) -> HttpResponse:
-        """`{object: list, data: [ModelInfo]}`, prepared once per catalogue version and filter, with an ETag."""
+    def get(self, request: Request) -> HttpResponse | Response:
+        """`{object: list, data: [ModelInfo]}`, prepared once per catalogue version and filter, with an ETag.
+
+        Anthropic's clients get pages in their own shape.
+        """
         catalogue = snapshot.current()
+        if ANTHROPIC_VERSION in request.META:
+            return Response(anthropic_models.page(catalogue, View(*_now(catalogue)), request.query_params.dict()))
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         listing = listing_cache.models(catalogue, View(*_now(catalogue), **query.validated_data))
@@ -63,8 +71,9 @@ class Model(ControlView):
     """One of them, by an id that holds slashes."""
 
     doing = "reading the model"
+    authentication_classes = (KeyAuthentication,)
 
-    def get(self, _request: Request, model_id: str) -> Response:
+    def get(self, request: Request, model_id: str) -> Response:
         """A ModelInfo. Whatever is not listed is 404, ids of the wrong form included."""
         try:
             wanted = model_ids.parse(model_id)
@@ -75,7 +84,7 @@ class Model(ControlView):
         if found is None:
             words = nearest.suggestion(catalogue, model_id)
             raise NotFound(f"The catalogue lists no such model. {words}", param="model")
-        return Response(found)
+        return Response(anthropic_models.entry(found) if ANTHROPIC_VERSION in request.META else found)
 
 
 class Providers(ControlView):

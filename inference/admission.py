@@ -156,7 +156,7 @@ def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
     routing.require_modality(route, FITTING[call.shape], NAMES[call.shape])
     if call.stream and not route.can_stream:
         raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
-    upstream_call = form.upstream_call(call)
+    upstream_call = form.upstream_call(call, route)
     adapter = ADAPTERS.get((form.shape, route.modality))
     if adapter is not None:
         upstream_call = adapter.call(upstream_call)

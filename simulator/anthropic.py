@@ -68,7 +68,7 @@ class MessageCount:
 
     def complete(self, call: Call) -> Json:
         """Answer in one body."""
-        question = messages_question({"max_tokens": 1, **call.body})
+        question = messages_question({"max_tokens": 1, **call.body}, call.request.headers.get("anthropic-beta", ""))
         return {"input_tokens": question.prompt_tokens}
 
     def events(self, call: Call) -> Iterator[Event]:
@@ -77,7 +77,7 @@ class MessageCount:
 
 
 def _answer(call: Call) -> tuple[Answer, Tokens]:
-    question = messages_question(call.body)
+    question = messages_question(call.body, call.request.headers.get("anthropic-beta", ""))
     answered = answer(question, call)
     return answered, Tokens(question.prompt_tokens, answered.tokens)
 

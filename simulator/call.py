@@ -127,13 +127,14 @@ def embedded_texts(body: Json) -> list[str]:
     return _texts_or_token_ids(body, "input")
 
 
-def messages_question(body: Json) -> Question:
-    """Read a conversation of Anthropic's Messages API, as strictly as the API does."""
+def messages_question(body: Json, betas: str = "") -> Question:
+    """Read a conversation of Anthropic's Messages API, as strictly as the API does where it is sent these betas."""
+    roles = {"user", "assistant", "system"} if "mid-conversation-system-" in betas else {"user", "assistant"}
     if not isinstance(body.get("max_tokens"), int):
         raise RefusedError("max_tokens: Field required")
     messages = _messages(body)
     for index, message in enumerate(messages):
-        if message.get("role") not in {"user", "assistant"}:
+        if message.get("role") not in roles:
             raise RefusedError(f'messages.{index}: Unexpected role "{message.get("role")}".')
     texts = [_text(message.get("content")) for message in messages]
     results = [list(_result_texts(message)) for message in messages]

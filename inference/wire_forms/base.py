@@ -74,8 +74,8 @@ class WireForm(ABC):
         """The form that serves its calls over this route: another where the upstream speaks it itself."""
         return self
 
-    def upstream_call(self, call: Call) -> Call:
-        """The call in its `shape`. Raises InvalidRequest for what has no form there."""
+    def upstream_call(self, call: Call, route: Route) -> Call:
+        """The call in its `shape`, for this route. Raises InvalidRequest for what has no form there."""
         return call
 
     def call_to_count(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:

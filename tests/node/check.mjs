@@ -1,5 +1,6 @@
-// The official JavaScript client against a gateway: prints what it read as one JSON object, for pytest to judge.
+// The official JavaScript clients against a gateway: prints what it read as one JSON object, for pytest to judge.
 // Usage: node check.mjs BASE_URL API_KEY
+import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 
 const [baseURL, apiKey] = process.argv.slice(2);
@@ -94,6 +95,34 @@ async function embeddings(model) {
   };
 }
 
+const claude = new Anthropic({ baseURL: baseURL.replace(/\/v1$/, ""), apiKey, maxRetries: 0 });
+const claudeTools = tools.map(({ function: { name, parameters } }) => ({ name, input_schema: parameters }));
+
+async function messages(models) {
+  const ask = { max_tokens: 64, messages: hello };
+  const whole = await claude.messages.create({ model: `${models}/echo`, ...ask });
+  const streamed = await claude.messages.stream({ model: `${models}/reasoning`, ...ask }).finalMessage();
+  const both = [{ role: "user", content: "both please" }];
+  const called = { model: `${models}/tools`, max_tokens: 64, tools: claudeTools };
+  const asked = await claude.messages.stream({ ...called, messages: both }).finalMessage();
+  const results = asked.content.map((call) => ({ type: "tool_result", tool_use_id: call.id, content: `${call.name}.` }));
+  const turns = [...both, { role: "assistant", content: asked.content }, { role: "user", content: results }];
+  const final = await claude.messages.create({ ...called, messages: turns });
+  const counted = await claude.messages.countTokens({ model: `${models}/echo`, messages: hello });
+  return {
+    text: whole.content[0].text,
+    usage: [whole.usage.input_tokens, whole.usage.output_tokens],
+    provider: whole.gateway_metadata.provider,
+    streamed: streamed.content.map((block) => block.thinking ?? block.text),
+    calls: asked.content.map((call) => [call.name, call.input]),
+    stop: asked.stop_reason,
+    final: final.content[0].text,
+    counts: counted.input_tokens >= whole.usage.input_tokens,
+    midStream: await failure(() => claude.messages.stream({ model: `${models}/error-frame`, ...ask }).finalMessage()),
+    refused: await failure(() => claude.messages.create({ model: `${models}/status-400`, ...ask })),
+  };
+}
+
 async function failure(run) {
   try {
     await run();
@@ -120,6 +149,7 @@ for (const [name, models] of Object.entries({ openai: "sim/test", anthropic: "si
     responses: await responses(models, (request) => client.responses.create(request)),
     streamedResponses: await responses(models, (request) => client.responses.stream(request).finalResponse()),
   };
+  read[name].messages = await messages(models);
   read.failures[name] = {
     midStream: await failure(() => streamed(`${models}/error-frame`)),
     refused: await failure(() => whole(`${models}/status-400`)),
@@ -128,4 +158,6 @@ for (const [name, models] of Object.entries({ openai: "sim/test", anthropic: "si
 read.embeddings = await embeddings("sim/embed/echo");
 read.convertedEmbeddings = await embeddings("sim/embed/ignores-format");
 read.failures.shape = await failure(() => client.chat.completions.create({ model: "sim/test/echo", messages: [] }));
+read.models = [];
+for await (const model of claude.models.list({ limit: 100 })) read.models.push(model.id);
 console.log(JSON.stringify(read));

@@ -51,7 +51,7 @@ OF_THE_CLIENT = re.compile(r"custom|(?:bash|text_editor|memory)_\d{8}")
 ALLOWED_BETA = re.compile(
     r"(?:adaptive-thinking|claude-code|context-management|effort|extended-cache-ttl|fine-grained-tool-streaming"
     r"|interleaved-thinking|mid-conversation-system|output-128k|prompt-caching|redact-thinking|structured-outputs"
-    r"|token-efficient-tools|tool-examples)-[a-z0-9-]*\d{4}-?\d{2}-?\d{2}"
+    r"|thinking-token-count|token-efficient-tools|tool-examples)-[a-z0-9-]*\d{4}-?\d{2}-?\d{2}"
 )
 BETA = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = re.compile(r"\d{4}-\d\d-\d\d")
@@ -237,10 +237,13 @@ class MessagesForm(WireForm):
         """See WireForm."""
         return PASSED if route.upstream.dialect == "anthropic" else self
 
-    def upstream_call(self, call: Call) -> Call:
-        """See WireForm."""
-        adjusted = (*call.adjusted, *left_out(call.body))
-        return replace(call, shape=Shape.CHAT, body=chat_of(call.body), adjusted=adjusted, headers={})
+    def upstream_call(self, call: Call, route: Route) -> Call:
+        """See WireForm. Agents ask every model to think: one that cannot be told how hard is not told."""
+        body, adjusted = chat_of(call.body), (*call.adjusted, *left_out(call.body))
+        if "reasoning_effort" in body and "reasoning_effort" in route.upstream.refused_parameters:
+            del body["reasoning_effort"]
+            adjusted = (*adjusted, "thinking")
+        return replace(call, shape=Shape.CHAT, body=body, adjusted=adjusted, headers={})
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         """See WireForm."""
@@ -266,7 +269,7 @@ class PassedForm(MessagesForm):
 
     shape = Shape.MESSAGES
 
-    def upstream_call(self, call: Call) -> Call:
+    def upstream_call(self, call: Call, route: Route) -> Call:
         """See WireForm."""
         return replace(call, body=signed(call.body)) if has_unsigned(call.body) else call
 

@@ -19,13 +19,14 @@ TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 # What a thinking budget of so many tokens and more asks for.
 EFFORTS = ((16_384, "high"), (4_096, "medium"), (0, "low"))
 WORDS_OF_EFFORT = {"max": "xhigh"}
+USUAL_EFFORT = "high"  # as without the field
 # What is translated; every other field goes upstream as it came.
 TRANSLATED = frozenset(
     {"messages", "system", "tools", "tool_choice", "stop_sequences", "metadata", "thinking", "output_config"}
     | {"output_format", "service_tier", "cache_control", "context_management", "speed"}
 )
 # Those that save or tell the provider something: not sent, and disclosed.
-LEFT_OUT = ("cache_control", "context_management")
+LEFT_OUT = ("cache_control", "context_management", "metadata")
 
 
 def chat_of(body: Mapping[str, Any]) -> Json:
@@ -38,9 +39,6 @@ def chat_of(body: Mapping[str, Any]) -> Json:
         chat |= _tool_choice(body.get("tool_choice"))
     if stops := body.get("stop_sequences"):
         chat["stop"] = stops
-    user = (body.get("metadata") or {}).get("user_id")
-    if user is not None:
-        chat["user"] = user
     return chat | _thinking(body) | _format(body)
 
 
@@ -187,10 +185,13 @@ def _tool_choice(choice: Json | None) -> Json:
 
 
 def _thinking(body: Mapping[str, Any]) -> Json:
-    """The effort that a request names, or that its budget comes to. Adaptive thinking is the model's own choice."""
+    """The effort that a request names beyond the usual, or that its budget comes to.
+
+    Adaptive thinking is the model's own choice.
+    """
     config, thinking = body.get("output_config") or {}, body.get("thinking") or {}
-    effort = config.get("effort")
-    if isinstance(effort, str):
+    effort = config.get("effort", USUAL_EFFORT)
+    if effort != USUAL_EFFORT:
         return {"reasoning_effort": WORDS_OF_EFFORT.get(effort, effort)}
     budget = thinking.get("budget_tokens")
     if thinking.get("type") == "enabled" and isinstance(budget, int):

@@ -225,3 +225,23 @@ def test_what_breaks_a_rule_or_moves_price_or_place_is_refused(account: Customer
     assert reply.json()["error"]["param"].partition("[")[0].partition(".")[0] == field
     assert field in reply.json()["error"]["message"]
     assert bills.untouched(account)
+
+
+def test_the_official_client_lists_models(account: Customer) -> None:
+    client = account.anthropic()
+    listed = list(client.models.list(limit=100))
+    ids = [each.id for each in listed]
+    everything = account.http.get("/v1/models").json()["data"]
+    assert ids == [each["id"] for each in everything if each.get("modality") in ("chat", "completion", None)]
+    (echo,) = [each for each in listed if each.id == "simanthropic/claude/echo"]
+    assert (echo.type, echo.display_name, echo.max_input_tokens, echo.max_tokens) == ("model", "Echo", 131072, 8192)
+    assert client.models.retrieve("simanthropic/claude/echo").id == echo.id
+    first = client.models.list(limit=2)
+    assert ([each.id for each in first.data], first.has_more, first.last_id) == (ids[:2], True, ids[1])
+    assert [each.id for each in client.models.list(limit=2, before_id=ids[3]).data] == ids[1:3]
+    for broken in ({"limit": 0}, {"after_id": "nowhere"}):
+        refused = account.http.get("/v1/models", params=broken, headers={"anthropic-version": "2023-06-01"})
+        assert (refused.status_code, refused.json()["type"]) == (400, "error")
+    with pytest.raises(anthropic.NotFoundError) as absent:
+        client.models.retrieve("no/such/model")
+    assert absent.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""The official JavaScript client: streaming, tools and embeddings (tests/node/check.mjs asks, this file judges)."""
+"""The official JavaScript clients of OpenAI and Anthropic (tests/node/check.mjs asks, this file judges)."""
 
 import json
 import os
@@ -38,13 +38,15 @@ def read(account: Customer, tmp_path: Path) -> Json:
     return answers
 
 
-def test_the_official_javascript_client_reads_every_answer(read: Json) -> None:
+def test_the_official_javascript_clients_read_every_answer(read: Json) -> None:
     for dialect, provider in (("openai", "sim"), ("anthropic", "simanthropic")):
         check_chat(read[dialect], provider)
         check_responses(read[dialect], provider)
+        check_messages(read[dialect]["messages"], provider)
         assert read["failures"][dialect]["midStream"] == BROKE_OFF
         refused = read["failures"][dialect]["refused"]
         assert (refused["name"], refused["status"]) == ("BadRequestError", 400)
+    assert {"sim/test/echo", "simanthropic/claude/echo", "auto/test/echo"} <= {*read["models"]}
     for name in ("embeddings", "convertedEmbeddings"):
         check_embeddings(read[name])
     assert read["failures"]["shape"] == {
@@ -79,6 +81,15 @@ def check_responses(said: Json, provider: str) -> None:
             "calls": [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]],
             "final": "The tool says: weather. clock.",
         }
+
+
+def check_messages(said: Json, provider: str) -> None:
+    assert (said["text"], said["usage"], said["provider"]) == ("hello there", [2, 2], provider)
+    assert said["streamed"] == ["First I read the question.", "hello there"]
+    assert said["calls"] == [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]]
+    assert (said["stop"], said["final"], said["counts"]) == ("tool_use", "The tool says: weather. clock.", True)
+    assert said["midStream"] is not None
+    assert (said["refused"]["name"], said["refused"]["status"]) == ("BadRequestError", 400)
 
 
 def check_embeddings(said: Json) -> None:
