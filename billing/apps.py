@@ -24,7 +24,7 @@ class BillingConfig(AppConfig):
             Periodic(0, recovery.work),
             Periodic(rollups.EVERY_SECONDS, rollups.workers_share.advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
-            request_failures.failure_log.flush,
+            Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
         ]
         worker_hooks.readings.append(

@@ -24,7 +24,7 @@ from billing.request_failures import (
 from gateway.errors import ApiError, InsufficientCredits, MissingAuthorization, NotFound
 from gateway.request_events import RequestEvent
 from tests.chat import HELLO
-from tests.conftest import OpenAccount
+from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually
 from tests.rawhttp import exchange
 from tests.servers.customer import Customer
@@ -108,6 +108,17 @@ def test_every_request_id_of_an_error_can_be_found(account: Customer) -> None:
     }
     assert [name for name, row in rows.items() if row["account_id"] is not None] == ["no JSON"]
     assert len(account.http.get("/v1/generations").json()["data"]) == 1
+
+
+def test_what_a_worker_noted_last_is_written_when_it_stops(
+    start_gateway: StartGateway, open_account: OpenAccount
+) -> None:
+    server = start_gateway()
+    customer = open_account(server)
+    replies = [chat(customer, "sim/test/no-such-model") for _ in range(3)]
+    server.stop()
+    for reply in replies:
+        assert row_of(server, reply.headers["X-Request-Id"])["status"] == 404
 
 
 def test_an_expired_key_is_known_by_its_account(account: Customer) -> None:
