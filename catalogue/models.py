@@ -51,7 +51,8 @@ class Modality(models.TextChoices):
     REALTIME = "realtime", "realtime"
 
 
-WITH_ENDPOINT = (Modality.CHAT, Modality.COMPLETION, Modality.EMBEDDING)  # what some endpoint of the gateway serves
+# What some endpoint of the gateway serves.
+WITH_ENDPOINT = (Modality.CHAT, Modality.COMPLETION, Modality.EMBEDDING, Modality.RESPONSES)
 
 
 class State(models.TextChoices):

@@ -13,6 +13,7 @@ class Shape(StrEnum):
     CHAT = "chat"
     COMPLETION = "completion"
     EMBEDDING = "embedding"
+    RESPONSES = "responses"
     MESSAGES = "messages"
 
 
@@ -25,6 +26,7 @@ class Call:
     those. `max_tokens` is the cap, in tokens per choice. `sent` are the names of all the fields that the client sent,
     `adjusted` of those that no upstream gets as they were sent. `headers` go upstream beside the body. `asked` is what
     a wire form keeps of its request for its answer. It `counts` where its prompt is to be counted and nothing more.
+    `as_it_came` is the client's body where `body` is a translation of it.
     """
 
     shape: Shape
@@ -39,12 +41,14 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     asked: Any = None
     counts: bool = False
+    as_it_came: dict[str, Any] | None = None
 
     def drop_content(self) -> None:
         """Frees what was said, wherever else the call is held; numbers and switches stay."""
-        for name, value in list(self.body.items()):
-            if not isinstance(value, int | float):
-                del self.body[name]
+        for body in (self.body, self.as_it_came or {}):
+            for name, value in list(body.items()):
+                if not isinstance(value, int | float):
+                    del body[name]
 
 
 def content_of(message: Mapping[str, Any]) -> Any:

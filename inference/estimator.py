@@ -32,7 +32,7 @@ def prompt_tokens(call: Call) -> int:
 
     Reads only what its endpoint has checked: any other field may hold anything.
     """
-    if call.shape == Shape.CHAT:
+    if call.shape in (Shape.CHAT, Shape.RESPONSES):
         return _chat_tokens(call.body)
     if call.shape == Shape.MESSAGES:
         return _message_tokens(call.body)

@@ -27,12 +27,14 @@ FITTING: dict[Shape, tuple[str, ...]] = {
     Shape.COMPLETION: (Modality.CHAT, Modality.COMPLETION),
     Shape.EMBEDDING: (Modality.EMBEDDING,),
     Shape.MESSAGES: (Modality.CHAT, Modality.COMPLETION),
+    Shape.RESPONSES: (Modality.CHAT, Modality.COMPLETION, Modality.RESPONSES),
 }
 NAMES = {
     Shape.CHAT: "chat completions",
     Shape.COMPLETION: "text completions",
     Shape.EMBEDDING: "embeddings",
     Shape.MESSAGES: "messages",
+    Shape.RESPONSES: "responses",
 }
 
 

@@ -75,7 +75,7 @@ class _Completions(ABC):
         choices = [self.choice(call, index, each) for index, each in enumerate(answers)]
         if call.behaviour.extra_fields:
             choices = [{**choice, "sim_choice": "kept"} for choice in choices]
-        usage = _usage(_tokens(answers, prompt), call.behaviour)
+        usage = usage_of(_tokens(answers, prompt), call.behaviour)
         reports = {**({"usage": usage} if usage else {}), **_energy(call.behaviour)}
         return {**self._envelope(call, self.kind), "choices": choices, **reports}
 
@@ -95,7 +95,7 @@ class _Completions(ABC):
             if behaviour.extra_fields:
                 choice["sim_choice"] = "kept"
             if reported is not None and not behaviour.no_usage:
-                data["usage"] = _usage(Tokens(prompt, reported, min(tokens.reasoning, reported)), behaviour)
+                data["usage"] = usage_of(Tokens(prompt, reported, min(tokens.reasoning, reported)), behaviour)
             elif wants_usage:
                 data["usage"] = None  # as OpenAI does on every chunk but the last
             return Event(kind, data)
@@ -114,7 +114,7 @@ class _Completions(ABC):
             yield chunk(Kind.FINISH, _Piece(index, {}), reported, _finish(call, each))
         if wants_usage and not _reports_on_finish(behaviour):
             impact = {name: value for name, value in _energy(behaviour).items() if name == "impact"}
-            yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": _usage(tokens, behaviour), **impact})
+            yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": usage_of(tokens, behaviour), **impact})
         yield Event(Kind.DONE, "[DONE]")
 
     def _envelope(self, call: Call, kind: str) -> Json:
@@ -244,7 +244,7 @@ class Embeddings:
             embedding = base64.b64encode(packed).decode() if in_base64 else list(struct.unpack(f"<{size}f", packed))
             data.append({"object": "embedding", "index": index, "embedding": embedding})
         answered: Json = {"object": "list", "data": data, "model": call.model}
-        if usage := _usage(Tokens(sum(map(count_tokens, texts)), 0), behaviour):
+        if usage := usage_of(Tokens(sum(map(count_tokens, texts)), 0), behaviour):
             answered["usage"] = {name: usage[name] for name in ("prompt_tokens", "total_tokens")}
         if behaviour.extra_fields:
             answered["sim_answer"] = {"kept": True}
@@ -262,7 +262,7 @@ def vector(text: str, size: int) -> bytes:
     return struct.pack(f"<{size}f", *(value / length for value in raw))
 
 
-def _usage(tokens: Tokens, behaviour: Behaviour) -> Json | None:
+def usage_of(tokens: Tokens, behaviour: Behaviour) -> Json | None:
     """The usage, truly or in contradiction, as the behaviour asks; None where the provider reports nothing."""
     if behaviour.no_usage:
         return None

@@ -21,6 +21,7 @@ from simulator.call import Call
 from simulator.delivery import DIALECTS, OPENAI, Endpoint, deliver, refuse, send_json
 from simulator.http import BrokenRequestError, CallerGoneError, Connection, HungUpError, Reply, Request
 from simulator.openai import Chat, Embeddings, Text
+from simulator.responses import Responses
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 8001
@@ -30,6 +31,7 @@ _ENDPOINTS: Mapping[str, Endpoint] = {
     "/chat/completions": Chat(),
     "/completions": Text(),
     "/embeddings": Embeddings(),
+    "/responses": Responses(),
     "/messages": Messages(),
     "/messages/count_tokens": MessageCount(),
 }

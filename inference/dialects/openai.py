@@ -1,4 +1,4 @@
-"""The OpenAI dialect: chat completions (`/chat/completions`), as spoken by most providers."""
+"""The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,11 +10,12 @@ from gateway.money import UNITS
 
 from ..call import Call, Shape
 from ..chunks import REASONING_FIELDS, dicts, object_of, without
-from ..upstream.faults import MalformedReply
+from ..upstream.faults import MalformedReply, ReportedError
 from .base import (
     REROUTING_FIELDS,
     Event,
     Reply,
+    StreamDecoder,
     UpstreamRequest,
     count,
     counted_reply,
@@ -28,9 +29,23 @@ from .base import (
     refuse_storage,
     without_parameters,
 )
+from .errors import report_of
 
-PATHS = {Shape.CHAT: "/chat/completions", Shape.COMPLETION: "/completions", Shape.EMBEDDING: "/embeddings"}
+PATHS = {
+    Shape.CHAT: "/chat/completions",
+    Shape.COMPLETION: "/completions",
+    Shape.EMBEDDING: "/embeddings",
+    Shape.RESPONSES: "/responses",
+}
 SERVICE_TIERS = ("auto", "default")
+ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete")
+NAMES_IN_A_RESPONSE = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "total_tokens": "total_tokens",
+    "prompt_tokens_details": "input_tokens_details",
+    "completion_tokens_details": "output_tokens_details",
+}
 # What an answer of ours, or of another gateway, may carry of its reasoning.
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
 REASONING_OF_EARLIER_TURNS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")
@@ -56,11 +71,14 @@ class OpenAIDialect:
         body: dict[str, Any] = {**taken, "model": route.upstream_model}
         if call.shape == Shape.CHAT:
             body["messages"] = _messages(call.body["messages"], route.upstream)
+        passes = call.shape == Shape.RESPONSES
+        if passes:
+            body["store"] = False  # what is absent would be kept at the provider
         if call.max_tokens is not None:
-            body[route.max_tokens_field] = call.max_tokens
+            body["max_output_tokens" if passes else route.max_tokens_field] = call.max_tokens
         if call.stream:
             body["stream"] = True
-            if route.upstream.stream_options:
+            if route.upstream.stream_options and not passes:
                 body["stream_options"] = {"include_usage": True}
         return UpstreamRequest(
             url=route.base_url.rstrip("/") + PATHS[call.shape],
@@ -72,6 +90,8 @@ class OpenAIDialect:
     def reply(self, body: bytes, call: Call) -> Reply:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
+        if call.shape == Shape.RESPONSES:
+            return counted_reply(answer, answer.get("usage"), usage_of)
         if call.shape == Shape.CHAT:
             _require_messages(answer)
         flatten_content(answer, "message")
@@ -82,9 +102,9 @@ class OpenAIDialect:
         reply.measured_units = measured_units_in(answer)
         return reply
 
-    def decoder(self, call: Call) -> "OpenAIDecoder":
+    def decoder(self, call: Call) -> StreamDecoder:
         """Remembers which of several choices have finished, and the usage of each where they are counted apart."""
-        return OpenAIDecoder(call.choices)
+        return ResponseDecoder() if call.shape == Shape.RESPONSES else OpenAIDecoder(call.choices)
 
     def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
         """See `usage_of` and `prompt_usage_of`."""
@@ -135,6 +155,29 @@ class OpenAIDecoder:
         return usage
 
 
+class ResponseDecoder:
+    """See `base.StreamDecoder`. Chunks are the events of a response, the last of which has its usage."""
+
+    __slots__ = ()
+
+    def decode(self, data: bytes) -> Event:
+        """An event, or `[DONE]`."""
+        if data == b"[DONE]":
+            return Event()
+        event = parse_object(data)
+        kind = event.get("type")
+        if kind == "response.failed":
+            raise ReportedError(report_of({"error": object_of(event.get("response")).get("error")}))
+        if kind not in ENDS_OF_A_RESPONSE:
+            return Event(event)
+        usage = object_of(event.get("response")).get("usage")
+        try:
+            return Event(event, usage_of(usage), is_last=True, reported=usage)
+        except ContradictoryUsage as error:
+            error.reported = usage
+            raise
+
+
 def measured_units_in(said: Mapping[str, Any]) -> int | None:
     """The energy, in 10^-10 Wh, that an answer or a chunk says it took: Neuralwatt's `energy` or GreenPT's `impact`."""
     if "energy" not in said and "impact" not in said:
@@ -176,6 +219,7 @@ def usage_of(reported: Any) -> Usage | None:
     """
     if isinstance(reported, list):
         return _sum_of_choices([usage_of(each) for each in reported])
+    reported = _as_of_chat(reported)
     prompt = prompt_usage_of(reported)
     if prompt is None or reported.get("completion_tokens") is None:
         return None
@@ -193,6 +237,7 @@ def prompt_usage_of(reported: Any) -> Usage | None:
     """The prompt's part of a usage; all there is of an embedding's. Raises ContradictoryUsage."""
     if isinstance(reported, list):
         return next(filter(None, map(prompt_usage_of, reported)), None)
+    reported = _as_of_chat(reported)
     if not isinstance(reported, dict) or reported.get("prompt_tokens") is None:
         return None
     prompt = count(reported["prompt_tokens"])
@@ -203,6 +248,13 @@ def prompt_usage_of(reported: Any) -> Usage | None:
     if uncached < 0:
         raise ContradictoryUsage(f"{cache_read} cached and {written} written of {prompt} prompt tokens")
     return Usage(uncached_prompt=uncached, cache_read=cache_read, cache_write_5m=written)
+
+
+def _as_of_chat(reported: Any) -> Any:
+    """The usage of a response under the names of a chat's."""
+    if not isinstance(reported, dict) or "input_tokens" not in reported or "prompt_tokens" in reported:
+        return reported
+    return {name: reported[told] for name, told in NAMES_IN_A_RESPONSE.items() if told in reported}
 
 
 def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:

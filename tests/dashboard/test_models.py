@@ -197,7 +197,7 @@ def test_what_is_unknown_is_a_dash_and_never_zero(member: Client) -> None:
     assert "Completion per 1M tokens none" in entry(member, "Embedding", provider="sim")
 
 
-@pytest.mark.parametrize("modality", ["responses", "realtime", ""])
+@pytest.mark.parametrize("modality", ["realtime", ""])
 def test_what_no_endpoint_serves_is_marked_and_offers_no_copy(member: Client, modality: str) -> None:
     none = "No endpoint of this gateway serves this model"
     assert none not in entry(member, "Cached", provider="sim")

@@ -106,6 +106,7 @@ def catalogue(simulator_url: str) -> Json:
         shaped("test", "never-aggregated", aggregate=False, upstream_model="describe"),
         *(shaped("test", slug, provider="quiet") for slug in ("describe", "slow-whole")),
         shaped("test", "realtime", modality="realtime"),
+        *(shaped("native", slug, modality="responses") for slug in ALL_BEHAVIOURS),
         shaped("test", "responses", modality="responses"),
     )
     everything["providers"].append(provider("quiet", simulator_url, stream_options=False))

@@ -1,29 +1,27 @@
 """The Responses API, stateless: `POST /v1/responses` on every route that chats (docs/api.md#responses).
 
 A request is translated to a chat (`requests`, `conversation`, `tools`), and the normalised answer back to output items
-(`output`). Nothing is kept: what asks for a memory is refused, with the stateless way to do it.
+(`answers`, `output`). Over an upstream that has the API itself it goes as it came (`passing`). Nothing is kept: what
+asks for a memory is refused, with the stateless way to do it.
 """
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from catalogue.models import Modality
+from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.plain_response import PlainResponse
 
-from ... import sse
-from ...call import Call
-from ...chunks import ChunkNormaliser, NormalisedChunk
-from ...plain_chunks import PlainChunks
-from ..base import Endpoint, Report, WireForm
+from ...call import Call, Shape
+from ..base import Endpoint, Framing, Report, WireForm
+from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE
-from .output import COMPLETED, INCOMPLETE, SPEECH, Output, frame, plain_frames
-from .requests import Asked, call_of
+from .passing import LastResponse, PassedFraming, ResponseEvents, output_bytes, own_of, require_output
+from .requests import call_of
 from .tools import Json
 
-FAILED = "failed"
-# Why an answer is incomplete, by the chat's reason for its finish.
-INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 # What the client calls a field of the chat that its request was translated to.
 NAMES = {
     "messages": "input",
@@ -52,6 +50,14 @@ class ResponsesForm(WireForm):
         """See WireForm."""
         return {"object": "response.input_tokens", "input_tokens": prompt_tokens}
 
+    def over(self, route: Route) -> WireForm:
+        """See WireForm."""
+        return PASSED if route.modality == Modality.RESPONSES else self
+
+    def upstream_call(self, call: Call, route: Route) -> Call:
+        """See WireForm."""
+        return replace(call, shape=Shape.CHAT)
+
     def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """See WireForm. A field of the chat goes by the client's name, without a path that is not the client's."""
         name = (error.param or "").partition(".")[0].partition("[")[0]
@@ -60,138 +66,51 @@ class ResponsesForm(WireForm):
             error.param = NAMES[name]
         return super().refusal(error, environ)
 
-    def framing(self, normaliser: ChunkNormaliser, call: Call) -> "ResponseFraming":
+    def framing(self, normaliser: Any, call: Call) -> Framing:
         """See WireForm."""
         return ResponseFraming(normaliser.closing([]), call.asked)
 
     def answer(self, normalised: dict[str, Any], call: Call, report: Report) -> dict[str, Any]:
         """See WireForm."""
-        asked: Asked = call.asked
-        output = Output(_identity(normalised), asked)
-        (choice, *_) = normalised["choices"]
-        message = choice["message"]
-        calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
-        for _event in output.add({**message, "tool_calls": calls}, choice.get("logprobs")):
-            pass  # a whole answer is its items alone
-        status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
-        for _event in output.close(status):
-            pass
-        return response_object(normalised, asked, output.items, choice["finish_reason"], report)
+        return response_of(normalised, call.asked, report)
 
 
-class ResponseFraming:
-    """See base.Framing. Events are numbered from 0 without a gap, and `[DONE]` is behind every ending."""
+class PassedForm(ResponsesForm):
+    """See WireForm. Over upstreams that have the Responses API themselves."""
 
-    def __init__(self, own: Mapping[str, Any], asked: Asked) -> None:
-        self._own, self._asked = own, asked
-        self._output = Output(_identity(own), asked)
-        self._sequence = 0
-        self._finish: str | None = None
+    shape = Shape.RESPONSES
 
-    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
-        """See Framing."""
-        frames: list[bytes] = []
-        for chunk in pending:
-            if not self._sequence:
-                frames += self._opening()
-            if isinstance(chunk, PlainChunks) and _says_no_more(chunk):
-                events, part = self._output.open_part(chunk.around.field)
-                frames += map(self._frame, events)
-                frames.append(plain_frames(chunk, part, self._sequence))
-                self._sequence += len(chunk.texts)
-                continue
-            for choice in chunk.chunk["choices"]:
-                frames += map(self._frame, self._output.add(choice["delta"], choice.get("logprobs")))
-                self._finish = choice["finish_reason"] or self._finish
-        return frames
+    def upstream_call(self, call: Call, route: Route) -> Call:
+        """See WireForm."""
+        return replace(call, body=call.as_it_came or {})
 
-    def finished(self, report: Report) -> list[bytes]:
-        """See Framing."""
-        status = INCOMPLETE if self._finish in INCOMPLETE_REASONS else COMPLETED
-        frames = [*map(self._frame, self._output.close(status))]
-        response = response_object(self._own, self._asked, self._output.items, self._finish, report)
-        return [*frames, self._frame({"type": f"response.{status}", "response": response}), sse.DONE]
+    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> ResponseEvents:
+        """See WireForm."""
+        return ResponseEvents(id=id, model=model)
 
-    def stalled(self, error: ApiError, report: Report) -> list[bytes]:
-        """See Framing."""
-        return [*map(self._frame, self._output.close(INCOMPLETE)), *self._failed(error, report)]
+    def framing(self, normaliser: Any, call: Call) -> Framing:
+        """See WireForm."""
+        return PassedFraming(normaliser)
 
-    def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
-        """See Framing."""
-        told = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
-        return [*map(self._frame, self._output.close(INCOMPLETE)), self._frame(told), *self._failed(error, report)]
+    def aggregate(self) -> LastResponse:
+        """See WireForm."""
+        return LastResponse()
 
-    def _opening(self) -> list[bytes]:
-        begun = {
-            **response_object(self._own, self._asked, [], None, None),
-            "status": "in_progress",
-            "completed_at": None,
-        }
-        return [self._frame({"type": f"response.{what}", "response": begun}) for what in ("created", "in_progress")]
+    def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> Json:
+        """See WireForm."""
+        require_output(answer)
+        return {**answer, **own_of(id, model)}
 
-    def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
-        response = response_object(self._own, self._asked, self._output.items, None, report)
-        told = {"code": "server_error", "message": error.message}
-        response |= {"status": FAILED, "completed_at": None, "error": told}
-        return [self._frame({"type": "response.failed", "response": response}), sse.DONE]
+    def output_bytes(self, normalised: Mapping[str, Any]) -> int:
+        """See WireForm."""
+        return output_bytes(normalised)
 
-    def _frame(self, event: Json) -> bytes:
-        framed = frame(event, self._sequence)
-        self._sequence += 1
-        return framed
+    def answer(self, normalised: Json, call: Call, report: Report) -> Json:
+        """See WireForm."""
+        return with_bill(normalised, report)
 
 
-def response_object(
-    own: Mapping[str, Any], asked: Asked, items: list[Json], finish: str | None, report: Report | None
-) -> Json:
-    """The response: its request's fields, its items, and `usage` and `gateway_metadata` where it was settled."""
-    reason = INCOMPLETE_REASONS.get(finish or "")
-    response = {
-        "id": f"resp_{_identity(own)}",
-        "object": "response",
-        "created_at": own["created"],
-        "completed_at": None if reason else int(time.time()),
-        "status": INCOMPLETE if reason else COMPLETED,
-        "error": None,
-        "incomplete_details": {"reason": reason} if reason else None,
-        "model": own["model"],
-        "output": items,
-        **asked.echo,
-        "usage": None,
-    }
-    if report is not None:
-        response |= {"usage": usage_of(report["usage"]), "gateway_metadata": report["gateway_metadata"]}
-    return response
-
-
-def usage_of(usage: Mapping[str, Any]) -> Json:
-    """The usage of a chat under the names of a response. Counts that clients demand are 0 where nobody told them."""
-    named = dict(usage)
-    prompt = named.pop("prompt_tokens_details", {})
-    completion = named.pop("completion_tokens_details", {})
-    return {
-        "input_tokens": named.pop("prompt_tokens"),
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, **_told(prompt)},
-        "output_tokens": named.pop("completion_tokens"),
-        "output_tokens_details": {"reasoning_tokens": 0, **_told(completion)},
-        **named,
-    }
-
-
-def _told(details: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in details.items() if value is not None}
-
-
-def _identity(own: Mapping[str, Any]) -> str:
-    """What is behind the prefix of a generation's id: the response and its items have it in theirs."""
-    identity: str = own["id"]
-    return identity.removeprefix("gen-")
-
-
-def _says_no_more(plain: PlainChunks) -> bool:
-    """Whether these chunks say speech alone."""
-    (choice,) = plain.around.chunk["choices"]
-    return plain.around.field in SPEECH and choice.get("logprobs") is None
+PASSED = PassedForm()
 
 
 def _is_of_a_chat(path: str, name: str) -> bool:

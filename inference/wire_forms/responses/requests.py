@@ -26,6 +26,8 @@ NOT_OF_A_CHAT = frozenset(
     | {"reasoning", "include", "metadata", "stream", "stream_options", "truncation", "store", "background"}
     | {"client_metadata", "prompt_cache_options", "top_logprobs"}
 )
+# Of a request that goes as it came: a dialect writes its form of them, and nobody else reads the last.
+OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata"})
 # Fields that would change the chat which the request is translated to.
 OF_A_CHAT = (
     *("messages", "n", "max_tokens", "max_completion_tokens", "functions", "function_call", "response_format"),
@@ -153,12 +155,13 @@ def call_of(body: dict[str, Any]) -> Call:
     if LOGPROBS in include or checked.get("top_logprobs"):
         chat |= {"logprobs": True, "top_logprobs": checked.get("top_logprobs", 0)}
     return Call(
-        shape=Shape.CHAT,
+        shape=Shape.RESPONSES,
         model=checked["model"],
         body=chat,
         stream=checked.get("stream", False),
         max_tokens=checked.get("max_output_tokens"),
-        sent=frozenset(present),
+        sent=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
+        as_it_came={name: value for name, value in present.items() if name not in OWNED},
         asked=Asked(_echo(present), tools.named, ENCRYPTED in include),
     )
 

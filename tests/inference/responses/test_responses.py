@@ -18,7 +18,8 @@ from tests.servers.customer import Customer
 Json = dict[str, Any]
 
 PATH = "/v1/responses"
-WAYS = ["sim/test", "simanthropic/claude"]
+# Chat in each dialect, and an upstream that has the Responses API itself.
+WAYS = ["sim/test", "simanthropic/claude", "sim/native"]
 WEATHER: FunctionToolParam = {
     "type": "function",
     "name": "weather",
@@ -156,6 +157,30 @@ def test_what_is_sent_upstream_is_a_chat(account: Customer) -> None:
         "tool_choice": "auto",
         "max_tokens": 16,
     }
+
+
+def test_an_upstream_that_has_the_api_gets_the_request_as_it_came(account: Customer) -> None:
+    asked = {"input": [{"role": "user", "content": "hi"}], "instructions": "Be brief.", "max_output_tokens": 16}
+    more = {"tools": [WEATHER], "include": ["reasoning.encrypted_content"], "metadata": {"a": "b"}, "top_k": 5}
+    answer = ask(account, "sim/native/describe", **asked, **more, client_metadata={"turn": "1"}).json()
+    received = orjson.loads(answer["output"][0]["content"][0]["text"])
+    assert received["path"].endswith("/responses")
+    assert received["body"] == {**asked, **more, "model": "describe", "store": False}
+    assert answer["id"].startswith("resp_01")
+    assert answer["model"] == "sim/native/describe/FRPAR"
+
+
+def test_a_stream_of_an_upstream_that_has_the_api_is_its_own(account: Customer) -> None:
+    events = stream(account, "sim/native/reasoning-tools", tools=[WEATHER])
+    reasoning, call = events.final["output"]
+    assert reasoning["encrypted_content"] == "sim"  # what only the upstream can read travels
+    assert call["id"].startswith("fc_sim_")
+    assert {event["response"]["id"] for event in events.all if "response" in event} == {events.final["id"]}
+    (record,) = bills.records(account)
+    assert (record.prompt_tokens, record.completion_tokens) == (2, events.final["usage"]["output_tokens"])
+    for path in ("/v1/chat/completions", "/v1/completions"):
+        body = {"model": "sim/native/echo", "messages": [{"role": "user", "content": "hi"}], "prompt": "hi"}
+        assert refusal(account.http.post(path, json=body)).param == "model"
 
 
 @pytest.mark.parametrize("way", WAYS)

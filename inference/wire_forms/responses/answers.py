@@ -1,0 +1,156 @@
+"""The response that a chat's normalised answer is told as, whole and event by event."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.errors import ApiError
+
+from ... import sse
+from ...chunks import NormalisedChunk, object_of
+from ...plain_chunks import PlainChunks
+from ..base import Report
+from .output import COMPLETED, INCOMPLETE, SPEECH, Output, frame, plain_frames
+from .requests import Asked
+from .tools import Json
+
+FAILED = "failed"
+# Why an answer is incomplete, by the chat's reason for its finish.
+INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> Json:
+    """The response to a whole chat answer."""
+    output = Output(_identity(normalised), asked)
+    (choice, *_) = normalised["choices"]
+    message = choice["message"]
+    calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
+    for _event in output.add({**message, "tool_calls": calls}, choice.get("logprobs")):
+        pass  # a whole answer is its items alone
+    status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
+    for _event in output.close(status):
+        pass
+    return response_object(normalised, asked, output.items, choice["finish_reason"], report)
+
+
+class ResponseFraming:
+    """See base.Framing. Events are numbered from 0 without a gap, and `[DONE]` is behind every ending."""
+
+    def __init__(self, own: Mapping[str, Any], asked: Asked) -> None:
+        self._own, self._asked = own, asked
+        self._output = Output(_identity(own), asked)
+        self._sequence = 0
+        self._finish: str | None = None
+
+    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
+        """See Framing."""
+        frames: list[bytes] = []
+        for chunk in pending:
+            if not self._sequence:
+                frames += self._opening()
+            if isinstance(chunk, PlainChunks) and _says_no_more(chunk):
+                events, part = self._output.open_part(chunk.around.field)
+                frames += map(self._frame, events)
+                frames.append(plain_frames(chunk, part, self._sequence))
+                self._sequence += len(chunk.texts)
+                continue
+            for choice in chunk.chunk["choices"]:
+                frames += map(self._frame, self._output.add(choice["delta"], choice.get("logprobs")))
+                self._finish = choice["finish_reason"] or self._finish
+        return frames
+
+    def finished(self, report: Report) -> list[bytes]:
+        """See Framing."""
+        status = INCOMPLETE if self._finish in INCOMPLETE_REASONS else COMPLETED
+        frames = [*map(self._frame, self._output.close(status))]
+        response = response_object(self._own, self._asked, self._output.items, self._finish, report)
+        return [*frames, self._frame({"type": f"response.{status}", "response": response}), sse.DONE]
+
+    def stalled(self, error: ApiError, report: Report) -> list[bytes]:
+        """See Framing."""
+        return [*map(self._frame, self._output.close(INCOMPLETE)), *self._failed(error, report)]
+
+    def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
+        """See Framing."""
+        told = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        return [*map(self._frame, self._output.close(INCOMPLETE)), self._frame(told), *self._failed(error, report)]
+
+    def _opening(self) -> list[bytes]:
+        begun = {
+            **response_object(self._own, self._asked, [], None, None),
+            "status": "in_progress",
+            "completed_at": None,
+        }
+        return [self._frame({"type": f"response.{what}", "response": begun}) for what in ("created", "in_progress")]
+
+    def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
+        response = response_object(self._own, self._asked, self._output.items, None, report)
+        told = {"code": "server_error", "message": error.message}
+        response |= {"status": FAILED, "completed_at": None, "error": told}
+        return [self._frame({"type": "response.failed", "response": response}), sse.DONE]
+
+    def _frame(self, event: Json) -> bytes:
+        framed = frame(event, self._sequence)
+        self._sequence += 1
+        return framed
+
+
+def response_object(
+    own: Mapping[str, Any], asked: Asked, items: list[Json], finish: str | None, report: Report | None
+) -> Json:
+    """The response: its request's fields, its items, and `usage` and `gateway_metadata` where it was settled."""
+    reason = INCOMPLETE_REASONS.get(finish or "")
+    response = {
+        "id": f"resp_{_identity(own)}",
+        "object": "response",
+        "created_at": own["created"],
+        "completed_at": None if reason else int(time.time()),
+        "status": INCOMPLETE if reason else COMPLETED,
+        "error": None,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "model": own["model"],
+        "output": items,
+        **asked.echo,
+        "usage": None,
+    }
+    if report is not None:
+        response |= {"usage": usage_of(report["usage"]), "gateway_metadata": report["gateway_metadata"]}
+    return response
+
+
+def usage_of(usage: Mapping[str, Any]) -> Json:
+    """The usage of a chat under the names of a response. Counts that clients demand are 0 where nobody told them."""
+    named = dict(usage)
+    prompt = named.pop("prompt_tokens_details", {})
+    completion = named.pop("completion_tokens_details", {})
+    return {
+        "input_tokens": named.pop("prompt_tokens"),
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, **_told(prompt)},
+        "output_tokens": named.pop("completion_tokens"),
+        "output_tokens_details": {"reasoning_tokens": 0, **_told(completion)},
+        **named,
+    }
+
+
+def _told(details: Mapping[str, Any]) -> Json:
+    return {name: value for name, value in details.items() if value is not None}
+
+
+def _identity(own: Mapping[str, Any]) -> str:
+    """What is behind the prefix of a generation's id: the response and its items have it in theirs."""
+    identity: str = own["id"]
+    return identity.removeprefix("gen-")
+
+
+def _says_no_more(plain: PlainChunks) -> bool:
+    """Whether these chunks say speech alone."""
+    (choice,) = plain.around.chunk["choices"]
+    return plain.around.field in SPEECH and choice.get("logprobs") is None
+
+
+def with_bill(response: Mapping[str, Any], report: Report) -> Json:
+    """A response of an upstream's own with our figures in its usage, and `gateway_metadata`."""
+    ours, theirs = usage_of(report["usage"]), object_of(response.get("usage"))
+    for name in ("input_tokens_details", "output_tokens_details"):
+        ours[name] |= _told(object_of(theirs.get(name)))
+    return {**response, "usage": {**theirs, **ours}, "gateway_metadata": report["gateway_metadata"]}
