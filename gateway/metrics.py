@@ -35,8 +35,14 @@ TOKENS = tuple(4.0**power for power in range(14))
 PHASE = (0.001, 0.005, *DURATION)
 SETTLEMENT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# OpenTelemetry's names of what an endpoint does; the others that are routed are chats of another shape.
-OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}
+# What an endpoint does, in OpenTelemetry's names but for the count; the others that are routed are chats of some shape.
+CHAT, COUNT = "chat", "count_tokens"
+OPERATIONS = {
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+    "messages/count_tokens": COUNT,
+    "responses/input_tokens": COUNT,
+}
 STATUSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 PHASES = ("connect", "head", "first_output", "rest")
 KINDS = ("uncached_prompt", "cache_read", "cache_write", "completion")
@@ -116,7 +122,7 @@ class RouteFigures:
 
     def __init__(self, endpoint: str, provider: str, route: str) -> None:
         self.labels = {
-            "gen_ai_operation_name": OPERATIONS.get(endpoint, "chat"),
+            "gen_ai_operation_name": OPERATIONS.get(endpoint, CHAT),
             "gen_ai_provider_name": provider,
             "gen_ai_response_model": route,
         }

@@ -9,7 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from gateway.errors import OWN_CODES
-from gateway.metrics import KINDS, PHASES, STATUSES
+from gateway.metrics import CHAT, KINDS, OPERATIONS, PHASES, STATUSES
 from gateway.request_events import Outcome
 from tests.chat import ask
 from tests.conftest import StartGateway
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.postgres_is_enough  # SQLite does not tell how long a w
 
 METRIC = re.compile(r"\b((?:gateway|gen_ai)_\w+|up)\b(?:\{([^}]*)\})?(?=[\[\s)/]|$)")
 GROUPING = re.compile(r"\b(?:by|on) \(([^)]*)\)")
-MATCHER = re.compile(r'(\w+)=~?"([^"]*)"')
+MATCHER = re.compile(r'(\w+)(?:=~?|!=)"([^"]*)"')
 LEGEND = re.compile(r"\{\{ *(?:\$labels\.)?(\w+) *\}\}")
 OF_PROMETHEUS = {"instance", "job"}  # labels that it adds itself
 VALUES: dict[str, Set[str | None]] = {
@@ -34,6 +34,7 @@ VALUES: dict[str, Set[str | None]] = {
     "code": {*OWN_CODES},
     "state": {"waiting", "claimed", "poison"},
     "job": {"gateway"},
+    "gen_ai_operation_name": {CHAT, *OPERATIONS.values()},
 }
 Labels = dict[str, set[str]]
 
