@@ -366,6 +366,15 @@ class DailyUsage(models.Model):
     duration_ms = models.BigIntegerField(default=0, db_default=0)
     first_token_known = models.BigIntegerField(default=0, db_default=0)
     first_token_ms = models.BigIntegerField(default=0, db_default=0)
+    # Nor the bounds of any energy, what was embodied, or where the provider measured. `energy_wh_bounded` is the energy
+    # that the bounds are of.
+    measured = models.BigIntegerField(default=0, db_default=0)
+    bounds_known = models.BigIntegerField(default=0, db_default=0)
+    energy_wh_low = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
+    energy_wh_bounded = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
+    energy_wh_high = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
+    embodied_known = models.BigIntegerField(default=0, db_default=0)
+    embodied_gco2e = ExactDecimalField(places=FOOTPRINT_PLACES, default=0, db_default=0)
 
     class Meta:
         constraints: ClassVar = [

@@ -21,6 +21,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import BigIntegerField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.functions import Coalesce, Now, TruncDate
 
+from catalogue.carbon import MEASURED
 from gateway.money import EXACT, LossyValueError
 
 from .models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
@@ -59,6 +60,13 @@ SUMS: dict[str, Any] = {
     "duration_ms": Sum("duration_ms"),
     "first_token_known": Count("first_token_ms"),
     "first_token_ms": Sum("first_token_ms"),
+    "measured": Count("id", filter=Q(energy_source=MEASURED)),
+    "bounds_known": Count("energy_wh_low"),
+    "energy_wh_low": Sum("energy_wh_low"),
+    "energy_wh_bounded": Sum("energy_wh", filter=Q(energy_wh_low__isnull=False)),
+    "energy_wh_high": Sum("energy_wh_high"),
+    "embodied_known": Count("embodied_gco2e"),
+    "embodied_gco2e": Sum("embodied_gco2e"),
 }
 KNOWN_BY = {
     "cost": "priced",
@@ -67,8 +75,18 @@ KNOWN_BY = {
     "carbon_gco2e": "carbon_known",
     "duration_ms": "duration_known",
     "first_token_ms": "first_token_known",
+    "energy_wh_low": "bounds_known",
+    "energy_wh_bounded": "bounds_known",
+    "energy_wh_high": "bounds_known",
+    "embodied_gco2e": "embodied_known",
 }
-TIMES = ("duration_known", "duration_ms", "first_token_known", "first_token_ms")  # which old days lack
+TIMES = ("duration_known", "duration_ms", "first_token_known", "first_token_ms")
+# What days lack that were added up before it was.
+ADDED_LATER = (
+    *TIMES,
+    *("measured", "bounds_known", "energy_wh_low", "energy_wh_bounded", "energy_wh_high"),
+    *("embodied_known", "embodied_gco2e"),
+)
 SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
 
 

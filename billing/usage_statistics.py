@@ -116,6 +116,13 @@ class Totals:
     duration_ms: int | None = None
     first_token_known: int = 0
     first_token_ms: int | None = None
+    measured: int = 0
+    bounds_known: int = 0
+    energy_wh_low: Decimal | None = None
+    energy_wh_bounded: Decimal | None = None  # the energy that the bounds are of
+    energy_wh_high: Decimal | None = None
+    embodied_known: int = 0
+    embodied_gco2e: Decimal | None = None
     errors: int = 0  # refused, failed or broken off
     unserved: int = 0  # those of them that are no part of `requests`
 

@@ -30,10 +30,10 @@ from gateway.ids import generation_id
 from gateway.money import MONEY_PLACES, plain
 
 from .models import IMPLAUSIBLE_USAGE, NO_ALIAS, DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
-from .rollups import BEGINNING, GROUP, SUM_PREFIX, SUMS, TIMES, sums_by
+from .rollups import ADDED_LATER, BEGINNING, GROUP, SUM_PREFIX, SUMS, sums_by
 
 PAGE = 2000  # entries
-COMPARED = [name for name in SUMS if name not in TIMES]
+COMPARED = [name for name in SUMS if name not in ADDED_LATER]
 
 
 class ReadUsage(Protocol):

@@ -15,7 +15,7 @@ from billing.statement import FORMATS, Line, Totals, csv_blocks, lines
 from billing.usage_statistics import Days, breakdown
 from gateway.db import release
 
-from . import usage_choice
+from . import carbon, usage_choice
 from .access import AccountContext, account_page
 from .credit import StatementForm
 from .usage import Group, GroupName, group_of, names_of_groups
@@ -27,6 +27,7 @@ GROUP_COLUMNS = {
     Grouping.REGION: ("region",),
     Grouping.ALIAS: ("alias_id", "alias"),
 }
+CARBON_COLUMNS = ("day", "provider", "model", "region", *carbon.COLUMNS)
 FIGURES = (
     *("requests", "interrupted", "estimated", "prompt_tokens", "completion_tokens", "currency", "cost"),
     *("requests_priced", "energy_wh", "requests_with_energy", "carbon_gco2e", "requests_with_carbon"),
@@ -90,6 +91,29 @@ def _usage_lines(choice: Choice) -> Iterator[Line]:
                 "carbon_gco2e": totals.carbon_gco2e,
                 "requests_with_carbon": totals.carbon_known,
             }
+
+
+@account_page("GET")  # no HEAD: it would read everything for nothing
+def carbon_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
+    """The carbon page's sums by day, model and region as CSV: what every figure of the page is added up from."""
+    choice, form = usage_choice.read(
+        request.GET.dict(), current.account, "carbon-export", timezone.now(), carbon.OFFERED
+    )
+    if form.errors:
+        return _refused("\n".join(f"{name}: {error}" for name, errors in form.errors.items() for error in errors))
+    name = f"{_slug(current.account)}-carbon-{choice.days.first}-{choice.days.last}.csv"
+    return _download(csv_blocks(_carbon_lines(choice), CARBON_COLUMNS), "text/csv; charset=utf-8", name)
+
+
+def _carbon_lines(choice: Choice) -> Iterator[Line]:
+    """A line for each day and route with requests, oldest first."""
+    for number in range((choice.days.last - choice.days.first).days + 1):
+        day = choice.days.first + timedelta(days=number)
+        rows = breakdown(choice.scope, Days(day, day), *carbon.BY)
+        release("default")
+        for row in rows:
+            route = {"day": day.isoformat(), "provider": row.provider, "model": row.model, "region": row.region}
+            yield route | carbon.Footprint.of(row.totals).line
 
 
 def _download(blocks: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:

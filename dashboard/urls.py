@@ -5,6 +5,7 @@ from django.urls import path
 
 from . import (
     aliases,
+    carbon,
     credit,
     downloads,
     invitations,
@@ -33,6 +34,8 @@ urlpatterns = [
     path("usage/records", usage_records.record_list, name="usage-records"),
     path("usage/records/<str:generation_id>", usage_records.record_detail, name="usage-record"),
     path("usage/failures/<str:request_id>", usage_records.failure_detail, name="usage-failure"),
+    path("carbon", carbon.carbon, name="carbon"),
+    path("carbon/export", downloads.carbon_export, name="carbon-export"),
     path("credit", credit.credit, name="credit"),
     path("statement", downloads.statement, name="statement"),
     path("keys", keys.key_list, name="keys"),

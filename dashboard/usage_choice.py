@@ -129,6 +129,7 @@ class Choice:
     model: str | None = None
     region: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)  # further fields of the page's address
+    offered: Collection[Grouping] = tuple(Grouping)  # what the page can be shown by
 
     @property
     def scope(self) -> Scope:
@@ -187,7 +188,7 @@ class Choice:
     @property
     def groupings(self) -> list[Link]:
         """What to show it by, to choose from."""
-        return [Link(by.capitalize(), self.to(self.page, by=by), by == self.by) for by in Grouping]
+        return [Link(by.capitalize(), self.to(self.page, by=by), by == self.by) for by in self.offered]
 
     @property
     def narrowed(self) -> list[Narrowed]:
@@ -203,7 +204,13 @@ class Choice:
         return parts
 
 
-def read(query: Mapping[str, str], account: Account, page: str, now: datetime) -> tuple[Choice, DaysForm]:
+def read(
+    query: Mapping[str, str],
+    account: Account,
+    page: str,
+    now: datetime,
+    offered: Collection[Grouping] = tuple(Grouping),
+) -> tuple[Choice, DaysForm]:
     """What an address chooses; its dates hold only if the form is valid. Raises Http404 for what is not there.
 
     A key or an alias of somebody else is as absent as none.
@@ -224,12 +231,13 @@ def read(query: Mapping[str, str], account: Account, page: str, now: datetime) -
         page=page,
         days=days,
         window=window,
-        by=Grouping(_one_of(Grouping, query.get("by", Grouping.MODEL))),
+        by=Grouping(_one_of(offered, query.get("by", Grouping.MODEL))),
         key=key,
         alias_id=alias_id,
         alias=alias,
         model=_id(query.get("model"), parts=2),
         region=_id(query.get("region"), parts=1),
+        offered=offered,
     )
     return choice, form
 
@@ -247,7 +255,7 @@ def names_of_aliases(account: Account, alias_ids: Collection[UUID]) -> dict[UUID
     }
 
 
-def _one_of(choices: Mapping[str, str] | type[Grouping], text: str) -> str:
+def _one_of(choices: Collection[str], text: str) -> str:
     if text not in [*choices]:
         raise Http404
     return text

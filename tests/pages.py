@@ -75,6 +75,7 @@ def _of_members(ids: dict[str, Any]) -> list[Place]:
         Place("usage-records-failed", f"/usage/records{account}&outcome=failures"),
         Place("usage-record", f"/usage/records/{ids['generation']}"),
         Place("usage-failure", f"/usage/failures/{ids['failure']}"),
+        Place("carbon", f"/carbon{account}"),
         Place("credit", f"/credit{account}"),
         Place("keys", f"/keys{account}"),
         Place("key-created", f"/keys{account}", press="Create key"),

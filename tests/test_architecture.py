@@ -13,7 +13,7 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 PACKAGES = ("gateway", "accounts", "catalogue", "billing", "aliases", "inference", "dashboard", "simulator", "demo")
 LONGEST_MODULE = 400
-LINES_OF_CODE = 22_140  # today's, rounded up; `make size` prints them by app
+LINES_OF_CODE = 22_400  # today's, rounded up; `make size` prints them by app
 
 
 def test_every_setting_is_documented() -> None:

@@ -30,6 +30,8 @@ PARAMETERS = {
     "statement": ("since", "until", "format"),
     "usage": (*DAYS, *NARROWING),
     "usage-export": (*DAYS, *NARROWING),
+    "carbon": (*DAYS, *NARROWING),
+    "carbon-export": (*DAYS, *NARROWING),
     "usage-records": (*DAYS, *NARROWING, "before", "after", "q", "outcome", "status"),
     "usage-failure": (*DAYS, *NARROWING, "before", "after", "outcome", "status"),
     "usage-record": (*DAYS, *NARROWING, "before", "after"),

@@ -21,6 +21,7 @@ class Section:
 SECTIONS = (
     Section("Overview", "overview"),
     Section("Usage", "usage", ("usage-records", "usage-record", "usage-failure")),
+    Section("Carbon", "carbon"),
     Section("Credit", "credit"),
     Section("Keys", "keys", ("delete-key",)),
     Section("Models", "models"),

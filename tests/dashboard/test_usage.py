@@ -19,7 +19,7 @@ from tests.dashboard.usage import day_ago, links, rows, seen, used, words
 from tests.factories import new_key
 
 pytestmark = pytest.mark.django_db
-PAGES = ("/usage", "/usage/records", "/usage/export")
+PAGES = ("/usage", "/usage/records", "/usage/export", "/carbon", "/carbon/export")
 ABSENT = "0199f000-0000-7000-8000-000000000000"
 
 
@@ -64,7 +64,7 @@ def test_people_of_other_accounts_find_nothing_by_any_verb(
     assert client.get(path, {"account": str(account.pk)}).status_code == 404
     open_for("somebody@example.com", name="Theirs")
     foreign = f"{path}?account={account.pk}"
-    expected = {"get": 404, "head": 405 if path == "/usage/export" else 404}
+    expected = {"get": 404, "head": 405 if path.endswith("/export") else 404}
     for verb in ("get", "head", "post", "put", "patch", "delete"):
         assert getattr(client, verb)(foreign).status_code == expected.get(verb, 405)
 
