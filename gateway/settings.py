@@ -155,6 +155,7 @@ INSTALLED_APPS = [
     "aliases",
     "inference",
     "dashboard",
+    "reference",
     "simulator",
     "demo",
     "rest_framework",

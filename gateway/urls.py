@@ -15,6 +15,7 @@ api: list[URLPattern | URLResolver] = [
     path("", include("catalogue.urls")),
     path("", include("aliases.urls")),
     path("", include("billing.urls")),
+    path("", include("reference.urls")),
 ]
 
 urlpatterns = [

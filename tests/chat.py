@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import requests
 
+from tests import described
 from tests.servers.customer import Customer
 
 Json = dict[str, Any]
@@ -59,7 +60,10 @@ class Stream:
         *events, rest = reply.content.decode().split("\n\n")
         assert rest == ""
         done = events[-1] == DONE
-        return cls(reply.headers, [json.loads(_data(event)) for event in (events[:-1] if done else events)], done)
+        frames = [json.loads(_data(event)) for event in (events[:-1] if done else events)]
+        if reply.request.path_url == PATH:
+            described.events_conform(frames, "ChatCompletionChunk")
+        return cls(reply.headers, frames, done)
 
     @property
     def chunks(self) -> list[Json]:

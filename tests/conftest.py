@@ -17,10 +17,10 @@ from playwright.sync_api import Browser, sync_playwright
 from pytest_django import Settings
 
 from gateway.shared_store import SharedStore, shared_store
-from tests import plugin
+from tests import described, plugin
 from tests.browser import CHROMIUM
 from tests.catalogue import catalogue_for
-from tests.servers.customer import Customer
+from tests.servers.customer import Customer, judges
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ServerProcess
@@ -31,6 +31,7 @@ PROVIDER_KEYS = {"SIM_API_KEY": "sim-secret-that-must-not-leak"}  # SIM_ABSENT_K
 # How long an example takes is the machine's business.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+judges.append(described.check)
 LOG_TAIL = 4000  # characters of each server's log that a failing test shows
 
 

@@ -11,9 +11,20 @@ from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.sqlite_is_enough
 
-PACKAGES = ("gateway", "accounts", "catalogue", "billing", "aliases", "inference", "dashboard", "simulator", "demo")
+PACKAGES = (
+    "gateway",
+    "accounts",
+    "catalogue",
+    "billing",
+    "aliases",
+    "inference",
+    "dashboard",
+    "reference",
+    "simulator",
+    "demo",
+)
 LONGEST_MODULE = 400
-LINES_OF_CODE = 22_400  # today's, rounded up; `make size` prints them by app
+LINES_OF_CODE = 24_000  # today's, rounded up; `make size` prints them by app
 
 
 def test_every_setting_is_documented() -> None:

@@ -167,6 +167,8 @@ class ChunkFraming:
 class StopField(StrictField):
     """A stop sequence, or a list of them."""
 
+    schema = {"type": ["string", "array"], "items": {"type": "string"}}
+
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, str) or (isinstance(data, list) and all(isinstance(item, str) for item in data)):
             return data
@@ -176,6 +178,8 @@ class StopField(StrictField):
 class StreamOptionsField(StrictField):
     """`{include_usage?: boolean}`."""
 
+    schema = {"type": "object", "properties": {"include_usage": {"type": ["boolean", "null"]}}}
+
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, dict):
             raise InvalidRequest.of_field(f"{self.field_name}", "must be an object.")
@@ -184,10 +188,20 @@ class StreamOptionsField(StrictField):
         return data
 
 
+class ModelField(TextField):
+    """What `model` names. Its form is checked when it is resolved: that it is a string is enough for a shape."""
+
+    schema = {
+        "type": "string",
+        "pattern": "^(alias/[a-z0-9][a-z0-9_-]{0,63}|[^/]+/[^/]+/[^/]+(/[^/]+)?)$",
+        "description": "`{provider}/{creator}/{model}[/{locode}]`, `auto/{creator}/{model}` or `alias/{name}`.",
+    }
+
+
 class SamplingRequest(serializers.Serializer[Any]):
     """What chat and text completions share."""
 
-    model = TextField()
+    model = ModelField()
     temperature = NumberField(minimum=0, maximum=2, required=False)
     top_p = NumberField(minimum=0, maximum=1, required=False)
     n = WholeNumberField(minimum=1, required=False)

@@ -19,6 +19,85 @@ TOOL_CHOICES = ("none", "auto", "required")
 MAX_MESSAGES = 50_000
 MAX_TOOLS = 10_000
 _TOOL_KINDS = ("function", "custom")
+# What the checks below accept, in the words of the API's description (JSON Schema). Null means absent.
+_STRING, _MAYBE_STRING = {"type": "string"}, {"type": ["string", "null"]}
+
+
+def _named_schema(kind: str, required: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
+    inner = {"type": "object", "required": ["name", *required], "properties": {"name": _STRING, **required, **optional}}
+    return {"type": "object", "required": ["type", kind], "properties": {"type": {"const": kind}, kind: inner}}
+
+
+_NOT_NULL = {"not": {"type": "null"}}
+_MAYBE_OBJECT = {"type": ["object", "null"]}
+TOOL_SCHEMA = {
+    "anyOf": [
+        _named_schema("function", {}, {"description": _MAYBE_STRING, "parameters": _MAYBE_OBJECT}),
+        _named_schema("custom", {}, {"description": _MAYBE_STRING, "format": _MAYBE_OBJECT}),
+    ]
+}
+TOOL_CALL_SCHEMA = {
+    "properties": {"id": _STRING},
+    "required": ["id"],
+    "anyOf": [_named_schema("function", {"arguments": _STRING}, {}), _named_schema("custom", {"input": _STRING}, {})],
+}
+TOOL_CHOICE_SCHEMA = {
+    "anyOf": [
+        {"enum": list(TOOL_CHOICES)},
+        *(_named_schema(kind, {}, {}) for kind in _TOOL_KINDS),
+        {
+            "type": "object",
+            "required": ["type", "allowed_tools"],
+            "properties": {
+                "type": {"const": "allowed_tools"},
+                "allowed_tools": {
+                    "type": "object",
+                    "required": ["mode", "tools"],
+                    "properties": {
+                        "mode": {"enum": ["auto", "required"]},
+                        "tools": {"type": "array", "items": {"type": "object"}},
+                    },
+                },
+            },
+        },
+    ]
+}
+_BLOCK = {"type": "object", "required": ["type"], "properties": {"type": _STRING}}
+MESSAGE_SCHEMA = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": sorted(ROLES)},
+        "content": {"type": ["string", "array", "null"], "items": _BLOCK},
+        "name": _MAYBE_STRING,
+        "tool_calls": {"type": ["array", "null"], "items": TOOL_CALL_SCHEMA},
+        "tool_call_id": {"description": "Required of the role `tool`."},
+    },
+    "allOf": [
+        {
+            "if": {"properties": {"role": {"const": "tool"}}},
+            "then": {"properties": {"tool_call_id": _STRING}, "required": ["tool_call_id"]},
+        },
+        {
+            "if": {"properties": {"role": {"const": "assistant"}}},
+            "then": {
+                "anyOf": [
+                    {"properties": {"content": _NOT_NULL}, "required": ["content"]},
+                    {"properties": {"tool_calls": {"type": "array", "minItems": 1}}, "required": ["tool_calls"]},
+                    {
+                        "properties": {"function_call": {"type": "object", "minProperties": 1}},
+                        "required": ["function_call"],
+                    },
+                    {"properties": {"refusal": {"type": "string", "minLength": 1}}, "required": ["refusal"]},
+                ]
+            },
+            "else": {
+                "properties": {"content": _NOT_NULL, "tool_calls": {"type": "null"}},
+                "required": ["content"],
+            },
+        },
+    ],
+}
 
 
 class _Fault(Exception):
@@ -47,6 +126,8 @@ class _CheckedField(StrictField):
 class MessagesField(_CheckedField):
     """At least one message (docs/api.md#messages)."""
 
+    schema = {"type": "array", "items": MESSAGE_SCHEMA, "minItems": 1, "maxItems": MAX_MESSAGES}
+
     @staticmethod
     def check(data: Any) -> None:
         """Raises _Fault."""
@@ -60,6 +141,8 @@ class MessagesField(_CheckedField):
 class ToolsField(_CheckedField):
     """An array of Tool."""
 
+    schema = {"type": "array", "items": TOOL_SCHEMA, "maxItems": MAX_TOOLS}
+
     @staticmethod
     def check(data: Any) -> None:
         """Raises _Fault."""
@@ -72,6 +155,8 @@ class ToolsField(_CheckedField):
 
 class ToolChoiceField(_CheckedField):
     """`none`, `auto`, `required`, one tool by name, or `{type: allowed_tools, allowed_tools: {mode, tools}}`."""
+
+    schema = TOOL_CHOICE_SCHEMA
 
     @staticmethod
     def check(data: Any) -> None:

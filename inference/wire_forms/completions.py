@@ -19,6 +19,8 @@ DEFAULT_MAX_TOKENS = 16
 class PromptField(StrictField):
     """A prompt: a string, or a list of one string."""
 
+    schema = {"type": ["string", "array"], "items": {"type": "string"}, "minItems": 1, "maxItems": 1}
+
     def to_internal_value(self, data: Any) -> str:
         if isinstance(data, list) and len(data) == 1:
             data = data[0]

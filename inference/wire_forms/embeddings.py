@@ -13,13 +13,23 @@ from gateway.fields import ChoiceField, StrictField, TextField, WholeNumberField
 
 from ..call import Call, Shape
 from ..upstream.faults import MalformedReply
-from .base import Checks, Endpoint, WireForm, pass_through
+from .base import Checks, Endpoint, ModelField, WireForm, pass_through
 
 NUMBERS = frozenset({int, float})
+_TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 
 
 class EmbeddingInputField(StrictField):
     """A string, an array of strings, of token ids, or of arrays of token ids; none of them empty."""
+
+    schema = {
+        "anyOf": [
+            {"type": "string"},
+            {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            _TOKEN_IDS,
+            {"type": "array", "items": _TOKEN_IDS, "minItems": 1},
+        ]
+    }
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, str) or (isinstance(data, list) and data and _is_embeddable(data)):
@@ -32,7 +42,7 @@ class EmbeddingInputField(StrictField):
 class EmbeddingsRequest(serializers.Serializer[Any]):
     """The fields that are checked."""
 
-    model = TextField()
+    model = ModelField()
     input = EmbeddingInputField()
     encoding_format = ChoiceField(choices=("float", "base64"), required=False)
     dimensions = WholeNumberField(minimum=1, required=False)

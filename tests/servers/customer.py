@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urljoin
@@ -13,10 +14,14 @@ import requests
 from tests.servers.gateway import GatewayServer
 
 _numbers = itertools.count(1)
+judges: list[Callable[[requests.Response], None]] = []  # the test run's (tests/conftest.py)
 
 
 class GatewaySession(requests.Session):
-    """A `requests.Session` that takes paths (`/v1/models`) and sends them to one gateway."""
+    """A `requests.Session` that takes paths (`/v1/models`) and sends them to one gateway.
+
+    Each whole response goes by the `judges`.
+    """
 
     def __init__(self, origin: str, key: str | None = None) -> None:
         super().__init__()
@@ -27,7 +32,11 @@ class GatewaySession(requests.Session):
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:
         kwargs.setdefault("timeout", 30)
-        return super().request(method, urljoin(self._origin, str(url)), *args, **kwargs)
+        response = super().request(method, urljoin(self._origin, str(url)), *args, **kwargs)
+        if not kwargs.get("stream"):
+            for judge in judges:
+                judge(response)
+        return response
 
 
 @dataclass

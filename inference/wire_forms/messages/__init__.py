@@ -14,7 +14,7 @@ from rest_framework import serializers
 from accounts.authentication import token_of
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
-from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
+from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, WholeNumberField
 from gateway.plain_response import PlainResponse
 from gateway.request_events import event_of
 from gateway.turns import in_turns
@@ -23,7 +23,7 @@ from ...authentication import Payer, authenticate
 from ...call import Call, Shape
 from ...dialects.base import REROUTING_FIELDS
 from ...dialects.errors import CONTEXT_OVERFLOW
-from ..base import Checks, Endpoint, Framing, Report, WireForm
+from ..base import Checks, Endpoint, Framing, ModelField, Report, WireForm
 from .answers import MessageFraming, message_of
 from .passing import (
     MessageEvents,
@@ -39,6 +39,8 @@ from .requests import chat_of, left_out
 
 Json = dict[str, Any]
 Check = Callable[[Any, str], None]
+
+BLOCK = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
 
 ROLES = ("user", "assistant", "system")  # a system message in mid-conversation is a beta of the API
 MOST_MESSAGES = 100_000
@@ -65,11 +67,29 @@ NO_ROOM = re.compile(
 NUMBER = re.compile(r"\d{3,}")
 
 
-class ListField(StrictField):
-    """An array, each item of which a function checks. Raises InvalidRequest."""
+# What `_check_message` and `_check_tool` accept.
+MESSAGE_SCHEMA: Json = {
+    "type": "object",
+    "required": ["role", "content"],
+    "properties": {"role": {"enum": list(ROLES)}, "content": {"type": ["string", "array"], "items": BLOCK}},
+}
+TOOL_SCHEMA: Json = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string"},
+        "type": {"type": ["string", "null"]},
+        "input_schema": {"description": "An object, a JSON Schema; required of tools without a `type`."},
+    },
+}
 
-    def __init__(self, check: Check, *, most: int, least: int = 0, **options: Any) -> None:
+
+class ListField(StrictField):
+    """An array, each item of which a function checks, in the form of `items`. Raises InvalidRequest."""
+
+    def __init__(self, check: Check, items: Json, *, most: int, least: int = 0, **options: Any) -> None:
         super().__init__(**options)
+        self.schema = {"type": "array", "items": items, "minItems": least, "maxItems": most}
         self._check, self._most, self._least = check, most, least
 
     def to_internal_value(self, data: Any) -> Any:
@@ -83,6 +103,8 @@ class ListField(StrictField):
 
 class ObjectField(StrictField):
     """An object; `members` are those of its members that have one type."""
+
+    schema = {"type": "object"}
 
     def __init__(self, members: Mapping[str, type] | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -100,6 +122,14 @@ class ObjectField(StrictField):
 class ToolChoiceField(ObjectField):
     """`{type: auto | any | none}`, or `{type: tool, name}`."""
 
+    schema = {
+        "type": "object",
+        "required": ["type"],
+        "properties": {"type": {"enum": ["auto", "any", "tool", "none"]}},
+        "if": {"properties": {"type": {"const": "tool"}}},
+        "then": {"required": ["name"], "properties": {"name": {"type": "string"}}},
+    }
+
     def to_internal_value(self, data: Any) -> Any:
         super().to_internal_value(data)
         if data.get("type") not in ("auto", "any", "tool", "none"):
@@ -111,6 +141,11 @@ class ToolChoiceField(ObjectField):
 
 class SystemField(StrictField):
     """A string, or an array of blocks of text."""
+
+    schema = {
+        "type": ["string", "array"],
+        "items": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
+    }
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, str | list):
@@ -171,10 +206,10 @@ def _check_text(text: Any, path: str) -> None:
 class CountTokensRequest(serializers.Serializer[Any]):
     """The fields that are checked, of `POST /v1/messages/count_tokens`."""
 
-    model = TextField()
-    messages = ListField(_check_message, least=1, most=MOST_MESSAGES)
+    model = ModelField()
+    messages = ListField(_check_message, MESSAGE_SCHEMA, least=1, most=MOST_MESSAGES)
     system = SystemField(required=False)
-    tools = ListField(_check_tool, most=MOST_TOOLS, required=False)
+    tools = ListField(_check_tool, TOOL_SCHEMA, most=MOST_TOOLS, required=False)
     tool_choice = ToolChoiceField({"disable_parallel_tool_use": bool}, required=False)
     thinking = ObjectField({"type": str, "budget_tokens": int}, required=False)
     output_config = ObjectField({"effort": str, "format": dict}, required=False)
@@ -187,7 +222,7 @@ class MessagesRequest(CountTokensRequest):
 
     max_tokens = WholeNumberField(minimum=1)
     stream = FlagField(required=False)
-    stop_sequences = ListField(_check_text, most=MOST_TOOLS, required=False)
+    stop_sequences = ListField(_check_text, {"type": "string"}, most=MOST_TOOLS, required=False)
     temperature = NumberField(minimum=0, maximum=1, required=False)
     top_p = NumberField(minimum=0, maximum=1, required=False)
     metadata = ObjectField({"user_id": str}, required=False)

@@ -12,7 +12,7 @@ from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, Tex
 
 from ...call import Call, Shape
 from ...dialects.base import encoded
-from ..base import Checks
+from ..base import Checks, ModelField
 from .conversation import KEPT_NOWHERE, messages_of
 from .tools import Json, Tool, choice_of, tools_of
 
@@ -49,12 +49,14 @@ class ObjectField(StrictField):
     """An object."""
 
     types, expected = (dict,), "an object"
+    schema = {"type": "object"}
 
 
 class ListField(StrictField):
     """An array."""
 
     types, expected = (list,), "an array"
+    schema = {"type": "array"}
 
 
 class RefusedField(StrictField):
@@ -63,6 +65,7 @@ class RefusedField(StrictField):
     def __init__(self, advice: str, **options: Any) -> None:
         super().__init__(required=False, **options)
         self.advice = advice
+        self.schema = {"const": False, "description": advice}
 
     def to_internal_value(self, data: Any) -> Any:
         if data is not False:
@@ -73,6 +76,8 @@ class RefusedField(StrictField):
 class IncludeField(ListField):
     """What is to be in the answer beside the usual: names, of which those of hosted tools ask for nothing here."""
 
+    schema = {"type": "array", "items": {"type": "string"}}
+
     def to_internal_value(self, data: Any) -> Any:
         names = super().to_internal_value(data)
         if not all(isinstance(name, str) for name in names):
@@ -82,6 +87,13 @@ class IncludeField(ListField):
 
 class MetadataField(ObjectField):
     """Up to 16 pairs of strings, which are repeated in the answer and go nowhere else."""
+
+    schema = {
+        "type": "object",
+        "maxProperties": MOST_METADATA,
+        "propertyNames": {"maxLength": LONGEST_NAME},
+        "additionalProperties": {"type": "string", "maxLength": LONGEST_VALUE},
+    }
 
     def to_internal_value(self, data: Any) -> Any:
         pairs = super().to_internal_value(data)
@@ -99,7 +111,7 @@ class MetadataField(ObjectField):
 class ResponsesRequest(serializers.Serializer[Any]):
     """The fields that are checked, and those that are refused."""
 
-    model = TextField()
+    model = ModelField()
     instructions = TextField(required=False)
     max_output_tokens = WholeNumberField(minimum=LEAST_OUTPUT, required=False)
     max_tool_calls = WholeNumberField(minimum=1, required=False)

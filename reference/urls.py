@@ -1,0 +1,7 @@
+"""What is read about the API, below its prefix."""
+
+from django.urls import re_path
+
+from .views import OpenApi
+
+urlpatterns = [re_path(r"^openapi\.json/?$", OpenApi.as_view())]

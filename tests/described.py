@@ -1,0 +1,112 @@
+"""Whether a response is as the OpenAPI document describes it: every response that `GatewaySession` receives is checked.
+
+In the document objects are open, as clients must read them. Here those of the gateway's own are closed: a field that is
+sent and not described is a fault of the document.
+"""
+
+import re
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import jsonschema
+import requests
+
+from reference.openapi import document
+
+PREFIX = re.compile(r"/(?:api/)?v1(?=/)")
+BROKEN_HTTP = (408, 414, 417, 431, 501)
+Json = dict[str, Any]
+
+
+def check(response: requests.Response) -> None:
+    """Raises AssertionError with the path of the first fault. Streams that were not read yet are left alone."""
+    path = urlsplit(response.url).path
+    method = (response.request.method or "").lower()
+    if not PREFIX.match(path) or method in ("head", "options"):
+        return
+    operation = _operation(method, PREFIX.sub("", path, count=1).rstrip("/"))
+    if operation is None:
+        assert response.status_code >= 400, f"{method} {path} is not described"
+        is_message = path.partition("/v1/")[2].startswith("messages")
+        _conforms(response.json(), f"#/components/schemas/{'MessageError' if is_message else 'Error'}")
+        return
+    status = "default" if response.status_code in BROKEN_HTTP else str(response.status_code)
+    assert status in operation["responses"], f"{method} {path}: {status} is not described"
+    described = operation["responses"][status]
+    for name in described["headers"]:
+        if name in ("X-Request-Id", "Allow", "ETag"):
+            assert name in response.headers, f"{method} {path} answered {response.status_code} without {name}"
+    content = described.get("content")
+    if content is None:
+        assert response.content == b""
+        return
+    media_type = response.headers["Content-Type"]
+    assert media_type in content, f"{method} {path} answered {media_type}"
+    if media_type == "application/json":
+        pointer = content[media_type]["schema"]
+        where = pointer.get("$ref") or _pointer_to(operation, status)
+        _conforms(response.json(), where)
+
+
+def events_conform(events: list[Json], component: str) -> None:
+    """The events of a stream, errors among them."""
+    for event in events:
+        _conforms(event, f"#/components/schemas/{'Error' if 'error' in event else component}")
+
+
+@cache
+def _closed_document() -> Json:
+    closed: Json = _closed(document())
+    return closed
+
+
+def _closed(node: Any) -> Any:
+    """The same with objects that have properties, say nothing of others, and are wholes, closed."""
+    if isinstance(node, list):
+        return [_closed(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    copied = {name: _closed(value) for name, value in node.items()}
+    if copied.get("type") == "object" and "properties" in copied and "additionalProperties" not in copied:
+        copied["additionalProperties"] = False
+    return copied
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], str]]:
+    parameter = re.compile(r"\\\{(\w+)\\\}")
+    return [
+        (re.compile(parameter.sub(lambda m: ".+" if m[1] == "model_id" else "[^/]+", re.escape(path))), path)
+        for path in document()["paths"]
+    ]
+
+
+@cache
+def _operation(method: str, path: str) -> Any:
+    found = next((name for pattern, name in _patterns() if pattern.fullmatch(path)), None)
+    if found is None:
+        return None
+    item = document()["paths"][found]
+    operation = item.get(method)
+    if operation is None:  # 405 is described on the others
+        operation = next(value for name, value in item.items() if name != "parameters")
+    return operation | {
+        "path": found,
+        "method": method if method in item else next(n for n in item if n != "parameters"),
+    }
+
+
+def _pointer_to(operation: Json, status: str) -> str:
+    path = operation["path"].replace("~", "~0").replace("/", "~1").replace("{", "%7B").replace("}", "%7D")
+    return f"#/paths/{path}/{operation['method']}/responses/{status}/content/application~1json/schema"
+
+
+@cache
+def _validator(pointer: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator({**_closed_document(), "$ref": pointer})
+
+
+def _conforms(instance: object, pointer: str) -> None:
+    fault = jsonschema.exceptions.best_match(_validator(pointer).iter_errors(instance))
+    assert fault is None, f"{pointer}: {fault.json_path} {fault.message}"

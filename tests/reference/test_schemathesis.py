@@ -1,0 +1,65 @@
+"""Schemathesis reads the OpenAPI document and sends what it allows and what it does not, to a real gateway.
+
+It is kept in `var/schemathesis`, apart from the development packages: its plugins would load with every test.
+"""
+
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers.customer import Customer
+from tests.servers.process import ROOT
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+VERSION = "4.32.5"
+# Valid by its shape may still be refused for what it says: an unknown model, a target that is not served.
+NOT_OURS = "positive_data_acceptance"
+
+
+def test_no_request_gets_an_answer_that_is_not_described(account: Customer, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [
+            *(
+                str(schemathesis()),
+                "run",
+                f"{account.gateway.origin}/v1/openapi.json",
+                "--url",
+                account.gateway.base_url,
+            ),
+            *("--header", f"Authorization: Bearer {account.key}", "--exclude-checks", NOT_OURS, "--seed", "1"),
+            *(
+                "--phases",
+                "examples,coverage,fuzzing",
+                "--max-examples",
+                "10",
+                "--max-failures",
+                "5",
+                "--suppress-health-check",
+                "all",
+            ),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+
+
+def schemathesis() -> Path:
+    """The program, installed once."""
+    venv = ROOT / "var" / f"schemathesis-{VERSION}"
+    venv.parent.mkdir(exist_ok=True)
+    with (venv.parent / "schemathesis.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (venv / "installed").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
+            pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([*pip, f"schemathesis=={VERSION}"], check=True)
+            (venv / "installed").touch()
+    return venv / "bin" / "schemathesis"
