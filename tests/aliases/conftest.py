@@ -14,7 +14,6 @@ UNREACHED = "http://127.0.0.1:9/v1"  # no test of this folder that uses this cat
 POUNDS = {"currency": "GBP", "prompt_per_1m_tokens": 0.5, "completion_per_1m_tokens": 1.5}
 MORE = [
     model("realtime", modality="realtime"),
-    model("responses", modality="responses"),
     model("retired", retires_on="2020-01-01"),
     model("pounds", pricing=POUNDS),
     model("resting-half", state="unavailable", regions=[region("FRPAR"), region("DEFRA", state="disabled")]),

@@ -185,7 +185,6 @@ def test_other_shapes_are_refused_with_the_rule(caller: Caller, body: dict[str, 
         ("sim/test/pounds/FRPAR", "no exchange rate from GBP"),
         ("nokey/test/echo/FRPAR", "no credentials configured"),
         ("sim/test/realtime/FRPAR", "modality 'realtime'"),
-        ("sim/test/responses/FRPAR", "modality 'responses'"),
         ("sim/test/unknown-modality/FRPAR", "modality 'unknown'"),
     ],
 )

@@ -137,7 +137,7 @@ def test_the_picker_offers_what_is_routable_now(member: Client, account: Account
     assert {ECHO, CHUNKS, "sim/test/worldwide/global", "sim/test/embedding/FRPAR", "simus/test/echo/USQAS"} <= {
         *offered
     }
-    absent = ("resting", "gone", "retired", "unpriced", "realtime", "responses", "unknown-modality", "pounds", "quota")
+    absent = ("resting", "gone", "retired", "unpriced", "realtime", "unknown-modality", "pounds", "quota")
     assert not {f"sim/test/{slug}/FRPAR" for slug in absent} & {*offered}
     assert "sim/test/half-closed/DEFRA" not in offered
     assert not [choice for choice in offered if choice.startswith("nokey/")]

@@ -9,6 +9,7 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from inference.answers import chat_answer
 from inference.call import Shape
 from inference.dialects.openai import OpenAIDialect, usage_of
+from inference.upstream.faults import ReportedError
 from tests.inference.dialects.playback import events, play
 from tests.inference.dialects.routes import call, route, upstream
 
@@ -214,3 +215,43 @@ def test_thinking_that_stands_beside_its_blocks_is_said_once() -> None:
     delta = {"content": [thinking("Hm."), TEXT], "reasoning_content": "Hm."}
     [said] = play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas
     assert said == {"role": "assistant", "content": "Paris", "reasoning_content": "Hm."}
+
+
+PASSED = {"input": "hi", "tools": [{"type": "function", "name": "weather"}]}
+COUNTED = {
+    "input_tokens": 10,
+    "input_tokens_details": {"cached_tokens": 4},
+    "output_tokens": 3,
+    "output_tokens_details": {"reasoning_tokens": 2},
+    "total_tokens": 13,
+}
+
+
+def test_a_response_is_asked_for_as_it_came_and_never_stored() -> None:
+    asked = call(shape=Shape.RESPONSES, max_tokens=99, stream=True, **PASSED)
+    request = DIALECT.request(asked, route())
+    assert request.url.endswith("/responses")
+    assert orjson.loads(request.body) == {
+        **PASSED, "model": "model-upstream", "store": False, "max_output_tokens": 99, "stream": True
+    }  # fmt: skip
+
+
+def test_the_usage_of_a_response_is_counted_as_that_of_a_chat() -> None:
+    assert usage_of(COUNTED) == Usage(uncached_prompt=6, cache_read=4, completion=3, reasoning=2)
+    assert usage_of({"input_tokens": 10}) is None
+    with pytest.raises(ContradictoryUsage):
+        usage_of({**COUNTED, "input_tokens": 3})
+
+
+def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_words() -> None:
+    decoder = DIALECT.decoder(call(shape=Shape.RESPONSES, **PASSED))
+    delta = {"type": "response.output_text.delta", "delta": "hi"}
+    assert decoder.decode(orjson.dumps(delta)).chunk == delta
+    for kind in ("response.completed", "response.incomplete"):
+        last = decoder.decode(orjson.dumps({"type": kind, "response": {"output": [], "usage": COUNTED}}))
+        assert (last.is_last, last.usage, last.reported) == (True, usage_of(COUNTED), COUNTED)
+    assert decoder.decode(b"[DONE]").chunk is None
+    failed = {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Out of order."}}}
+    for told in (failed, {"type": "error", "code": "server_error", "message": "Out of order."}):
+        with pytest.raises(ReportedError, match="Out of order"):
+            decoder.decode(orjson.dumps(told))
