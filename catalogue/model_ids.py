@@ -49,7 +49,7 @@ def parse(text: str) -> ExplicitId | AutoId | AliasId:
     if "" in segments or len(segments) not in (3, 4):
         raise InvalidRequest.of_field(
             "model",
-            f"must match {{provider}}/{{creator}}/{{model}}[/{{locode}}], and {_shown(text)!r} does not: "
+            f"must match {{provider}}/{{creator}}/{{model}}[/{{locode}}], and {shown(text)!r} does not: "
             f"received {len(segments)} segment{'' if len(segments) == 1 else 's'}"
             f"{' (an empty one among them)' if '' in segments else ''}.",
         )
@@ -73,10 +73,10 @@ def region_label(text: str) -> str:
 def _alias_name(text: str) -> str:
     name = text.removeprefix(f"{ALIAS}/")
     if name == text or not ALIAS_NAME.fullmatch(name):
-        raise InvalidAliasName.of_field("model", f"must have {ALIAS_RULE} after alias/, and {_shown(text)!r} does not.")
+        raise InvalidAliasName.of_field("model", f"must have {ALIAS_RULE} after alias/, and {shown(text)!r} does not.")
     return name
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Client text in a message, kept short."""
     return text if len(text) <= 200 else text[:200] + "…"

@@ -22,7 +22,7 @@ from gateway.errors import (
 )
 
 from . import nearest
-from .model_ids import AutoId
+from .model_ids import AutoId, shown
 from .pricing import rates_between
 from .routes import Offer, Route, Snapshot, is_eu_sovereign
 
@@ -79,7 +79,7 @@ def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequen
     offers = offers_of(snapshot, wanted)
     if not offers:
         raise NotFound(
-            f"No provider offers {str(wanted)!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
+            f"No provider offers {shown(str(wanted))!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
         )
     offers = _some([o for o in offers if not o.is_disabled(allowed.today)], ModelNotFound(f"{wanted} is disabled."))
     fitting = [offer for offer in offers if offer.modality in allowed.modalities]

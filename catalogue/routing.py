@@ -13,7 +13,7 @@ from gateway.errors import (
 )
 
 from . import nearest
-from .model_ids import GLOBAL, ExplicitId
+from .model_ids import GLOBAL, ExplicitId, shown
 from .pricing import Price, Rates, rates_between
 from .routes import Offer, Route, Snapshot
 
@@ -28,7 +28,7 @@ def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable
     if offer is None:
         asked = f"{wanted.provider}/{wanted.canonical_id}"
         raise NotFound(
-            f"Model {wanted.canonical_id!r} is not offered by provider {wanted.provider!r}. "
+            f"Model {shown(wanted.canonical_id)!r} is not offered by provider {shown(wanted.provider)!r}. "
             f"{nearest.suggestion(snapshot, asked)}",
             param="model",
         )
@@ -50,7 +50,7 @@ def _in_region(offer: Offer, locode: str) -> Route:
         )
     if route is None or not route.is_served:
         raise ProviderUnavailable(
-            f"Region {locode!r} is not served for model {offer.id!r}; there is no substitution. "
+            f"Region {shown(locode)!r} is not served for model {offer.id!r}; there is no substitution. "
             f"Served: {_served_regions(offer) or 'none'}.",
             param="model",
             headers={"x-should-retry": "false"},

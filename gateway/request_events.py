@@ -18,6 +18,7 @@ from .ids import request_id, uuid7
 from .outages import Outage
 
 logger = logging.getLogger(__name__)
+LONGEST_TEXT = 1000  # characters of what a client wrote: events may wait for their observers
 EVENT = "gateway.request_event"  # of a request's META, or WSGI's environ
 
 
@@ -91,8 +92,9 @@ class RequestEvent:
     """One request of the API. What has not become known is empty or None; nothing of its content is here.
 
     `endpoint` is a path below `/v1` without ids (`chat/completions`), empty for unknown paths; `model` is what the
-    client asked for, as it came; `route` and `provider` are of the last attempt. `code` and `message` are the client's
-    error, or what would be where a stream broke. `ended_at` is 0 until the request is complete.
+    client asked for, as it came but for its length; `route` and `provider` are of the last attempt. `code` and
+    `message` are the client's error, or what would be where a stream broke. `ended_at` is 0 until the request is
+    complete.
     """
 
     method: str
@@ -149,11 +151,11 @@ class RequestEvent:
         if self.outcome == Outcome.SERVED:
             self.outcome = Outcome.REFUSED if status < 500 else Outcome.FAILED
         if error is not None:
-            self.code, self.message = error.code, error.message
+            self.code, self.message = error.code, error.message[:LONGEST_TEXT]
 
     def broke(self, code: str | None, message: str) -> None:
         """Its stream broke off, which has this code and these words."""
-        self.outcome, self.code, self.message = Outcome.BROKEN, code, message
+        self.outcome, self.code, self.message = Outcome.BROKEN, code, message[:LONGEST_TEXT]
 
     def complete(self) -> None:
         """Tells the observers, once. None of them can fail the request."""

@@ -20,7 +20,7 @@ from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, Not
 from gateway.exception_handler import from_exception
 from gateway.jsonbody import HeldBody, parse_object, read_body
 from gateway.plain_response import PlainResponse
-from gateway.request_events import Outcome, RequestEvent, event_of
+from gateway.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
 
 from .authentication import Payer
 from .call import Call
@@ -70,9 +70,10 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
         limits = rate_limits.spend_request(payer.key_id, payer.budgets)
         body = parse_object(read_body(environ, held))
         if isinstance(model := body.get("model"), str):
-            event.model = model  # known whatever else is wrong with the body
+            event.model = model[:LONGEST_TEXT]  # known whatever else is wrong with the body
         call = form.call_to_count(body, environ) if counts else form.call(body, environ)
-        event.model, event.is_stream = call.model, call.stream
+        del body  # what holds it from here on lets go of it
+        event.model, event.is_stream = call.model[:LONGEST_TEXT], call.stream
         response = (_count if counts else _answer)(form, call, payer, Client.of(environ), event)
         if in_flight is not None and isinstance(response.body, BilledStream):
             response.body, in_flight = CountedStream(response.body, in_flight), None

@@ -141,3 +141,10 @@ def test_the_price_is_that_of_the_pinned_region_in_the_accounts_currency(
     usage = answer(customer, model)["usage"]
     assert (usage["currency"], f"{usage['cost']:.10f}".rstrip("0")) == (currency, cost)
     assert [f"{debit:f}".rstrip("0") for debit in bills.debits(customer)] == [cost]
+
+
+@pytest.mark.parametrize("model", ["{}", "{}/test/echo", "sim/test/{}", "sim/test/echo/{}", "auto/test/{}", "alias/{}"])
+def test_an_endless_id_is_not_said_back(account: Customer, model: str) -> None:
+    reply = account.http.post("/v1/chat/completions", json=question("echo") | {"model": model.format("x" * 100_000)})
+    assert reply.status_code in (400, 404, 503)
+    assert len(message(reply)) < 1000
