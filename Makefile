@@ -5,6 +5,7 @@
 PYTHON ?= python3
 VENV := .venv/bin/python
 UV := var/uv/bin/uv
+PIP_AUDIT := var/pip-audit/bin/pip-audit
 COMPILE := $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url pyproject.toml
 DEPLOYED := DEBUG=false DATABASE_URL=sqlite://:memory: PUBLIC_URL=https://gateway.example ALLOWED_HOSTS=gateway.example
 WORKERS ?= 4
@@ -61,13 +62,21 @@ screenshots: venv-dev var/secret_key ## Picture every page, light, dark and on a
 	@$(VENV) -m tests.screenshots $(ARGS)
 
 .PHONY: check
-check: venv-dev var/secret_key ## Formatter, linter, types, import layers, missing migrations, deployment settings
+check: venv-dev var/secret_key ## Formatter, linter, types, layers, missing migrations, deployment settings, audit
 	$(VENV) -m ruff format --check .
 	$(VENV) -m ruff check .
 	$(VENV) -m mypy
 	.venv/bin/lint-imports --no-logo
 	$(DEPLOYED) $(VENV) manage.py makemigrations --check --dry-run
 	$(DEPLOYED) $(VENV) manage.py check --deploy --fail-level WARNING
+	@$(MAKE) --no-print-directory audit
+
+.PHONY: audit
+audit: ## Fail where a locked package has a known vulnerability; say so where that cannot be looked up
+	@test -x $(PIP_AUDIT) || { $(PYTHON) -m venv var/pip-audit && \
+		var/pip-audit/bin/python -m pip install --quiet --quiet --disable-pip-version-check pip-audit; } || \
+		{ rm -rf var/pip-audit; echo "Not audited: pip-audit cannot be installed from here."; exit 0; }; \
+	$(PYTHON) .ci/audit $(PIP_AUDIT)
 
 .PHONY: format
 format: venv-dev ## Format the code and apply the linter's safe fixes
@@ -82,7 +91,7 @@ lock: $(UV) ## Write the lock files from pyproject.toml (ARGS=--upgrade for newe
 
 .PHONY: clean
 clean: ## Remove the virtualenv and every cache; the data in var/ stays
-	rm -rf .venv var/uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache staticfiles
+	rm -rf .venv var/uv var/pip-audit .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache staticfiles
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: venv-run

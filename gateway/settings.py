@@ -271,12 +271,12 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "accounts.User"
 PASSWORD_HASHERS = ["accounts.passwords.ThreadedHasher"]
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
+    {"NAME": f"django.contrib.auth.password_validation.{name}", "OPTIONS": options}
+    for name, options in (
+        ("UserAttributeSimilarityValidator", {}),
+        ("MinimumLengthValidator", {"min_length": 12}),
+        ("CommonPasswordValidator", {}),
+        ("NumericPasswordValidator", {}),
     )
 ]
 LOGIN_URL = "login"
@@ -307,6 +307,10 @@ WHITENOISE_ROOT = BASE_DIR / "static" / "root"  # answered at the root: what bro
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+# Browsers take a `__Host-` cookie from this very host alone, over TLS: no neighbour in the domain can plant one.
+SESSION_COOKIE_NAME = "__Host-sessionid" if BEHIND_TLS else "sessionid"
+CSRF_COOKIE_NAME = "__Host-csrftoken" if BEHIND_TLS else "csrftoken"
+SESSION_COOKIE_AGE = 12 * 60 * 60  # seconds after signing in
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = (
     "Lax"  # a link in a mail finds who is signed in, a foreign form does not

@@ -153,6 +153,7 @@ def test_settlement_has_connections_of_its_own(read: Any) -> None:
 def test_a_public_https_address_turns_on_what_it_needs(read: Any, url: str, on: bool) -> None:
     found = read(PUBLIC_URL=url)
     assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is found["SECURE_SSL_REDIRECT"] is on
+    assert found["SESSION_COOKIE_NAME"].startswith("__Host-") is found["CSRF_COOKIE_NAME"].startswith("__Host-") is on
     assert bool(found["SECURE_HSTS_SECONDS"]) is on
     assert not any(found.get(f"SECURE_HSTS_{more}") for more in ("INCLUDE_SUBDOMAINS", "PRELOAD"))  # the owner's to say
     assert bool(found["SECURE_PROXY_SSL_HEADER"]) is on

@@ -173,6 +173,7 @@ def test_cookies_are_kept_from_scripts_and_from_other_sites(member: User, client
     cookies = sign_in(PASSWORD, client=client).cookies
     assert {name: cookie["samesite"] for name, cookie in cookies.items()} == {"sessionid": "Lax", "csrftoken": "Lax"}
     assert cookies["sessionid"]["httponly"] is True
+    assert cookies["sessionid"]["max-age"] == 12 * 60 * 60
 
 
 @pytest.mark.parametrize("path", ["/admin/login/", "/admin/login/?next=/admin/accounts/user/"])

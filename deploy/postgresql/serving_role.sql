@@ -1,0 +1,41 @@
+-- What the servers may do in the database, and no more (docs/security.md#a-role-for-serving).
+--
+--     psql --set ON_ERROR_STOP=1 --file deploy/postgresql/serving_role.sql "$DATABASE_URL_OF_THE_OWNER"
+--
+-- Run it as the role that migrates, behind each `manage.py migrate`; it may be run again at any time. Then give the role to
+-- whom the servers connect as:
+--
+--     CREATE ROLE gateway LOGIN PASSWORD '…' IN ROLE gateway_serving;
+
+BEGIN;
+
+DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'gateway_serving') THEN
+        CREATE ROLE gateway_serving NOLOGIN;
+    END IF;
+END $$;
+
+-- Nobody but the owner makes or alters tables, functions and triggers.
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+GRANT USAGE ON SCHEMA public TO gateway_serving;
+
+REVOKE ALL ON ALL TABLES IN SCHEMA public FROM gateway_serving;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO gateway_serving;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO gateway_serving;
+
+-- The books: rows are added, and never changed or removed.
+REVOKE UPDATE, DELETE ON billing_ledgerentry, billing_generation FROM gateway_serving;
+
+-- Histories: never changed. They go with their account or person; a price's history outlives its route and its editor.
+REVOKE UPDATE ON aliases_aliasevent, django_admin_log FROM gateway_serving;
+REVOKE UPDATE, DELETE ON catalogue_pricechange FROM gateway_serving;
+GRANT UPDATE (region_id, changed_by_id) ON catalogue_pricechange TO gateway_serving;
+
+-- Written by `migrate` alone.
+REVOKE INSERT, UPDATE, DELETE ON django_migrations, django_content_type, auth_permission FROM gateway_serving;
+
+-- Tables of the next migration serve until this file is run again.
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO gateway_serving;
+ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE ON SEQUENCES TO gateway_serving;
+
+COMMIT;
