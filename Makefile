@@ -25,7 +25,7 @@ install = echo "Installing $(1) into .venv"; rm -f .venv/installed-*.txt; \
 .PHONY: help
 help: ## Print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		while IFS='|' read -r target text; do printf '  make %-11s %s\n' "$$target" "$$text"; done
+		while IFS='|' read -r target text; do printf '  make %-14s %s\n' "$$target" "$$text"; done
 
 .PHONY: run
 run: venv-run var/secret_key ## Start the demo: gateway, simulated provider, an account with credit (PORT=8000)
@@ -52,6 +52,10 @@ bench: venv-dev var/secret_key ## Measure beside a bare pass-through, and reads 
 .PHONY: bench-gate
 bench-gate: venv-dev var/secret_key ## Fail where a request takes more instructions than bench/budget.json allows (ARGS=--update)
 	@$(VENV) -m bench.gate $(ARGS)
+
+.PHONY: failover-bench
+failover-bench: venv-dev var/secret_key ## FailoverBench's 16 scenarios against a gateway, a minute and a half
+	@$(VENV) -m bench.failover
 
 .PHONY: size
 size: venv-dev var/secret_key ## Print the lines of code by app, and how many modules a completion runs through

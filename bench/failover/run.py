@@ -1,0 +1,135 @@
+"""Runs the scenarios, all at once: each has models of its own at two providers, and a gateway between.
+
+A model is asked for in two ways: pinned, which is never served from elsewhere, and by `auto/…` with
+GATEWAY_AUTO_FAILOVER, which may move on to the backup before anything was delivered.
+"""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from bench.failover.provider import ANSWER, BreakingProvider, Timing
+from bench.failover.scoring import SCENARIOS, Heard, Scenario, Seen, Verdict, verdict
+from tests import plugin
+from tests.catalogue import DEARER, catalogue_for, model, provider
+from tests.servers.customer import Customer
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+
+HEALTHY = "healthy"
+ALIVE_SECONDS = 10.0
+SMALL_WINDOW = 8192  # of the primary where the prompt is too long for it
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a model is asked for."""
+
+    name: str
+    prefix: str
+    may_fall_back: bool
+
+    def primary(self, scenario: Scenario) -> str:
+        """The name at the providers and in the catalogue."""
+        return f"{self.name}-{scenario.id.lower()}"
+
+    def fallback(self, scenario: Scenario) -> str:
+        return f"{self.name}-{scenario.id.lower()}-{'noprefill' if scenario.id == 'S14' else 'ok'}"
+
+
+WAYS = (Way("pinned", "primary/test/", may_fall_back=False), Way("auto", "auto/test/", may_fall_back=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One scenario, asked for in one way."""
+
+    verdict: Verdict
+    reason: str
+    seen: Seen
+
+
+def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
+    """The cells by way and scenario. The gateway has its defaults but for automatic failover and `env`."""
+    folder = plugin.scratch() / "failover"
+    folder.mkdir()
+    settings = {"GATEWAY_AUTO_FAILOVER": "true", "GATEWAY_AUTO_OBJECTIVE": "cost", **env}
+    with ExitStack() as stack:
+        upstream = stack.enter_context(BreakingProvider(timing))
+        databases = MigratedDatabases(plugin.databases())
+        gateway = GatewayServer(databases, folder, catalogue=_catalogue(upstream.url), env=settings)
+        stack.callback(gateway.close)
+        gateway.start()
+        customer = Customer.open(gateway)
+        stack.callback(customer.close)
+        threads = stack.enter_context(ThreadPoolExecutor(len(SCENARIOS) * len(WAYS)))
+        upstream.began_at = time.monotonic()
+        asked = [(way, scenario) for scenario in SCENARIOS for way in WAYS]
+        cells = threads.map(lambda pair: _cell(pair[0], pair[1], upstream, customer, timing), asked)
+        found = {(way.name, scenario.id): cell for (way, scenario), cell in zip(asked, cells, strict=True)}
+        gateway.manage("verify_ledger").ok()
+    return found
+
+
+def _catalogue(url: str) -> dict[str, Any]:
+    """One route at each provider, the primary's the cheaper one."""
+    offers = [model(HEALTHY, provider="primary", upstream_model=HEALTHY)]
+    for scenario in SCENARIOS:
+        for way in WAYS:
+            name = way.primary(scenario)
+            window = {"context_length": SMALL_WINDOW} if scenario.id == "S12" else {}
+            offers.append(model(name, provider="primary", upstream_model=name, regions=None, **window))
+            backup = {"provider": "backup", "upstream_model": way.fallback(scenario), "pricing": DEARER}
+            offers.append(model(name, **backup, regions=None))
+    return catalogue_for(url) | {"providers": [provider("primary", url), provider("backup", url)], "models": offers}
+
+
+def _cell(way: Way, scenario: Scenario, upstream: BreakingProvider, customer: Customer, timing: Timing) -> Cell:
+    asked, count = way.prefix + way.primary(scenario), timing.requests if scenario.id == "S15" else 1
+    heard = []
+    for number in range(count):
+        time.sleep(max(0.0, upstream.began_at + number * timing.between_requests - time.monotonic()))
+        heard.append(_ask(customer, asked, scenario.seconds))
+    seen = Seen(
+        heard,
+        upstream.attempts(way.primary(scenario)),
+        upstream.attempts(way.fallback(scenario)),
+        _ask(customer, f"primary/test/{HEALTHY}", ALIVE_SECONDS).text == ANSWER,
+        way.may_fall_back,
+        ANSWER,
+        upstream.began_at + timing.outage,
+    )
+    return Cell(*verdict(scenario, seen), seen)
+
+
+def _ask(customer: Customer, asked: str, most_seconds: float) -> Heard:
+    """One stream, as a careful client reads it: an error within it is one, and only [DONE] or the end ends it."""
+    began = time.monotonic()
+    body = {"model": asked, "messages": [{"role": "user", "content": "Why?"}], "stream": True}
+    headers = {"Authorization": f"Bearer {customer.key}"}
+    address = f"{customer.gateway.base_url}/chat/completions"
+    text, served, has_usage, error = "", "", False, ""
+    try:
+        with requests.post(address, json=body, headers=headers, stream=True, timeout=most_seconds) as reply:
+            if reply.status_code != 200:
+                error = f"{reply.status_code} {reply.json()['error']['code']}"
+            for line in reply.iter_lines() if not error else ():
+                if not line.startswith(b"data: ") or line == b"data: [DONE]":
+                    continue
+                frame = json.loads(line.removeprefix(b"data: "))
+                if "error" in frame:
+                    error = f"{frame['error']['code']} within the stream"
+                    break
+                served, has_usage = frame["model"], has_usage or "usage" in frame
+                text += "".join(choice["delta"].get("content") or "" for choice in frame["choices"])
+    except requests.Timeout:
+        return Heard(time.monotonic() - began, began, hung=True)
+    except requests.RequestException as broken:
+        error = type(broken).__name__
+    seconds = time.monotonic() - began
+    return Heard(seconds, began, text, served, has_usage, error, hung=seconds > most_seconds)
