@@ -6,10 +6,12 @@ from typing import Any
 
 REPLY, BURST, SLOW = "bench-reply", "bench-burst", "bench-slow"
 PACED, EMBEDDING = "bench-paced", "bench-embedding"
+MESSAGE = "bench-message"  # a burst in Anthropic's dialect
 ALIAS = "bench"
 TRACE_FILE = "BENCH_TRACE"  # the variable that tells the worker where its trace goes (bench/worker.py)
 
-CHAT, EMBEDDINGS, RESPONSES = "/v1/chat/completions", "/v1/embeddings", "/v1/responses"
+CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
+RESPONSES, MESSAGES_API = "/v1/responses", "/v1/messages"
 MESSAGES = [
     {"role": "system", "content": "You are a helpful assistant. Answer in one paragraph."},
     {"role": "user", "content": "Why is the sky blue, and why are sunsets red? " * 4},
@@ -39,11 +41,16 @@ BURST_STREAM = Kind("burst of 100 chunks", 8, model=BURST, fields=STREAM)
 # In other words than the pass-through speaks: to be read beside the burst.
 RESPONSE = {"input": MESSAGES, "max_output_tokens": 64, "stream": True}
 BURST_RESPONSE = Kind("burst of 100 deltas as a response", 8, BURST_STREAM.name, BURST, RESPONSE, RESPONSES)
+ASKED = {"system": MESSAGES[0]["content"], "messages": MESSAGES[1:], "max_tokens": 64, "stream": True}
+BURST_MESSAGE = Kind("burst of 100 deltas as a message", 8, BURST_STREAM.name, BURST, ASKED, MESSAGES_API)
+PASSED_MESSAGE = Kind("burst of 100 deltas passed on as a message", 8, BURST_STREAM.name, MESSAGE, ASKED, MESSAGES_API)
 EMBEDDED = Kind("embedding", 24, model=EMBEDDING, fields={"input": "Why is the sky blue?"}, path=EMBEDDINGS)
 KINDS = (
     WHOLE,
     BURST_STREAM,
     BURST_RESPONSE,
+    BURST_MESSAGE,
+    PASSED_MESSAGE,
     PACED_STREAM,
     EMBEDDED,
     Kind("whole answer put together from a stream", 8, WHOLE.name, model=BURST, fields={"messages": MESSAGES}),

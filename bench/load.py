@@ -59,6 +59,9 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+_ENDS = (b"data: [DONE]", b"event: message_stop")
+
+
 class Connection:
     """One keep-alive connection with its request."""
 
@@ -106,7 +109,7 @@ class Connection:
         length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
         while len(body) < int(length) if length else not body.endswith(_LAST_CHUNK):
             body += self._receive()
-        if not length and b"data: [DONE]" not in body:
+        if not length and not any(end in body for end in _ENDS):
             raise UnexpectedAnswer(body[-300:].decode(errors="replace"))
         return body
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bench.callgrind import Callgrind
-from bench.kinds import ALIAS, BURST, EMBEDDING, PACED, REPLY, SLOW, Kind
+from bench.kinds import ALIAS, BURST, EMBEDDING, MESSAGE, PACED, REPLY, SLOW, Kind
 from bench.load import Connection, Job
 from bench.plan import Plan
 from bench.process import children
@@ -94,6 +94,9 @@ class BenchGateway(GatewayServer):
         return super().start(timeout=timeout)
 
 
+ANTHROPIC = "benchmessages"  # the upstream by its other dialect
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One of the two that are compared, as the client and /proc see it. Model names differ by `prefix` alone.
@@ -120,7 +123,8 @@ class Target:
 
     def connect(self, kind: Kind) -> Connection:
         """A connection whose every request is of this kind."""
-        model_name = f"alias/{ALIAS}" if kind.model == ALIAS else self.prefix + kind.model
+        names = {ALIAS: f"alias/{ALIAS}", MESSAGE: f"{ANTHROPIC}/test/{MESSAGE}"}
+        model_name = names.get(kind.model, self.prefix + kind.model)
         reader = {"user": str(self.pids()[0])} if kind.model == PACED else {}
         body = json.dumps({"model": model_name, **kind.fields, **reader})
         key = self.other_keys.get(kind.key, self.keys[0])
@@ -208,6 +212,12 @@ def _catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
     called = [model(name, provider="bench", upstream_model=name) for name in (REPLY, BURST, SLOW, PACED)]
     price = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
     called.append(model(EMBEDDING, provider="bench", upstream_model=EMBEDDING, modality="embedding", pricing=price))
+    called.append(model(MESSAGE, provider=ANTHROPIC, upstream_model=MESSAGE))
     others = [model(f"offer-{number}", provider="bench") for number in range(offers - len(called))]
     content = catalogue_for(upstream)
-    return {**content, "providers": [provider("bench", upstream)], "models": [*called, *others]}
+    providers = [provider("bench", upstream), provider(ANTHROPIC, upstream, dialect="anthropic")]
+    return {
+        **content,
+        "providers": providers,
+        "models": [*called, *others],
+    }

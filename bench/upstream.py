@@ -1,8 +1,9 @@
 """The upstream of the benchmark: fixed replies from a bare gevent server, so that it is not what is measured.
 
 `python -m bench.upstream PORT`. The name of the model decides what a stream is: `bench-burst` sends its hundred chunks
-in one write, `bench-paced` each by itself, once the process that `user` names waits for it, `bench-slow` one chunk at
-once and then one every few seconds. Whatever does not stream gets one answer, of `bench-embedding` a vector.
+in one write, `bench-message` the same in Anthropic's dialect, `bench-paced` each by itself, once the process that
+`user` names waits for it, `bench-slow` one chunk at once and then one every few seconds. Whatever does not stream gets
+one answer, of `bench-embedding` a vector.
 The simulator (simulator) would do too, at several times the cost: it looks at what it is asked.
 """
 
@@ -24,6 +25,7 @@ SLOW_CHUNKS = 60  # five minutes: nothing here is open for ever
 PACE_SECONDS = 0.001
 DIMENSIONS = 1024
 USAGE = {"prompt_tokens": 20, "completion_tokens": BURST_CHUNKS, "total_tokens": 20 + BURST_CHUNKS}
+COUNTED = {"input_tokens": 20, "output_tokens": 1}
 COMMON = {"id": "chatcmpl-bench", "created": 1_780_000_000, "model": "bench"}
 _HEAD_END = b"\r\n\r\n"
 _CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -43,6 +45,8 @@ def serve(sock: socket.socket, _address: object) -> None:
                 sock.sendall(_EMBEDDING)
             elif b'"stream":true' not in body.replace(b" ", b""):
                 sock.sendall(_WHOLE)
+            elif b'"bench-message"' in body:
+                sock.sendall(_MESSAGE)
             elif b'"bench-slow"' in body:
                 _send_slowly(sock)
             elif b'"bench-paced"' in body:
@@ -89,6 +93,11 @@ def _event(**fields: Any) -> bytes:
     return b"data: " + json.dumps({**COMMON, "object": "chat.completion.chunk", **fields}).encode() + b"\n\n"
 
 
+def _named(kind: str, **fields: Any) -> bytes:
+    """An event of Anthropic's."""
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), json.dumps({"type": kind, **fields}).encode())
+
+
 def _delta(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
     return _event(choices=[{"index": 0, "delta": delta, "finish_reason": finish_reason}])
 
@@ -121,6 +130,19 @@ _ROLE = _delta({"role": "assistant", "content": ""})
 _WORD = _delta({"content": " word"})
 _ENDING = _delta({}, "stop") + _event(choices=[], usage=USAGE) + b"data: [DONE]\n\n"
 _BURST = _CHUNKED_HEAD + _transfer_chunk(_ROLE + _WORD * BURST_CHUNKS + _ENDING) + b"0\r\n\r\n"
+_WORDS = _named("content_block_delta", index=0, delta={"type": "text_delta", "text": " word"}) * BURST_CHUNKS
+_MESSAGE = (
+    _CHUNKED_HEAD
+    + _transfer_chunk(
+        _named("message_start", message={"id": "msg", "type": "message", "role": "assistant", "usage": COUNTED})
+        + _named("content_block_start", index=0, content_block={"type": "text", "text": ""})
+        + _WORDS
+        + _named("content_block_stop", index=0)
+        + _named("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": BURST_CHUNKS})
+        + _named("message_stop")
+    )
+    + b"0\r\n\r\n"
+)
 _WHOLE = _whole()
 _EMBEDDING = _embedding()
 

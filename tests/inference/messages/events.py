@@ -34,7 +34,12 @@ class Events:
         """Reads a stream: one message, blocks one after the other, and one end or one error behind all of it."""
         assert reply.status_code == 200, reply.text
         assert reply.headers["Content-Type"] == "text/event-stream"
-        *pieces, rest = reply.content.decode().split("\n\n")
+        return cls.read([reply.content], reply.headers)
+
+    @classmethod
+    def read(cls, frames: list[bytes], headers: requests.structures.CaseInsensitiveDict[str] | None = None) -> Self:
+        """The same of frames."""
+        *pieces, rest = b"".join(frames).decode().split("\n\n")
         assert rest == ""
         events = [_event(piece) for piece in pieces]
         assert [event["type"] for event in events].count("message_start") == 1
@@ -42,7 +47,7 @@ class Events:
         assert events[0]["message"]["usage"]["input_tokens"] > 0
         _require_blocks_in_order(events)
         assert events[-1]["type"] in ("message_stop", "error")
-        return cls(reply.headers, events)
+        return cls(headers or requests.structures.CaseInsensitiveDict(), events)
 
     def named(self, kind: str) -> list[Json]:
         return [event for event in self.all if event["type"] == kind]
