@@ -1,0 +1,132 @@
+"""Events of an upstream that has the Responses API itself, on their way to the client."""
+
+from contextlib import suppress
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import ProviderError
+from inference.call import Shape
+from inference.dialects.openai import ResponseDecoder
+from inference.upstream.faults import MalformedReply
+from inference.wire_forms.responses import PASSED, ResponsesForm
+from inference.wire_forms.responses.passing import LastResponse, PassedFraming, ResponseEvents
+from tests.inference.dialects.routes import call
+from tests.inference.responses.events import Events
+from tests.inference.test_nonsense import FAULTS, spoilt
+
+Json = dict[str, Any]
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+REPORT = {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}, "gateway_metadata": {}}
+OWN = {"id": "resp_up", "model": "up", "status": "in_progress", "output": [], "metadata": {"a": "b"}}
+THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "x", "status": "completed"}
+TEXT = {"type": "output_text", "text": "hello", "annotations": [], "logprobs": []}
+MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "content": [TEXT], "status": "completed"}
+CALL = {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "status": "completed"}
+USAGE = {
+    "input_tokens": 1,
+    "input_tokens_details": {"cached_tokens": 1, "odd": 7},
+    "output_tokens": 2,
+    "total_tokens": 3,
+}
+EVENTS: list[Json] = [
+    {"type": "response.created", "response": OWN},
+    {"type": "response.in_progress", "response": OWN},
+    {"type": "response.output_item.added", "output_index": 0, "item": THOUGHT},
+    {"type": "response.reasoning_summary_text.delta", "output_index": 0, "summary_index": 0, "delta": "Hm."},
+    {"type": "response.output_item.done", "output_index": 0, "item": THOUGHT},
+    {"type": "response.output_item.added", "output_index": 1, "item": {**MESSAGE, "content": []}},
+    {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "hello", "logprobs": []},
+    {"type": "response.output_item.done", "output_index": 1, "item": MESSAGE},
+    {"type": "response.output_item.added", "output_index": 2, "item": {**CALL, "arguments": ""}},
+    {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": "{}"},
+    {"type": "response.output_item.done", "output_index": 2, "item": CALL},
+    {
+        "type": "response.completed",
+        "response": {**OWN, "status": "completed", "output": [THOUGHT, MESSAGE, CALL], "usage": USAGE},
+    },
+]
+
+
+class Stream:
+    """A stream on its way."""
+
+    def __init__(self) -> None:
+        self.events = ResponseEvents(id="gen-01a2", model="sim/test/echo/FRPAR")
+        self.framing, self.whole, self.frames = PassedFraming(self.events), LastResponse(), list[bytes]()
+
+    def take(self, data: bytes) -> None:
+        chunk = ResponseDecoder().decode(data).chunk
+        normalised = None if chunk is None else self.events.normalise(chunk)
+        if normalised is not None:
+            self.whole.add(normalised.chunk)
+            self.frames += self.framing.frames([normalised])
+
+
+def test_events_are_numbered_anew_and_the_last_has_the_bill() -> None:
+    stream = Stream()
+    stream.take(b'{"type":"keepalive","sequence_number":0}')  # no event of a response: it is not passed on
+    for event in EVENTS:
+        stream.take(orjson.dumps({**event, "sequence_number": 99}))
+    events = Events.read([*stream.frames, *stream.framing.finished(REPORT)])
+    assert [event["type"] for event in events.all] == [event["type"] for event in EVENTS]
+    final = events.final
+    assert (final["id"], final["model"], final["store"]) == ("resp_01a2", "sim/test/echo/FRPAR", False)
+    assert (final["metadata"], final["output"]) == ({"a": "b"}, [THOUGHT, MESSAGE, CALL])
+    assert final["usage"]["input_tokens_details"] == {"cached_tokens": 1, "cache_write_tokens": 0, "odd": 7}
+    assert (final["usage"]["cost"], final["gateway_metadata"]) == (0.5, {})
+
+
+@pytest.mark.parametrize(
+    ("events", "cut"),
+    [
+        (4, {**THOUGHT, "status": "incomplete", "summary": [{"type": "summary_text", "text": "Hm."}]}),
+        (7, {**MESSAGE, "status": "incomplete"}),
+        (10, {**CALL, "status": "incomplete"}),
+    ],
+    ids=["reasoning", "message", "call"],
+)
+def test_a_stream_that_breaks_closes_its_item_with_what_came_of_it(events: int, cut: Json) -> None:
+    stream = Stream()
+    for event in EVENTS[:events]:
+        stream.take(orjson.dumps(event))
+    told = Events.read([*stream.frames, *stream.framing.broke(ProviderError("It broke."), REPORT)])
+    assert told.types[-3:] == ["output_item.done", "error", "failed"]
+    assert told.final["output"][-1] == cut
+    assert told.final["usage"]["cost"] == 0.5
+
+
+def test_an_answer_without_output_is_malformed() -> None:
+    with pytest.raises(MalformedReply):
+        PASSED.normalised({"id": "resp_up"}, call(), id="gen-01a2", created=1, model="m")
+    with pytest.raises(MalformedReply):
+        Stream().take(b'{"type":"response.completed","response":{}}')
+
+
+def test_what_came_is_freed_with_the_call() -> None:
+    asked = ResponsesForm().call({"model": "sim/test/echo", "input": "hi", "temperature": 1}, {})
+    assert asked.shape == Shape.RESPONSES
+    asked.drop_content()
+    assert (asked.body, asked.as_it_came) == ({"temperature": 1}, {"temperature": 1})
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_stream_with_nonsense_in_it(data: st.DataObject) -> None:
+    stream, written = Stream(), [orjson.dumps(event) for event in EVENTS]
+    position = data.draw(st.integers(0, len(written) - 1))
+    written[position] = spoilt(written[position], data)
+    with suppress(*FAULTS):
+        for event in written:
+            stream.take(event)
+        if stream.events.is_complete:
+            stream.framing.finished(REPORT)
+            whole = PASSED.normalised(stream.whole.answer(), call(), id="gen-1", created=1, model="m")
+            assert PASSED.output_bytes(whole) >= 0
+            orjson.dumps(PASSED.answer(whole, call(), REPORT))
+    stream.framing.broke(ProviderError("It broke."), None)
