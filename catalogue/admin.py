@@ -98,6 +98,7 @@ class ProviderAdmin(_Seeded, ProviderActions, _Admin):
         "extra_headers",
         "extra_env",
         "refused_parameters",
+        "pue",
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

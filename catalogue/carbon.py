@@ -25,6 +25,7 @@ MODELLED = "modelled"
 MEASURED = "measured"
 MOST_MEASURED_WH_PER_TOKEN = 1  # above the high figure of any model: a measurement beyond it is not believed
 ENERGY_PLACES = 15
+PUE_PLACES = 4
 FOOTPRINT_PLACES = MONEY_PLACES  # Wh and grams are kept as finely as money
 _UNITS_PER_FOOTPRINT = 10 ** (ENERGY_PLACES - FOOTPRINT_PLACES)
 

@@ -190,6 +190,22 @@ def figures_in(stored: StoredFigures) -> EnergyFigures:
     )
 
 
+def at_pue(figures: EnergyFigures, pue: Decimal) -> EnergyFigures:
+    """The same work in data centres of this PUE; figures whose own is not known stay.
+
+    Every figure is scaled alike, so that bounds which take several PUEs stay as far apart: wider than they had to be.
+    """
+    if figures.pue is None or figures.pue == pue:
+        return figures
+    factor = float(pue / figures.pue)
+    wh = figures.wh
+    kinds = (wh.output, wh.prompt, wh.cached)
+    scaled = PerToken(
+        *(Range(*(rounded(float(figure) * factor) for figure in (k.low, k.value, k.high))) for k in kinds)
+    )
+    return replace(figures, wh=scaled, pue=pue)
+
+
 def _per_token_in(stored: Mapping[str, Sequence[str]]) -> PerToken:
     return PerToken(*(Range(*map(Decimal, stored[kind])) for kind in KINDS))
 

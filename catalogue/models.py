@@ -17,7 +17,7 @@ from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
 from . import counters, grid  # noqa: F401  # Django looks for an app's tables here
-from .carbon import ENERGY_PLACES
+from .carbon import ENERGY_PLACES, PUE_PLACES
 from .pricing import RATE_PLACES
 
 FILE_WINS = "Until the file is seeded again, which states its own: for good, set it there."
@@ -169,6 +169,14 @@ class Provider(models.Model):
     )
     refused_parameters = models.JSONField(
         default=list, blank=True, help_text="Fields of a request that it answers with an error."
+    )
+    pue = ExactDecimalField(
+        "PUE",
+        places=PUE_PLACES,
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="Of its data centres; empty: as estimated.",
     )
     status_override = models.CharField(
         max_length=10, choices=Status, blank=True, help_text="What `/providers` shows, no more: it keeps nothing away."

@@ -12,7 +12,7 @@ from gateway.turns import pause
 
 from . import models
 from .carbon import EnergyFactors, GridBasis
-from .energy import StoredFigures, figures_in
+from .energy import StoredFigures, at_pue, figures_in
 from .grid import InForce
 from .model_ids import GLOBAL
 from .models import PER_MILLION, PRICES
@@ -124,6 +124,7 @@ class _Builder:
         rows: Rows,
     ) -> None:
         self.upstreams, self.fillers, self.places = upstreams, fillers, places
+        self.pues = {row.pk: row.pue for row in rows.providers}
         self.grid, self.hour, self.energy = rows.grid, rows.hour.by_zone, rows.energy
 
     def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
@@ -186,7 +187,7 @@ class _Builder:
     def _energy(
         self, model: models.Model, region: models.Region, intensity: int | None, basis: GridBasis | None
     ) -> EnergyFactors:
-        """The region's figures, else the offer's, else the canonical model's."""
+        """The region's figures, else the offer's, else the canonical model's, at the provider's PUE if it has one."""
         per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
         stored = region.energy or model.energy
         if stored is None and per_token is None:
@@ -195,6 +196,9 @@ class _Builder:
         if stored is None:
             return EnergyFactors(per_token, per_prompt_token, intensity, basis=basis)
         figures = figures_in(stored)
+        pue = self.pues[model.provider_id]
+        if pue is not None and stored is not region.energy and stored is not model.energy:
+            figures = at_pue(figures, pue)
         return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
 
     def _intensity(self, region: models.Region, place: Place | None) -> tuple[int | None, GridBasis | None]:

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from catalogue.carbon import ENERGY_PLACES
+from catalogue.carbon import ENERGY_PLACES, PUE_PLACES
 from catalogue.energy import EnergyFigures, PerToken, Range, figures_in
 from catalogue.model_ids import ALIAS, AUTO, GLOBAL
 from catalogue.models import (
@@ -52,6 +52,7 @@ _MAIN_PRICES = ("prompt_per_1m_tokens", "completion_per_1m_tokens")
 _MOST_IN_PRICE = Decimal(10_000_000)
 # Far above any model, far below what the column holds.
 _MOST_IN_ENERGY = Decimal(1000)
+_MOST_IN_PUE = Decimal(10)
 _MOST_IN_RATE = Decimal(1_000_000)
 
 
@@ -133,6 +134,7 @@ class Provider(Entry):
         child=PatternField(r"[a-z][a-z0-9_]*", "the name of a request field (a-z, 0-9, _)", max_length=100),
         default=list,
     )
+    pue = ExactField(places=PUE_PLACES, most=_MOST_IN_PUE, default=None)
     status = _choice(Status.values, default="", source="status_override")
 
     def validate_slug(self, slug: str) -> str:
@@ -158,6 +160,12 @@ class Provider(Entry):
             if not re.fullmatch(r"[a-z_][a-z0-9_]*", name) or name == UPSTREAM_REGION:
                 raise serializers.ValidationError("has a key that is no placeholder name (a-z, 0-9, _)")
         return variables
+
+    def validate_pue(self, pue: Decimal | None) -> Decimal | None:
+        """Of all that a data centre takes, the machines take a part."""
+        if pue is not None and pue < 1:
+            raise serializers.ValidationError("must be 1 or more")
+        return pue
 
     def validate_refused_parameters(self, names: list[str]) -> list[str]:
         """Fields that the gateway writes itself cannot be refused."""
@@ -249,7 +257,7 @@ class Energy(Entry):
 
     wh = _PerToken()
     embodied_g = _PerToken(default=None)
-    pue = ExactField(places=4, most=Decimal(10), default=None)
+    pue = ExactField(places=PUE_PLACES, most=_MOST_IN_PUE, default=None)
     kind = _choice(["modelled", "provider"], default="modelled")
     method = PatternField(SEGMENT, "an id in lowercase", max_length=100, default="")
     source = _text(500)  # type: ignore[assignment]  # a key of the file; DRF takes it out of the class

@@ -36,6 +36,7 @@ providers:
     developer_role: true
     reasoning_content: false
     refused_parameters: [seed, logit_bias, seed]
+    pue: 1.15
     source: https://acme.example
 models:
   - provider: acme
@@ -174,6 +175,7 @@ def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
         "developer_role": True,
         "reasoning_content": False,
         "refused_parameters": ["seed", "logit_bias"],
+        "pue": Decimal("1.15"),
         "status_override": "degraded",
         "disabled_reason": "",
     }

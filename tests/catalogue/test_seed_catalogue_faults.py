@@ -130,6 +130,7 @@ def test_a_file_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
         ("auth", "Bearer", "must be a table"),
         ("status", "fine", "must be one of healthy, degraded, down"),
         ("stream_options", "no", "must be true or false"),
+        ("pue", 0.9, "must be 1 or more"),
         ("developer_role", 1, "must be true or false"),
         ("refused_parameters", "seed", "Expected a list"),
         ("refused_parameters", ["logit-bias"], "must be the name of a request field"),

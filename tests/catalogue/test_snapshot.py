@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from catalogue import changes, models, snapshot
+from catalogue.energy import Range
 from catalogue.loader import seed as seed_files
 from gateway.errors import ServiceUnavailable
 from tests.seeding import Entry, Seed
@@ -161,6 +162,29 @@ def test_figures_of_a_region_win_over_its_offers_and_those_over_the_canonical_mo
         assert routes["DEFRA"].energy.per_token_wh == Decimal(expected)
         assert (routes["DEFRA"].energy.figures is None) == (expected == "0.0004")
         assert routes["FRPAR"].energy.per_prompt_token_wh == Decimal("0.00001")
+
+
+def test_the_energy_of_a_model_is_scaled_to_the_pue_of_its_provider_and_what_is_stated_of_an_offer_is_not(
+    seed: Seed, llama: Entry
+) -> None:
+    figures = {"wh": {"output": [0.0001, 0.0006, 0.0024], "prompt": 0.00012, "cached": 0}, "pue": 1.2}
+    llama["providers"][0]["pue"] = 1.5
+    llama["models"] += [{**llama["models"][0], "id": "meta/other", "energy": figures}]
+    seed({**llama, "energy": {"meta/llama": figures}})
+    snapshot.refresh()
+    scaled, stated = (
+        snapshot.current().offers["acme", model].routes["global"].energy.figures
+        for model in ("meta/llama", "meta/other")
+    )
+    assert scaled is not None
+    assert stated is not None
+    assert scaled.wh.output == Range(Decimal("0.000125"), Decimal("0.00075"), Decimal("0.003"))
+    assert (scaled.wh.prompt.value, scaled.wh.cached.value, scaled.pue) == (
+        Decimal("0.00015"),
+        Decimal(0),
+        Decimal("1.5"),
+    )
+    assert (stated.wh.output.value, stated.pue) == (Decimal("0.0006"), Decimal("1.2"))
 
 
 def test_the_default_region_is_the_marked_one_else_global_else_the_first(seed: Seed, llama: Entry) -> None:
