@@ -64,6 +64,8 @@ WITH_METRICS = (
     Kind("whole answer, with metrics", 24, WHOLE.name),
     Kind("burst of 100 chunks, with metrics", 8, BURST_STREAM.name, model=BURST, fields=STREAM),
 )
+# This takes a gateway with OTEL_EXPORTER_OTLP_ENDPOINT. What sends the spans is the beat's, and not counted.
+WITH_TRACES = (Kind("whole answer, with traces", 24, WHOLE.name),)
 # These take a gateway that counts no addresses.
 WITHOUT_IP_LIMIT = (
     Kind("whole answer, no limit of addresses", 16, WHOLE.name),

@@ -78,13 +78,13 @@ class UpstreamAttempt:
 
 
 class Trace(Protocol):
-    """The spans of a request that is traced (`gateway.tracing`)."""
+    """The ids of the spans of a request that is traced (`gateway.tracing`)."""
 
     @property
     def trace_id(self) -> str: ...
 
-    def begin_attempt(self, attempt: UpstreamAttempt) -> bytes:
-        """Begins a span, and returns the header lines that tell the upstream of it."""
+    def begin_attempt(self) -> bytes:
+        """The header lines that tell the upstream of the span of a call that begins."""
 
 
 @dataclass(slots=True)

@@ -1,14 +1,14 @@
 """OpenTelemetry traces, where OTEL_EXPORTER_OTLP_ENDPOINT is set; nothing imports this module otherwise.
 
 A request of the API is a server span, and each call of an upstream a client span below it, with the attributes of the
-HTTP and GenAI conventions; never content. Spans begin with what they are about, so that upstreams are told of them
-(`traceparent`), and get their attributes and ends from the request's event. The beat sends them to the collector:
-OpenTelemetry's own batches come from a thread that gevent's patching breaks.
+HTTP and GenAI conventions; never content. Their ids are made as they begin, so that upstreams are told of them
+(`traceparent`). The spans themselves are made of the request's event by the beat, which sends them to the collector:
+a request only notes its event, and OpenTelemetry's own batches come from a thread that gevent's patching breaks.
 """
 
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,9 +18,21 @@ from gevent.lock import BoundedSemaphore
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.trace import Span, SpanKind, StatusCode, format_trace_id, set_span_in_context
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    format_trace_id,
+    get_current_span,
+    set_span_in_context,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from . import request_events
@@ -30,8 +42,8 @@ from .outages import Outage
 from .request_events import Outcome, RequestEvent, UpstreamAttempt
 
 logger = logging.getLogger(__name__)
-MOST_WAITING = 4096
-MOST_AT_ONCE = 100  # encoding them takes 6 ms, in which the worker does nothing else
+MOST_WAITING = 2000
+MOST_AT_ONCE = 50  # requests: making and encoding their spans takes milliseconds in which the worker does nothing else
 EXPORT_SECONDS = 1.0
 STOP_SECONDS = 3.0  # given to a stopping worker's last spans
 OPERATIONS = {
@@ -51,54 +63,93 @@ PROVIDERS = {
 SERVICE_NAME = "inference-gateway"
 OTHER = "_OTHER"  # the conventions' word for an error without a name
 HEADERS = {"traceparent": "HTTP_TRACEPARENT", "tracestate": "HTTP_TRACESTATE"}
-Attributes = Mapping[str, Any]
 
 _propagator = TraceContextTextMapPropagator()
+_scope = InstrumentationScope("gateway")
 
 
 def register() -> None:
     """Traces this worker's requests from now on."""
-    waiting = WaitingSpans()
-    resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(waiting)
-    tracer = provider.get_tracer("gateway")
-    request_events.begin_trace = lambda meta: RequestTrace(tracer, meta)
-    request_events.observers.append(end)
-    worker_hooks.beat.append(Periodic(EXPORT_SECONDS, waiting.export))
-    worker_hooks.stop.append(waiting.finish)
+    traces = Traces()
+    request_events.begin_trace = traces.begin
+    request_events.observers.append(traces.note)
+    worker_hooks.beat.append(Periodic(EXPORT_SECONDS, traces.export))
+    worker_hooks.stop.append(traces.finish)
 
 
-class WaitingSpans(SpanProcessor):
-    """Ended spans of a worker that the collector does not have yet. Beyond MOST_WAITING they are counted and let go."""
+class RequestTrace:
+    """The ids of one request's spans, and whether they are sampled. See `request_events.Trace`."""
+
+    __slots__ = ("_provider", "attempts", "context", "parent")
+
+    def __init__(self, provider: TracerProvider, meta: Mapping[str, Any]) -> None:
+        self._provider = provider
+        carrier = {name: meta[variable] for name, variable in HEADERS.items() if variable in meta}
+        continued = _propagator.extract(carrier, Context())
+        parent = get_current_span(continued).get_span_context()
+        self.parent = parent if parent.is_valid else None
+        trace_id = parent.trace_id if parent.is_valid else provider.id_generator.generate_trace_id()
+        sampling = provider.sampler.should_sample(continued, trace_id, meta["REQUEST_METHOD"], SpanKind.SERVER)
+        flags = TraceFlags(
+            TraceFlags.SAMPLED if sampling.decision == Decision.RECORD_AND_SAMPLE else TraceFlags.DEFAULT
+        )
+        span_id = provider.id_generator.generate_span_id()
+        self.context = SpanContext(trace_id, span_id, False, flags, sampling.trace_state)
+        self.attempts: list[SpanContext] = []
+
+    @property
+    def trace_id(self) -> str:
+        """As 32 hex digits."""
+        return format_trace_id(self.context.trace_id)
+
+    def begin_attempt(self) -> bytes:
+        own, span_id = self.context, self._provider.id_generator.generate_span_id()
+        context = SpanContext(own.trace_id, span_id, False, own.trace_flags, own.trace_state)
+        self.attempts.append(context)
+        headers: dict[str, str] = {}
+        _propagator.inject(headers, set_span_in_context(NonRecordingSpan(context), Context()))
+        return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
+
+
+class Traces:
+    """A worker's sampled requests that the collector does not have yet. Beyond MOST_WAITING they are only counted."""
 
     def __init__(self) -> None:
-        self._spans: deque[ReadableSpan] = deque()
+        resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._waiting: deque[tuple[RequestEvent, RequestTrace]] = deque()
         self._left_out = 0
         self._exporter = OTLPSpanExporter()
         self._exporting = BoundedSemaphore()
         self._outage = Outage("traces cannot be exported", logger.warning)
 
-    def on_end(self, span: ReadableSpan) -> None:
-        if span.context is None or not span.context.trace_flags.sampled:
+    def begin(self, meta: Mapping[str, Any]) -> RequestTrace:
+        """The trace of a request that begins: the client's, where it names one."""
+        return RequestTrace(self._provider, meta)
+
+    def note(self, event: RequestEvent) -> None:
+        """Takes a complete request in."""
+        trace = event.trace
+        if not isinstance(trace, RequestTrace) or not trace.context.trace_flags.sampled:
             return
-        if len(self._spans) < MOST_WAITING:
-            self._spans.append(span)
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append((event, trace))
         else:
             self._left_out += 1
 
     def export(self) -> None:
-        """Sends what waits. What a collector does not take is let go: the next spans matter more."""
+        """Sends what waits. What a collector does not take is let go: the next requests matter more."""
         with self._exporting:
-            while self._spans:
-                batch = [self._spans.popleft() for _ in range(min(MOST_AT_ONCE, len(self._spans)))]
-                if self._exporter.export(batch) is not SpanExportResult.SUCCESS:
-                    self._outage.failed(f"{len(batch)} spans are lost: the collector is away, slow, or refuses them")
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
+                spans = [span for event, trace in batch for span in _spans_of(event, trace, self._provider.resource)]
+                if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
+                    self._outage.failed(f"{len(spans)} spans are lost: the collector is away, slow, or refuses them")
                     return
                 self._outage.worked()
         if self._left_out:
             left_out, self._left_out = self._left_out, 0
-            logger.warning("spans beyond those that may wait for the collector: %d are lost", left_out)
+            logger.warning("requests beyond those that may wait for the collector: %d have no trace", left_out)
 
     def finish(self) -> None:
         """Sends the last ones, while the worker stops."""
@@ -106,63 +157,47 @@ class WaitingSpans(SpanProcessor):
             self.export()
 
 
-class RequestTrace:
-    """The spans of one request. See `request_events.Trace`."""
-
-    __slots__ = ("_tracer", "attempts", "span")
-
-    def __init__(self, tracer: Any, meta: Mapping[str, Any]) -> None:
-        self._tracer = tracer
-        carrier = {name: meta[variable] for name, variable in HEADERS.items() if variable in meta}
-        parent = _propagator.extract(carrier, Context())
-        self.span: Span = tracer.start_span(meta["REQUEST_METHOD"], parent, SpanKind.SERVER)
-        self.attempts: list[Span] = []
-
-    @property
-    def trace_id(self) -> str:
-        """As 32 hex digits."""
-        return format_trace_id(self.span.get_span_context().trace_id)
-
-    def begin_attempt(self, attempt: UpstreamAttempt) -> bytes:
-        context = set_span_in_context(self.span, Context())
-        span: Span = self._tracer.start_span(attempt.provider, context, SpanKind.CLIENT)
-        self.attempts.append(span)
-        headers: dict[str, str] = {}
-        _propagator.inject(headers, set_span_in_context(span, Context()))
-        return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
-
-
-def end(event: RequestEvent) -> None:
-    """Completes the spans of a request: an observer of events."""
-    trace = event.trace
-    if not isinstance(trace, RequestTrace):
-        return
+def _spans_of(event: RequestEvent, trace: RequestTrace, resource: Resource) -> Iterator[ReadableSpan]:
+    """The client spans of a request, then its server span."""
     since = event.began_at - event.started  # from the monotonic clock to seconds since the epoch
-    for number, (attempt, span) in enumerate(zip(event.attempts, trace.attempts, strict=True), 1):
-        _end_attempt(event, attempt, span, since, is_last=number == len(event.attempts))
-    route = f"/v1/{event.endpoint}" if event.endpoint else ""
-    trace.span.update_name(f"{event.method} {route}".rstrip())
-    _describe(trace.span, _of_request(event, route))
-    if event.status >= 500 or event.outcome == Outcome.BROKEN:
-        trace.span.set_status(StatusCode.ERROR)
-        trace.span.set_attribute("error.type", event.code or str(event.status))
-    trace.span.end(_nanoseconds(event.ended_at + since))
-
-
-def _end_attempt(event: RequestEvent, attempt: UpstreamAttempt, span: Span, since: float, *, is_last: bool) -> None:
     operation = OPERATIONS.get(event.endpoint, "")
-    span.update_name(f"{operation} {attempt.model}".strip())
-    _describe(span, _of_attempt(event, attempt, operation))
-    for name, moment in (("connected", attempt.connected_at), ("head", attempt.head_at)):
-        if moment:
-            span.add_event(name, timestamp=_nanoseconds(moment + since))
-    error = _error_of_attempt(event, attempt, is_last=is_last)
-    if error is not None:
-        span.set_status(StatusCode.ERROR)
-        span.set_attribute("error.type", error)
-    elif is_last:
-        _describe(span, _of_answer(event, attempt))
-    span.end(_nanoseconds((attempt.ended_at or event.ended_at) + since))
+    for number, (attempt, context) in enumerate(zip(event.attempts, trace.attempts, strict=True), 1):
+        is_last = number == len(event.attempts)
+        error = _error_of_attempt(event, attempt, is_last=is_last)
+        answer = _of_answer(event, attempt) if is_last and error is None else {}
+        phases = (("connected", attempt.connected_at), ("head", attempt.head_at))
+        yield ReadableSpan(
+            f"{operation} {attempt.model}".strip(),
+            context,
+            trace.context,
+            resource,
+            _known(_of_attempt(event, attempt, operation) | answer | {"error.type": error}),
+            [Event(name, timestamp=_nanoseconds(moment + since)) for name, moment in phases if moment],
+            kind=SpanKind.CLIENT,
+            status=_status(error),
+            start_time=_nanoseconds(attempt.began_at + since),
+            end_time=_nanoseconds((attempt.ended_at or event.ended_at) + since),
+            instrumentation_scope=_scope,
+        )
+    route = f"/v1/{event.endpoint}" if event.endpoint else ""
+    failed = event.status >= 500 or event.outcome == Outcome.BROKEN
+    error = (event.code or str(event.status)) if failed else None
+    yield ReadableSpan(
+        f"{event.method} {route}".rstrip(),
+        trace.context,
+        trace.parent,
+        resource,
+        _known(_of_request(event, route) | {"error.type": error}),
+        kind=SpanKind.SERVER,
+        status=_status(error),
+        start_time=_nanoseconds(event.began_at),
+        end_time=_nanoseconds(event.ended_at + since),
+        instrumentation_scope=_scope,
+    )
+
+
+def _status(error: str | None) -> Status:
+    return Status(StatusCode.UNSET if error is None else StatusCode.ERROR)
 
 
 def _error_of_attempt(event: RequestEvent, attempt: UpstreamAttempt, *, is_last: bool) -> str | None:
@@ -174,7 +209,7 @@ def _error_of_attempt(event: RequestEvent, attempt: UpstreamAttempt, *, is_last:
     return (event.code if is_last else None) or OTHER
 
 
-def _of_request(event: RequestEvent, route: str) -> Attributes:
+def _of_request(event: RequestEvent, route: str) -> dict[str, Any]:
     settled = event.settled
     known_model = event.model if event.route else ""  # a name that is none may be anything
     return {
@@ -202,7 +237,7 @@ def _of_request(event: RequestEvent, route: str) -> Attributes:
     }
 
 
-def _of_attempt(event: RequestEvent, attempt: UpstreamAttempt, operation: str) -> Attributes:
+def _of_attempt(event: RequestEvent, attempt: UpstreamAttempt, operation: str) -> dict[str, Any]:
     return {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": PROVIDERS.get(attempt.provider, attempt.provider),
@@ -216,7 +251,7 @@ def _of_attempt(event: RequestEvent, attempt: UpstreamAttempt, operation: str) -
     }
 
 
-def _of_answer(event: RequestEvent, attempt: UpstreamAttempt) -> Attributes:
+def _of_answer(event: RequestEvent, attempt: UpstreamAttempt) -> dict[str, Any]:
     """What the answer says. Tokens stand here alone, beside the call that took them, and so are counted once."""
     settled, first = event.settled, event.first_output_at
     if settled is None:
@@ -232,16 +267,16 @@ def _of_answer(event: RequestEvent, attempt: UpstreamAttempt) -> Attributes:
     }
 
 
-def _ids_of_answer(event: RequestEvent) -> Attributes:
+def _ids_of_answer(event: RequestEvent) -> dict[str, Any]:
     """As the client's answer has them."""
     if event.generation_id is None:
         return {}
     return {"gen_ai.response.id": f"gen-{event.generation_id.hex}", "gen_ai.response.model": event.route}
 
 
-def _describe(span: Span, attributes: Attributes) -> None:
-    """Sets what is known of these."""
-    span.set_attributes({name: value for name, value in attributes.items() if value not in (None, "")})
+def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Those of them that are known."""
+    return {name: value for name, value in attributes.items() if value not in (None, "")}
 
 
 def _units(figure: int | None) -> float | None:

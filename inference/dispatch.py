@@ -52,7 +52,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     attempt.provider, attempt.route, attempt.model = route.upstream.slug, route.id, route.upstream_model
     admitted.event.attempts.append(attempt)
     if admitted.event.trace is not None:
-        upstream.trace_headers = admitted.event.trace.begin_attempt(attempt)
+        upstream.trace_headers = admitted.event.trace.begin_attempt()
     try:
         upstream.open()
         if not 200 <= upstream.status < 300:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes, url_attributes
 
-from gateway.tracing import MOST_WAITING, PROVIDERS, WaitingSpans
+from gateway.request_events import RequestEvent
+from gateway.tracing import MOST_AT_ONCE, MOST_WAITING, PROVIDERS, Traces
 from tests.chat import HELLO, PATH, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.inference.auto import catalogue
@@ -220,17 +220,18 @@ def test_a_collector_that_is_away_costs_spans_and_a_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.01")
     caplog.set_level(logging.WARNING, "gateway.tracing")
-    waiting = WaitingSpans()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(waiting)
-    tracer = provider.get_tracer("test")
+    traces = Traces()
     for _ in range(MOST_WAITING + 3):
-        tracer.start_span("request").end()
-    waiting.export()
+        event = RequestEvent("GET", trace=traces.begin({"REQUEST_METHOD": "GET"}))
+        event.complete()
+        traces.note(event)
+    for _ in range(MOST_WAITING // MOST_AT_ONCE + 1):
+        traces.export()
     assert [record.getMessage() for record in caplog.records] == [
-        "traces cannot be exported: 100 spans are lost: the collector is away, slow, or refuses them"
+        "traces cannot be exported: 50 spans are lost: the collector is away, slow, or refuses them",
+        "requests beyond those that may wait for the collector: 3 have no trace",
     ]
 
 
