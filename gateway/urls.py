@@ -22,6 +22,7 @@ urlpatterns = [
     re_path(r"^(?:api/)?v1/", include(api)),
     *(path(probe, live) for probe in LIVE_PATHS),
     path(READY_PATH, ready),
+    path("docs", include("reference.page_urls")),
     path("", include("dashboard.urls")),  # before the admin: two of its addresses are answered there
     path("admin/", admin.site.urls),
 ]

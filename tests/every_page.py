@@ -22,7 +22,7 @@ from tests.dashboard.people import joined
 
 OWNER, MEMBER, INVITED = "owner@acme.example", "member@acme.example", "invited@elsewhere.example"
 VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-NO_PAGES = ("^(?:api/)?v1/", *LIVE_PATHS, READY_PATH)
+NO_PAGES = ("^(?:api/)?v1/", "docs", *LIVE_PATHS, READY_PATH)  # docs: tests/reference
 
 
 class Page(NamedTuple):

@@ -1,0 +1,121 @@
+"""`/docs`: the guide, the documents beside it, and the reference that is drawn from the OpenAPI document.
+
+All of it is made here, once in a worker, and needs no script and nothing from elsewhere.
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mistune
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.safestring import SafeString, mark_safe
+from django.views.decorators.http import require_safe
+
+from .openapi import document
+
+DOCUMENTS = settings.BASE_DIR / "docs"
+GUIDE, REFERENCE = "guide", "reference"
+# Those that clients read first, in this order.
+CONTENTS = {
+    GUIDE: "Guide",
+    "api": "HTTP API",
+    REFERENCE: "Reference",
+    "energy": "Energy and carbon",
+    "catalogue": "Catalogue",
+    "statements": "Statements",
+}
+
+
+@require_safe
+def page(request: HttpRequest, name: str) -> HttpResponse:
+    """One document, by its name without `.md`."""
+    path = _paths().get(name)
+    if path is None:
+        raise Http404
+    return _shown(request, "reference/document.html", name, {"text": _html(path)})
+
+
+@require_safe
+def reference(request: HttpRequest) -> HttpResponse:
+    """Every endpoint and object of the OpenAPI document."""
+    openapi = document()
+    endpoints = [
+        {"method": method.upper(), "path": path, **operation, "example": _example(operation)}
+        for path, item in openapi["paths"].items()
+        for method, operation in item.items()
+        if method != "parameters"
+    ]
+    objects = [(name, _members(schema)) for name, schema in openapi["components"]["schemas"].items()]
+    return _shown(request, "reference/reference.html", REFERENCE, {"endpoints": endpoints, "objects": objects})
+
+
+def _shown(request: HttpRequest, template: str, name: str, context: dict[str, Any]) -> HttpResponse:
+    return render(request, template, {**context, "contents": CONTENTS, "current": name})
+
+
+def _example(operation: dict[str, Any]) -> str:
+    """A body to send, or nothing."""
+    body = operation.get("requestBody")
+    return json.dumps(body["content"]["application/json"]["example"], indent=2) if body else ""
+
+
+def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    required = schema.get("required", ())
+    return [
+        {
+            "name": name,
+            "kind": _kind(member),
+            "is_required": name in required,
+            "description": member.get("description", ""),
+        }
+        for name, member in schema.get("properties", {}).items()
+    ]
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """A schema in a few words."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "const" in schema:
+        return str(schema["const"])
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(map(_kind, schema["anyOf"])))
+    kinds = schema.get("type", "any")
+    said = kinds if isinstance(kinds, str) else " or ".join(kinds)
+    return f"array of {_kind(schema['items'])}" if said == "array" and "items" in schema else said
+
+
+@cache
+def _paths() -> dict[str, Path]:
+    return {path.relative_to(DOCUMENTS).with_suffix("").as_posix(): path for path in DOCUMENTS.rglob("*.md")}
+
+
+class _Renderer(mistune.HTMLRenderer):
+    """Headings with the anchors that links in the documents use, and tables that scroll by themselves."""
+
+    def heading(self, text: str, level: int, **attrs: Any) -> str:
+        plain = re.sub(r"<[^>]+>", "", text).strip().lower()
+        anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        return f'<h{level} id="{anchor}">{text}</h{level}>\n'
+
+    def link(self, text: str, url: str, title: str | None = None) -> str:
+        return super().link(text, re.sub(r"\.md(?=#|$)", "", url), title)
+
+    def block_code(self, code: str, info: str | None = None) -> str:
+        return f'<pre tabindex="0"><code>{mistune.escape(code)}</code></pre>\n'
+
+
+@cache
+def _html(path: Path) -> SafeString:
+    """A document of ours; what its text holds is escaped."""
+    markdown = mistune.create_markdown(renderer=_Renderer(escape=True), plugins=["table"])
+    html = str(markdown(path.read_text(encoding="utf-8")))
+    html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
+    return mark_safe(html)  # noqa: S308  # of our own files
