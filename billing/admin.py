@@ -192,18 +192,7 @@ class GenerationAdmin(RecordAdmin):
 class RequestFailureAdmin(RecordAdmin):
     """Every request that was refused or failed, and what its client was told."""
 
-    list_display = (
-        "created_at",
-        "request_id",
-        "account",
-        "asked_for",
-        "outcome",
-        "status",
-        "code",
-        "upstream_status",
-        "words",
-        "repeated",
-    )
+    list_display = ("created_at", "request_id", "account", "asked_for", "answer", "words")
     list_filter = (filters.FailureDayFilter, filters.FailureOutcome, filters.FailureProvider)
     list_select_related = ("account",)
     ordering = ("-created_at", "-id")
@@ -214,6 +203,13 @@ class RequestFailureAdmin(RecordAdmin):
     def asked_for(self, failure: RequestFailure) -> str:
         """What it was about, as far as that is known."""
         return failure.route_id or failure.asked or failure.endpoint
+
+    @admin.display(description="answer")
+    def answer(self, failure: RequestFailure) -> str:
+        """Its status and code, the provider's status, and how many more were like it."""
+        provider = f", provider {failure.upstream_status}" if failure.upstream_status else ""
+        more = f", and {failure.repeated:,} more" if failure.repeated else ""
+        return f"{failure.status} {failure.code}{provider}{more}"
 
     @admin.display(description="message")
     def words(self, failure: RequestFailure) -> str:

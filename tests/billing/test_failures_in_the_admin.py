@@ -60,6 +60,14 @@ def test_they_are_found_across_accounts(staff: Client, account: Account) -> None
     assert found(staff, day="2026-01-01") == set()
 
 
+def test_a_line_says_what_was_answered(staff: Client, account: Account) -> None:
+    of_a_provider(account)
+    RequestFailure.objects.update(repeated=1200)
+    page = staff.get(LIST).text
+    assert "503 provider_error, provider 502, and 1,200 more" in page
+    assert "Provider &#x27;sim&#x27; answered with HTTP 502." in page
+
+
 def test_one_says_all_that_is_known(staff: Client, account: Account) -> None:
     failure = of_a_provider(account)
     page = staff.get(f"{LIST}{failure.pk}/change/").text
