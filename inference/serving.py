@@ -18,7 +18,7 @@ from . import estimator
 from .admission import Admitted, admit
 from .authentication import Payer
 from .call import Call, Shape
-from .dialects.base import parse_object
+from .dialects.base import encoded, parse_object
 from .dispatch import dispatch, with_failover
 from .failures import failed, refusal
 from .generation import Ending, Outcome, settle
@@ -60,6 +60,7 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
         return estimator.prompt_tokens(call)
     admitted = admit(form, call, payer, event)
     if admitted.upstream_call.shape != Shape.MESSAGES:
+        encoded(call.body)  # raises where it is nested too deeply
         return estimator.most_prompt_tokens(call)
     try:
         upstream = dispatch(admitted, admitted.upstream_call, client)

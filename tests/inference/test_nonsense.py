@@ -25,6 +25,7 @@ from inference.wire_forms.base import WireForm
 from inference.wire_forms.chat import ChatForm
 from inference.wire_forms.completions import CompletionForm
 from inference.wire_forms.embeddings import embedding_answer
+from inference.wire_forms.messages import MessagesForm
 from inference.wire_forms.responses import ResponsesForm
 from inference.wire_forms.responses.requests import call_of
 from tests.inference.dialects import recorded_anthropic, recorded_openai
@@ -40,7 +41,7 @@ RECORDINGS: dict[str, tuple[str, bytes]] = {
 }
 STREAMS = [name for name in RECORDINGS if name.endswith("stream")]
 WHOLE = [name for name in RECORDINGS if name.endswith("whole")]
-FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), ResponsesForm())
+FORMS: tuple[WireForm, ...] = (ChatForm(), CompletionForm(), ResponsesForm(), MessagesForm())
 REPORT = {"usage": {"prompt_tokens": 1, "completion_tokens": 1}, "gateway_metadata": {}}
 FAULTS = (UpstreamFault, ContradictoryUsage)
 # The last three are also types of blocks of content.

@@ -9,7 +9,6 @@ from ..base import Event, Reply, UpstreamRequest, counted_reply, encoded, header
 from .answers import AnthropicDecoder, usage_of
 
 VERSION = "2023-06-01"
-NOT_CONTENT = frozenset({"ping"})
 
 
 def passed_request(call: Call, route: Route) -> UpstreamRequest:
@@ -53,4 +52,4 @@ class PassingDecoder(AnthropicDecoder):
             return counted
         if kind == "message_stop":
             return Event(is_last=True)
-        return Event() if kind in NOT_CONTENT or not isinstance(kind, str) else Event(chunk=event)
+        return Event(chunk=event) if isinstance(kind, str) and kind != "ping" else Event()

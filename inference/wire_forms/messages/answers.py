@@ -75,11 +75,18 @@ def _blocks(message: Mapping[str, Any]) -> Iterable[Json]:
 def _input(called: Mapping[str, Any]) -> Json:
     """The object that a model wrote as arguments. What is none is shown to the tool as it is, for the model to mend."""
     text = called.get("arguments", called.get("input")) or "{}"
+    parsed = writable(text)
+    return parsed if isinstance(parsed, dict) else {"invalid_arguments": text}
+
+
+def writable(text: str) -> Any:
+    """What a text of JSON says; None where it is none, or nested deeper than can be written."""
     try:
         parsed = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {"invalid_arguments": text}
-    return parsed if isinstance(parsed, dict) else {"invalid_arguments": text}
+        orjson.dumps(parsed)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return None
+    return parsed
 
 
 def _thought(said: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from ...chunks import NormalisedChunk, object_of
 from ...plain_chunks import PlainChunks
 from ...upstream.faults import MalformedReply
 from ..base import Report
-from .answers import DELTA, billed, event, failed
+from .answers import DELTA, billed, event, failed, writable
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ class MessageEvents:
         said, kind = dict(chunk), chunk["type"]
         if kind == "content_block_delta":
             delta = object_of(said.get("delta"))
-            words = delta.get(WORDS.get(delta.get("type", ""), ""))
+            words = delta.get(_field_of(delta))
             text_bytes = len(words.encode()) if isinstance(words, str) else 0
             return NormalisedChunk(said, has_output=text_bytes > 0, text_bytes=text_bytes)
         if kind == "message_start":
@@ -102,7 +102,7 @@ class MessageEvents:
         delta = chunk.get("delta")
         if chunk["type"] != "content_block_delta" or type(delta) is not dict or len(delta) != 2:
             return None
-        name = WORDS.get(delta.get("type", ""), "")
+        name = _field_of(delta)
         index, text = chunk.get("index"), delta.get(name)
         return (index, name, text) if isinstance(text, str) and type(index) is int else None
 
@@ -208,14 +208,19 @@ class WholeMessage:
                 begun = whole.get(name)
                 whole[name] = (begun if isinstance(begun, str) else "") + "".join(pieces)
         if pieces := self._pieces.get((index, "partial_json")):
-            try:
-                whole["input"] = orjson.loads("".join(pieces))
-            except orjson.JSONDecodeError:
-                raise MalformedReply("called a tool with input that is not JSON") from None
+            whole["input"] = writable("".join(pieces))
+            if whole["input"] is None:
+                raise MalformedReply("called a tool with input that is not JSON")
         return whole
 
     def _count(self, usage: Any) -> None:
         self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
+
+
+def _field_of(delta: Mapping[str, Any]) -> str:
+    """The field of a delta that has its words; an empty name where it has none."""
+    kind = delta.get("type")
+    return WORDS.get(kind, "") if isinstance(kind, str) else ""
 
 
 def passed_message(answer: Mapping[str, Any], *, id: str, model: str) -> Json:

@@ -7,10 +7,10 @@ whom to bill, which would spoil every prompt cache. What a client says in blocks
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from gateway.errors import InvalidRequest
 from gateway.turns import in_turns
+
+from ...dialects.base import encoded
 
 Json = dict[str, Any]
 
@@ -88,7 +88,7 @@ def _call(block: Json, path: str) -> Json:
     name, call_id, given = block.get("name"), block.get("id"), block.get("input")
     if not isinstance(name, str) or not isinstance(call_id, str) or not isinstance(given, dict):
         raise InvalidRequest.of_field(path, "must have an id, a name and an input that is an object.")
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": orjson.dumps(given).decode()}}
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": encoded(given).decode()}}
 
 
 def _user(role: str, blocks: list[Json], path: str) -> Iterator[Json]:

@@ -245,3 +245,15 @@ def test_the_official_client_lists_models(account: Customer) -> None:
     with pytest.raises(anthropic.NotFoundError) as absent:
         client.models.retrieve("no/such/model")
     assert absent.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
+
+
+def test_what_is_nested_too_deeply_is_the_clients_fault(account: Customer) -> None:
+    deep: Any = []
+    for _ in range(300):
+        deep = [deep]
+    called = [{"type": "tool_use", "id": "a", "name": "b", "input": {"c": deep}}]
+    asked = {"max_tokens": 9, "messages": [*HELLO, {"role": "assistant", "content": called}]}
+    for way in WAYS:
+        for path in (PATH, f"{PATH}/count_tokens"):
+            reply = account.http.post(path, json={"model": f"{way}/echo", **asked})
+            assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error"), reply.text

@@ -1,0 +1,74 @@
+"""An upstream that speaks the Messages API may say anything: what passes is an answer or a fault in order."""
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference.call import Call, Shape
+from inference.dialects import DIALECTS
+from inference.sse import SseParser
+from inference.upstream.faults import MalformedReply
+from inference.wire_forms.messages import PASSED, MessagesForm
+from inference.wire_forms.messages.answers import writable
+from inference.wire_forms.messages.passing import WholeMessage
+from tests.inference.messages.test_answers import REPORT
+from tests.inference.test_nonsense import FAULTS, RECORDINGS, STREAMS, WHOLE, spoilt
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+CALL = Call(Shape.MESSAGES, "m", {"messages": [{"role": "user", "content": "hello there"}]}, max_tokens=64)
+DIALECT = DIALECTS["anthropic"]
+DEEP = "[" * 300 + "]" * 300
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if name.startswith("anthropic")])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_stream_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
+    parser = SseParser()
+    events = [*parser.feed(RECORDINGS[name][1]), *parser.finish()]
+    position = data.draw(st.sampled_from([at for at, event in enumerate(events) if event.startswith(b"{")]))
+    events[position] = spoilt(events[position], data)
+    normaliser, whole = PASSED.normaliser(id="gen-1", created=1, model="m", choices=1), PASSED.aggregate()
+    framing = PASSED.framing(normaliser, CALL)
+    try:
+        for event in map(DIALECT.decoder(CALL).decode, events):
+            said = None if event.chunk is None else normaliser.normalise(event.chunk)
+            if said is not None:
+                normaliser.only_text(said.chunk)
+                framing.frames([said])
+                whole.add(said.chunk)
+        framing.finished(REPORT)
+        shaped = PASSED.normalised(whole.answer(), CALL, id="gen-1", created=1, model="m")
+        assert PASSED.output_bytes(shaped) >= 0
+        orjson.dumps(PASSED.answer(shaped, CALL, REPORT))
+    except FAULTS:
+        return
+
+
+@pytest.mark.parametrize("name", [name for name in WHOLE if name.startswith("anthropic")])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_whole_answer_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
+    try:
+        reply = DIALECT.reply(spoilt(RECORDINGS[name][1], data), CALL)
+        shaped = PASSED.normalised(reply.body, CALL, id="gen-1", created=1, model="m")
+        assert PASSED.output_bytes(shaped) >= 0
+        orjson.dumps(PASSED.answer(shaped, CALL, REPORT))
+    except FAULTS:
+        return
+
+
+def test_input_that_cannot_be_written_is_a_fault_where_it_passes_and_a_text_where_it_is_translated() -> None:
+    assert writable(DEEP) is None
+    whole = WholeMessage()
+    whole.add({"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": "a"}})
+    delta = {"type": "input_json_delta", "partial_json": DEEP}
+    whole.add({"type": "content_block_delta", "index": 0, "delta": delta})
+    with pytest.raises(MalformedReply):
+        whole.answer()
+    call = {"id": "a", "function": {"name": "a", "arguments": DEEP}}
+    choices = [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [call]}}]
+    message = MessagesForm().answer({"id": "a", "model": "m", "choices": choices}, CALL, REPORT)
+    assert message["content"][0]["input"] == {"invalid_arguments": DEEP}
