@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from catalogue.carbon import MEASURED, EnergyFactors, grid_details
+from catalogue.carbon import MEASURED, EnergyFactors
 from gateway.money import UNITS, to_json
 from gateway.rfc3339 import to_text
 
@@ -51,7 +51,7 @@ def footprint_details(record: Generation | Figures, factors: EnergyFactors, numb
 
     `number` makes a float of the record's kind of exact figure.
     """
-    details: Json = {"energy_source": record.energy_source, **grid_details(factors.basis)}
+    details: Json = {"energy_source": record.energy_source, **factors.grid_details}
     if record.energy_wh_low is not None and record.energy_wh_high is not None:
         details |= {"energy_wh_low": number(record.energy_wh_low), "energy_wh_high": number(record.energy_wh_high)}
     if factors.figures is not None and record.energy_source != MEASURED:

@@ -19,7 +19,7 @@ from uuid import UUID
 import orjson
 
 from accounts.models import Account
-from catalogue.carbon import MEASURED, grid_details
+from catalogue.carbon import MEASURED
 from gateway.db import release
 from gateway.money import plain
 from gateway.rfc3339 import to_text
@@ -219,7 +219,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "wh_per_prompt_token": of_prompt,
         "wh_per_cached_token": of_cached,
         "grid_gco2_per_kwh": record.grid_intensity,
-        **grid_details(factors.basis),
+        **factors.grid_details,
     }
 
 

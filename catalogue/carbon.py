@@ -1,5 +1,6 @@
 """Energy and carbon of a request: pure arithmetic (docs/api.md#energy-and-carbon)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
@@ -49,7 +50,8 @@ class EnergyFactors:
     """Wh per token, and the grid's gCO2e per kWh, frozen at admission. None is unknown.
 
     `figures` are stated where bounds, cached tokens and embodied carbon are known too; the two numbers are its values.
-    `basis` is what the intensity rests on; None in records from before it was kept.
+    `basis` is what the intensity rests on; None in records from before it was kept. `grid_details` is how the API and
+    statements say it, made once for all requests; what is not known is absent.
     """
 
     per_token_wh: Decimal | None
@@ -60,6 +62,7 @@ class EnergyFactors:
     units: Units | None = field(init=False, repr=False, compare=False)
     bounds: tuple[Units, Units] | None = field(init=False, repr=False, compare=False)
     embodied: Units | None = field(init=False, repr=False, compare=False)
+    grid_details: Mapping[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         units = bounds = embodied = None
@@ -74,6 +77,8 @@ class EnergyFactors:
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "bounds", bounds)
         object.__setattr__(self, "embodied", embodied)
+        said = {} if self.basis is None else self.basis._asdict()
+        object.__setattr__(self, "grid_details", {f"grid_{name}": words for name, words in said.items() if words})
 
     @property
     def source(self) -> str | None:
@@ -156,11 +161,6 @@ def carbon_per_token(factors: EnergyFactors) -> Decimal | None:
     if factors.per_token_wh is None or factors.intensity_gco2_per_kwh is None:
         return None
     return factors.per_token_wh * factors.intensity_gco2_per_kwh / 1000
-
-
-def grid_details(basis: GridBasis | None) -> dict[str, str]:
-    """What a grid intensity rests on, as the API and statements say it; what is not known is absent."""
-    return {} if basis is None else {f"grid_{name}": said for name, said in basis._asdict().items() if said}
 
 
 def _units(figures: PerToken, bound: str) -> Units:

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.money import to_json
 from gateway.turns import take_turns
 
-from .carbon import carbon_per_token, grid_details
+from .carbon import carbon_per_token
 from .model_ids import AUTO, GLOBAL
 from .pricing import rates_between
 from .ranking import cost_in_eur, rank
@@ -192,7 +192,7 @@ def _carbon_metrics(route: Route) -> Info | None:
             "energy_per_token_wh": None if energy.per_token_wh is None else float(energy.per_token_wh),
             "carbon_per_token_gco2e": None if grams is None else float(grams),
             "grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh,
-            **grid_details(energy.basis),
+            **energy.grid_details,
         }
     )
     label = GLOBAL_LABEL if route.locode == GLOBAL else route.locode
