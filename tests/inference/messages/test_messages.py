@@ -6,8 +6,11 @@ import anthropic
 import pytest
 
 from tests import bills
+from tests.conftest import OpenAccount
 from tests.inference.messages.events import CLOCK, HELLO, PATH, WEATHER, Events, ask, stream
+from tests.rawhttp import exchange
 from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
 
 Json = dict[str, Any]
 
@@ -257,3 +260,17 @@ def test_what_is_nested_too_deeply_is_the_clients_fault(account: Customer) -> No
         for path in (PATH, f"{PATH}/count_tokens"):
             reply = account.http.post(path, json={"model": f"{way}/echo", **asked})
             assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error"), reply.text
+
+
+def test_what_is_refused_before_a_body_is_read_is_in_the_envelope_too(
+    gateway: GatewayServer, open_account: OpenAccount
+) -> None:
+    poor = ask(open_account(gateway, credit=None), "sim/test/echo")
+    assert (poor.status_code, poor.json()["error"]["type"]) == (402, "billing_error")
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n"
+    large = exchange(gateway, head)
+    assert (large.status_code, large.json()["error"]["type"]) == (413, "request_too_large")
+    probe = exchange(gateway, f"HEAD {PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert probe.status_code == 401
+    bad_host = exchange(gateway, f"POST {PATH} HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 0\r\n\r\n")
+    assert (bad_host.status_code, bad_host.json()["type"]) == (400, "error")
