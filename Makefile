@@ -19,8 +19,8 @@ NO_TESTS := 5 # pytest's status where all that was asked for is marked for the o
 # Installed already? The stamp is a copy of the lock file and is compared by content: a checkout that only touches
 # times reinstalls nothing, and cmp costs a millisecond. Both stamps go first, so that an interrupted installation is
 # repeated, and so that going back to another lock is noticed. The development lock contains the other.
-install = echo "Installing $(1) into .venv"; rm -f .venv/installed-*.txt; \
-	$(VENV) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
+install = echo "Installing $(1) into .venv, which takes a minute the first time"; rm -f .venv/installed-*.txt; \
+	$(VENV) -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r $(1)
 
 .PHONY: help
 help: ## Print this list

@@ -1,99 +1,83 @@
-"""deploy/: every panel and alert asks for metrics, labels and values that a server has; so does docs/operations.md."""
+"""What is in deploy/ and beside it for operators: nginx is run, the rest is held to what the repository has."""
 
-import json
 import re
-from collections.abc import Set
-from contextlib import closing
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
+import requests
 from ruamel.yaml import YAML
 
-from gateway.errors import OWN_CODES
-from gateway.metrics import CHAT, KINDS, OPERATIONS, PHASES, STATUSES
-from gateway.request_events import Outcome
-from tests.chat import ask
-from tests.conftest import StartGateway
-from tests.patience import eventually
+from tests.chat import question
 from tests.servers.customer import Customer
-from tests.servers.process import ROOT, free_port
-from tests.servers.redis import PrivateRedis
-from tests.servers.scrape import Scrape
+from tests.servers.process import ROOT, ServerProcess, free_port
+from tests.test_architecture import PACKAGES
 
-pytestmark = pytest.mark.postgres_is_enough  # SQLite does not tell how long a wallet was waited for
-
-METRIC = re.compile(r"\b((?:gateway|gen_ai)_\w+|up)\b(?:\{([^}]*)\})?(?=[\[\s)/]|$)")
-GROUPING = re.compile(r"\b(?:by|on) \(([^)]*)\)")
-MATCHER = re.compile(r'(\w+)(?:=~?|!=)"([^"]*)"')
-LEGEND = re.compile(r"\{\{ *(?:\$labels\.)?(\w+) *\}\}")
-OF_PROMETHEUS = {"instance", "job"}  # labels that it adds itself
-VALUES: dict[str, Set[str | None]] = {
-    "outcome": {outcome.value for outcome in Outcome},
-    "status": {*STATUSES},
-    "phase": {*PHASES},
-    "kind": {*KINDS},
-    "code": {*OWN_CODES},
-    "state": {"waiting", "claimed", "poison"},
-    "job": {"gateway"},
-    "gen_ai_operation_name": {CHAT, *OPERATIONS.values()},
-}
-Labels = dict[str, set[str]]
+pytestmark = pytest.mark.sqlite_is_enough
+NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 
 
-@pytest.fixture(scope="module")
-def exported(start_shared_gateway: StartGateway, redis_server: PrivateRedis) -> Labels:
-    """The labels of every metric that a server tells which has served, streamed and refused, by name."""
-    server = start_shared_gateway(
-        METRICS_BIND=f"127.0.0.1:{free_port()}", WEB_CONCURRENCY="2", CACHE_URL=redis_server.url
-    )
-    with closing(Customer.open(server)) as customer:
-        assert ask(customer, "echo", stream=True).status_code == 200
-        assert ask(customer, "no/such/model").status_code == 404
-    assert eventually(lambda: Scrape.of(server).total("gateway_requests_total", endpoint="chat/completions") == 2)
-    return Scrape.of(server).labels | {"up": set()}
+@pytest.mark.skipif(NGINX is None, reason="needs nginx (Debian: apt-get install nginx-light)")
+def test_nginx_passes_a_stream_on_as_it_comes_and_compresses_json(account: Customer, tmp_path: Path) -> None:
+    port = free_port()
+    text = (ROOT / "deploy" / "nginx.conf").read_text()
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{account.gateway.port}").replace("listen 8080", f"listen {port}")
+    (tmp_path / "nginx.conf").write_text(text)
+    command = [str(NGINX), "-p", str(tmp_path), "-c", "nginx.conf", "-e", "stderr", "-g"]
+    settings = f"pid {tmp_path}/nginx.pid; daemon off; error_log stderr;"
+    checked = subprocess.run([*command, settings, "-t"], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    nginx = ServerProcess([*command, settings], log=tmp_path / "nginx.log", env={})
+    try:
+        origin, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {account.key}"}
+        nginx.wait_until(lambda: _answers(origin), timeout=20)
+        reply = requests.post(
+            f"{origin}/v1/chat/completions",
+            json=question("slow-chunks", stream=True),
+            headers=headers,
+            stream=True,
+            timeout=30,
+        )
+        first = next(reply.iter_content(None))
+        assert first.startswith(b"data: ")
+        assert b"[DONE]" not in first, "the proxy has collected the stream"
+        assert "Content-Encoding" not in reply.headers
+        reply.close()
+        models = requests.get(f"{origin}/v1/models", headers=headers, timeout=30)
+        assert models.headers["Content-Encoding"] == "gzip"
+    finally:
+        nginx.stop()
 
 
-def asked(labels: Labels, expression: str) -> set[str]:
-    """The labels that an expression's result may have. Fails where it asks for what is not there."""
-    used: set[str] = set()
-    for name, matchers in METRIC.findall(GROUPING.sub("", expression)):
-        assert name in labels, f"{name}: no such metric"
-        own = labels[name] | OF_PROMETHEUS
-        used |= own
-        for label, value in MATCHER.findall(matchers):
-            assert label in own, f"{name} has no label {label}"
-            if "$" not in value:
-                assert set(value.split("|")) <= VALUES[label], f"{label} is never {value}"
-    assert used, f"no metric in {expression}"
-    groupings = [{label.strip() for label in names.split(",")} for names in GROUPING.findall(expression)]
-    for grouping in groupings:
-        assert grouping <= used, f"{grouping - used} in {expression}"
-    return set.union(*groupings) if groupings else used
+def _answers(origin: str) -> bool:
+    try:
+        return requests.get(f"{origin}/livez", timeout=2).status_code == 200
+    except requests.RequestException:
+        return False
 
 
-def test_every_panel_shows_what_there_is(exported: Labels) -> None:
-    board = json.loads((ROOT / "deploy/grafana/inference-gateway.json").read_text())
-    targets = [target for panel in board["panels"] for target in panel.get("targets", ())]
-    assert len(targets) > 20
-    for target in targets:
-        assert set(LEGEND.findall(target["legendFormat"])) <= asked(exported, target["expr"]), target
-    for variable in board["templating"]["list"][1:]:
-        name, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
-        assert label in exported[name] | OF_PROMETHEUS
+def test_the_image_has_every_app_and_runs_as_nobody_in_particular() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    copied = set(re.findall(r"^COPY (\w+) \1$", dockerfile, re.MULTILINE))
+    assert {*PACKAGES, "docs", "static", "templates"} == copied
+    assert re.search(r"^USER \d+$", dockerfile, re.MULTILINE)
+    assert "--require-hashes" in dockerfile
 
 
-def test_every_alert_may_fire(exported: Labels) -> None:
-    (group,) = YAML(typ="safe").load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]
-    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) > 10
-    for rule in group["rules"]:
-        words = rule["annotations"]["summary"]
-        assert set(LEGEND.findall(words)) <= asked(exported, rule["expr"]), rule
+def test_compose_names_what_is_there() -> None:
+    compose = YAML(typ="safe").load((ROOT / "compose.yaml").read_text())
+    services = compose["services"]
+    for name, service in services.items():
+        assert set(service.get("depends_on", ())) <= services.keys(), name
+        for volume in service.get("volumes", ()):
+            source = volume.partition(":")[0]
+            assert (ROOT / source).exists() if source.startswith(".") else source in compose["volumes"], volume
+    for name in ("gateway", "migrate", "maintain"):
+        assert services[name]["read_only"] is True
 
 
-def test_the_document_lists_every_metric_with_its_labels(exported: Labels) -> None:
-    text = (ROOT / "docs/operations.md").read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
-    listed: Labels = {}
-    for names, labels in re.findall(r"^\| (`g\w+`[^|]*) \|([^|]*)\|", text, re.MULTILINE):
-        for name in re.findall(r"`(\w+)`", names):
-            listed[name] = set(re.findall(r"`(\w+)`", labels))
-    families = {re.sub(r"(?<!timestamp_seconds)_(bucket|sum|count)$", "", name) for name in exported} - {"up"}
-    assert listed == {name: exported.get(name, exported.get(f"{name}_count")) for name in families}
+def test_units_run_what_is_there() -> None:
+    for unit in (ROOT / "deploy" / "systemd").iterdir():
+        for command in re.findall(r"manage\.py (\w+)", unit.read_text()):
+            assert command == "migrate" or list(ROOT.glob(f"*/management/commands/{command}.py")), command

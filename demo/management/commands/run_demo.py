@@ -72,6 +72,8 @@ class Command(BaseCommand):
             f"API key: {credentials.token}",
             f"Dashboard: {dashboard}/ (login {EMAIL}, password {credentials.password})",
             f"Admin: {dashboard}/admin/ (the same login)",
+            "For the examples of README.md and docs/guide.md, in another terminal:",
+            f"export KEY={credentials.token} OPENAI_API_KEY={credentials.token} OPENAI_BASE_URL={origin}/v1",
             "Try it:",
             *curls,
             "Ctrl-C stops everything.",

@@ -1,0 +1,35 @@
+# Two stages: the packages are installed by their hashes, and pip and its caches stay behind.
+FROM python:3.11-slim-bookworm AS packages
+WORKDIR /app
+COPY requirements.txt .
+RUN python -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r requirements.txt
+
+FROM python:3.11-slim-bookworm
+RUN useradd --system --uid 10001 --home-dir /app --shell /usr/sbin/nologin gateway && \
+    install -d -o 10001 -g 10001 /var/lib/inference-gateway
+WORKDIR /app
+COPY --from=packages /app/.venv .venv
+COPY manage.py pyproject.toml LICENSE ./
+COPY accounts accounts
+COPY aliases aliases
+COPY billing billing
+COPY catalogue catalogue
+COPY dashboard dashboard
+COPY demo demo
+COPY docs docs
+COPY gateway gateway
+COPY inference inference
+COPY reference reference
+COPY simulator simulator
+COPY static static
+COPY templates templates
+ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    BIND=0.0.0.0 PORT=8000 GATEWAY_SPOOL_DIR=/var/lib/inference-gateway/spool
+# What could not be settled while the database was away: all that is written. Everything else may be read-only.
+VOLUME /var/lib/inference-gateway
+USER 10001
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/livez', timeout=2)"]
+CMD ["gunicorn", "-c", "python:gateway.gunicorn_conf", "gateway.wsgi"]

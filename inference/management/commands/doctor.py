@@ -1,0 +1,169 @@
+import http.client
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from django.conf import settings
+from django.core.mail import get_connection
+from django.db import Error, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from catalogue import snapshot
+from catalogue.routes import Upstream
+from gateway import settings_warnings
+from gateway.management.base import OperatorCommand, explain
+from inference.dialects.base import headers_for
+
+SECONDS = 5.0  # for each answer from elsewhere
+LEAST_FREE_BYTES = 1 << 30
+MOST_APART = timedelta(seconds=5)
+REFUSED = (401, 403)
+
+
+class Sick(Exception):
+    """What is wrong, and what to do."""
+
+
+class Command(OperatorCommand):
+    help = (
+        "Looks at what the gateway needs (settings, database, migrations, catalogue, cache, disk, mail, the clock, "
+        "each provider's credential) and says what to do. Exits 1 where something is wrong. Each provider gets a GET."
+    )
+    requires_system_checks: list[str] = []
+
+    def handle(self, *_args: Any, **_options: Any) -> None:
+        sick = False
+        for name, check in _checks():
+            try:
+                found = check()
+                self.stdout.write(f"ok    {name}: {found}")
+            except Sick as fault:
+                sick = True
+                self.stdout.write(f"WRONG {name}: {fault}")
+        if sick:
+            raise SystemExit(1)
+
+
+def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
+    yield from (("settings", _settings), ("database", _database), ("migrations", _migrations))
+    yield from (("cache", _cache), ("disk", _disk), ("mail", _mail), ("catalogue", _catalogue))
+    if snapshot.is_loaded():
+        for upstream in snapshot.current().upstreams.values():
+            if upstream.configured:
+                yield f"provider {upstream.slug}", lambda upstream=upstream: _provider(upstream)  # type: ignore[misc]
+
+
+def _settings() -> str:
+    if settings.DEBUG:
+        raise Sick("DEBUG is on: unset it in production.")
+    if warnings := settings_warnings.current():
+        raise Sick(" ".join(f"{warning.message} {warning.hint}" for warning in warnings))
+    return str(settings.PUBLIC_URL)
+
+
+def _database() -> str:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            if connection.vendor == "postgresql":
+                cursor.execute("SELECT pg_is_in_recovery()")
+                if cursor.fetchone() == (True,):
+                    raise Sick("DATABASE_URL leads to a standby, which takes no writes: point it at the primary.")
+    except Error as error:
+        raise Sick(f"{explain(error)} Check DATABASE_URL, and that the server is up.") from None
+    return connection.vendor
+
+
+def _migrations() -> str:
+    try:
+        executor = MigrationExecutor(connection)
+        missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    except Error as error:
+        raise Sick(explain(error)) from None
+    if missing:
+        raise Sick(f"{missing} are not applied: run `manage.py migrate`.")
+    return "all applied"
+
+
+def _cache() -> str:
+    if settings.SHARED_CACHE_URL is None:
+        return "each worker's own memory"
+    try:
+        with redis.Redis.from_url(settings.SHARED_CACHE_URL, socket_timeout=SECONDS) as client:
+            client.ping()
+    except redis.RedisError:
+        raise Sick("Redis does not answer: check CACHE_URL, and that the server is up.") from None
+    return "Redis answers"
+
+
+def _disk() -> str:
+    spool = settings.GATEWAY_SPOOL_DIR
+    try:
+        spool.mkdir(parents=True, exist_ok=True)
+        probe = spool / ".doctor"
+        probe.write_text("")
+        probe.unlink()
+        free = shutil.disk_usage(spool).free
+    except OSError as error:
+        raise Sick(
+            f"{spool} cannot be written ({error.strerror}): give the gateway's user a GATEWAY_SPOOL_DIR."
+        ) from None
+    if free < LEAST_FREE_BYTES:
+        raise Sick(f"{spool} has {free >> 20} MiB left: outcomes wait there while the database is away. Make room.")
+    return f"{free >> 30} GiB free for the spool"
+
+
+def _mail() -> str:
+    backend = settings.EMAIL_BACKEND.rsplit(".", maxsplit=2)[-2]
+    if backend != "smtp":
+        return f"not sent ({backend}); EMAIL_URL names a server"
+    try:
+        server = get_connection(timeout=SECONDS)
+        server.open()
+        server.close()
+    except OSError as error:  # smtplib's own are among them
+        raise Sick(f"The server refused ({type(error).__name__}): check EMAIL_URL.") from None
+    return "the server answers"
+
+
+def _catalogue() -> str:
+    try:
+        snapshot.refresh()
+    except Error as error:
+        raise Sick(explain(error)) from None
+    offers = len(snapshot.current().offers)
+    if not offers:
+        raise Sick("It is empty: run `manage.py seed_catalogue`.")
+    return f"{offers} offers"
+
+
+def _provider(upstream: Upstream) -> str:
+    """Its list of models costs nothing, and needs the credential."""
+    url = urlsplit(upstream.base_url)
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    is_anthropic = upstream.dialect == "anthropic"
+    default = ("x-api-key", "") if is_anthropic else ("Authorization", "Bearer")
+    own = {"anthropic-version": "2023-06-01"} if is_anthropic else {}
+    headers = headers_for(upstream, default_header=default[0], default_scheme=default[1], own=own)
+    client = kind(url.hostname or "", url.port, timeout=SECONDS)
+    began = time.monotonic()
+    try:
+        client.request("GET", f"{url.path.rstrip('/')}/models", headers=dict(headers))
+        response = client.getresponse()
+        status, date = response.status, response.getheader("Date")
+    except (OSError, http.client.HTTPException) as error:
+        raise Sick(f"It cannot be reached ({type(error).__name__}): check its base_url and the way out.") from None
+    finally:
+        client.close()
+    if status in REFUSED:
+        raise Sick(f"It refuses the credential ({status}): set another one in its variable and restart.")
+    if date and abs(parsedate_to_datetime(date) - timezone.now()) > MOST_APART:
+        raise Sick(f"Its clock says {date}: this machine's is off. Run an NTP client.")
+    took = round((time.monotonic() - began) * 1000)
+    return f"takes the credential ({took} ms)" if status == http.HTTPStatus.OK else f"reachable; answered {status}"
