@@ -150,7 +150,7 @@ def mixed(account: Account) -> dict[str, str]:
         ({"outcome": "", "status": "", "model": "", "key": "", "region": "", "alias": ""}, None),
         ({"since": "2026-01-01", "until": "2026-01-02"}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",  # a set has another order in each process
 )
 def test_they_are_filtered(
     member: Client, mixed: dict[str, str], query: dict[str, str], found: set[str] | None

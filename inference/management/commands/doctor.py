@@ -1,13 +1,15 @@
-import http.client
+"""Looks at what the gateway needs, and says what to do."""
+
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 import redis
+import requests
 from django.conf import settings
 from django.core.mail import get_connection
 from django.db import Error, connection
@@ -26,7 +28,7 @@ MOST_APART = timedelta(seconds=5)
 REFUSED = (401, 403)
 
 
-class Sick(Exception):
+class CheckFailed(Exception):
     """What is wrong, and what to do."""
 
 
@@ -38,15 +40,15 @@ class Command(OperatorCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        sick = False
+        failed = False
         for name, check in _checks():
             try:
                 found = check()
                 self.stdout.write(f"ok    {name}: {found}")
-            except Sick as fault:
-                sick = True
+            except CheckFailed as fault:
+                failed = True
                 self.stdout.write(f"WRONG {name}: {fault}")
-        if sick:
+        if failed:
             raise SystemExit(1)
 
 
@@ -61,9 +63,9 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def _settings() -> str:
     if settings.DEBUG:
-        raise Sick("DEBUG is on: unset it in production.")
+        raise CheckFailed("DEBUG is on: unset it in production.")
     if warnings := settings_warnings.current():
-        raise Sick(" ".join(f"{warning.message} {warning.hint}" for warning in warnings))
+        raise CheckFailed(" ".join(f"{warning.message} {warning.hint}" for warning in warnings))
     return str(settings.PUBLIC_URL)
 
 
@@ -74,9 +76,11 @@ def _database() -> str:
             if connection.vendor == "postgresql":
                 cursor.execute("SELECT pg_is_in_recovery()")
                 if cursor.fetchone() == (True,):
-                    raise Sick("DATABASE_URL leads to a standby, which takes no writes: point it at the primary.")
+                    raise CheckFailed(
+                        "DATABASE_URL leads to a standby, which takes no writes: point it at the primary."
+                    )
     except Error as error:
-        raise Sick(f"{explain(error)} Check DATABASE_URL, and that the server is up.") from None
+        raise CheckFailed(f"{explain(error)} Check DATABASE_URL, and that the server is up.") from None
     return connection.vendor
 
 
@@ -85,9 +89,9 @@ def _migrations() -> str:
         executor = MigrationExecutor(connection)
         missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
     except Error as error:
-        raise Sick(explain(error)) from None
+        raise CheckFailed(explain(error)) from None
     if missing:
-        raise Sick(f"{missing} are not applied: run `manage.py migrate`.")
+        raise CheckFailed(f"{missing} are not applied: run `manage.py migrate`.")
     return "all applied"
 
 
@@ -98,7 +102,7 @@ def _cache() -> str:
         with redis.Redis.from_url(settings.SHARED_CACHE_URL, socket_timeout=SECONDS) as client:
             client.ping()
     except redis.RedisError:
-        raise Sick("Redis does not answer: check CACHE_URL, and that the server is up.") from None
+        raise CheckFailed("Redis does not answer: check CACHE_URL, and that the server is up.") from None
     return "Redis answers"
 
 
@@ -111,11 +115,13 @@ def _disk() -> str:
         probe.unlink()
         free = shutil.disk_usage(spool).free
     except OSError as error:
-        raise Sick(
+        raise CheckFailed(
             f"{spool} cannot be written ({error.strerror}): give the gateway's user a GATEWAY_SPOOL_DIR."
         ) from None
     if free < LEAST_FREE_BYTES:
-        raise Sick(f"{spool} has {free >> 20} MiB left: outcomes wait there while the database is away. Make room.")
+        raise CheckFailed(
+            f"{spool} has {free >> 20} MiB left: outcomes wait there while the database is away. Make room."
+        )
     return f"{free >> 30} GiB free for the spool"
 
 
@@ -128,7 +134,7 @@ def _mail() -> str:
         server.open()
         server.close()
     except OSError as error:  # smtplib's own are among them
-        raise Sick(f"The server refused ({type(error).__name__}): check EMAIL_URL.") from None
+        raise CheckFailed(f"The server refused ({type(error).__name__}): check EMAIL_URL.") from None
     return "the server answers"
 
 
@@ -136,34 +142,33 @@ def _catalogue() -> str:
     try:
         snapshot.refresh()
     except Error as error:
-        raise Sick(explain(error)) from None
+        raise CheckFailed(explain(error)) from None
     offers = len(snapshot.current().offers)
     if not offers:
-        raise Sick("It is empty: run `manage.py seed_catalogue`.")
+        raise CheckFailed("It is empty: run `manage.py seed_catalogue`.")
     return f"{offers} offers"
 
 
 def _provider(upstream: Upstream) -> str:
     """Its list of models costs nothing, and needs the credential."""
-    url = urlsplit(upstream.base_url)
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     is_anthropic = upstream.dialect == "anthropic"
     default = ("x-api-key", "") if is_anthropic else ("Authorization", "Bearer")
     own = {"anthropic-version": "2023-06-01"} if is_anthropic else {}
     headers = headers_for(upstream, default_header=default[0], default_scheme=default[1], own=own)
-    client = kind(url.hostname or "", url.port, timeout=SECONDS)
+    url = f"{upstream.base_url.rstrip('/')}/models"
     began = time.monotonic()
     try:
-        client.request("GET", f"{url.path.rstrip('/')}/models", headers=dict(headers))
-        response = client.getresponse()
-        status, date = response.status, response.getheader("Date")
-    except (OSError, http.client.HTTPException) as error:
-        raise Sick(f"It cannot be reached ({type(error).__name__}): check its base_url and the way out.") from None
-    finally:
-        client.close()
+        with requests.Session() as session:
+            session.trust_env = False  # a .netrc would replace the credential
+            with session.get(url, headers=headers, timeout=SECONDS, allow_redirects=False, stream=True) as response:
+                status, date = response.status_code, response.headers.get("Date")
+    except requests.RequestException as error:
+        raise CheckFailed(
+            f"It cannot be reached ({type(error).__name__}): check its base_url and the way out."
+        ) from None
     if status in REFUSED:
-        raise Sick(f"It refuses the credential ({status}): set another one in its variable and restart.")
+        raise CheckFailed(f"It refuses the credential ({status}): set another one in its variable and restart.")
     if date and abs(parsedate_to_datetime(date) - timezone.now()) > MOST_APART:
-        raise Sick(f"Its clock says {date}: this machine's is off. Run an NTP client.")
+        raise CheckFailed(f"Its clock says {date}: this machine's is off. Run an NTP client.")
     took = round((time.monotonic() - began) * 1000)
-    return f"takes the credential ({took} ms)" if status == http.HTTPStatus.OK else f"reachable; answered {status}"
+    return f"takes the credential ({took} ms)" if status == HTTPStatus.OK else f"reachable; answered {status}"
