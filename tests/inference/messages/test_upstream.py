@@ -208,6 +208,12 @@ def test_a_client_that_leaves_in_the_middle_pays_for_what_it_got(account: Custom
         ("3.14159", 4),
         ("Donaudampfschifffahrtsgesellschaftskapitän", 17),
         ("kQJ7x0v9ZpLm2RtY8wBc4Nd6Hf1Gs3Ke5Ua", 32),
+        ("acetylsalicylic pembrolizumab xylometazoline", 16),
+        ("W Szczebrzeszynie chrząszcz brzmi w trzcinie", 20),
+        ("qzxjkv wbtrpl hgnxqz", 12),
+        ("👩‍👩‍👧‍👦🏳️‍🌈🧑🏽‍💻", 37),
+        ("השער חייב להבטיח", 16),
+        ("ծრანიშ խորհრდ", 0),
     ],
 )
 def test_an_estimate_does_not_fall_short(text: str, tokens: int) -> None:
