@@ -111,10 +111,10 @@ def test_a_database_that_is_away_does_not_flood_the_log(
     assert re.fullmatch(r"The database has not answered for \d+ seconds\.", *body["reasons"])
     assert probed(fragile, "livez") == (200, {"status": "ok"})
     postgres.start()
-    assert eventually(lambda: probed(fragile, "readyz")[0] == 200)
+    assert eventually(lambda: probed(fragile, "readyz")[0] == 200, within=REPLAYED_WITHIN)
     assert eventually(lambda: waiting(fragile) == [], within=REPLAYED_WITHIN)
     assert ask(customer, "echo").status_code == 200
-    assert eventually(lambda: "s: the job catalogue.snapshot.refresh fails" in fragile.log[before:])
+    assert eventually(lambda: "s: the job catalogue.snapshot.refresh fails" in fragile.log[before:], within=30)
     written = fragile.log[before:]
     assert written.count("the job catalogue.snapshot.refresh fails: OperationalError: ") == 1
     assert written.count("failing while authenticating the key: OperationalError: ") == 1
