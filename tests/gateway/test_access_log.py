@@ -40,7 +40,7 @@ def lines(server: GatewayServer) -> list[dict[str, Any]]:
 
 def test_every_line_of_the_log_is_json(server: GatewayServer, open_account: OpenAccount) -> None:
     open_account(server).http.get("/v1/models")
-    assert {"gunicorn.error", "gateway.access"} <= {line["logger"] for line in lines(server)}
+    assert eventually(lambda: {"gunicorn.error", "gateway.access"} <= {line["logger"] for line in lines(server)})
 
 
 def test_an_answer_is_a_line_of_ids_tokens_cost_and_times(server: GatewayServer, open_account: OpenAccount) -> None:

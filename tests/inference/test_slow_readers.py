@@ -87,4 +87,5 @@ def test_a_client_that_never_finishes_its_head_is_let_go(server: GatewayServer, 
     with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_SECONDS) as raw:
         raw.sendall(sent)
         assert raw.recv(12) == answered
-    assert said_of(server, before) == ""
+    written = [line for line in said_of(server, before).splitlines() if " gateway.access " not in line]
+    assert written == []

@@ -47,12 +47,14 @@ class SqliteDatabases:
         return self._folder / f"{name}.sqlite3{suffix}"
 
 
+_numbers = itertools.count(1)  # of this process, however many of these there are: a name is given once
+
+
 class MigratedDatabases:
     """Copies of a template that is migrated when the first copy is asked for."""
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._numbers = itertools.count(1)
         self._template: str | None = None
 
     @property
@@ -62,8 +64,8 @@ class MigratedDatabases:
     def create(self) -> tuple[str, str]:
         """A new migrated database: its name, for `drop`, and its DATABASE_URL."""
         if self._template is None:
-            self._template = self._migrated(f"template_{os.getpid()}")
-        name = f"gateway_{os.getpid()}_{next(self._numbers)}"
+            self._template = self._migrated(f"template_{os.getpid()}_{next(_numbers)}")
+        name = f"gateway_{os.getpid()}_{next(_numbers)}"
         return name, self._databases.create_database(name, template=self._template)
 
     def drop(self, name: str) -> None:
