@@ -271,6 +271,10 @@ def test_a_page_enters_an_index_where_it_begins(account: Account) -> None:
     )
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE billing_requestfailure")
+        if (
+            connection.vendor == "postgresql"
+        ):  # so few rows may cost less sorted: asked is whether an index has the order
+            cursor.execute("SET LOCAL enable_sort = off")
     for index, scope in (("failure_by_account", Scope(account.pk)), ("failure_by_key", Scope(account.pk, key.pk))):
         for plan in plans(scope):
             assert index in plan, plan
