@@ -25,12 +25,6 @@ def account(served: None) -> Account:
 
 
 @pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
-
-
-@pytest.fixture
 def alias(account: Account) -> Alias:
     return changes.create(account.pk, "fast", ECHO_TARGET)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounts.models import Account, User
+from accounts.models import Account
 from billing.models import DailyUsage
 from catalogue.models import GridIntensity
 from tests.billing.records import MEMBER, open_for
@@ -37,12 +37,6 @@ MEASURED: dict[str, Any] = {
 @pytest.fixture
 def account() -> Account:
     return open_for(MEMBER, name="Acme")
-
-
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
 
 
 def lines(client: Client, **query: Any) -> list[dict[str, str]]:

@@ -29,12 +29,6 @@ def account() -> Account:
     return open_for(MEMBER)
 
 
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
-
-
 def page(client: Client, address: str = "/credit") -> str:
     response = client.get(address)
     assert response.status_code == 200

@@ -30,12 +30,6 @@ def account() -> Account:
 
 
 @pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
-
-
-@pytest.fixture
 def key(account: Account) -> ApiKey:
     return keys.issue(account, name="laptop")[0]
 

@@ -42,12 +42,6 @@ def account() -> Account:
     return open_for(MEMBER)
 
 
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
-
-
 def failed(account: Account, error: ApiError | None = None, **facts: Any) -> RequestFailure:
     """One failure, by default of a provider that answered with 502 on `sim/test/echo/FRPAR`."""
     route = facts.setdefault("route", "sim/test/echo/FRPAR")

@@ -23,12 +23,6 @@ def account() -> Account:
     return open_for(MEMBER)
 
 
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
-
-
 def download(client: Client, **query: str) -> tuple[Any, str]:
     """The response, which is streamed, and its text."""
     response: Any = client.get("/statement", query)

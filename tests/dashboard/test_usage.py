@@ -28,12 +28,6 @@ def account() -> Account:
     return open_for(MEMBER)
 
 
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
-
-
 def chart(client: Client, **query: Any) -> dict[str, Any]:
     """What the chart is drawn from; its measures by name."""
     found = re.search(r'<script id="usage-data" type="application/json">(.*?)</script>', page(client, **query))

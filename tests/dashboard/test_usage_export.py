@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from accounts import keys
-from accounts.models import Account, User
+from accounts.models import Account
 from gateway.ids import uuid7
 from tests.billing.records import MEMBER, open_for
 from tests.billing.timeline import advance_until
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def account() -> Account:
     return open_for(MEMBER, name="Acme =1+1")
-
-
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
 
 
 def download(client: Client, **query: Any) -> tuple[Any, list[dict[str, str]]]:

@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from accounts.models import Account, User
+from accounts.models import Account
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
@@ -17,12 +17,6 @@ TARGET = Target("sim", "test/echo", "FRPAR")
 @pytest.fixture
 def account() -> Account:
     return open_for(MEMBER)
-
-
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
 
 
 def by_alias(client: Client) -> str:

@@ -41,12 +41,6 @@ def account() -> Account:
     return open_for(MEMBER)
 
 
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
-
-
 def listed(html: str) -> list[str]:
     """The ids of the records in a page, as it shows them."""
     return re.findall(r'href="/usage/records/(gen-[0-9a-f]{32})\?', html)

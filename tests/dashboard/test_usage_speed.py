@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from accounts.models import Account, User
+from accounts.models import Account
 from billing.models import DailyUsage
 from billing.request_failures import FailureDay
 from gateway.request_events import Outcome
@@ -21,12 +21,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def account() -> Account:
     return open_for(MEMBER)
-
-
-@pytest.fixture
-def member(client: Client, account: Account) -> Client:
-    client.force_login(User.objects.get(email=MEMBER))
-    return client
 
 
 def failed(account: Account, requests: int, days: int = 0, **columns: Any) -> None:
