@@ -114,6 +114,7 @@ def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Cust
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(use, range(24)))
+
     def grew(name: str, **labels: str) -> float:
         return after.total(name, **labels) - before.total(name, **labels)
 
