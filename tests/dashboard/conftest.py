@@ -6,8 +6,11 @@ from django.test import Client
 
 from accounts.models import Account, User
 from tests.aliases.conftest import served
-from tests.billing.records import MEMBER
+from tests.billing.records import MEMBER, open_for
+from tests.conftest import OpenAccount
 from tests.seeding import seed
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
 
 __all__ = ["seed", "served"]
 
@@ -18,6 +21,18 @@ def _nobody_has_guessed() -> Iterator[None]:
     cache.clear()
     yield
     cache.clear()
+
+
+@pytest.fixture
+def account() -> Account:
+    """Acme, of one member, in the test's own database."""
+    return open_for(MEMBER)
+
+
+@pytest.fixture
+def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    """For tests in a browser: a fresh account on the shared gateway, with a credit of 100 EUR and one key."""
+    return open_account(gateway)
 
 
 @pytest.fixture

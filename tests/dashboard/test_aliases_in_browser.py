@@ -14,9 +14,9 @@ WIDTHS = (1280, 390)  # a desk and a phone
 
 
 @pytest.fixture
-def page(chromium: Browser, account: Customer) -> Iterator[Page]:
+def page(chromium: Browser, customer: Customer) -> Iterator[Page]:
     """A member who has signed in and followed the link to the aliases."""
-    with signed_in(chromium, account, java_script_enabled=False) as page:
+    with signed_in(chromium, customer, java_script_enabled=False) as page:
         page.get_by_role("link", name="Aliases").click()
         yield page
 
@@ -33,10 +33,10 @@ def row(page: Page, name: str) -> str:
     return re.sub(r"\s+", " ", line.inner_text())
 
 
-def test_an_alias_lives_through_forms_alone(page: Page, account: Customer) -> None:
+def test_an_alias_lives_through_forms_alone(page: Page, customer: Customer) -> None:
     create(page, "fast", "sim/test/echo/FRPAR")
     expect(page.get_by_role("status")).to_contain_text("alias/fast is ready to be used.")
-    answer(account, "alias/fast")
+    answer(customer, "alias/fast")
 
     page.reload()
     assert row(page, "fast") == "alias/fast sim/test/echo/FRPAR 1 4 0.0000036"
@@ -45,12 +45,12 @@ def test_an_alias_lives_through_forms_alone(page: Page, account: Customer) -> No
     page.get_by_role("combobox", name="Target").select_option("sim/test/echo/DEFRA")
     page.get_by_role("button", name="Repoint").click()
     expect(page.get_by_role("status")).to_contain_text("leads to sim/test/echo/DEFRA")
-    assert answer(account, "alias/fast")["model"] == "sim/test/echo/DEFRA"
+    assert answer(customer, "alias/fast")["model"] == "sim/test/echo/DEFRA"
 
     page.get_by_role("textbox", name="Name").fill("quick")
     page.get_by_role("button", name="Rename").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("alias/quick")
-    assert answer(account, "alias/quick")["model"] == "sim/test/echo/DEFRA"
+    assert answer(customer, "alias/quick")["model"] == "sim/test/echo/DEFRA"
     page.reload()
     use = page.get_by_role("region", name="Use, last 30 days")
     expect(use.get_by_role("row", name="sim/test/echo/DEFRA 2 4 / 4")).to_be_visible()
@@ -62,10 +62,10 @@ def test_an_alias_lives_through_forms_alone(page: Page, account: Customer) -> No
     page.get_by_role("link", name="Delete this alias").click()
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("status")).to_contain_text("alias/quick is deleted.")
-    assert account.http.get("/v1/aliases").json()["aliases"] == []
+    assert customer.http.get("/v1/aliases").json()["aliases"] == []
 
 
-def test_a_mistake_is_explained_beside_its_field(page: Page, account: Customer) -> None:
+def test_a_mistake_is_explained_beside_its_field(page: Page, customer: Customer) -> None:
     create(page, "not a name", "sim/test/echo/FRPAR")
     name = page.get_by_role("textbox", name="Name")
     expect(name).to_have_accessible_description(re.compile("An alias name has 1-64 characters"))
@@ -76,7 +76,7 @@ def test_a_mistake_is_explained_beside_its_field(page: Page, account: Customer) 
     assert row(page, "a-name") == "alias/a-name sim/test/echo/FRPAR 0 0 0.00"
 
 
-def test_the_keyboard_alone_will_do(page: Page, account: Customer) -> None:
+def test_the_keyboard_alone_will_do(page: Page, customer: Customer) -> None:
     page.get_by_role("textbox", name="Name").focus()
     page.keyboard.type("fast")
     page.keyboard.press("Tab")
@@ -85,13 +85,13 @@ def test_the_keyboard_alone_will_do(page: Page, account: Customer) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_role("status")).to_contain_text("alias/fast is ready to be used.")
-    assert account.http.get("/v1/aliases/fast").json()["target"] == "sim/test/chunks/FRPAR"
+    assert customer.http.get("/v1/aliases/fast").json()["target"] == "sim/test/chunks/FRPAR"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_page_is_wider_than_its_window(page: Page, account: Customer, width: int) -> None:
-    account.http.post("/v1/aliases", json={"name": "a" * 64, "target": "simanthropic/test/cache-write/FRPAR"})
-    answer(account, f"alias/{'a' * 64}", max_tokens=16)
+def test_no_page_is_wider_than_its_window(page: Page, customer: Customer, width: int) -> None:
+    customer.http.post("/v1/aliases", json={"name": "a" * 64, "target": "simanthropic/test/cache-write/FRPAR"})
+    answer(customer, f"alias/{'a' * 64}", max_tokens=16)
     page.set_viewport_size({"width": width, "height": 800})
     page.goto("/aliases")
     assert beyond(page, width) == []

@@ -11,7 +11,6 @@ from django.test import Client
 from accounts.models import Account
 from billing.models import DailyUsage
 from catalogue.models import GridIntensity
-from tests.billing.records import MEMBER, open_for
 from tests.billing.timeline import advance_until
 from tests.dashboard.usage import day_ago, noon, used, words
 from tests.page_text import plain
@@ -32,11 +31,6 @@ MEASURED: dict[str, Any] = {
     "energy_source": "measured",
     "region": "DEFRA",
 }
-
-
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER, name="Acme")
 
 
 def lines(client: Client, **query: Any) -> list[dict[str, str]]:

@@ -24,11 +24,6 @@ LINK = re.compile(r'<a rel="(prev|next)" href="([^"#]+)#ledger">')
 CROWD = 2 * PAGE_ENTRIES + 20
 
 
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
-
-
 def page(client: Client, address: str = "/credit") -> str:
     response = client.get(address)
     assert response.status_code == 200

@@ -22,8 +22,8 @@ def ledger(page: Page) -> list[str]:
     return [re.sub(r"\s+", " ", row.inner_text()) for row in rows]
 
 
-def test_the_ledger_fits_a_phone(chromium: Browser, account: Customer) -> None:
-    assert ask(account) == 200
-    with signed_in(chromium, account, viewport={"width": PHONE, "height": 844}) as page:
+def test_the_ledger_fits_a_phone(chromium: Browser, customer: Customer) -> None:
+    assert ask(customer) == 200
+    with signed_in(chromium, customer, viewport={"width": PHONE, "height": 844}) as page:
         assert len(ledger(page)) == 2
         assert beyond(page, PHONE) == []

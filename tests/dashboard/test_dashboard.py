@@ -32,15 +32,15 @@ def words(page: Page) -> str:
     return re.sub(r"\s+", " ", page.locator("main").inner_text())
 
 
-def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account, role="member") as page:
-        expect(page.get_by_role("heading", level=1)).to_have_text(account.name)
+def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, role="member") as page:
+        expect(page.get_by_role("heading", level=1)).to_have_text(customer.name)
         go(page, "Keys")
         page.get_by_role("textbox", name="Name").fill("laptop")
         page.get_by_role("button", name="Create key").click()
         token = page.get_by_role("group", name="The new key").locator("code").inner_text()
 
-        status, answer = curl(account.gateway, token)
+        status, answer = curl(customer.gateway, token)
         assert status == 200
 
         go(page, "Usage")
@@ -65,29 +65,29 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
         page.get_by_role("combobox", name="Target").select_option(ECHO)
         page.get_by_role("button", name="Create alias").click()
         go(page, "Members")
-        assert f"member@{account.name}.example" in words(page)
+        assert f"member@{customer.name}.example" in words(page)
         expect(page.get_by_role("button", name="Invite")).to_have_count(0)  # a member is no owner
 
         go(page, "Keys")
         page.get_by_role("link", name="Delete laptop").click()
         page.get_by_role("button", name="Delete").click()
-        status, refused = curl(account.gateway, token)
+        status, refused = curl(customer.gateway, token)
         assert status == 401
         assert refused["error"]["code"] == "api_key_not_registered"  # type: ignore[index]
         page.goto("/usage?by=key")
         assert f"laptop deleted sk-gw-…{token[-4:]} 1 2 / 2" in words(page)  # its name stays in the history
 
 
-def test_staff_grant_credit_that_counts_at_once_and_is_in_the_log(chromium: Browser, account: Customer) -> None:
-    gateway = account.gateway
-    email = add_person(gateway, f"staff@{account.name}.example", staff=True)
+def test_staff_grant_credit_that_counts_at_once_and_is_in_the_log(chromium: Browser, customer: Customer) -> None:
+    gateway = customer.gateway
+    email = add_person(gateway, f"staff@{customer.name}.example", staff=True)
     context = chromium.new_context(base_url=gateway.origin)
     page = context.new_page()
     page.goto("/admin/accounts/account/")
     sign_in(page, email)
-    page.locator("#searchbar").fill(account.name)
+    page.locator("#searchbar").fill(customer.name)
     page.get_by_role("button", name="Search").click()
-    page.get_by_role("link", name=account.name, exact=True).click()
+    page.get_by_role("link", name=customer.name, exact=True).click()
     page.get_by_role("link", name="Book credit").click()
     page.get_by_label("Amount").fill("25.5")
     page.get_by_label("Reference").fill("invoice 4711")
@@ -95,7 +95,7 @@ def test_staff_grant_credit_that_counts_at_once_and_is_in_the_log(chromium: Brow
     page.get_by_role("button", name="Continue").click()
     assert "Balance after it 125.50 EUR" in words(page)
     page.get_by_role("button", name="Book it").click()
-    reply = account.http.post("/v1/chat/completions", json={"model": ECHO, "messages": HELLO})
+    reply = customer.http.post("/v1/chat/completions", json={"model": ECHO, "messages": HELLO})
     assert reply.json()["usage"]["remaining_balance"] == 125.4999964
     page.goto("/admin/admin/logentry/")
     assert "invoice 4711" in words(page)

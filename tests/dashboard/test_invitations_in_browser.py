@@ -14,9 +14,9 @@ PHONE: ViewportSize = {"width": 390, "height": 800}
 
 
 @pytest.fixture
-def owner(chromium: Browser, account: Customer) -> Iterator[Page]:
+def owner(chromium: Browser, customer: Customer) -> Iterator[Page]:
     """An owner who looks at the members."""
-    with signed_in(chromium, account, java_script_enabled=False) as page:
+    with signed_in(chromium, customer, java_script_enabled=False) as page:
         page.get_by_role("link", name="Members").click()
         yield page
 
@@ -27,30 +27,30 @@ def invite(owner: Page, email: str) -> None:
     expect(owner.get_by_role("status")).to_contain_text(f"An invitation is on its way to {email}.")
 
 
-def mailed_link(account: Customer, email: str) -> str:
+def mailed_link(customer: Customer, email: str) -> str:
     """The link in the newest mail to that address, as the console backend has written it into the server's log."""
-    origin = re.escape(account.gateway.origin)
+    origin = re.escape(customer.gateway.origin)
     link = re.compile(rf"^To: {re.escape(email)}$.*?^({origin}/invitations/\S+)$", re.DOTALL | re.MULTILINE)
-    assert eventually(lambda: link.search(account.gateway.log) is not None)
-    return link.findall(account.gateway.log)[-1]
+    assert eventually(lambda: link.search(customer.gateway.log) is not None)
+    return link.findall(customer.gateway.log)[-1]
 
 
 def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
-    owner: Page, chromium: Browser, account: Customer
+    owner: Page, chromium: Browser, customer: Customer
 ) -> None:
-    email = f"guest@{account.name}.example"
+    email = f"guest@{customer.name}.example"
     invite(owner, email)
-    link = mailed_link(account, email)
+    link = mailed_link(customer, email)
 
-    context = chromium.new_context(base_url=account.gateway.origin, java_script_enabled=False, viewport=PHONE)
+    context = chromium.new_context(base_url=customer.gateway.origin, java_script_enabled=False, viewport=PHONE)
     guest = context.new_page()
     guest.goto(link)
-    expect(guest.get_by_role("heading", level=1)).to_have_text(f"Join {account.name}")
+    expect(guest.get_by_role("heading", level=1)).to_have_text(f"Join {customer.name}")
     assert beyond(guest, PHONE["width"]) == []
     guest.get_by_label("Password", exact=True).fill(PASSWORD)
     guest.get_by_label("Password again").fill(PASSWORD)
     guest.get_by_role("button", name="Join").click()
-    expect(guest.get_by_role("status")).to_contain_text(f"You are a member of {account.name} now.")
+    expect(guest.get_by_role("status")).to_contain_text(f"You are a member of {customer.name} now.")
     guest.get_by_role("link", name="Members").click()
     expect(guest.get_by_role("rowheader", name=f"{email} you")).to_be_visible()
     expect(guest.get_by_role("button", name="Send invitation")).to_have_count(0)
@@ -61,22 +61,22 @@ def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
     owner.get_by_role("link", name=f"Remove {email}").click()
     expect(owner.get_by_text("API keys belong to the account and go on working")).to_be_visible()
     owner.get_by_role("button", name="Remove").click()
-    expect(owner.get_by_role("status")).to_contain_text(f"{email} is no longer in {account.name}.")
+    expect(owner.get_by_role("status")).to_contain_text(f"{email} is no longer in {customer.name}.")
 
-    assert guest.goto(f"/?account={account.id}").status == 404  # type: ignore[union-attr]  # as above
+    assert guest.goto(f"/?account={customer.id}").status == 404  # type: ignore[union-attr]  # as above
     guest.goto("/")
     expect(guest.get_by_role("heading", level=1)).to_have_text("Welcome")
     context.close()
 
 
-def test_a_person_with_a_password_signs_in_on_the_way(owner: Page, chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account, role="member", java_script_enabled=False) as stranger:
-        address = f"member@{account.name}.example"
+def test_a_person_with_a_password_signs_in_on_the_way(owner: Page, chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, role="member", java_script_enabled=False) as stranger:
+        address = f"member@{customer.name}.example"
         owner.reload()
         owner.get_by_role("link", name=f"Remove {address}").click()
         owner.get_by_role("button", name="Remove").click()
         invite(owner, address)
-        link = mailed_link(account, address)
+        link = mailed_link(customer, address)
         owner.goto(link)
         expect(owner.get_by_text("You are signed in as")).to_be_visible()
         open_menu(stranger)
@@ -85,10 +85,10 @@ def test_a_person_with_a_password_signs_in_on_the_way(owner: Page, chromium: Bro
         stranger.get_by_role("link", name="Sign in to join").click()
         sign_in(stranger, address)
         stranger.get_by_role("button", name="Join").click()
-        expect(stranger.get_by_role("status")).to_contain_text(f"You are a member of {account.name} now.")
+        expect(stranger.get_by_role("status")).to_contain_text(f"You are a member of {customer.name} now.")
 
 
-def test_the_list_fits_a_phone(owner: Page, account: Customer) -> None:
+def test_the_list_fits_a_phone(owner: Page, customer: Customer) -> None:
     invite(owner, f"{'a-long-name-' * 5}@a-department.of-a-university.example")
     owner.set_viewport_size(PHONE)
     owner.reload()

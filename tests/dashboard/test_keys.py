@@ -25,11 +25,6 @@ TOKEN = r"sk-gw-[A-Za-z0-9_-]{43}"
 
 
 @pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
-
-
-@pytest.fixture
 def key(account: Account) -> ApiKey:
     return keys.issue(account, name="laptop")[0]
 

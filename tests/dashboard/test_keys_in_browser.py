@@ -23,8 +23,8 @@ def token_on(page: Page) -> str:
     return page.get_by_role("group", name="The new key").locator("code").inner_text()
 
 
-def use(account: Customer, token: str) -> requests.Response:
-    return account.http.post("/v1/chat/completions", json=MESSAGES, headers={"Authorization": f"Bearer {token}"})
+def use(customer: Customer, token: str) -> requests.Response:
+    return customer.http.post("/v1/chat/completions", json=MESSAGES, headers={"Authorization": f"Bearer {token}"})
 
 
 def row(page: Page, name: str) -> str:
@@ -33,12 +33,12 @@ def row(page: Page, name: str) -> str:
     return re.sub(r"\s+", " ", line.inner_text())
 
 
-def test_a_key_lives_through_forms_alone(chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account, role="member", java_script_enabled=False) as page:
+def test_a_key_lives_through_forms_alone(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, role="member", java_script_enabled=False) as page:
         page.get_by_role("link", name="Keys", exact=True).click()
         create(page, "laptop", "1 year")
         token = token_on(page)
-        assert use(account, token).status_code == 200
+        assert use(customer, token).status_code == 200
         assert f'Bearer {token}"' in page.get_by_label("Example request").inner_text()
         expect(page.get_by_role("button", name="Copy key")).to_be_hidden()
 
@@ -48,18 +48,18 @@ def test_a_key_lives_through_forms_alone(chromium: Browser, account: Customer) -
 
         page.get_by_role("link", name="Delete laptop").click()
         page.get_by_role("link", name="Keep it").click()
-        assert use(account, token).status_code == 200
+        assert use(customer, token).status_code == 200
         page.get_by_role("link", name="Delete laptop").click()
         page.get_by_role("button", name="Delete").click()
         expect(page.get_by_role("status")).to_contain_text("laptop is deleted.")
-        refused = use(account, token)
+        refused = use(customer, token)
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "api_key_not_registered")
         expect(page.get_by_role("rowheader", name="laptop")).to_have_count(0)
 
 
-def test_a_button_copies_the_key_and_a_double_click_creates_one(chromium: Browser, account: Customer) -> None:
+def test_a_button_copies_the_key_and_a_double_click_creates_one(chromium: Browser, customer: Customer) -> None:
     clipboard = ["clipboard-read", "clipboard-write"]
-    with signed_in(chromium, account, permissions=clipboard) as page:
+    with signed_in(chromium, customer, permissions=clipboard) as page:
         page.goto("/keys")
         page.get_by_role("textbox", name="Name").fill("laptop")
         page.get_by_role("button", name="Create key").dblclick()
@@ -67,13 +67,13 @@ def test_a_button_copies_the_key_and_a_double_click_creates_one(chromium: Browse
         page.get_by_role("button", name="Copy key").click()
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == token
-        assert use(account, token).status_code == 200
+        assert use(customer, token).status_code == 200
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_no_page_is_wider_than_its_window(chromium: Browser, account: Customer, width: int) -> None:
-    account.another_key("k" * 200, "--rpm", "60", "--tpm", "100000")
-    with signed_in(chromium, account, viewport={"width": width, "height": 800}) as page:
+def test_no_page_is_wider_than_its_window(chromium: Browser, customer: Customer, width: int) -> None:
+    customer.another_key("k" * 200, "--rpm", "60", "--tpm", "100000")
+    with signed_in(chromium, customer, viewport={"width": width, "height": 800}) as page:
         page.goto("/keys")
         assert beyond(page, width) == []
         create(page, "w" * 200)

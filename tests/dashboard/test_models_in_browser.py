@@ -8,8 +8,8 @@ from tests.browser import beyond, signed_in
 from tests.servers.customer import Customer
 
 
-def test_a_model_is_found_and_opened_without_javascript(chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account, java_script_enabled=False) as page:
+def test_a_model_is_found_and_opened_without_javascript(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, java_script_enabled=False) as page:
         page.get_by_role("link", name="Models").click()
         page.get_by_role("searchbox").fill("two prices")
         page.get_by_label("Jurisdiction").select_option("EU-sovereign")
@@ -24,8 +24,8 @@ def test_a_model_is_found_and_opened_without_javascript(chromium: Browser, accou
         expect(page.get_by_label("Jurisdiction")).to_have_value("")
 
 
-def test_an_id_is_copied(chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account, permissions=["clipboard-read", "clipboard-write"]) as page:
+def test_an_id_is_copied(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, permissions=["clipboard-read", "clipboard-write"]) as page:
         page.goto("/models?q=two+prices")
         copy = page.get_by_role("button", name="Copy").first
         expect(copy).to_have_accessible_description("sim/test/two-prices")
@@ -34,8 +34,8 @@ def test_an_id_is_copied(chromium: Browser, account: Customer) -> None:
         assert page.evaluate("navigator.clipboard.readText()") == "sim/test/two-prices"
 
 
-def test_no_list_is_wider_than_its_window(chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account) as page:
+def test_no_list_is_wider_than_its_window(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer) as page:
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 800})
             page.goto("/models?q=echo")

@@ -20,9 +20,9 @@ for name in {names!r}:
 """
 
 
-def test_its_menu_opens_by_keyboard_and_without_scripts(chromium: Browser, account: Customer) -> None:
+def test_its_menu_opens_by_keyboard_and_without_scripts(chromium: Browser, customer: Customer) -> None:
     desk = {"width": 1280, "height": 800}
-    with signed_in(chromium, account, staff=True, java_script_enabled=False, viewport=desk) as page:
+    with signed_in(chromium, customer, staff=True, java_script_enabled=False, viewport=desk) as page:
         bar = page.get_by_role("banner").bounding_box()
         assert bar
         assert bar["height"] < 70
@@ -35,9 +35,9 @@ def test_its_menu_opens_by_keyboard_and_without_scripts(chromium: Browser, accou
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_its_menus_fit_a_phone(chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account, viewport={"width": PHONE, "height": 844}) as page:
-        account.gateway.manage("shell", "-v0", "-c", FURTHER_ACCOUNTS.format(owner=account.id, names=NAMES)).ok()
+def test_its_menus_fit_a_phone(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, viewport={"width": PHONE, "height": 844}) as page:
+        customer.gateway.manage("shell", "-v0", "-c", FURTHER_ACCOUNTS.format(owner=customer.id, names=NAMES)).ok()
         page.reload()
         for name in NAMES:
             page.locator(".switcher summary").click()
@@ -50,8 +50,8 @@ def test_its_menus_fit_a_phone(chromium: Browser, account: Customer) -> None:
                 page.keyboard.press("Escape")
 
 
-def test_escape_and_a_press_elsewhere_close_its_menu(chromium: Browser, account: Customer) -> None:
-    with signed_in(chromium, account) as page:
+def test_escape_and_a_press_elsewhere_close_its_menu(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer) as page:
         sign_out = page.get_by_role("button", name="Sign out")
         open_menu(page)
         expect(sign_out).to_be_visible()

@@ -26,11 +26,6 @@ YESTERDAY = f"{timezone.now().date() - timedelta(days=1)}"
 
 
 @pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
-
-
-@pytest.fixture
 def page(client: Client, account: Account) -> "Page":
     client.force_login(User.objects.get(email=MEMBER))
     return Page(client)

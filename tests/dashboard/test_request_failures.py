@@ -37,11 +37,6 @@ LIST = "/usage/records"
 MONTH = Days(day_ago(29), day_ago())
 
 
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
-
-
 def failed(account: Account, error: ApiError | None = None, **facts: Any) -> RequestFailure:
     """One failure, by default of a provider that answered with 502 on `sim/test/echo/FRPAR`."""
     route = facts.setdefault("route", "sim/test/echo/FRPAR")

@@ -10,23 +10,23 @@ from tests.servers.customer import Customer
 PHONE = 390
 
 
-def kept(account: Customer) -> int:
+def kept(customer: Customer) -> int:
     """How many failures of the account are written."""
-    rows = account.gateway.query(
-        "SELECT count(*) FROM billing_requestfailure WHERE account_id = %s", [account.id.replace("-", "")]
+    rows = customer.gateway.query(
+        "SELECT count(*) FROM billing_requestfailure WHERE account_id = %s", [customer.id.replace("-", "")]
     )
     return int(rows[0][0])
 
 
-def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromium: Browser, account: Customer) -> None:
-    answer(account, "echo")
+def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromium: Browser, customer: Customer) -> None:
+    answer(customer, "echo")
     body = {"model": "sim/test/status-500", "messages": HELLO}
-    reply = account.http.post("/v1/chat/completions", json=body)
+    reply = customer.http.post("/v1/chat/completions", json=body)
     request_id, said = reply.headers["X-Request-Id"], reply.json()["error"]["message"]
-    account.http.get("/v1/generation/gen-unknown")
-    assert eventually(lambda: kept(account) == 2)  # with the worker's next beat
+    customer.http.get("/v1/generation/gen-unknown")
+    assert eventually(lambda: kept(customer) == 2)  # with the worker's next beat
 
-    with signed_in(chromium, account) as page:
+    with signed_in(chromium, customer) as page:
         page.get_by_role("link", name="Usage", exact=True).click()
         page.get_by_role("link", name="All requests").click()
         page.get_by_label("Outcome").select_option("Failed (5xx)")
@@ -44,7 +44,7 @@ def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromiu
         page.get_by_role("link", name="Requests", exact=True).click()
         assert beyond(page, PHONE) == []
 
-    with signed_in(chromium, account, staff=True) as page:
+    with signed_in(chromium, customer, staff=True) as page:
         page.goto("/admin/")
         page.get_by_role("link", name="Request failures").click()
         page.locator("#searchbar").fill(request_id)

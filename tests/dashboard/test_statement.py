@@ -18,11 +18,6 @@ from tests.page_text import plain
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
-
-
 def download(client: Client, **query: str) -> tuple[Any, str]:
     """The response, which is streamed, and its text."""
     response: Any = client.get("/statement", query)

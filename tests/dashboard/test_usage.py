@@ -23,11 +23,6 @@ PAGES = ("/usage", "/usage/records", "/usage/export", "/carbon", "/carbon/export
 ABSENT = "0199f000-0000-7000-8000-000000000000"
 
 
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
-
-
 def chart(client: Client, **query: Any) -> dict[str, Any]:
     """What the chart is drawn from; its measures by name."""
     found = re.search(r'<script id="usage-data" type="application/json">(.*?)</script>', page(client, **query))

@@ -19,11 +19,11 @@ canvas => {
 
 
 @pytest.fixture
-def busy(account: Customer) -> Customer:
+def busy(customer: Customer) -> Customer:
     """A customer with requests of two models in two regions."""
     for slug in ("echo", "sim/test/echo/DEFRA", "chunks"):
-        answer(account, slug)
-    return account
+        answer(customer, slug)
+    return customer
 
 
 def colours(canvas: Locator) -> set[int]:

@@ -7,16 +7,11 @@ from accounts.models import Account
 from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
-from tests.billing.records import MEMBER, open_for
+from tests.billing.records import open_for
 from tests.dashboard.usage import links, rows, used, words
 
 pytestmark = pytest.mark.django_db
 TARGET = Target("sim", "test/echo", "FRPAR")
-
-
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
 
 
 def by_alias(client: Client) -> str:

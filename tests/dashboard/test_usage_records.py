@@ -36,11 +36,6 @@ on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLi
 MONTH = Days(day_ago(29), day_ago())
 
 
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
-
-
 def listed(html: str) -> list[str]:
     """The ids of the records in a page, as it shows them."""
     return re.findall(r'href="/usage/records/(gen-[0-9a-f]{32})\?', html)

@@ -9,18 +9,13 @@ from accounts.models import Account
 from billing.models import DailyUsage
 from billing.request_failures import FailureDay
 from gateway.request_events import Outcome
-from tests.billing.records import MEMBER, key_of, open_for
+from tests.billing.records import key_of, open_for
 from tests.billing.timeline import advance_all
 from tests.dashboard.test_usage import chart, page
 from tests.dashboard.usage import day_ago, rows, used, words
 from tests.factories import new_key
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def account() -> Account:
-    return open_for(MEMBER)
 
 
 def failed(account: Account, requests: int, days: int = 0, **columns: Any) -> None:
