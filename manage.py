@@ -1,19 +1,7 @@
 #!/usr/bin/env python
-"""Django's command line, on the gateway's settings."""
+"""The command line of a checkout."""
 
-import os
-import sys
-
-from django.core.exceptions import ImproperlyConfigured
-from django.core.management import execute_from_command_line
-
-from demo.credentials import ensure_secret_key
+from gateway.console import main
 
 if __name__ == "__main__":
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
-    if sys.argv[1:2] == ["run_demo"]:
-        ensure_secret_key()  # the settings refuse to start without one
-    try:
-        execute_from_command_line(sys.argv)
-    except ImproperlyConfigured as error:  # the settings say what is wrong; a traceback would hide it
-        sys.exit(f"ImproperlyConfigured: {error}")
+    main()

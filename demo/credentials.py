@@ -1,35 +1,11 @@
-"""The demo's secrets: the key file in var/, and the token and password that are derived from it and stored nowhere.
-
-Nothing here reads the settings, which need the key file as soon as they are imported.
-"""
+"""The demo's secrets: the token and password that are derived from the secret key and stored nowhere."""
 
 import base64
 import hashlib
 import hmac
-import os
-import secrets
 from dataclasses import dataclass, field
-from pathlib import Path
 
-SECRET_KEY_FILE = Path(__file__).resolve().parents[1] / "var" / "secret_key"
 EMAIL = "demo@gateway.local"
-
-
-def ensure_secret_key(path: Path = SECRET_KEY_FILE) -> None:
-    """Generates the file (0600) where neither it nor SECRET_KEY is there. A key that is there is never replaced."""
-    if path.exists() or os.environ.get("SECRET_KEY"):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    # Written aside and linked into place, as the Makefile does: complete or absent, whoever else starts.
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(f"{secrets.token_urlsafe(48)}\n")
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()
 
 
 @dataclass(frozen=True, slots=True)

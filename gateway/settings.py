@@ -6,15 +6,13 @@ import re
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-VAR_DIR = BASE_DIR / "var"
+from gateway.installation import BASE_DIR, RESOURCES_DIR, SECRET_KEY_FILE, VAR_DIR
 
 env = environ.Env()
 environ.Env.read_env(os.environ.get("ENV_FILE", BASE_DIR / ".env"))
@@ -87,7 +85,7 @@ def _secret_key() -> str:
     if from_environment:
         return from_environment
     try:
-        return (VAR_DIR / "secret_key").read_text().strip()
+        return SECRET_KEY_FILE.read_text().strip()
     except OSError:
         raise ImproperlyConfigured(
             "SECRET_KEY is not set and var/secret_key cannot be read: set one, or start with `make run`."
@@ -192,7 +190,7 @@ APPEND_SLASH = False  # a redirect would turn an SDK's POST into a GET: both for
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [RESOURCES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "builtins": ["gateway.templatetags.turns"],
@@ -224,6 +222,8 @@ def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
     if database.get("ENGINE") not in ENGINES or not database["NAME"]:
         raise ImproperlyConfigured(DATABASE_URL_RULE)
     if database["ENGINE"] == "django.db.backends.sqlite3":
+        if not env.str("DATABASE_URL", ""):
+            VAR_DIR.mkdir(exist_ok=True)
         if database["NAME"] != ":memory:":
             database["NAME"] = str(BASE_DIR / database["NAME"])
         return database | {"OPTIONS": SQLITE_OPTIONS}
@@ -302,8 +302,8 @@ USE_I18N = False
 FORMAT_MODULE_PATH = "gateway.formats"
 
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
-WHITENOISE_ROOT = BASE_DIR / "static" / "root"  # answered at the root: what browsers ask for unasked (/favicon.ico)
+STATICFILES_DIRS = [RESOURCES_DIR / "static"]
+WHITENOISE_ROOT = RESOURCES_DIR / "static" / "root"  # answered at the root, where browsers ask for /favicon.ico
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 
 from .openapi import document
 
-DOCUMENTS = settings.BASE_DIR / "docs"
+DOCUMENTS = settings.RESOURCES_DIR / "docs"
 GUIDE, REFERENCE = "guide", "reference"
 # Those that clients read first, in this order.
 CONTENTS = {

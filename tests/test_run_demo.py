@@ -15,7 +15,8 @@ from typing import Self
 import pytest
 import requests
 
-from demo.credentials import derive, ensure_secret_key
+from demo.credentials import derive
+from gateway.installation import ensure_secret_key
 from tests import plugin
 from tests.patience import eventually
 from tests.servers.manage import run_manage

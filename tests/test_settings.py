@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from gateway import installation
 from tests.servers.manage import run_manage
 from tests.servers.process import ROOT
 
@@ -113,18 +114,14 @@ def test_a_secret_key_may_begin_with_a_dollar(read: Any) -> None:
     assert read(SECRET_KEY="$DEBUG-and-more")["SECRET_KEY"] == "$DEBUG-and-more"
 
 
-def test_without_a_secret_key_or_its_file_nothing_starts(tmp_path: Path) -> None:
-    """In a checkout of its own, since this one has the file."""
-    copy = tmp_path / "gateway" / "settings.py"
-    copy.parent.mkdir()
-    copy.write_text(Path(SETTINGS).read_text())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SECRET_KEY")
-        with pytest.raises(ImproperlyConfigured, match=r"^SECRET_KEY is not set and var/secret_key cannot be read"):
-            runpy.run_path(str(copy))
-        (tmp_path / "var").mkdir()
-        (tmp_path / "var" / "secret_key").write_text("from the file\n")
-        assert runpy.run_path(str(copy))["SECRET_KEY"] == "from the file"
+def test_without_a_secret_key_or_its_file_nothing_starts(
+    read: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(installation, "SECRET_KEY_FILE", tmp_path / "secret_key")  # this checkout has the file
+    with pytest.raises(ImproperlyConfigured, match=r"^SECRET_KEY is not set and var/secret_key cannot be read"):
+        read(SECRET_KEY=None)
+    (tmp_path / "secret_key").write_text("from the file\n")
+    assert read(SECRET_KEY=None)["SECRET_KEY"] == "from the file"
 
 
 @pytest.mark.parametrize(
