@@ -211,6 +211,7 @@ SQLITE_OPTIONS = {
 }
 
 ENGINES = ("django.db.backends.sqlite3", "django.db.backends.postgresql")
+DATABASE_TRANSACTION_POOLING = _switch("DATABASE_TRANSACTION_POOLING")
 DATABASE_URL_RULE = "DATABASE_URL is sqlite:///path or postgres://user:password@host:port/name."
 
 
@@ -230,11 +231,18 @@ def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
     options = {
         "pool": {"min_size": 2, "max_size": pool_size, "timeout": 5.0},
         "server_side_binding": True,
-        "prepare_threshold": 0,
-        "options": f"-c statement_timeout={statement_timeout_ms}",
     }
-    database["ENGINE"] = "gateway.postgresql"
-    return database | {"CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False, "OPTIONS": database.get("OPTIONS", {}) | options}
+    if DATABASE_TRANSACTION_POOLING:  # a connection has no state of its own
+        options["prepare_threshold"] = None
+    else:
+        options |= {"prepare_threshold": 0, "options": f"-c statement_timeout={statement_timeout_ms}"}
+    return database | {
+        "ENGINE": "gateway.postgresql",
+        "CONN_MAX_AGE": 0,
+        "CONN_HEALTH_CHECKS": False,
+        "DISABLE_SERVER_SIDE_CURSORS": DATABASE_TRANSACTION_POOLING,
+        "OPTIONS": database.get("OPTIONS", {}) | options,
+    }
 
 
 # Settlement has connections of its own, so that requests waiting for one cannot keep it from ending them.

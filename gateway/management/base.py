@@ -4,6 +4,7 @@ import logging
 import sys
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, connections
 
@@ -60,7 +61,8 @@ def _connect_as_a_command() -> None:
             options["timeout"] = SQLITE_PATIENCE_SECONDS
         else:
             options.pop("pool", None)
-            options["options"] = "-c statement_timeout=0"
+            if not settings.DATABASE_TRANSACTION_POOLING:
+                options["options"] = "-c statement_timeout=0"
         connection.settings_dict["OPTIONS"] = options
 
 

@@ -1,4 +1,4 @@
-"""Django's PostgreSQL, where a connection may go silent: a firewall forgets it, a proxy hangs, and nothing says so."""
+"""Django's PostgreSQL, where a connection may go silent, or lead to a server that is the primary no more."""
 
 import time
 from typing import Any
@@ -19,7 +19,11 @@ CONNECTION_LIMITS = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,  # milliseconds
+    # An address that a proxy moves may lead to a standby for a moment: what decides is never read there.
+    "target_session_attrs": "read-write",
 }
+# SQLSTATEs of a server that is not the primary, or is starting or stopping: the next connection may lead to another.
+NOT_THE_PRIMARY = frozenset({"25006", "57P01", "57P02", "57P03"})
 LOST = frozenset({TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN})  # in the middle of a statement, or closed
 
 _drained_at: dict[str, float] = {}
@@ -49,6 +53,11 @@ class Connection(psycopg.Connection[Any]):
         except _WaitTimeout:
             self.pgconn.finish()  # its answer may come yet, and would be taken for that to the next statement
             raise psycopg.OperationalError("the database does not answer") from None
+        except psycopg.Error as error:
+            if error.sqlstate not in NOT_THE_PRIMARY:
+                raise
+            self.pgconn.finish()
+            raise psycopg.OperationalError(str(error)) from error
 
 
 class DatabaseWrapper(base.DatabaseWrapper):

@@ -3,7 +3,8 @@
 For the two statements of a completion, which come with every request: of `psycopg` only the C binding of libpq is used,
 parameters and results are bytes, and a connection stays open, its statements prepared. `execute` is one round trip;
 `execute_all` sends several statements in one and commits them together. A statement that gets no answer for its
-connection's patience is cut off by one greenlet that looks after all of them.
+connection's patience is cut off by one greenlet that looks after all of them. Behind a pooler of
+transactions, which may send the next statement elsewhere, nothing is prepared: each is sent with its text.
 """
 
 import socket
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import gevent
 import psycopg
 from django import db
+from django.conf import settings
 from django.db import connections
 from gevent import get_hub
 from gevent.lock import BoundedSemaphore
@@ -22,6 +24,8 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
 from gateway.db import BRIEF_SECONDS
+
+from .base import NOT_THE_PRIMARY
 
 READABLE, WRITABLE = 1, 2
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
@@ -42,7 +46,7 @@ class Statement(NamedTuple):
 class Session:
     """One connection and the statements that are prepared on it. Raises Django's OperationalError where it is lost."""
 
-    __slots__ = ("_connection", "_pgconn", "_prepared", "_readable", "busy_since")
+    __slots__ = ("_connection", "_is_refused", "_pgconn", "_prepared", "_readable", "busy_since")
 
     def __init__(self, alias: str) -> None:
         with connections[alias].wrap_database_errors:
@@ -51,6 +55,7 @@ class Session:
         self._pgconn.nonblocking = 1
         self._readable = get_hub().loop.io(self._pgconn.socket, READABLE)
         self._prepared: set[bytes] = set()
+        self._is_refused = False
         self.busy_since = 0.0  # monotonic clock; 0 while nothing is under way
 
     def execute(self, statement: Statement, parameters: Parameters) -> Any:
@@ -59,14 +64,14 @@ class Session:
         try:
             if statement.name not in self._prepared:
                 self._prepare(statement)
-            self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
+            self._send(statement, parameters)
             result = self._result()
             while self._result() is not None:
                 continue
         except psycopg.Error as error:
             raise db.OperationalError(str(error)) from error
         self.busy_since = 0.0
-        return _good(result)
+        return self._good(result)
 
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
         """The results of several statements that were sent at once and committed together: all of them or none.
@@ -80,7 +85,7 @@ class Session:
                     self._prepare(statement)
             self._pgconn.enter_pipeline_mode()
             for statement, parameters in work:
-                self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
+                self._send(statement, parameters)
             self._pgconn.pipeline_sync()
             results = []
             for _ in work:
@@ -91,12 +96,12 @@ class Session:
         except psycopg.Error as error:
             raise db.OperationalError(str(error)) from error
         self.busy_since = 0.0
-        return [_good(result) for result in results]
+        return [self._good(result) for result in results]
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has failed or was cut, or was left in the middle of a statement."""
-        return bool(self.busy_since) or self._pgconn.status != ConnStatus.OK
+        """Whether the connection has failed, was cut or left in the middle of a statement, or leads to no primary."""
+        return self._is_refused or bool(self.busy_since) or self._pgconn.status != ConnStatus.OK
 
     def cut(self) -> None:
         """Shuts the connection down under whoever waits on it."""
@@ -113,12 +118,20 @@ class Session:
         self._connection.close()
 
     def _prepare(self, statement: Statement) -> None:
+        if settings.DATABASE_TRANSACTION_POOLING:
+            return
         self._pgconn.send_prepare(statement.name, statement.sql)
         result = self._result()
         while self._result() is not None:
             continue
-        _good(result)
+        self._good(result)
         self._prepared.add(statement.name)
+
+    def _send(self, statement: Statement, parameters: Parameters) -> None:
+        if settings.DATABASE_TRANSACTION_POOLING:
+            self._pgconn.send_query_params(statement.sql, parameters, result_format=Format.BINARY)
+        else:
+            self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
 
     def _result(self) -> Any:
         """The next result, None behind the last of a statement."""
@@ -133,6 +146,17 @@ class Session:
             get_hub().wait(self._readable)
             pgconn.consume_input()
         return pgconn.get_result()
+
+    def _good(self, result: Any) -> Any:
+        """The result, unless it is an error: then raises Django's exception for it."""
+        if result.status in GOOD:
+            return result
+        error = error_from_result(result)
+        if error.sqlstate in NOT_THE_PRIMARY:
+            self._is_refused = True
+            raise db.OperationalError(str(error)) from error
+        kind = next((each for each in type(error).__mro__ if hasattr(db, each.__name__)), None)
+        raise (db.DatabaseError if kind is None else getattr(db, kind.__name__))(str(error)) from error
 
 
 class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
@@ -255,12 +279,3 @@ def integer(value: bytes) -> int:
 def moment(value: bytes) -> datetime:
     """A binary timestamptz."""
     return EPOCH + timedelta(microseconds=integer(value))
-
-
-def _good(result: Any) -> Any:
-    """The result, unless it is an error: then raises Django's exception for it."""
-    if result.status in GOOD:
-        return result
-    error = error_from_result(result)
-    kind = next((each for each in type(error).__mro__ if hasattr(db, each.__name__)), None)
-    raise (db.DatabaseError if kind is None else getattr(db, kind.__name__))(str(error)) from error

@@ -212,6 +212,7 @@ def read_only() -> Iterator[None]:
     before = dict(options)
     if connection.vendor == "postgresql":
         options["options"] = f"{options['options']} -c default_transaction_read_only=on"
+        options["target_session_attrs"] = "any"  # which a pooler cannot tell
     else:
         options["init_command"] = f"{options['init_command']} PRAGMA query_only=ON;"
     _reconnect()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import gevent
 import pytest
 from django.db import DataError, IntegrityError, OperationalError, connection
+from pytest_django import Settings
 
 from gateway.postgresql.prepared import Session, Sessions, Statement
 
@@ -16,6 +17,7 @@ pytestmark = [
 ADD = Statement(b"add", b"SELECT $1::int8 + $2::int8")
 DIVIDE = Statement(b"divide", b"SELECT 1 / $1::int4")
 SLEEP = Statement(b"sleep", b"SELECT pg_sleep($1::float8)")
+READ_ONLY = Statement(b"read_only", b"SELECT set_config('default_transaction_read_only', 'on', false)")
 NOTE = Statement(b"note", b"INSERT INTO prepared_notes VALUES ($1::int4)")
 
 
@@ -35,7 +37,8 @@ def sessions() -> Iterator[Sessions]:
 def notes() -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE prepared_notes (number int4 PRIMARY KEY)")
-        yield
+    yield
+    with connection.cursor() as cursor:
         cursor.execute("DROP TABLE prepared_notes")
 
 
@@ -94,6 +97,37 @@ def test_a_lost_connection_is_replaced(sessions: Sessions) -> None:
     with pytest.raises(OperationalError):
         sessions.execute(ADD, [b"1", b"1"])
     assert number(sessions.execute(ADD, [b"1", b"1"])) == 2
+
+
+def test_a_connection_to_what_is_the_primary_no_more_is_replaced(sessions: Sessions, notes: None) -> None:
+    sessions.execute(READ_ONLY, [])
+    with pytest.raises(OperationalError, match="read-only"):
+        sessions.execute(NOTE, [b"1"])
+    sessions.execute(NOTE, [b"2"])
+    with connection.cursor() as cursor:
+        cursor.execute(READ_ONLY.sql.decode())
+        with pytest.raises(OperationalError, match="read-only"):
+            cursor.execute("INSERT INTO prepared_notes VALUES (3)")
+    connection.close()
+    assert noted() == [2]
+
+
+def test_a_standby_is_not_connected_to() -> None:
+    options = f"{connection.settings_dict['OPTIONS']['options']} -c default_transaction_read_only=on"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(connection.settings_dict["OPTIONS"], "options", options)
+        with pytest.raises(OperationalError, match="read-only"):
+            Session("default")
+
+
+def test_behind_a_pooler_of_transactions_nothing_is_prepared(
+    sessions: Sessions, notes: None, settings: Settings
+) -> None:
+    settings.DATABASE_TRANSACTION_POOLING = True
+    assert [number(sessions.execute(ADD, [b"%d" % n, b"1"])) for n in (1, 2)] == [2, 3]
+    sessions.execute_all([(NOTE, [b"1"]), (NOTE, [b"2"])])
+    assert noted() == [1, 2]
+    assert number(sessions.execute(Statement(b"", b"SELECT count(*) FROM pg_prepared_statements"), [])) == 0
 
 
 def test_a_greenlet_that_is_killed_leaves_no_half_used_connection(sessions: Sessions) -> None:

@@ -67,7 +67,7 @@ class PrivatePostgres(PostgresDatabases):
 
     def start(self) -> Self:
         """Starts the server, on the data of the previous start if there was one."""
-        binaries, user = postgres_binaries(), _unprivileged_user()
+        binaries, user = postgres_binaries(), unprivileged_user()
         if self._folder is None:
             self._folder = _initialised_folder(binaries, user)
         options = [argument for name, value in self._settings.items() for argument in ("-c", f"{name}={value}")]
@@ -136,7 +136,7 @@ def _major_version(initdb: Path) -> float:
     return float(initdb.parts[-3])
 
 
-def _unprivileged_user() -> str | None:
+def unprivileged_user() -> str | None:
     """Whom to run as: PostgreSQL refuses root. None is ourselves."""
     if os.geteuid() != 0:
         return None

@@ -74,12 +74,16 @@ def _database() -> str:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
             if connection.vendor == "postgresql":
-                cursor.execute("SELECT pg_is_in_recovery()")
-                if cursor.fetchone() == (True,):
-                    raise CheckFailed(
-                        "DATABASE_URL leads to a standby, which takes no writes: point it at the primary."
-                    )
+                cursor.execute("SHOW statement_timeout")
+                if settings.DATABASE_TRANSACTION_POOLING and cursor.fetchone() == ("0",):
+                    raise CheckFailed("No statement ends by itself: ALTER ROLE … SET statement_timeout = '30s'.")
     except Error as error:
+        if "read-only" in str(error):
+            raise CheckFailed(
+                "DATABASE_URL leads to a standby, which takes no writes: point it at the primary."
+            ) from None
+        if "startup parameter" in str(error):
+            raise CheckFailed("DATABASE_URL leads to PgBouncer: set DATABASE_TRANSACTION_POOLING=true.") from None
         raise CheckFailed(f"{explain(error)} Check DATABASE_URL, and that the server is up.") from None
     return connection.vendor
 

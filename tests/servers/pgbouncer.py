@@ -1,0 +1,54 @@
+"""A private PgBouncer that pools transactions, from the binary on the machine."""
+
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from tests.servers.postgres import PostgresDatabases, unprivileged_user
+from tests.servers.process import ServerProcess, accepts, free_port
+
+BINARY = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
+SETTINGS = """
+[databases]
+* = host=127.0.0.1 port={target} user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 2
+max_client_conn = 200
+"""
+
+
+class PrivatePgBouncer(PostgresDatabases):
+    """In front of a PostgreSQL on loopback, of which a database gets two connections, whoever asks."""
+
+    def __init__(self, target: PostgresDatabases) -> None:
+        super().__init__(free_port())
+        self._folder = Path(tempfile.mkdtemp(prefix="gateway-pgbouncer-"))
+        self._settings = SETTINGS.format(target=target.port, port=self.port)
+        self._process: ServerProcess | None = None
+
+    def start(self) -> Self:
+        """Starts it."""
+        user = unprivileged_user()  # it refuses root
+        path = self._folder / "pgbouncer.ini"
+        path.write_text(self._settings)
+        for each in (self._folder, path):
+            if user is not None:
+                shutil.chown(each, user)
+        log = self._folder / "pgbouncer.log"
+        self._process = ServerProcess([str(BINARY), path], log=log, env=os.environ, user=user)
+        self._process.wait_until(lambda: accepts(self.port))
+        return self
+
+    def close(self) -> None:
+        """Ends it, with every connection."""
+        if self._process is not None:
+            self._process.stop(signal.SIGINT)
+        shutil.rmtree(self._folder, ignore_errors=True)
