@@ -19,17 +19,17 @@ from django.utils import timezone
 from accounts.models import Membership, User
 from aliases.models import Alias
 from aliases.stats import rows_of
-from billing import generations, rollups
+from billing import api, rollups
 
 
 def listing(key: str, *, limit: int, page: int, repeats: int) -> None:
     """Prints the cursor of a page of the key's records (null: the first), and the time the database takes for it."""
-    asked = generations.Listing(UUID(key))
+    asked = api.Listing(UUID(key))
     after = None
     if page > 1:
-        last = generations.newest_first(asked, None)[(page - 1) * limit - 1]
+        last = api.newest_first(asked, None)[(page - 1) * limit - 1]
         after = asked.cursor(last)
-    took = _database_ms(lambda: generations.page(asked, limit=limit, after=after), repeats)
+    took = _database_ms(lambda: api.page_of(asked, limit=limit, after=after), repeats)
     print(json.dumps({"after": after, "database_ms": took}))
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from gateway import mail
 
 from . import overdraft, rollups, spool
+from .checkpoints import STALE_SECONDS, is_anything_stale, sweep
 from .settlement import replay_spool
-from .sweeper import STALE_SECONDS, is_anything_stale, sweep
 
 LOOK_EVERY_SECONDS = 15.0
 FROZEN_SECONDS = 30.0
@@ -59,7 +59,7 @@ class Maintained(NamedTuple):
     spooled: int
     orphaned: int
     poisoned: int
-    hopeless: int
+    unsettled: int
 
 
 def maintain_once() -> Maintained:
@@ -73,4 +73,4 @@ def maintain_once() -> Maintained:
     rollups.advance(rollups.RECORDS_PER_MAINTENANCE)
     overdraft.look()
     mail.finish()  # `maintain` may end now, and its threads with it
-    return Maintained(spooled, swept.settled, len(spool.poisoned()), swept.hopeless)
+    return Maintained(spooled, swept.settled, len(spool.poisoned()), swept.unsettled)

@@ -17,9 +17,8 @@ from gevent.lock import Semaphore
 from gateway.db import release
 from gateway.postgresql.prepared import Sessions, sessions_of
 
-from . import rollups, settle_statement, spool
-from .ledger import settle
-from .settle_statement import Settlement
+from . import ledger, rollups, spool
+from .ledger import Settlement, settle
 from .spool import in_one_line, is_the_databases
 from .unsettled import Unsettled
 
@@ -104,11 +103,10 @@ def _settle_together(sessions: Sessions) -> None:
             batch.append(_queue.popleft())
         batch.sort(key=lambda waiting: waiting.unsettled.figures.account_id)
         try:
-            work = [settle_statement.prepared(each.unsettled, has_checkpoint=each.has_checkpoint) for each in batch]
+            work = [ledger.prepared(each.unsettled, has_checkpoint=each.has_checkpoint) for each in batch]
             results = sessions.execute_all(work) if len(work) > 1 else [sessions.execute(*work[0])]
             settled = [
-                settle_statement.settlement_in(result, each.unsettled)
-                for each, result in zip(batch, results, strict=True)
+                ledger.settlement_in(result, each.unsettled) for each, result in zip(batch, results, strict=True)
             ]
         except Exception as error:  # noqa: BLE001  # each is tried again by itself, where what is wrong with it shows
             logger.warning("settling %s together failed: %s", len(batch), in_one_line(error))

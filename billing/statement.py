@@ -10,10 +10,12 @@ JSON they are strings, since JSON's numbers are floats.
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from uuid import UUID
 
 import orjson
@@ -22,18 +24,19 @@ from accounts.models import Account
 from catalogue.carbon import MEASURED
 from gateway.db import release
 from gateway.money import plain
+from gateway.rfc3339 import parse as parse_moment
 from gateway.rfc3339 import to_text
 from gateway.turns import take_turns
 
 from .keyset import newer_than
 from .models import Generation, LedgerEntry, Wallet
-from .periods import Period
 
 BLOCK_ROWS = 50  # some milliseconds of a worker's time
 BLOCK_CHARACTERS = 64 * 1024
 # What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included.
 FORMULA_STARTS = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}")
 FORMULA_STARTS += ("\N{FULLWIDTH COMMERCIAL AT}",)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 Value = str | int | bool | Decimal | None
 Line = dict[str, Value]
 
@@ -50,6 +53,26 @@ COLUMNS = (
     *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
     *("opening_balance", "credits", "closing_balance", "reconciled"),
 )
+
+
+class InvalidPeriod(ValueError):
+    """A bound that is neither a day nor an RFC 3339 date-time, or an end before the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The first and the last moment that count, in UTC. People give days, which are UTC's, or moments."""
+
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def between(cls, since: str, until: str) -> Self:
+        """From the first moment of `since` to the last of `until`. Raises InvalidPeriod."""
+        period = cls(_bound("since", since, time.min), _bound("until", until, time.max))
+        if period.until < period.since:
+            raise InvalidPeriod(f"The period ends ({until}) before it begins ({since}).")
+        return period
 
 
 @dataclass(slots=True)
@@ -307,3 +330,15 @@ FORMATS = {
     "csv": Format(csv_blocks, "text/csv; charset=utf-8"),
     "jsonl": Format(jsonl_blocks, "application/jsonl; charset=utf-8"),
 }
+
+
+def _bound(name: str, text: str, at: time) -> datetime:
+    try:
+        if _DAY.fullmatch(text):
+            return datetime.combine(date.fromisoformat(text), at, UTC)
+        return parse_moment(text, round_up=at == time.min)
+    except ValueError:
+        raise InvalidPeriod(
+            f"{name}: {text!r} is neither a day (2026-10-30, in UTC) nor a date-time with an offset "
+            "(2026-10-30T12:00:00Z; in an address, + is %2B)."
+        ) from None

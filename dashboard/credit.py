@@ -16,7 +16,7 @@ from django.utils import timezone
 from billing import keyset
 from billing.keyset import Page
 from billing.models import LedgerEntry, Wallet
-from billing.periods import InvalidPeriod, Period
+from billing.statement import InvalidPeriod, Period
 from billing.usage_statistics import Days, Scope, Totals, totals
 from gateway.ids import generation_id
 

@@ -46,11 +46,6 @@ class Filter:
     label: str
     options: list[Option]
 
-    @property
-    def is_used(self) -> bool:
-        """Whether one is chosen."""
-        return any(option.is_chosen for option in self.options)
-
 
 def filters(choice: Choice) -> list[Filter]:
     """The six fields. What is chosen is among the options even where the days have nothing of it."""

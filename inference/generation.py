@@ -8,9 +8,9 @@ import orjson
 
 from accounts import rate_limits
 from billing.endings import ENDINGS
+from billing.ledger import Settlement
 from billing.models import TOTAL_MISMATCH, Generation
 from billing.representations import footprint_details, usage_object
-from billing.settle_statement import Settlement
 from billing.settlement import settle_shielded
 from billing.unsettled import Figures, Unsettled
 from catalogue.carbon import footprint_of

@@ -1,22 +1,91 @@
-"""The figures of the admin's first page, as far as whoever looks may see them."""
+"""What the admin begins with, of all accounts: calls, errors and cost of the last days, and whose balance ends soon.
 
+Days are those of the rollups (`billing.rollups`), which lack the newest minutes: they are read by an index of days,
+where records would have to be read one by one.
+"""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from django import template
+from django.db.models import F, QuerySet, Sum
 from django.utils import timezone
 
-from billing import admin_home
+from billing.models import DailyUsage
+from billing.request_failures import FailureDay
+from billing.usage_statistics import Days, Totals, failures_by
 from catalogue import health
 
 register = template.Library()
 
+SHOWN_DAYS = 14
+LOW_BALANCE_DAYS = 7
+MOST_BALANCES = 10
+MOST_LOOKED_AT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A UTC day. Of its `totals` only requests, `cost_eur` and errors are known."""
+
+    day: date
+    totals: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class LowBalance:
+    """An account in use whose balance lasts less than LOW_BALANCE_DAYS, at the pace of as many days."""
+
+    account_id: UUID
+    name: str
+    currency: str
+    balance: Decimal
+    days_left: int
+
 
 @register.inclusion_tag("admin/home.html", takes_context=True)
 def home(context: Any) -> dict[str, Any]:
-    """`days`, `providers` and `balances`; each is None for who may not view records, providers or accounts."""
+    """The figures as far as whoever looks may see them.
+
+    `days`, `providers` and `balances`; each is None for who may not view records, providers or accounts.
+    """
     user, now = context["request"].user, timezone.now()
     return {
-        "days": admin_home.days(now) if user.has_perm("billing.view_generation") else None,
+        "days": days(now) if user.has_perm("billing.view_generation") else None,
         "providers": health.in_trouble(now) if user.has_perm("catalogue.view_provider") else None,
-        "balances": admin_home.low_balances(now) if user.has_perm("accounts.view_account") else None,
+        "balances": low_balances(now) if user.has_perm("accounts.view_account") else None,
     }
+
+
+def days(now: datetime) -> list[Day]:
+    """The last SHOWN_DAYS, the newest first. Two SELECTs."""
+    shown = Days.until(now, SHOWN_DAYS)
+    failed = dict(failures_by(FailureDay.objects.filter(day__range=(shown.first, shown.last)), "day"))
+    served = _used(shown).values_list("day").annotate(Sum("requests"), Sum("priced"), Sum("cost_eur"))
+    totals = {day: Totals(requests=int(n), priced=int(p), cost_eur=cost if p else None) for day, n, p, cost in served}
+    each = (shown.last - timedelta(days=number) for number in range(SHOWN_DAYS))
+    return [Day(day, totals.get(day, Totals()) + failed.get((day,), Totals())) for day in each]
+
+
+def low_balances(now: datetime) -> list[LowBalance]:
+    """The most urgent first. One SELECT."""
+    accounts = _used(Days.until(now, LOW_BALANCE_DAYS)).values("account_id")
+    spending = accounts.annotate(
+        spent=Sum("cost"),
+        name=F("account__name"),
+        currency=F("account__currency"),
+        balance=F("account__wallet__balance"),
+    )
+    ending = spending.filter(spent__gt=0, balance__lt=F("spent")).order_by("balance")
+    found = []
+    for row in ending[:MOST_LOOKED_AT]:
+        days_left = max(0, int(row["balance"] * LOW_BALANCE_DAYS / row["spent"]))
+        found.append(LowBalance(row["account_id"], row["name"], row["currency"], row["balance"], days_left))
+    return sorted(found, key=lambda low: (low.days_left, low.balance))[:MOST_BALANCES]
+
+
+def _used(shown: Days) -> QuerySet[DailyUsage]:
+    return DailyUsage.objects.filter(day__range=(shown.first, shown.last)).order_by()

@@ -11,8 +11,8 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
-from billing import admin_home
 from billing.request_failures import FailureDay
+from billing.templatetags import admin_home
 from catalogue import health
 from catalogue.models import Provider
 from gateway.request_events import Outcome

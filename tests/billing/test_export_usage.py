@@ -16,8 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 from accounts.models import Account
 from billing import ledger, statement
 from billing.models import Generation, LedgerEntry
-from billing.periods import Period
-from billing.statement import csv_blocks, jsonl_blocks
+from billing.statement import Period, csv_blocks, jsonl_blocks
 from catalogue.pricing import Price, Usage
 from gateway.money import plain
 from gateway.rfc3339 import to_text

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.db.models import QuerySet
 
-from billing.generations import Listing, newest_first, page
+from billing.api import Listing, newest_first, page_of
 from billing.keyset import Position
 from billing.models import Generation
 from tests.billing.api import Holder, seconds, store
@@ -122,6 +122,6 @@ def _steps(listing: Listing, position: Position | None) -> Iterator[None]:
 
 
 def test_a_page_is_one_select(listing: Listing, django_assert_num_queries: Any) -> None:
-    first = page(listing, limit=LIMIT)
+    first = page_of(listing, limit=LIMIT)
     with django_assert_num_queries(1):
-        page(listing, limit=LIMIT, after=first.older)
+        page_of(listing, limit=LIMIT, after=first.older)

@@ -16,11 +16,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from pytest_django import Settings
 
 from billing import checkpoints, ledger, spool
+from billing.checkpoints import sweep
 from billing.ledger import ReferenceConflict
 from billing.maintenance import maintain_once
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
 from billing.settlement import replay_spool
-from billing.sweeper import sweep
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
 from tests.factories import mismatches, new_account, new_key, served, unsettled
@@ -117,7 +117,7 @@ class Books(RuleBasedStateMachine):
         self.all_replayed()
         assert done.orphaned == len(self.left.keys() - self.billed.keys())
         self.all_swept()
-        assert (done.poisoned, done.hopeless) == (0, 0)
+        assert (done.poisoned, done.unsettled) == (0, 0)
 
     @rule(stream=consumes(streams))
     def end(self, stream: tuple[uuid.UUID, int, int]) -> None:

@@ -9,9 +9,9 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
-from billing import ledger, settle_statement
+from billing import ledger
+from billing.ledger import QuotaUse
 from billing.models import Generation
-from billing.settle_statement import QuotaUse
 from billing.settlement import settle_shielded
 from catalogue import quota
 from catalogue.counters import SHARDS, RouteDay
@@ -112,7 +112,7 @@ def test_settlements_spread_over_the_shards() -> None:
 
 @with_real_transactions
 def test_many_accounts_at_once_are_counted_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle_statement, "SHARDS", 2)  # so that they do meet on one row
+    monkeypatch.setattr(ledger, "SHARDS", 2)  # so that they do meet on one row
     accounts = [new_account(credit="1") for _ in range(4)]
     keys = [new_key(account)[0] for account in accounts]
 
@@ -138,7 +138,7 @@ def test_greenlets_that_settle_one_generation_count_it_once() -> None:
 @only_postgresql
 @in_one_transaction
 def test_the_statement_counts_what_the_models_count() -> None:
-    for route, settle in ((ROUTE, settle_statement.execute), (OTHER_ROUTE, ledger._settle_in_transaction)):
+    for route, settle in ((ROUTE, ledger.execute_settlement), (OTHER_ROUTE, ledger._settle_in_transaction)):
         acme = new_account()
         for tokens in (5, 6):
             use = QuotaUse(region_id=route, day=DAY, shard=3, tokens=tokens)
@@ -151,9 +151,7 @@ def test_the_statement_counts_what_the_models_count() -> None:
 @only_postgresql
 @in_one_transaction
 def test_the_statement_is_the_same_for_all_routes_without_a_quota() -> None:
-    with_quota, without = (
-        settle_statement.statement(counts_quota=counts, has_checkpoint=False).sql for counts in (True, False)
-    )
+    with_quota, without = (ledger.statement(counts_quota=counts, has_checkpoint=False).sql for counts in (True, False))
     assert b"catalogue_routeday" in with_quota
     assert b"quota" not in without
 

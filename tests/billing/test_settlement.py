@@ -14,8 +14,8 @@ from django.db import connection, connections
 from pytest_django import Settings
 
 from accounts.models import Account
+from billing.ledger import Settlement
 from billing.models import Generation, Wallet
-from billing.settle_statement import Settlement
 from billing.settlement import replay_spool, settle_shielded
 from billing.spool import SpoolFailed
 from tests.factories import mismatches, new_account, served, unsettled

@@ -16,10 +16,10 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing import checkpoints, ledger, maintenance, spool, sweeper
+from billing import checkpoints, ledger, maintenance, spool
+from billing.checkpoints import Swept, sweep
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
 from billing.settlement import retrying
-from billing.sweeper import Swept, sweep
 from billing.unsettled import BadSerializedGeneration, deserialized
 from catalogue.counters import RouteDay
 from catalogue.pricing import Usage
@@ -49,7 +49,9 @@ def stopped(account: Account, usage: Usage = SMALL, **columns: Any) -> Generatio
     return served(account, usage, ending=Generation.Ending.WORKER_STOPPED, interrupted=True, **columns)
 
 
-def leave(generation: Generation, *, age: float = sweeper.STALE_SECONDS + 1, quota_region: int | None = None) -> None:
+def leave(
+    generation: Generation, *, age: float = checkpoints.STALE_SECONDS + 1, quota_region: int | None = None
+) -> None:
     """A checkpoint that was renewed for the last time so many seconds ago."""
     checkpoints.insert({generation.pk: unsettled(generation, quota_region=quota_region).serialized().decode()})
     age_by(age, generation.pk)
@@ -82,8 +84,8 @@ def test_sweeping_again_finds_nothing(acme: Account) -> None:
 
 
 def test_what_is_still_renewed_is_left_alone(acme: Account) -> None:
-    leave(stopped(acme), age=sweeper.STALE_SECONDS - 5)
-    assert not sweeper.is_anything_stale()
+    leave(stopped(acme), age=checkpoints.STALE_SECONDS - 5)
+    assert not checkpoints.is_anything_stale()
     assert sweep() == Swept(0, 0)
     assert Checkpoint.objects.count() == 1
     assert not Generation.objects.exists()
@@ -189,7 +191,7 @@ def test_two_sweepers_settle_each_checkpoint_once(acme: Account) -> None:
     swept = at_once(sweep, sweep, sweep)
     assert all(isinstance(one, Swept) for one in swept), swept
     assert sum(one.settled for one in swept if isinstance(one, Swept)) == 15
-    assert all(one.hopeless == 0 for one in swept if isinstance(one, Swept))
+    assert all(one.unsettled == 0 for one in swept if isinstance(one, Swept))
     assert LedgerEntry.objects.filter(kind="usage").count() == 15
     assert mismatches() == []
 
@@ -289,7 +291,7 @@ def test_a_wallet_that_stays_locked_holds_up_nobody_else(acme: Account) -> None:
 def recovery() -> maintenance.Recovery:
     """Of a worker that started so long ago that it may sweep, and looked so long ago that it will."""
     now = time.monotonic()
-    return maintenance.Recovery(now - sweeper.STALE_SECONDS - 1, now - maintenance.LOOK_EVERY_SECONDS - 1, now)
+    return maintenance.Recovery(now - checkpoints.STALE_SECONDS - 1, now - maintenance.LOOK_EVERY_SECONDS - 1, now)
 
 
 def test_a_worker_sweeps_and_replays(acme: Account, recovery: maintenance.Recovery) -> None:
@@ -332,7 +334,7 @@ def test_the_spool_knows_more_than_the_checkpoint_and_goes_first(acme: Account) 
     generation = stopped(acme)
     leave(generation)
     spool.put(unsettled(served(acme, MORE, id=generation.pk)))
-    assert maintenance.maintain_once() == maintenance.Maintained(spooled=1, orphaned=0, poisoned=0, hopeless=0)
+    assert maintenance.maintain_once() == maintenance.Maintained(spooled=1, orphaned=0, poisoned=0, unsettled=0)
     assert Generation.objects.get().ending == "finished"
     assert spent(acme) == served(acme, MORE).cost
     assert not Checkpoint.objects.exists()

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection, connections
 
 from accounts.models import Account
+from billing.ledger import Settlement
 from billing.models import LedgerEntry, Wallet
-from billing.settle_statement import Settlement
 from billing.settlement import settle_shielded
 from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions

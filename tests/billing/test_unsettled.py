@@ -7,7 +7,7 @@ import psycopg._queries
 import pytest
 from django.db import connection
 
-from billing import settle_statement
+from billing import ledger
 from billing.models import Generation
 from billing.unsettled import COLUMNS, Figures, Unsettled, encoded, terms_of
 from catalogue.carbon import EnergyFactors
@@ -58,10 +58,10 @@ def test_the_statement_is_not_parsed_by_the_driver_which_caches_no_more_than_50_
 ) -> None:
     acme = new_account()
     generation = served(acme)
-    statement = settle_statement.statement(counts_quota=True, has_checkpoint=True)
+    statement = ledger.statement(counts_quota=True, has_checkpoint=True)
     assert statement.sql.count(b"$") > psycopg._queries.MAX_CACHED_STATEMENT_PARAMS
     monkeypatch.setattr(psycopg._queries, "_split_query", None)
-    settled = settle_statement.execute(generation, "default", has_checkpoint=True)
+    settled = ledger.execute_settlement(generation, "default", has_checkpoint=True)
     monkeypatch.undo()
     assert settled is not None
     assert Generation.objects.get().balance_after == settled.balance

@@ -5,8 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from, add_account
-from billing.periods import InvalidPeriod, Period
-from billing.statement import FORMATS, Totals, lines
+from billing.statement import FORMATS, InvalidPeriod, Period, Totals, lines
 from gateway.management.base import OperatorCommand
 
 

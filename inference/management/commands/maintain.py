@@ -67,9 +67,9 @@ class Command(OperatorCommand):
             f"dropped {dropped} counters, {failures} failures and {ended} ended invitations"
         )
         self.stdout.flush()
-        if done.poisoned or done.hopeless:
+        if done.poisoned or done.unsettled:
             self.stderr.write(
-                f"{done.poisoned} spooled outcomes and {done.hopeless} checkpoints cannot be settled: "
+                f"{done.poisoned} spooled outcomes and {done.unsettled} checkpoints cannot be settled: "
                 "see docs/operations.md"
             )
 
