@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -16,6 +16,22 @@ from gateway.postgresql.prepared import Statement, sessions_of
 from gateway.request_events import RequestEvent
 
 from .models import Alias
+
+
+class Read(NamedTuple):
+    """An account's alias as one request has read it, and the target it has."""
+
+    name: str
+    id: uuid.UUID
+    provider: str
+    canonical_id: str
+    locode: str
+
+    @classmethod
+    def of_row(cls, name: str, row: Sequence[bytes]) -> "Read":
+        """Of a binary row of id, provider, canonical_id and locode."""
+        return cls(name, uuid.UUID(bytes=row[0]), *(bytes(each).decode() for each in row[1:]))
+
 
 BY_NAME = Statement(
     b"alias by name",
@@ -62,8 +78,11 @@ def resolve(
     snapshot: Snapshot,
     now: datetime,
     event: RequestEvent | None = None,
+    read: Read | None = None,
 ) -> Resolution:
     """The route that `text` means for this account at this moment. The event learns of an alias that leads nowhere too.
+
+    `read` is an alias of this account that the request has read already; another one is read here.
 
     Raises what `model_ids.parse`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound;
     for an auto id of which no route can take the request, the refusal of the best one.
@@ -80,33 +99,40 @@ def resolve(
             case model_ids.ExplicitId() as wanted:
                 return Resolution(_pinned(snapshot, wanted, now))
             case model_ids.AliasId() as alias:
-                return _aliased(snapshot, account_id, alias, now, event)
+                return _aliased(snapshot, account_id, alias, now, event, read)
             case model_ids.AutoId() as auto:
                 return _chosen(snapshot, auto, purpose, now)
 
 
 def _aliased(
-    snapshot: Snapshot, account_id: uuid.UUID, wanted: model_ids.AliasId, now: datetime, event: RequestEvent | None
+    snapshot: Snapshot,
+    account_id: uuid.UUID,
+    wanted: model_ids.AliasId,
+    now: datetime,
+    event: RequestEvent | None,
+    read: Read | None,
 ) -> Resolution:
+    alias = read if read is not None and read.name == wanted.name else _read(account_id, wanted.name)
+    if alias is None:
+        raise absent(account_id, wanted.name)
+    if event is not None:
+        event.alias_id = alias.id
+    route = _pinned(snapshot, model_ids.ExplicitId(alias.provider, alias.canonical_id, alias.locode), now)
+    return Resolution(route, requested_alias=str(wanted), alias_id=alias.id)
+
+
+def _read(account_id: uuid.UUID, name: str) -> Read | None:
     """One indexed SELECT, on every request and uncached: a repoint acts on the very next one."""
-    target: tuple[Any, ...] | None
     sessions = sessions_of("default")
     if sessions is not None:
-        row = sessions.read(BY_NAME, [account_id.hex.encode(), wanted.name.encode()])
-        target = None if row is None else (uuid.UUID(bytes=row[0]), *(bytes(each).decode() for each in row[1:]))
-    else:
-        try:
-            aliases = Alias.objects.filter(account_id=account_id, name=wanted.name)
-            target = aliases.values_list("id", "provider", "canonical_id", "locode").first()
-        finally:
-            release("default")
-    if target is None:
-        raise absent(account_id, wanted.name)
-    alias_id, provider, canonical_id, locode = target
-    if event is not None:
-        event.alias_id = alias_id
-    route = _pinned(snapshot, model_ids.ExplicitId(provider, canonical_id, locode), now)
-    return Resolution(route, requested_alias=str(wanted), alias_id=alias_id)
+        row = sessions.read(BY_NAME, [account_id.hex.encode(), name.encode()])
+        return None if row is None else Read.of_row(name, row)
+    try:
+        aliases = Alias.objects.filter(account_id=account_id, name=name)
+        target = aliases.values_list("id", "provider", "canonical_id", "locode").first()
+    finally:
+        release("default")
+    return None if target is None else Read(name, *target)
 
 
 def absent(account_id: uuid.UUID, name: str) -> AliasNotFound:

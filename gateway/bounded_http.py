@@ -52,6 +52,21 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
         finally:
             self.sock.settimeout(idle)  # of writing the answer, too
 
+    def come(self, size: int) -> bytes:
+        """So many of the next bytes where all of them have come, else none. Waits for nothing; they stay to be read."""
+        held: bytes = self.buf.getvalue()
+        if len(held) < size:
+            waited = self.sock.gettimeout()
+            self.sock.settimeout(0)
+            try:
+                block = self.sock.recv(size - len(held))
+            except OSError:
+                block = b""
+            finally:
+                self.sock.settimeout(waited)
+            self.unread(held := self.take_buffered() + block)
+        return held[:size] if len(held) >= size else b""
+
 
 def begin(unreader: Any, seconds: float) -> bytes:
     """The first bytes of a request, which are waited for that long; the rest of its head has HEAD_SECONDS.

@@ -1,6 +1,12 @@
-"""Who asks, and may they: one SELECT over key, account and wallet."""
+"""Who asks, and may they: one SELECT over key, account and wallet.
 
+On a worker's own sessions it reads the account's alias along, where the request has come whole and seems to name one:
+a round trip less. Which one it names is known when the body is parsed; what was not read here, `aliases.resolve` reads.
+"""
+
+import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,11 +17,13 @@ from django.db import connection
 from accounts import keys
 from accounts.authentication import note_use, verify_key
 from accounts.rate_limits import Budgets, budgets_of
+from aliases.resolve import Read
 from gateway.db import on_a_live_connection, release
 from gateway.errors import ApiKeyNotRegistered
+from gateway.jsonbody import body_if_come
 from gateway.money import MONEY_PLACES
 from gateway.postgresql.prepared import Sessions, Statement, integer, moment, sessions_of
-from gateway.request_events import RequestEvent
+from gateway.request_events import event_of
 
 SELECT = """
     SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm
@@ -24,31 +32,45 @@ SELECT = """
     JOIN billing_wallet w ON w.account_id = k.account_id
     WHERE k.fingerprint = %s
 """
-
-
 PREPARED = Statement(b"authenticate", SELECT.replace("%s", "$1::bytea").encode())
+WITH_ALIAS = Statement(
+    b"authenticate with an alias",
+    PREPARED.sql.replace(b" FROM", b", n.id, n.provider, n.canonical_id, n.locode FROM", 1).replace(
+        b"WHERE", b"LEFT JOIN aliases_alias n ON n.account_id = k.account_id AND n.name = $2::varchar WHERE"
+    ),
+)
+NAMES_AN_ALIAS = re.compile(rb'"model"\s*:\s*"alias/([a-z0-9][a-z0-9_-]{0,63})"')
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The authenticated key with its budgets, and the account and balance (in `currency`) that pay its requests."""
+    """The authenticated key with its budgets, and the account and balance (in `currency`) that pay its requests.
+
+    `alias` is one of the account's that was read with them.
+    """
 
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
     balance: Decimal
     budgets: Budgets
+    alias: Read | None = None
 
 
-def authenticate(token: str, event: RequestEvent) -> Payer:
+def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     """The payer behind a key, read fresh on every request; the connection goes back at once.
 
-    Raises the refusals of `accounts.authentication.verify_key`. The event learns whose key it is, of an expired one
-    too.
+    Raises the refusals of `accounts.authentication.verify_key`. The request's event learns whose key it is, of an
+    expired one too.
     """
+    event = event_of(environ)
     fingerprint = keys.fingerprint(token)
     sessions = sessions_of("default")
-    row = on_a_live_connection(lambda: _select(fingerprint)) if sessions is None else _ask(sessions, fingerprint)
+    alias: Read | None = None
+    if sessions is None:
+        row = on_a_live_connection(lambda: _select(fingerprint))
+    else:
+        row, alias = _ask(sessions, fingerprint, body_if_come(environ))
     if row is None:
         raise ApiKeyNotRegistered
     key_id, account_id = _uuid(row[0]), _uuid(row[1])
@@ -62,6 +84,7 @@ def authenticate(token: str, event: RequestEvent) -> Payer:
         currency=row[4],
         balance=Decimal(row[5]).scaleb(-MONEY_PLACES),
         budgets=budgets_of(row[6], row[7]),
+        alias=alias,
     )
 
 
@@ -75,12 +98,15 @@ def _select(fingerprint: bytes) -> tuple[Any, ...] | None:
         release("default")
 
 
-def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
-    """The same on a session of this worker."""
-    row = sessions.read(PREPARED, [b"\\x" + fingerprint.hex().encode()])
+def _ask(sessions: Sessions, fingerprint: bytes, body: bytes) -> tuple[tuple[Any, ...] | None, Read | None]:
+    """The same on a session of this worker, and the account's alias that the body seems to name."""
+    key_of = b"\\x" + fingerprint.hex().encode()
+    named = NAMES_AN_ALIAS.search(body) if b'"alias/' in body else None
+    row = sessions.read(PREPARED, [key_of]) if named is None else sessions.read(WITH_ALIAS, [key_of, named[1]])
     if row is None:
-        return None
-    key, account, verifier, expires, currency, balance, rpm, tpm = row
+        return None, None
+    key, account, verifier, expires, currency, balance, rpm, tpm, *target = row
+    alias = Read.of_row(named[1].decode(), target) if named is not None and target[0] is not None else None
     return (
         uuid.UUID(bytes=key),
         uuid.UUID(bytes=account),
@@ -90,7 +116,7 @@ def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
         integer(balance),
         None if rpm is None else integer(rpm),
         None if tpm is None else integer(tpm),
-    )
+    ), alias
 
 
 def _moment(value: datetime | None) -> datetime | None:

@@ -9,7 +9,7 @@ from bench.gate import BUDGET, verdict
 from bench.kinds import KINDS
 from bench.measure import measure
 from bench.plan import SMALLEST
-from bench.report import Compared
+from bench.report import COUNTS_COLUMNS, Compared
 from bench.trace import trace
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
@@ -41,6 +41,8 @@ READS = {
     "completion beside /usage/export by key, all days": "requests",
     "completion beside 3 statements of 30 days": "requests",
 }
+ALIASED = "whole answer by an alias"
+ALIASED_COLUMNS = len(ALIASED.split()) + len(COUNTS_COLUMNS)
 only_postgres = pytest.mark.skipif(plugin.databases().kind != "postgres", reason="the benchmark measures PostgreSQL")
 # Of ours, by kind of request: today's figures, and two more: a slow request runs through more (its client is watched).
 MODULES = {"burst of 100 chunks": 53, "whole answer": 49, "embedding": 49}
@@ -53,6 +55,8 @@ def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: 
     lines = "\n".join(told).splitlines()
     for name in TRAFFIC:
         assert [line for line in lines if line.startswith(name)], name
+    counted = [line.split()[-4] for line in lines if line.startswith(ALIASED) and len(line.split()) == ALIASED_COLUMNS]
+    assert counted == ["2.00"]  # round trips to PostgreSQL
     for name, answered in READS.items():
         assert [line for line in lines if line.startswith(name) and answered in line], name
 

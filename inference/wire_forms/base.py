@@ -18,7 +18,6 @@ from gateway.errors import ApiError, InvalidRequest
 from gateway.exception_handler import envelope, plain
 from gateway.fields import FlagField, NumberField, StrictField, TextField, WholeNumberField
 from gateway.plain_response import PlainResponse
-from gateway.request_events import event_of
 
 from .. import sse
 from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
@@ -88,7 +87,7 @@ class WireForm(ABC):
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         """Who asks. Raises AuthenticationError."""
-        return authenticate(bearer_token(environ.get("HTTP_AUTHORIZATION")), event_of(environ))
+        return authenticate(bearer_token(environ.get("HTTP_AUTHORIZATION")), environ)
 
     def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """An error in an answer's place."""

@@ -13,6 +13,7 @@ from tests.bills import records
 from tests.chat import answer, ask, stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
+from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
@@ -124,6 +125,37 @@ def test_each_account_has_its_own_meaning_of_a_name(
     create(other, "sim/test/echo/DEFRA")
     assert answer(account, "alias/fast")["model"] == "sim/test/echo/FRPAR"
     assert answer(other, "alias/fast")["model"] == "sim/test/echo/DEFRA"
+
+
+def test_the_alias_is_the_one_that_model_names_wherever_the_body_mentions_others(account: Customer) -> None:
+    create(account, "sim/test/echo/FRPAR", "fast")
+    create(account, "sim/test/echo/DEFRA", "slow")
+    messages = b'"messages": [{"role": "user", "content": "hello"}]'
+    for text in (
+        b'{"model": "alias/slow", %b, "metadata": {"model": "alias/fast"}}',
+        b'{"metadata": {"model": "alias/fast"}, %b, "model": "alias/slow"}',
+        b'{"model": "alias/fast", "model": "alias/slow", %b}',
+        b'{"metadata": {"model": "alias/absent"}, "model": "alias/sl\\u006fw", %b}',
+    ):
+        with connect(account.gateway) as raw, raw.makefile("rb") as answers:
+            raw.sendall(posted(account, text % messages))
+            assert read_response(answers).json()["model"] == "sim/test/echo/DEFRA"
+
+
+def test_a_repoint_acts_on_a_request_that_has_not_come_whole(account: Customer) -> None:
+    create(account, "sim/test/echo/FRPAR")
+    sent = posted(account, b'{"model": "alias/fast", "messages": [{"role": "user", "content": "hello"}]}')
+    with connect(account.gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(sent[:-1])
+        repoint(account, "sim/test/echo/DEFRA")
+        raw.sendall(sent[-1:])
+        assert read_response(answers).json()["model"] == "sim/test/echo/DEFRA"
+
+
+def posted(customer: Customer, body: bytes) -> bytes:
+    """A chat completion's head and body."""
+    head = f"Host: localhost\r\nAuthorization: Bearer {customer.key}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return b"POST /v1/chat/completions HTTP/1.1\r\n" + head.encode() + body
 
 
 @pytest.mark.parametrize("name", ["Fast", "FAST", "-fast", "", "fa/st", "a" * 65, "fast\n", "\N{KELVIN SIGN}"])

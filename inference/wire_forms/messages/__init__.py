@@ -16,7 +16,6 @@ from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, WholeNumberField
 from gateway.plain_response import PlainResponse
-from gateway.request_events import event_of
 from gateway.turns import in_turns
 
 from ...authentication import Payer, authenticate
@@ -282,7 +281,7 @@ class MessagesForm(WireForm):
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         """See WireForm."""
-        return authenticate(token_of(environ), event_of(environ))
+        return authenticate(token_of(environ), environ)
 
     def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """See WireForm. A prompt that is too long is one in the words by which agents know to shorten it."""
