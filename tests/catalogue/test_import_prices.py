@@ -1,0 +1,258 @@
+"""A public list of prices becomes a diff of catalogue files, which nobody's price changes by unread."""
+
+import json
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from catalogue.loader import SHIPPED
+from catalogue.loader.files import read as read_catalogue
+from catalogue.price_sources import NAMES
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+OURS = """\
+# Two offers, and why.
+as_of: 2026-09-29
+models:
+  - provider: openai
+    id: openai/gpt-5.4
+    upstream_model: gpt-5.4
+    modality: chat
+    context_length: 400000      # the older one
+    max_tokens_field: max_completion_tokens
+    pricing:
+      currency: USD
+      prompt_per_1m_tokens: 2.00   # was it ever less?
+      completion_per_1m_tokens: 15.00
+      tiers:
+        - above_prompt_tokens: 272000
+          prompt_per_1m_tokens: 4.00
+          completion_per_1m_tokens: 22.50
+      as_of: 2026-07-24
+      source: by hand
+    regions:
+      - {locode: global}
+
+  - provider: scaleway
+    id: zai/glm-5.2
+    upstream_model: glm-5.2
+    modality: chat
+    pricing: {currency: EUR, prompt_per_1m_tokens: 1.80, completion_per_1m_tokens: 5.50}
+    regions: [{locode: FRPAR}]
+"""
+
+# Excerpts, in the projects' own formats.
+MODELS_DEV = {
+    "openai": {
+        "id": "openai",
+        "name": "OpenAI",
+        "models": {
+            "gpt-5.4": {
+                "id": "gpt-5.4",
+                "name": "GPT-5.4",
+                "status": "deprecated",
+                "limit": {"context": 1050000, "input": 272000, "output": 128000},
+                "cost": {
+                    "input": 2.5,
+                    "output": 15,
+                    "cache_read": 0.25,
+                    "tiers": [{"input": 5, "output": 22.5, "tier": {"type": "context", "size": 272000}}],
+                    "context_over_200k": {"input": 5, "output": 22.5},
+                },
+            }
+        },
+    },
+    "scaleway": {
+        "id": "scaleway",
+        "models": {"glm-5.2": {"cost": {"input": 1.9, "output": 5.5}, "limit": {"context": 256000, "output": 16384}}},
+    },
+}
+LITELLM = {
+    "sample_spec": {"input_cost_per_token": 0.0, "max_output_tokens": "max output tokens, if the provider says"},
+    "gpt-5.4": {
+        "litellm_provider": "openai",
+        "mode": "chat",
+        "input_cost_per_token": 2.5e-06,
+        "output_cost_per_token": 1.5e-05,
+        "cache_read_input_token_cost": 2.5e-07,
+        "input_cost_per_token_batches": 1.25e-06,
+        "input_cost_per_token_above_272k_tokens": 5e-06,
+        "output_cost_per_token_above_272k_tokens": 2.25e-05,
+        "max_input_tokens": 922000,
+        "max_output_tokens": 128000,
+        "deprecation_date": "2027-03-05",
+    },
+}
+GENAI_PRICES = [
+    {
+        "id": "openai",
+        "models": [
+            {"id": "gpt-5.4-mini", "match": {"starts_with": "gpt-5.4-mini"}, "prices": {"input_mtok": 0.75}},
+            {
+                "id": "gpt-5.4",
+                "match": {"or": [{"equals": "gpt-5.4"}, {"regex": "^gpt-5\\.4-2026"}]},
+                "prices": [
+                    {"prices": {"input_mtok": 99, "output_mtok": 99}},
+                    {
+                        "constraint": {"start_date": "2026-03-05"},
+                        "prices": {
+                            "input_mtok": {"base": 2.5, "tiers": [{"start": 272000, "price": 5}]},
+                            "output_mtok": {"base": 15, "tiers": [{"start": 272000, "price": 22.5}]},
+                            "cache_read_mtok": 0.25,
+                        },
+                    },
+                    {"constraint": {"start_date": "2027-01-01"}, "prices": {"input_mtok": 1}},
+                    {"constraint": {"start_time": "00:30:00Z", "end_time": "16:30:00Z"}, "prices": {"input_mtok": 1}},
+                ],
+            },
+        ],
+    }
+]
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    path = tmp_path / "ours.yaml"
+    path.write_text(OURS)
+    return path
+
+
+def _import(source: str, listed: Any, ours: Path, *options: str) -> str:
+    file = ours.with_name("list.json")
+    file.write_text(json.dumps(listed))
+    printed = StringIO()
+    call_command("import_prices", source, str(file), str(ours), "--as-of", "2026-11-22", *options, stdout=printed)
+    return printed.getvalue()
+
+
+def test_a_review_is_a_diff_that_keeps_comments_and_order(ours: Path) -> None:
+    printed = _import("models.dev", MODELS_DEV, ours)
+    assert ours.read_text() == OURS  # never applied unseen
+    changed = [line for line in printed.splitlines() if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")]
+    assert changed == [
+        "-    context_length: 400000      # the older one",
+        "+    context_length: 1050000     # the older one",
+        "+    max_output_tokens: 128000",
+        "-      prompt_per_1m_tokens: 2.00   # was it ever less?",
+        "+      prompt_per_1m_tokens: 2.50   # was it ever less?",
+        "+      cache_read_per_1m_tokens: 0.25",
+        "-          prompt_per_1m_tokens: 4.00",
+        "+          prompt_per_1m_tokens: 5.00",
+        "-      as_of: 2026-07-24",
+        "-      source: by hand",
+        "+          as_of: 2026-11-22",
+        "+          source: models.dev, key openai/gpt-5.4",
+        "+      as_of: 2026-11-22",
+        "+      source: models.dev, key openai/gpt-5.4",
+        "+    context_length: 256000",
+        "+    max_output_tokens: 16384",
+    ]
+    assert "openai/openai/gpt-5.4: openai/gpt-5.4: deprecated, without a date" in printed
+    assert "scaleway/zai/glm-5.2: is priced in EUR, not compared with prompt_per_1m_tokens 1.9" in printed
+    assert "1 files differ: nothing was written" in printed
+
+
+def test_applying_writes_files_that_can_be_seeded_and_the_second_time_nothing(ours: Path) -> None:
+    assert "1 files differ: written" in _import("models.dev", MODELS_DEV, ours, "--apply")
+    model = read_catalogue(ours)["models"][0]
+    assert model["pricing"]["prompt_per_1m_tokens"] == Decimal("2.50")
+    assert model["pricing"]["tiers"][0]["prompt_per_1m_tokens"] == Decimal("5.00")
+    assert read_catalogue(ours)["models"][1]["pricing"]["currency"] == "EUR"
+    assert "0 files differ" in _import("models.dev", MODELS_DEV, ours, "--apply")
+
+
+def test_a_price_that_moves_more_than_twofold_is_held_back(ours: Path) -> None:
+    listed = json.loads(json.dumps(MODELS_DEV))
+    listed["openai"]["models"]["gpt-5.4"]["cost"] |= {"input": 20, "output": 0, "tiers": []}
+    printed = _import("models.dev", listed, ours)
+    assert "openai/openai/gpt-5.4: prompt_per_1m_tokens: 2.0 -> 20.00 USD" in printed
+    assert "openai/openai/gpt-5.4: completion_per_1m_tokens: 15.0 -> 0.00 USD" in printed
+    assert "+      prompt_per_1m_tokens" not in printed
+    assert "+      prompt_per_1m_tokens: 20.00" in _import("models.dev", listed, ours, "--accept-price-jumps")
+
+
+def test_litellm_states_dollars_per_token_batches_and_the_last_day(ours: Path) -> None:
+    printed = _import("litellm", LITELLM, ours)
+    for line in (
+        "+      prompt_per_1m_tokens: 2.50   # was it ever less?",
+        "+      batch_prompt_per_1m_tokens: 1.25",
+        "+          prompt_per_1m_tokens: 5.00",
+        "+    retires_on: 2027-03-05",
+        "+    max_output_tokens: 128000",
+    ):
+        assert line in printed.splitlines()
+    assert "922000" not in printed  # the longest prompt is not the context
+    assert "scaleway/zai/glm-5.2: no scaleway/glm-5.2" in printed
+
+
+def test_genai_prices_match_by_clause_and_are_in_force_by_day(ours: Path) -> None:
+    printed = _import("genai-prices", GENAI_PRICES, ours).splitlines()
+    assert "+      prompt_per_1m_tokens: 2.50   # was it ever less?" in printed
+    assert "+          prompt_per_1m_tokens: 5.00" in printed
+    assert "+      source: genai-prices, key openai/gpt-5.4" in printed
+    assert "  scaleway/zai/glm-5.2: the list does not have scaleway" in printed
+
+
+def test_a_region_s_price_is_not_the_list_price(ours: Path) -> None:
+    ours.write_text("""\
+models:
+  - provider: aws-bedrock
+    id: qwen/coder
+    upstream_model: qwen.coder
+    regions:
+      - {locode: DEFRA, upstream_region: eu-central-1, pricing: {currency: USD, prompt_per_1m_tokens: 0.60}}
+  - provider: mistral
+    id: mistralai/large
+    upstream_model: large
+    regions:
+      - {locode: global, pricing: {currency: USD, prompt_per_1m_tokens: 0.50}}
+      - {locode: FRPAR, pricing: {currency: USD, prompt_per_1m_tokens: 0.55}}
+""")
+    listed = {
+        "qwen.coder": {"input_cost_per_token": 9e-07},
+        "bedrock/eu-central-1/qwen.coder": {"input_cost_per_token": 7e-07},
+        "mistral/large": {"input_cost_per_token": 4e-07},
+    }
+    printed = _import("litellm", listed, ours, "--apply")
+    bedrock, mistral = read_catalogue(ours)["models"]
+    assert bedrock["regions"][0]["pricing"]["prompt_per_1m_tokens"] == Decimal("0.70")
+    assert [region["pricing"]["prompt_per_1m_tokens"] for region in mistral["regions"]] == [
+        Decimal("0.40"),
+        Decimal("0.55"),
+    ]
+    assert "mistral/mistralai/large/FRPAR: has a price of its own" in printed
+
+
+@pytest.mark.parametrize(
+    ("source", "content"),
+    [
+        ("models.dev", "[]"),
+        ("models.dev", '{"openai": {}}'),
+        ("litellm", "{"),
+        ("genai-prices", '{"openai": 1}'),
+        ("litellm", '{"gpt-5.4": {"input_cost_per_token": "free"}}'),
+    ],
+)
+def test_what_is_not_in_the_list_s_format_is_refused_in_one_line(ours: Path, source: str, content: str) -> None:
+    file = ours.with_name("list.json")
+    file.write_text(content)
+    with pytest.raises(CommandError, match=r"list\.json.* not in the format of"):
+        call_command("import_prices", source, str(file), str(ours), stdout=StringIO())
+
+
+def test_shipped_files_come_back_to_the_byte(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.json"
+    empty.write_text("{}")
+    printed = StringIO()
+    call_command("import_prices", "models.dev", str(empty), stdout=printed)
+    assert "\n0 files differ" in printed.getvalue()
+
+
+def test_the_names_are_of_providers_that_ship() -> None:
+    slugs = {provider["slug"] for path in SHIPPED for provider in read_catalogue(path).get("providers", ())}
+    assert {slug for names in NAMES.values() for slug in names} <= slugs
