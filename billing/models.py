@@ -334,7 +334,8 @@ class UsageWatermark(models.Model):
 
 
 class DailyUsage(models.Model):
-    """One UTC day of one account, key, alias, route and endpoint. A sum covers the requests that know its figure.
+    """One UTC day of one account, key, alias, route, endpoint and source of energy. A sum covers the requests that know
+    its figure.
 
     `cost` is in the account's currency; `priced` requests have it, and `cost_eur`. Absent is not zero: a figure that no
     request knew is a sum of zero beside a count of zero.
@@ -348,6 +349,8 @@ class DailyUsage(models.Model):
     model = models.CharField(max_length=255)
     region = models.CharField(max_length=16)
     endpoint = models.CharField(max_length=12)
+    # Empty where the energy is not known, and in days from before they were kept apart by it.
+    energy_source = models.CharField(max_length=10, blank=True, default="", db_default="")
 
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
@@ -380,8 +383,8 @@ class DailyUsage(models.Model):
         constraints: ClassVar = [
             # Begins with what an account's statistics ask for, and so is their index too.
             models.UniqueConstraint(
-                fields=["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint"],
-                name="one_row_of_usage_per_day_and_group",
+                fields=["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"],
+                name="one_row_of_usage_per_day_group_and_source",
             ),
             models.CheckConstraint(
                 condition=Q(requests__gt=0, priced__gte=0, energy_known__gte=0, carbon_known__gte=0),

@@ -42,7 +42,7 @@ LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What both the records and the rows are grouped by, and what is added up: column, and the sum over records.
-GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint")
+GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint", "energy_source")
 SUMS: dict[str, Any] = {
     "requests": Count("id"),
     "prompt_tokens": Sum("prompt_tokens"),
@@ -277,7 +277,8 @@ def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
     rows = {tuple(getattr(row, name) for name in GROUP): row for row in stored}
     changed = []
     for sums in found:
-        group = {name: sums[name] for name in GROUP} | {"alias_id": sums["alias_id"] or NO_ALIAS}
+        group = {name: sums[name] for name in GROUP}
+        group |= {"alias_id": sums["alias_id"] or NO_ALIAS, "energy_source": sums["energy_source"] or ""}
         row = rows.get(tuple(group.values())) or DailyUsage(account_id=account_id, **group, **_ZEROS)
         for name in SUMS:
             setattr(row, name, _plus(getattr(row, name), sums[SUM_PREFIX + name]))
@@ -286,7 +287,7 @@ def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
         changed,
         batch_size=1000,
         update_conflicts=True,
-        unique_fields=["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint"],
+        unique_fields=["account", *GROUP],
         update_fields=list(SUMS),
     )
 

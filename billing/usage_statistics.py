@@ -40,6 +40,7 @@ class By(StrEnum):
     PROVIDER = "provider"
     MODEL = "model"
     REGION = "region"
+    SOURCE = "energy_source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,9 @@ _figures = attrgetter(*(field.name for field in fields(Totals)))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The totals of one group. What was not grouped by is None; so is the alias of requests that used none."""
+    """The totals of one group. What was not grouped by is None; so is the alias of requests that used none, and the
+    source of energy that is not known or was not kept.
+    """
 
     totals: Totals
     day: date | None = None
@@ -174,6 +177,7 @@ class Row:
     provider: str | None = None
     model: str | None = None
     region: str | None = None
+    energy_source: str | None = None
 
 
 def totals(scope: Scope, days: Days) -> Totals:
@@ -226,8 +230,8 @@ def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple
 
 
 def _group(found: dict[str, Any], by: tuple[By, ...]) -> tuple[Any, ...]:
-    """What a row's group is called: None is no alias."""
-    return tuple(None if name == By.ALIAS and found[name] == NO_ALIAS else found[name] for name in by)
+    """What a row's group is called: None is no alias, and no source of energy."""
+    return tuple(None if found[name] in (NO_ALIAS, "") else found[name] for name in by)
 
 
 def select(

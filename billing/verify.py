@@ -21,7 +21,7 @@ from uuid import UUID
 
 import orjson
 from django.db import transaction
-from django.db.models import ExpressionWrapper, F, Field, Max
+from django.db.models import ExpressionWrapper, F, Field, Max, Sum
 from django.db.models.functions import Now
 
 from accounts.models import Account
@@ -34,6 +34,7 @@ from .rollups import ADDED_LATER, BEGINNING, GROUP, SUM_PREFIX, SUMS, sums_by
 
 PAGE = 2000  # entries
 COMPARED = [name for name in SUMS if name not in ADDED_LATER]
+BY = [name for name in GROUP if name != "energy_source"]  # which older days lack
 
 
 class ReadUsage(Protocol):
@@ -258,18 +259,19 @@ def _usage_by_day(wallet: Wallet) -> Iterator[str]:
         if mark is not None and until > mark.now:
             yield f"its usage counts as added up until {until:%Y-%m-%d %H:%M} UTC, which hides what is served before"
         records = Generation.objects.filter(account_id=wallet.pk, created_at__lte=until)
-        stored = DailyUsage.objects.filter(account_id=wallet.pk).values(*GROUP, *COMPARED).order_by("day")
+        stored = DailyUsage.objects.filter(account_id=wallet.pk).order_by("day").values(*BY).annotate(
+            **{SUM_PREFIX + name: Sum(name) for name in COMPARED}
+        )
         rows = merge(
-            ((False, row) for row in sums_by(records, *GROUP).order_by(F("day")).iterator(PAGE)),
+            ((False, row) for row in sums_by(records, *BY).order_by(F("day")).iterator(PAGE)),
             ((True, row) for row in stored.iterator(PAGE)),
             key=_day,
         )
         for day, of_day in groupby(rows, _day):
             known: tuple[dict[Any, Any], dict[Any, Any]] = {}, {}
             for is_stored, row in of_day:
-                group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in GROUP[3:]))
-                prefix = "" if is_stored else SUM_PREFIX
-                known[is_stored][group] = {name: row[prefix + name] or 0 for name in COMPARED}
+                group = (row["key_id"], row["alias_id"] or NO_ALIAS, *(row[name] for name in BY[3:]))
+                known[is_stored][group] = {name: row[SUM_PREFIX + name] or 0 for name in COMPARED}
             if known[False] != known[True]:
                 found, kept = (
                     f"{sum(row['requests'] for row in rows.values())} requests for "

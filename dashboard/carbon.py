@@ -1,23 +1,24 @@
-"""The carbon page: energy and carbon of some days with their bounds, by day and by model or region, fit to be printed.
+"""The carbon page: energy and carbon of some days with their bounds, by month, day, model or region, and source of figure.
 
-Every figure is a sum over the lines of its CSV (`downloads.carbon_export`), which are those of days and routes.
+It prints as a report. Every figure is made of sums over the lines of its CSV (`downloads.carbon_export`), which are
+those of days, routes and sources.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, cast
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from billing.statement import Value
 from billing.usage_statistics import By, Totals, breakdown
 from catalogue import snapshot
-from catalogue.carbon import FOOTPRINT_PLACES
+from catalogue.carbon import FOOTPRINT_PLACES, MEASURED, MODELLED
 from catalogue.energy import METHOD
 from catalogue.grid import GridSlot
 from catalogue.models import GridIntensity
@@ -29,8 +30,11 @@ from .access import AccountContext, account_page
 from .usage_choice import Choice, Grouping
 
 OFFERED = (Grouping.MODEL, Grouping.REGION)
-BY = (By.PROVIDER, By.MODEL, By.REGION)
+BY = (By.PROVIDER, By.MODEL, By.REGION, By.SOURCE)
 MOST_LINES = 100
+SOURCES = {MEASURED: "Measured by the provider", "provider": "Published by the provider", MODELLED: "Modelled"}
+QUALITY = {MEASURED: 1, "provider": 2, MODELLED: 3}  # 1 is best (docs/energy.md#quality)
+MONTHS_SHOWN_FROM = 2
 _LAST_DIGIT = Decimal(1).scaleb(-FOOTPRINT_PLACES)
 _THOUSAND = Decimal(1000)
 _ZERO = Decimal(0)
@@ -41,10 +45,12 @@ class Footprint:
     """Wh and grams CO2e added up, each over the requests that know the figure, whose number stands beside it.
 
     Where the bounds of a request are not known, low and high take its figure. `carbon_low` and `carbon_high` are to
-    `carbon_gco2e` as the energy's bounds are to the energy, on each day and route.
+    `carbon_gco2e` as the energy's bounds are to the energy, on each day, route and source.
     """
 
     requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
     energy_known: int = 0
     measured: int = 0
     bounds_known: int = 0
@@ -60,12 +66,14 @@ class Footprint:
 
     @classmethod
     def of(cls, totals: Totals) -> "Footprint":
-        """That of one day and route."""
+        """That of one day, route and source."""
         energy, carbon = totals.energy_wh or _ZERO, totals.carbon_gco2e or _ZERO
         without_bounds = energy - (totals.energy_wh_bounded or _ZERO)
         low, high = without_bounds + (totals.energy_wh_low or _ZERO), without_bounds + (totals.energy_wh_high or _ZERO)
         return cls(
             requests=totals.requests,
+            prompt_tokens=totals.prompt_tokens,
+            completion_tokens=totals.completion_tokens,
             energy_known=totals.energy_known,
             measured=totals.measured,
             bounds_known=totals.bounds_known,
@@ -88,6 +96,8 @@ class Footprint:
         """The columns of the CSV; what no request knows is an empty cell."""
         return {
             "requests": self.requests,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
             "requests_with_energy": self.energy_known,
             "requests_measured": self.measured,
             "requests_with_bounds": self.bounds_known,
@@ -146,25 +156,104 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What the same energy would have emitted on the cleanest grid that the catalogue serves from now."""
+    """What the same energy would have emitted on the grid of another place, as it is now, and what places there are."""
 
     route: Route
     kg: Decimal
+    kg_range: tuple[Decimal, Decimal]
+    offered: list[Route]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Footprints added up: in all, of each group, day and source of figure; None is a source that was not kept.
+
+    `whole` is what of it knows carbon and embodied carbon of every request.
+    """
+
+    sums: Footprint
+    groups: dict[str, Footprint]
+    days: dict[date, Footprint]
+    sources: dict[str | None, Footprint]
+    whole: Footprint
+
+    @property
+    def months(self) -> dict[date, Footprint]:
+        """By the first day of the month."""
+        months: dict[date, Footprint] = {}
+        for day, footprint in self.days.items():
+            first = day.replace(day=1)
+            months[first] = months.get(first, Footprint()) + footprint
+        return months
+
+    @property
+    def by_source(self) -> list[tuple[str, Footprint, Decimal | None]]:
+        """The sources, best first, each with its share of the energy whose source is known, in percent."""
+        known = self._energy_by_source
+        total = sum(known.values())
+        lines: list[tuple[str, Footprint, Decimal | None]] = [
+            (text, self.sources[name], 100 * known[name] / total if total else None)
+            for name, text in SOURCES.items()
+            if name in self.sources
+        ]
+        if (rest := self.sources.get(None)) is not None:
+            lines.append(("Source not kept" if rest.energy_known else "Unknown", rest, None))
+        return lines
+
+    @property
+    def quality(self) -> Decimal | None:
+        """The score of each source, weighted by its energy: 1 where all is measured, 3 where all is modelled."""
+        known = self._energy_by_source
+        total = sum(known.values())
+        return sum(QUALITY[name] * wh for name, wh in known.items()) / total if total else None
+
+    @property
+    def sci(self) -> tuple[Decimal, Decimal | None] | None:
+        """Software Carbon Intensity, g CO2e per request and per 1,000 tokens, of `whole`."""
+        grams, tokens = self.whole.total_kg, self.whole.prompt_tokens + self.whole.completion_tokens
+        if grams is None:
+            return None
+        return grams * 1000 / self.whole.requests, grams * 1000 * 1000 / tokens if tokens else None
+
+    @property
+    def _energy_by_source(self) -> dict[str, Decimal]:
+        return {name: self.sources[name].energy_wh for name in QUALITY if name in self.sources}
 
 
 @account_page()
 def carbon(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """422 where the days are none that could be shown."""
-    choice, form = usage_choice.read(request.GET.dict(), current.account, "carbon", timezone.now(), OFFERED)
+    query = request.GET.dict()
+    choice, form = usage_choice.read(query, current.account, "carbon", timezone.now(), OFFERED, usage_choice.REPORTED)
+    if "elsewhere" in query:
+        choice = replace(choice, extra={"elsewhere": query["elsewhere"]})
     context = current.template_context | {"choice": choice, "form": form, "printed_at": timezone.now()}
     if not form.errors:
-        context |= read(choice) | {"export_address": choice.to("carbon-export")}
+        context |= _shown(choice) | {"export_address": choice.to("carbon-export")}
     return render(request, "dashboard/carbon.html", context, status=422 if form.errors else 200)
 
 
-def read(choice: Choice) -> dict[str, Any]:
-    """`sums`, `lines`, `days`, `elsewhere` and what the figures rest on. Two SELECTs for the sums."""
-    sums, groups, days = Footprint(), dict[str, Footprint](), dict[date, Footprint]()
+def _shown(choice: Choice) -> dict[str, Any]:
+    """The report as the page shows it, and what the figures rest on."""
+    report = read(choice)
+    months = sorted(report.months.items(), reverse=True)
+    return {
+        "sums": report.sums,
+        "report": report,
+        "lines": _lines(choice, report.groups),
+        "months": months if len(months) >= MONTHS_SHOWN_FROM else [],
+        "days": sorted(report.days.items(), reverse=True),
+        "elsewhere": _elsewhere(report.sums, choice.extra.get("elsewhere")),
+        "method": METHOD,
+        "annual_sources": sorted({*GridIntensity.objects.exclude(source="").values_list("source", flat=True)}),
+        "hourly_sources": sorted({*GridSlot.objects.order_by().values_list("source", flat=True).distinct()}),
+    }
+
+
+def read(choice: Choice) -> Report:
+    """Two SELECTs."""
+    sums, whole = Footprint(), Footprint()
+    groups, days, sources = dict[str, Footprint](), dict[date, Footprint](), dict[str | None, Footprint]()
     for row in breakdown(choice.scope, choice.days, By.DAY, *BY):
         take_turns()
         footprint, day = Footprint.of(row.totals), cast(date, row.day)
@@ -172,15 +261,10 @@ def read(choice: Choice) -> dict[str, Any]:
         sums += footprint
         groups[group] = groups.get(group, Footprint()) + footprint
         days[day] = days.get(day, Footprint()) + footprint
-    return {
-        "sums": sums,
-        "lines": _lines(choice, groups),
-        "days": sorted(days.items(), reverse=True),
-        "elsewhere": _elsewhere(sums),
-        "method": METHOD,
-        "annual_sources": sorted({*GridIntensity.objects.exclude(source="").values_list("source", flat=True)}),
-        "hourly_sources": sorted({*GridSlot.objects.order_by().values_list("source", flat=True).distinct()}),
-    }
+        sources[row.energy_source] = sources.get(row.energy_source, Footprint()) + footprint
+        if footprint.requests == footprint.carbon_known == footprint.embodied_known:
+            whole += footprint
+    return Report(sums, groups, days, sources, whole)
 
 
 def _lines(choice: Choice, groups: Mapping[str, Footprint]) -> list[Line]:
@@ -196,19 +280,22 @@ def _lines(choice: Choice, groups: Mapping[str, Footprint]) -> list[Line]:
     return lines
 
 
-def _elsewhere(sums: Footprint) -> Elsewhere | None:
-    """None where no energy is known, or no place with an intensity is served from."""
-    if not sums.energy_known or not snapshot.is_loaded():
+def _elsewhere(sums: Footprint, locode: str | None) -> Elsewhere | None:
+    """On the grid of that place, else of the cleanest; None where no energy or no place's grid is known.
+
+    Raises Http404 for a place that the catalogue has no grid of.
+    """
+    places: dict[str, Route] = {}
+    for offer in snapshot.current().offers.values() if snapshot.is_loaded() else ():
+        for route in offer.routes.values():
+            if route.place is not None and route.energy.intensity_gco2_per_kwh is not None:
+                places.setdefault(route.locode, route)
+    if locode is not None and locode not in places:
+        raise Http404
+    if not sums.energy_known or not places:
         return None
-    routes = (
-        route
-        for offer in snapshot.current().offers.values()
-        for route in offer.routes.values()
-        if route.place is not None and route.is_served and route.upstream.configured
-    )
-    known = [(route.energy.intensity_gco2_per_kwh, route.locode, route) for route in routes]
-    graded = [(grams, locode, route) for grams, locode, route in known if grams is not None]
-    if not graded:
-        return None
-    grams, _, route = min(graded, key=lambda item: item[:2])
-    return Elsewhere(route, sums.energy_wh * grams / _THOUSAND / _THOUSAND)
+    offered = sorted(places.values(), key=lambda route: (route.energy.intensity_gco2_per_kwh, route.locode))
+    route = offered[0] if locode is None else places[locode]
+    kg_per_wh = Decimal(route.energy.intensity_gco2_per_kwh or 0) / _THOUSAND / _THOUSAND
+    bounds = sums.energy_wh_low * kg_per_wh, sums.energy_wh_high * kg_per_wh
+    return Elsewhere(route, sums.energy_wh * kg_per_wh, bounds, offered)

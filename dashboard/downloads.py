@@ -27,7 +27,7 @@ GROUP_COLUMNS = {
     Grouping.REGION: ("region",),
     Grouping.ALIAS: ("alias_id", "alias"),
 }
-CARBON_COLUMNS = ("day", "provider", "model", "region", *carbon.COLUMNS)
+CARBON_COLUMNS = ("day", *carbon.BY, *carbon.COLUMNS)
 FIGURES = (
     *("requests", "interrupted", "estimated", "prompt_tokens", "completion_tokens", "currency", "cost"),
     *("requests_priced", "energy_wh", "requests_with_energy", "carbon_gco2e", "requests_with_carbon"),
@@ -95,7 +95,7 @@ def _usage_lines(choice: Choice) -> Iterator[Line]:
 
 @account_page("GET")  # no HEAD: it would read everything for nothing
 def carbon_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
-    """The carbon page's sums by day, model and region as CSV: what every figure of the page is added up from."""
+    """The carbon page's sums by day, route and source as CSV: what every figure of the page is added up from."""
     choice, form = usage_choice.read(
         request.GET.dict(), current.account, "carbon-export", timezone.now(), carbon.OFFERED
     )
@@ -106,14 +106,14 @@ def carbon_export(request: HttpRequest, current: AccountContext) -> HttpResponse
 
 
 def _carbon_lines(choice: Choice) -> Iterator[Line]:
-    """A line for each day and route with requests, oldest first."""
+    """A line for each day, route and source of figure with requests, oldest first."""
     for number in range((choice.days.last - choice.days.first).days + 1):
         day = choice.days.first + timedelta(days=number)
         rows = breakdown(choice.scope, Days(day, day), *carbon.BY)
         release("default")
         for row in rows:
-            route = {"day": day.isoformat(), "provider": row.provider, "model": row.model, "region": row.region}
-            yield route | carbon.Footprint.of(row.totals).line
+            group = {str(column): getattr(row, column) for column in carbon.BY}
+            yield {"day": day.isoformat(), **group, **carbon.Footprint.of(row.totals).line}
 
 
 def _download(blocks: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:

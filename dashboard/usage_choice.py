@@ -20,6 +20,14 @@ from billing.usage_statistics import By, Days, Scope
 
 DEFAULT_DAYS = "30"
 WINDOWS = {"7": "7 days", DEFAULT_DAYS: "30 days", "90": "90 days", "month": "This month"}
+REPORTED = {
+    "month": "This month",
+    "quarter": "This quarter",
+    "last-quarter": "Last quarter",
+    "year": "This year",
+    "last-year": "Last year",
+}
+MONTHS = {"month": 1, "quarter": 3, "year": 12}
 WITHOUT_ALIAS = "none"  # in the address
 LONGEST = 400  # characters; no id of a catalogue comes near
 MOST_DAYS = 366
@@ -130,6 +138,7 @@ class Choice:
     region: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)  # further fields of the page's address
     offered: Collection[Grouping] = tuple(Grouping)  # what the page can be shown by
+    offered_windows: Mapping[str, str] = field(default_factory=lambda: WINDOWS)
 
     @property
     def scope(self) -> Scope:
@@ -182,7 +191,7 @@ class Choice:
         """Days that move with the clock, to choose from."""
         return [
             Link(text, self.to(self.page, since=None, until=None, days=window), window == self.window)
-            for window, text in WINDOWS.items()
+            for window, text in self.offered_windows.items()
         ]
 
     @property
@@ -210,6 +219,7 @@ def read(
     page: str,
     now: datetime,
     offered: Collection[Grouping] = tuple(Grouping),
+    windows: Mapping[str, str] = WINDOWS,
 ) -> tuple[Choice, DaysForm]:
     """What an address chooses; its dates hold only if the form is valid. Raises Http404 for what is not there.
 
@@ -220,8 +230,8 @@ def read(
     if form.is_valid():
         window, days = None, form.days
     else:
-        window = _one_of(WINDOWS, query.get("days", DEFAULT_DAYS))
-        days = Days(today.replace(day=1), today) if window == "month" else Days.until(now, int(window))
+        window = _one_of({**WINDOWS, **REPORTED}, query.get("days", DEFAULT_DAYS))
+        days = _days_of(window, now)
         form.initial = {"since": days.first, "until": days.last}
     # Deleted keys too: their usage stays.
     key = get_object_or_404(ApiKey, account=account, pk=_uuid(query["key"])) if "key" in query else None
@@ -238,8 +248,22 @@ def read(
         model=_id(query.get("model"), parts=2),
         region=_id(query.get("region"), parts=1),
         offered=offered,
+        offered_windows=windows,
     )
     return choice, form
+
+
+def _days_of(window: str, now: datetime) -> Days:
+    """So many days up to today, or a month, quarter or year of the calendar: this one up to today, or the last."""
+    months = MONTHS.get(window.removeprefix("last-"))
+    if months is None:
+        return Days.until(now, int(window))
+    today = now.astimezone(UTC).date()
+    first = today.replace(month=(today.month - 1) // months * months + 1, day=1)
+    if not window.startswith("last-"):
+        return Days(first, today)
+    last = first - timedelta(days=1)
+    return Days(last.replace(month=last.month - months + 1, day=1), last)
 
 
 def names_of_aliases(account: Account, alias_ids: Collection[UUID]) -> dict[UUID, AliasName]:

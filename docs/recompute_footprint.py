@@ -1,6 +1,7 @@
 """Recomputes energy and carbon of every line of a statement without the gateway: python recompute_footprint.py FILE.csv
 
-Prints each figure that comes out differently, to the last digit, and exits 1 if there is one.
+Prints their sums, which are those of the carbon page, and each figure that comes out differently, to the last digit;
+exits 1 if there is one.
 """
 
 import csv
@@ -23,9 +24,8 @@ def footprint(line: Mapping[str, str]) -> dict[str, Decimal | None]:
     return {"energy_wh": wh, "carbon_gco2e": wh * int(grid) / 1000 if wh is not None and grid else None}
 
 
-def differences(lines: "csv.DictReader[str]") -> list[str]:
+def differences(generations: list[dict[str, str]]) -> list[str]:
     """What does not come out as it is stated, one text for each figure."""
-    generations = (line for line in lines if line["line"] == "generation")
     figures = ((line, *figure) for line in generations for figure in footprint(line).items())
     rounded = ((line, column, ours and ours.quantize(LAST_DIGIT, ROUND_HALF_EVEN)) for line, column, ours in figures)
     return [
@@ -37,4 +37,7 @@ def differences(lines: "csv.DictReader[str]") -> list[str]:
 
 if __name__ == "__main__":
     with Path(sys.argv[1]).open(encoding="utf-8", newline="") as statement:
-        sys.exit("\n".join(differences(csv.DictReader(statement))) or None)
+        generations = [line for line in csv.DictReader(statement) if line["line"] == "generation"]
+    for column in ("energy_wh", "carbon_gco2e", "embodied_gco2e"):
+        print(column, sum(Decimal(line[column] or 0) for line in generations))
+    sys.exit("\n".join(differences(generations)) or None)
