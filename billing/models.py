@@ -23,6 +23,7 @@ from gateway.money import ExactDecimalField, MoneyField
 
 from . import request_failures  # noqa: F401  # Django looks for an app's tables here
 
+_OF_A_DAY = ["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"]
 NO_ALIAS = UUID(int=0)  # in place of null, which a unique constraint would let in many times
 MALFORMED_EVENT = "malformed_event"
 TOTAL_MISMATCH = "total_mismatch"
@@ -334,8 +335,7 @@ class UsageWatermark(models.Model):
 
 
 class DailyUsage(models.Model):
-    """One UTC day of one account, key, alias, route, endpoint and source of energy. A sum covers the requests that know
-    its figure.
+    """One UTC day of one account, key, alias, route, endpoint and source of energy. Sums are of what knows the figure.
 
     `cost` is in the account's currency; `priced` requests have it, and `cost_eur`. Absent is not zero: a figure that no
     request knew is a sum of zero beside a count of zero.
@@ -349,8 +349,7 @@ class DailyUsage(models.Model):
     model = models.CharField(max_length=255)
     region = models.CharField(max_length=16)
     endpoint = models.CharField(max_length=12)
-    # Empty where the energy is not known, and in days from before they were kept apart by it.
-    energy_source = models.CharField(max_length=10, blank=True, default="", db_default="")
+    energy_source = models.CharField(max_length=10, blank=True, default="", db_default="")  # empty: not known, not kept
 
     requests = models.BigIntegerField()
     prompt_tokens = models.BigIntegerField()
@@ -383,7 +382,7 @@ class DailyUsage(models.Model):
         constraints: ClassVar = [
             # Begins with what an account's statistics ask for, and so is their index too.
             models.UniqueConstraint(
-                fields=["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"],
+                fields=_OF_A_DAY,
                 name="one_row_of_usage_per_day_group_and_source",
             ),
             models.CheckConstraint(

@@ -259,8 +259,11 @@ def _usage_by_day(wallet: Wallet) -> Iterator[str]:
         if mark is not None and until > mark.now:
             yield f"its usage counts as added up until {until:%Y-%m-%d %H:%M} UTC, which hides what is served before"
         records = Generation.objects.filter(account_id=wallet.pk, created_at__lte=until)
-        stored = DailyUsage.objects.filter(account_id=wallet.pk).order_by("day").values(*BY).annotate(
-            **{SUM_PREFIX + name: Sum(name) for name in COMPARED}
+        stored = (
+            DailyUsage.objects.filter(account_id=wallet.pk)
+            .order_by("day")
+            .values(*BY)
+            .annotate(**{SUM_PREFIX + name: Sum(name) for name in COMPARED})
         )
         rows = merge(
             ((False, row) for row in sums_by(records, *BY).order_by(F("day")).iterator(PAGE)),

@@ -1,4 +1,4 @@
-"""The carbon page: energy and carbon of some days with their bounds, by month, day, model or region, and source of figure.
+"""The carbon page: energy and carbon of some days with their bounds, by month, day, model or region, and source.
 
 It prints as a report. Every figure is made of sums over the lines of its CSV (`downloads.carbon_export`), which are
 those of days, routes and sources.
@@ -33,7 +33,7 @@ OFFERED = (Grouping.MODEL, Grouping.REGION)
 BY = (By.PROVIDER, By.MODEL, By.REGION, By.SOURCE)
 MOST_LINES = 100
 SOURCES = {MEASURED: "Measured by the provider", "provider": "Published by the provider", MODELLED: "Modelled"}
-QUALITY = {MEASURED: 1, "provider": 2, MODELLED: 3}  # 1 is best (docs/energy.md#quality)
+QUALITY = {MEASURED: 1, "provider": 2, MODELLED: 3}  # 1 is best (docs/energy.md#data-quality)
 MONTHS_SHOWN_FROM = 2
 _LAST_DIGIT = Decimal(1).scaleb(-FOOTPRINT_PLACES)
 _THOUSAND = Decimal(1000)

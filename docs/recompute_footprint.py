@@ -39,5 +39,5 @@ if __name__ == "__main__":
     with Path(sys.argv[1]).open(encoding="utf-8", newline="") as statement:
         generations = [line for line in csv.DictReader(statement) if line["line"] == "generation"]
     for column in ("energy_wh", "carbon_gco2e", "embodied_gco2e"):
-        print(column, sum(Decimal(line[column] or 0) for line in generations))
+        sys.stdout.write(f"{column} {sum(Decimal(line[column] or 0) for line in generations)}\n")
     sys.exit("\n".join(differences(generations)) or None)

@@ -2,18 +2,25 @@
 
 import csv
 import io
+import subprocess
+import sys
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 
 from accounts.models import Account
+from billing import rollups
 from billing.models import DailyUsage
 from catalogue.models import GridIntensity
+from dashboard import usage_choice
 from tests.billing.timeline import advance_until
-from tests.dashboard.usage import day_ago, noon, used, words
+from tests.dashboard.usage import day_ago, noon, rows, used, words
 from tests.page_text import plain
+from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.django_db
 
@@ -47,7 +54,7 @@ def test_sums_have_bounds_and_say_how_many_requests_know_them(member: Client, ac
     GridIntensity.objects.create(country="FR", gco2_per_kwh=44, source="A table, 2024")
     page = words(member, "/carbon")
     assert "Energy 1.5 kWh 0.75 to 4.5 known for 2 of 3" in page
-    assert "Carbon of electricity 0.216 kg CO₂e 0.183 to 0.348 known for 2 of 3" in page
+    assert "Electricity, location-based 0.216 kg CO₂e 0.183 to 0.348 known for 2 of 3" in page
     assert "Embodied carbon 0.006 kg CO₂e known for 1 of 3 Both 0.222 kg CO₂e" in page
     assert "Energy of 1 of 3 requests was measured by the provider" in page
     assert "for the 1 request whose method has them" in page
@@ -55,7 +62,9 @@ def test_sums_have_bounds_and_say_how_many_requests_know_them(member: Client, ac
     assert "tokens-2026-11" in page
 
 
-def test_the_csv_has_a_line_for_each_day_and_route_and_adds_up_to_the_page(member: Client, account: Account) -> None:
+def test_the_csv_has_a_line_for_each_day_route_and_source_and_adds_up_to_the_page(
+    member: Client, account: Account
+) -> None:
     used(account, 2, **ESTIMATED)
     used(account, 2, **MEASURED)
     used(account, 1)
@@ -65,7 +74,10 @@ def test_the_csv_has_a_line_for_each_day_and_route_and_adds_up_to_the_page(membe
         "provider": "sim",
         "model": "test/echo",
         "region": "FRPAR",
+        "energy_source": "modelled",
         "requests": "1",
+        "prompt_tokens": "1000",
+        "completion_tokens": "200",
         "requests_with_energy": "1",
         "requests_measured": "0",
         "requests_with_bounds": "1",
@@ -101,3 +113,92 @@ def test_it_is_by_model_or_region_and_narrowed_by_following_a_link(member: Clien
     assert "test/other" not in words(member, "/carbon", region="FRPAR")
     assert member.get("/carbon", {"by": "key"}).status_code == 404
     assert "No requests in these days" in words(member, "/carbon", since=day_ago(5), until=day_ago(4))
+
+
+def test_its_sums_are_those_of_the_statement_added_up_by_a_third_program(
+    member: Client, account: Account, tmp_path: Path
+) -> None:
+    thirds = {name: figure / 3 for name, figure in ESTIMATED.items() if isinstance(figure, Decimal)}
+    used(account, 2, **ESTIMATED | {name: round(third, 10) for name, third in thirds.items()})
+    used(account, 2, **MEASURED)
+    used(account, 1, **ESTIMATED)
+    period = {"since": day_ago(9).isoformat(), "until": day_ago().isoformat()}
+    statement = tmp_path / "statement.csv"
+    response: Any = member.get("/statement", period)
+    statement.write_bytes(response.getvalue())
+    script = ROOT / "docs" / "recompute_footprint.py"
+    command: list[Path | str] = [sys.executable, "-I", "-S", script, statement]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    sums = {name: Decimal(figure) for name, figure in map(str.split, said.splitlines())}
+    assert sums.keys() == {"energy_wh", "carbon_gco2e", "embodied_gco2e"}
+    page = member.get("/carbon", period).text
+    for name, figure in sums.items():
+        assert sum(Decimal(line[name] or 0) for line in lines(member, **period)) == figure
+        assert f'title="{(figure / 1000).normalize():f}"' in page
+
+
+@pytest.mark.parametrize("rolled_up", [True, False])
+def test_sources_stand_apart_with_their_quality_and_the_line_for_a_report(
+    member: Client, account: Account, rolled_up: bool
+) -> None:
+    used(account, 2, **ESTIMATED)
+    used(account, 2, **MEASURED)
+    used(account, 2, **{**ESTIMATED, "energy_wh": Decimal(500), "energy_source": "provider"})
+    used(account, 2)
+    if rolled_up:
+        advance_until(noon(1))
+    html = member.get("/carbon").text
+    assert [row.partition(" ≥")[0][:32] for row in rows(html, "sources")] == [
+        "Measured by the provider 1 0.5 u",
+        "Published by the provider 1 0.5 ",
+        "Modelled 1 1 0.25 to 4 0.044 0.0",
+        "Unknown 1 unknown unknown unknow",
+    ]
+    page = words(member, "/carbon")
+    assert "Data quality 2.25 1 best, 3 worst" in page
+    # Both that know electricity and manufacture: 2 x 50 g over two requests of 1,200 tokens.
+    assert "Per request (SCI) 50 g CO₂e Per 1,000 tokens (SCI) 41.7 g CO₂e" in page
+    assert "estimate: 0.272 kg CO₂e from AI inference bought by Acme" in page
+    assert "Measured by the provider: 25.0 % of the energy. Published by the provider: 25.0 %" in page
+    assert "Market-based: not available." in page
+
+
+def test_days_from_before_sources_were_kept_apart_say_so(member: Client, account: Account) -> None:
+    used(account, 2, **ESTIMATED)
+    advance_until(noon(1))
+    DailyUsage.objects.update(energy_source="")
+    assert rows(member.get("/carbon").text, "sources")[0].startswith("Source not kept 1 1 ")
+    rollups.forget(account.pk)
+    assert rows(member.get("/carbon").text, "sources")[0].startswith("Modelled 1 1 ")
+
+
+def test_quarters_and_years_are_shown_by_month(member: Client, account: Account) -> None:
+    used(account, 1, **ESTIMATED)
+    used(account, 40, **ESTIMATED)
+    shown = member.get("/carbon", {"since": day_ago(45).isoformat()}).text
+    assert [row.split(" 1 ")[0] for row in rows(shown, "months")] == [f"{day_ago(ago):%B %Y}" for ago in (1, 40)]
+    for window, label in usage_choice.REPORTED.items():
+        assert label in words(member, "/carbon", days=window)
+
+
+@pytest.mark.parametrize(
+    ("window", "first", "last"),
+    [
+        ("month", date(2026, 2, 1), date(2026, 2, 10)),
+        ("quarter", date(2026, 1, 1), date(2026, 2, 10)),
+        ("last-quarter", date(2025, 10, 1), date(2025, 12, 31)),
+        ("year", date(2026, 1, 1), date(2026, 2, 10)),
+        ("last-year", date(2025, 1, 1), date(2025, 12, 31)),
+    ],
+)
+def test_windows_are_those_of_the_calendar(account: Account, window: str, first: date, last: date) -> None:
+    now = datetime(2026, 2, 10, 12, tzinfo=UTC)
+    choice, _ = usage_choice.read({"days": window}, account, "carbon", now)
+    assert (choice.days.first, choice.days.last) == (first, last)
+
+
+def test_the_same_work_elsewhere(served: None, member: Client, account: Account) -> None:
+    used(account, 1, **ESTIMATED)
+    assert "would have been 0.044 kg CO₂e of electricity ( 0.011 to 0.176 )" in words(member, "/carbon")
+    assert "DEFRA: 344 g CO₂e/kWh, annual) would have been 0.344 kg" in words(member, "/carbon", elsewhere="DEFRA")
+    assert member.get("/carbon", {"elsewhere": "NOWHERE"}).status_code == 404
