@@ -9,7 +9,7 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def ready(self) -> None:
-        from . import authentication  # models exist from here on
+        from . import keys  # models exist from here on
 
-        worker_hooks.beat.append(authentication.write_uses)
-        worker_hooks.stop.append(authentication.write_uses)
+        worker_hooks.beat.append(keys.write_uses)
+        worker_hooks.stop.append(keys.write_uses)

@@ -4,7 +4,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.authentication import caller_behind
+from accounts.keys import caller_behind
 from accounts.models import Account
 from catalogue import snapshot
 from gateway.control_view import ControlView

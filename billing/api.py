@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.authentication import caller_behind
+from accounts.keys import caller_behind
 from gateway.control_view import ControlView
 from gateway.errors import InvalidRequest, NotFound
 from gateway.fields import LimitField, MomentField, TextField

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.authentication import KeyAuthentication
+from accounts.keys import KeyAuthentication
 from gateway.control_view import ControlView
 from gateway.errors import ApiError, NotFound
 from gateway.exception_handler import ANTHROPIC_VERSION

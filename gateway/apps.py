@@ -1,6 +1,10 @@
+from typing import Any
+
 import django_stubs_ext
 from django.apps import AppConfig
+from django.core import checks
 
+from . import settings_warnings
 from .hooks import worker_hooks
 
 # Django's classes take type parameters from here on. Not in the settings, which gunicorn's master reads: this imports
@@ -14,10 +18,10 @@ class GatewayConfig(AppConfig):
     name = "gateway"
 
     def ready(self) -> None:
-        # Settings are complete from here on; importing registers the checks.
+        # Settings are complete from here on.
         from django.conf import settings
 
-        from . import access_log, checks, mail, staff_log  # noqa: F401
+        from . import access_log, mail, staff_log
         from .postgresql import prepared
         from .shared_store import shared_store
 
@@ -33,3 +37,9 @@ class GatewayConfig(AppConfig):
             metrics.register()
         worker_hooks.start += [prepared.open_sessions, shared_store.open]
         worker_hooks.stop += [mail.finish, prepared.close_sessions, shared_store.close]
+
+
+@checks.register(checks.Tags.caches)
+def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
+    """What gunicorn logs at its start, as warnings of `manage.py check`."""
+    return [checks.Warning(found.message, hint=found.hint, id=found.id) for found in settings_warnings.current()]

@@ -25,8 +25,8 @@ from .errors import (
     WorkerBusy,
     log_failure,
 )
-from .plain_response import PlainResponse
 from .request_events import EVENT, event_of
+from .responses import PlainResponse
 
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")

@@ -193,7 +193,7 @@ TEMPLATES = [
         "DIRS": [RESOURCES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "builtins": ["gateway.templatetags.turns"],
+            "builtins": ["gateway.turns"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -293,11 +293,11 @@ LOGOUT_REDIRECT_URL = "login"
 PASSWORD_RESET_TIMEOUT = 3600  # seconds: a mail is read at once or not at all
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.authentication.BearerAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.keys.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_RENDERER_CLASSES": ["gateway.rendering.OrjsonRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["gateway.responses.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": [],  # ControlView.json_body reads bodies
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.rendering.AlwaysJson",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.responses.AlwaysJson",
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "gateway.exception_handler.drf_exception_handler",
     "UNAUTHENTICATED_USER": None,

@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from . import address_limit, request_events
 from .db import WORK_SECONDS, answering_within, release_all
 from .exception_handler import API_PREFIXES, from_exception, plain
-from .plain_response import PlainResponse
+from .responses import PlainResponse
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -1,12 +1,19 @@
-"""Turns of a worker's requests: greenlets change only where one waits, so long work has to pause by itself."""
+"""Turns of a worker's requests: greenlets change only where one waits, so long work has to pause by itself.
+
+`for` in templates is this module's (settings.TEMPLATES): the worker's other requests run between rows.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from django import template
+from django.template import defaulttags
+from django.template.base import Node, Parser, Token
 from greenlet import getcurrent
 
 T = TypeVar("T")
+register = template.Library()
 
 PAUSE_SECONDS = 0.0001  # more than 0, for which gevent hardly looks at sockets: other requests waited half a second
 ITEMS_A_TURN = 1000
@@ -45,3 +52,19 @@ def take_turns() -> None:
     if begin > now:
         pause(begin - now)
     _turn = me, time.perf_counter()
+
+
+class TurnNode(Node):
+    """Writes nothing."""
+
+    def render(self, context: Any) -> str:
+        take_turns()
+        return ""
+
+
+@register.tag("for")
+def do_for(parser: Parser, token: Token) -> Node:
+    """Django's, with a turn behind each row."""
+    node = defaulttags.do_for(parser, token)
+    node.nodelist_loop.append(TurnNode())  # type: ignore[arg-type]  # a NodeList, which django-stubs takes for one of str
+    return node

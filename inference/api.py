@@ -19,8 +19,8 @@ from gateway import address_limit
 from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, NotFound, ReplicaGivesUp, step
 from gateway.exception_handler import from_exception
 from gateway.jsonbody import HeldBody, parse_object, read_body
-from gateway.plain_response import PlainResponse
 from gateway.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
+from gateway.responses import PlainResponse
 
 from .authentication import Payer
 from .call import Call

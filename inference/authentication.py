@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection
 
 from accounts import keys
-from accounts.authentication import note_use, verify_key
+from accounts.keys import note_use, verify_key
 from accounts.rate_limits import Budgets, budgets_of
 from aliases.resolve import Read
 from gateway.db import on_a_live_connection, release
@@ -60,8 +60,7 @@ class Payer:
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     """The payer behind a key, read fresh on every request; the connection goes back at once.
 
-    Raises the refusals of `accounts.authentication.verify_key`. The request's event learns whose key it is, of an
-    expired one too.
+    Raises the refusals of `accounts.keys.verify_key`. The request's event learns whose key it is, an expired one too.
     """
     event = event_of(environ)
     fingerprint = keys.fingerprint(token)

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Protocol
 
 from rest_framework import serializers
 
-from accounts.authentication import bearer_token
+from accounts.keys import bearer_token
 from billing.models import Generation
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.exception_handler import envelope, plain
 from gateway.fields import FlagField, NumberField, StrictField, TextField, WholeNumberField
-from gateway.plain_response import PlainResponse
+from gateway.responses import PlainResponse
 
 from .. import sse
 from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from accounts import authentication, keys
+from accounts import keys
 from accounts.models import ApiKey
 from tests.factories import new_account
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def key() -> ApiKey:
-    authentication.write_uses()  # what other tests have left in this process
+    keys.write_uses()  # what other tests have left in this process
     return keys.issue(new_account("Acme"), name="laptop")[0]
 
 
 def test_a_noted_use_is_written(key: ApiKey) -> None:
     now = timezone.now()
-    authentication.note_use(key.pk, now)
-    authentication.write_uses()
+    keys.note_use(key.pk, now)
+    keys.write_uses()
     key.refresh_from_db()
     assert key.last_used_at == now
 
@@ -36,13 +36,13 @@ def test_uses_noted_while_it_writes_wait_for_the_next_beat(key: ApiKey) -> None:
         if sql.startswith("UPDATE"):
             writes += 1
             if writes < 50:  # as other requests do, whenever the database is waited for
-                authentication.note_use(key.pk, now)
+                keys.note_use(key.pk, now)
         return execute(sql, *rest)
 
-    authentication.note_use(key.pk, now)
+    keys.note_use(key.pk, now)
     with connection.execute_wrapper(noting):
-        authentication.write_uses()
+        keys.write_uses()
         assert writes == 1
-        authentication.write_uses()
+        keys.write_uses()
     assert writes == 2
-    authentication.write_uses()
+    keys.write_uses()

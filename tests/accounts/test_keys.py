@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from accounts import keys
-from accounts.authentication import bearer_token, caller_of, verify_key
+from accounts.keys import bearer_token, caller_of, verify_key
 from accounts.models import Account, ApiKey
 from gateway.errors import ApiError, ApiKeyExpired, ApiKeyNotRegistered
 from tests.factories import new_account, new_key

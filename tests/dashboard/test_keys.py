@@ -13,7 +13,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts import keys
-from accounts.authentication import caller_of
+from accounts.keys import caller_of
 from accounts.models import Account, ApiKey, User
 from dashboard.keys import EXPIRY_LABELS, PAGE_ROWS
 from gateway.errors import ApiKeyNotRegistered

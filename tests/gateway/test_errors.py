@@ -14,7 +14,7 @@ from rest_framework import exceptions as drf
 from gateway import errors
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
-from gateway.plain_response import PlainResponse
+from gateway.responses import PlainResponse
 
 pytestmark = pytest.mark.sqlite_is_enough
 

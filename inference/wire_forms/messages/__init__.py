@@ -11,11 +11,11 @@ from typing import Any
 
 from rest_framework import serializers
 
-from accounts.authentication import token_of
+from accounts.keys import token_of
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, WholeNumberField
-from gateway.plain_response import PlainResponse
+from gateway.responses import PlainResponse
 from gateway.turns import in_turns
 
 from ...authentication import Payer, authenticate

@@ -12,7 +12,7 @@ from typing import Any
 from catalogue.models import Modality
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
-from gateway.plain_response import PlainResponse
+from gateway.responses import PlainResponse
 
 from ...call import Call, Shape
 from ..base import Endpoint, Framing, Report, WireForm
