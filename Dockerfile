@@ -5,7 +5,7 @@ COPY requirements.txt .
 RUN python -m venv .venv && .venv/bin/pip install --no-cache-dir --require-hashes -r requirements.txt
 
 FROM python:3.11-slim-bookworm
-RUN useradd --system --uid 10001 --home-dir /app --shell /usr/sbin/nologin gateway && \
+RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin gateway && \
     install -d -o 10001 -g 10001 /var/lib/inference-gateway
 WORKDIR /app
 COPY --from=packages /app/.venv .venv
@@ -31,5 +31,5 @@ USER 10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/livez', timeout=2)"]
+    CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/livez', timeout=2)"]
 CMD ["gunicorn", "-c", "python:gateway.gunicorn_conf", "gateway.wsgi"]

@@ -1,15 +1,19 @@
 """Looks at what the gateway needs, and says what to do."""
 
 import shutil
+import ssl
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
+from urllib.parse import urlsplit
 
+import certifi
 import redis
-import requests
 from django.conf import settings
 from django.core.mail import get_connection
 from django.db import Error, connection
@@ -161,12 +165,18 @@ def _provider(upstream: Upstream) -> str:
     headers = headers_for(upstream, default_header=default[0], default_scheme=default[1], own=own)
     url = f"{upstream.base_url.rstrip('/')}/models"
     began = time.monotonic()
+    address = urlsplit(url)
+    if address.scheme == "https":
+        tls = ssl.create_default_context(cafile=certifi.where())
+        provider: HTTPConnection = HTTPSConnection(address.netloc, timeout=SECONDS, context=tls)
+    else:
+        provider = HTTPConnection(address.netloc, timeout=SECONDS)
     try:
-        with requests.Session() as session:
-            session.trust_env = False  # a .netrc would replace the credential
-            with session.get(url, headers=headers, timeout=SECONDS, allow_redirects=False, stream=True) as response:
-                status, date = response.status_code, response.headers.get("Date")
-    except requests.RequestException as error:
+        with closing(provider):
+            provider.request("GET", address.path, headers=headers)
+            response = provider.getresponse()
+            status, date = response.status, response.headers["Date"]
+    except (OSError, HTTPException) as error:
         raise CheckFailed(
             f"It cannot be reached ({type(error).__name__}): check its base_url and the way out."
         ) from None
