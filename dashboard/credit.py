@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,7 @@ from billing import keyset
 from billing.keyset import Page
 from billing.models import LedgerEntry, Wallet
 from billing.statement import InvalidPeriod, Period
-from billing.usage_statistics import Days, Scope, Totals, totals
+from billing.usage_statistics import By, Days, Scope, Totals, breakdown
 from gateway.ids import generation_id
 
 from .access import AccountContext, account_page
@@ -25,6 +25,7 @@ from .access import AccountContext, account_page
 PAGE_ENTRIES = 50
 LAST_SEQ = 2**63 - 1
 WINDOW_DAYS = 30  # UTC's, today's included
+PACE_DAYS = 7  # by which it is told how long a balance lasts
 LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
 COLUMNS = (
     "seq",
@@ -49,17 +50,16 @@ class BalanceStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Funds:
-    """A balance beside what was used in the window, both in the account's currency."""
+    """A balance, what was used in the window, and the cost of a day at the pace of late, in the account's currency."""
 
     balance: Decimal
     sums: Totals
+    pace: Decimal
 
     @property
     def days_left(self) -> int | None:
-        """Whole days that the balance lasts at the window's pace; None where nothing was spent."""
-        if not self.sums.cost:
-            return None
-        return max(0, int(self.balance * WINDOW_DAYS / self.sums.cost))
+        """Whole days that the balance lasts at this pace; None where nothing was spent."""
+        return max(0, int(self.balance / self.pace)) if self.pace else None
 
     @property
     def status(self) -> BalanceStatus:
@@ -131,11 +131,12 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
     except ValueError:
         raise Http404 from None
     now = timezone.now()
+    by_day = usage_by_day(current.account.pk, Days.until(now, WINDOW_DAYS))
     page = ledger_page(current.account.pk, shown, before=_seq(request, "before"), after=_seq(request, "after"))
     bounds = {name: request.GET[name] for name in ("since", "until") if name in request.GET}
     form = StatementForm(bounds or None, now)
     context = {
-        "funds": funds_of(current.account.pk, now),
+        "funds": funds_of(current.account.pk, by_day, now),
         "ledger": page,
         "shown": shown,
         "choices": {Shown.ALL: "All", Shown.CREDIT: "Credit only", Shown.USAGE: "Usage only"},
@@ -146,10 +147,31 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
     )
 
 
-def funds_of(account_id: UUID, now: datetime) -> Funds:
-    """Three SELECTs, each by an index."""
-    balance = Wallet.objects.get(pk=account_id).balance
-    return Funds(balance, totals(Scope(account_id), Days.until(now, WINDOW_DAYS)))
+def usage_by_day(account_id: UUID, days: Days, *, with_errors: bool = False) -> dict[date, Totals]:
+    """The totals of each day that has a request. Two SELECTs, with errors three."""
+    rows = breakdown(Scope(account_id), days, By.DAY, with_errors=with_errors)
+    return {row.day: row.totals for row in rows if row.day is not None}
+
+
+def funds_of(account_id: UUID, by_day: Mapping[date, Totals], now: datetime) -> Funds:
+    """The balance beside usage by day, which covers the window at least. One SELECT."""
+    days = Days.until(now, WINDOW_DAYS)
+    window = {day: totals for day, totals in by_day.items() if day >= days.first}
+    sums = sum(window.values(), Totals())
+    return Funds(Wallet.objects.get(pk=account_id).balance, sums, _pace(window, days.last))
+
+
+def _pace(window: Mapping[date, Totals], today: date) -> Decimal:
+    """What a day costs: the faster of the last week's days and of those since the first use in the window.
+
+    The first tells of a jump in use, the second of an account that is younger than a week.
+    """
+    spent = {day: totals.cost for day, totals in window.items() if totals.cost}
+    if not spent:
+        return Decimal(0)
+    week = sum((cost for day, cost in spent.items() if day > today - timedelta(days=PACE_DAYS)), Decimal(0))
+    since_first = sum(spent.values(), Decimal(0)) / ((today - min(spent)).days + 1)
+    return max(week / PACE_DAYS, since_first)
 
 
 def ledger_page(

@@ -1,60 +1,152 @@
-"""The first page: one account's balance, keys, newest requests and last 30 days."""
+"""The first page: one account's balance, its last 30 days beside the 30 before, and the way to a first request."""
 
-from datetime import datetime
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Self
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from accounts.models import Account
 from billing.accounts import rate_warning
 from billing.models import Generation
+from billing.usage_statistics import Days, Totals
 from catalogue import quota, snapshot
-from catalogue.listing import View, served_now
+from catalogue.listing import View, listed, served_now
+from catalogue.model_ids import AUTO
 from catalogue.models import Modality
+from catalogue.ranking import cost_in_eur
 from gateway.errors import ServiceUnavailable
 
 from .access import AccountContext, account_page
-from .credit import funds_of
-from .keys import newest_keys
+from .credit import WINDOW_DAYS, funds_of, usage_by_day
+from .usage import dearest
+from .usage_choice import Choice, Grouping
 
 CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
-NEWEST_KEYS = 5
-NEWEST_REQUESTS = 20
+MOST_LISTED = 5  # of the dearest models and keys, and of the newest requests
 PLACEHOLDER_MODEL = "provider/creator/model"
+CHART_HEIGHT = 1000  # in units of the drawing; a day is ten of them wide
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A day of the chart: its height and that of the day 30 days before, and both in words."""
+
+    x: int
+    height: int
+    height_before: int
+    title: str
+
+    @property
+    def y(self) -> int:
+        """From the top, as drawings count."""
+        return CHART_HEIGHT - self.height
+
+    @property
+    def y_before(self) -> int:
+        """From the top."""
+        return CHART_HEIGHT - self.height_before
+
+
+@dataclass(frozen=True, slots=True)
+class CostChart:
+    """Cost by day, in the account's currency, and the same days of the period before behind it."""
+
+    days: Days
+    bars: list[Bar]
+    highest: Decimal
+    total: Decimal
+    total_before: Decimal
+
+    @classmethod
+    def of(cls, by_day: Mapping[date, Totals], days: Days, currency: str) -> Self:
+        """Days that are missing, or whose cost nobody knows, are zero."""
+        length = (days.last - days.first).days + 1
+        dates = [days.first + timedelta(days=number) for number in range(length)]
+        earlier = [day - timedelta(days=length) for day in dates]
+        now, before = ([_cost(by_day, day) for day in period] for period in (dates, earlier))
+        highest = max(*now, *before)
+        bars = [
+            Bar(
+                10 * number,
+                _height(now[number], highest),
+                _height(before[number], highest),
+                f"{_named(dates[number], now[number], currency)}\n{_named(earlier[number], before[number], currency)}",
+            )
+            for number in range(length)
+        ]
+        return cls(days, bars, highest, sum(now, Decimal(0)), sum(before, Decimal(0)))
+
+    @property
+    def width(self) -> int:
+        """In units of the drawing."""
+        return 10 * len(self.bars)
 
 
 @account_page()
 def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """What an account has, who may spend it and on what it went."""
+    """What an account has, and on what it went."""
     return render(request, "dashboard/overview.html", current.template_context | read(current.account, timezone.now()))
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """What the page shows. Five SELECTs, each by an index, and one for an account whose currency is not EUR."""
+    """What the page shows. Eleven SELECTs, each by an index, and one for an account whose currency is not EUR."""
     records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
-    newest = list(records[:NEWEST_REQUESTS])
+    newest = list(records[:MOST_LISTED])
     chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
+    days = Days.until(now, WINDOW_DAYS)
+    by_day = usage_by_day(account.pk, Days.until(now, 2 * WINDOW_DAYS), with_errors=True)
+    choices = [
+        Choice(account, "usage", days, str(WINDOW_DAYS), by, offered=(by,)) for by in (Grouping.MODEL, Grouping.KEY)
+    ]
     return {
-        "funds": funds_of(account.pk, now),
-        "keys": newest_keys(account, now, NEWEST_KEYS),
+        "funds": funds_of(account.pk, by_day, now),
+        "chart": CostChart.of(by_day, days, account.currency),
+        "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if newest else [],
         "requests": newest,
-        "example_model": next(chats, None) or _some_chat_model(now),
+        "example_model": next(chats, None) or _model_to_try(now),
         "rate_warning": rate_warning(account),
         "public_url": settings.PUBLIC_URL,
     }
 
 
-def _some_chat_model(now: datetime) -> str:
-    """The first chat model that can be called now, as a 3-part id; a placeholder where there is none."""
+def _cost(by_day: Mapping[date, Totals], day: date) -> Decimal:
+    return (by_day[day].cost if day in by_day else None) or Decimal(0)
+
+
+def _height(cost: Decimal, highest: Decimal) -> int:
+    return round(CHART_HEIGHT * cost / highest) if highest else 0
+
+
+def _named(day: date, cost: Decimal, currency: str) -> str:
+    return f"{date_format(day, 'j M Y')}: {cost:,.4f} {currency}"
+
+
+def _model_to_try(now: datetime) -> str:
+    """A chat model that would answer now: the cheapest EU-sovereign one, by `auto/…`, which prefers such routes.
+
+    Else the 3-part id of any; a placeholder where there is none.
+    """
     try:
         catalogue = snapshot.current()
     except ServiceUnavailable:
         return PLACEHOLDER_MODEL
     today = quota.day_of(now)
-    view = View(today, quota.held(catalogue.with_quota, today))
+    view = View(today, quota.held(catalogue.with_quota, today), "eu-sovereign", Modality.CHAT)
+    sovereign = [
+        (cost, offer.canonical_id)
+        for offer, routes in listed(catalogue, view)
+        for route in routes
+        if (cost := cost_in_eur(catalogue.units_per_eur, route)) is not None
+    ]
+    if sovereign:
+        return f"{AUTO}/{min(sovereign)[1]}"
     for offer in catalogue.offers.values():
         default = (route for route in served_now(offer, view) if route.locode == offer.default_locode)
         if offer.modality == Modality.CHAT and any(route.price is not None for route in default):

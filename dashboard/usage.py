@@ -100,6 +100,15 @@ def read(choice: Choice) -> dict[str, Any]:
     }
 
 
+def dearest(choice: Choice, most: int) -> list[Line]:
+    """The groups that cost most, of those that have a cost. Two SELECTs for the sums, and at most two for names."""
+    rows = breakdown(choice.scope, choice.days, *COLUMNS[choice.by])
+    ranked = sorted((row for row in rows if row.totals.cost), key=lambda row: -(row.totals.cost or 0))[:most]
+    groups = {group_of(row, choice.by): row.totals for row in ranked}
+    whole = _sum(row.totals for row in rows)
+    return [_line(choice, name, groups[group], whole) for group, name in names_of_groups(choice, groups).items()]
+
+
 def group_of(row: Row, by: Grouping) -> Group:
     """The group that a row belongs to."""
     return tuple(getattr(row, column) for column in COLUMNS[by])

@@ -1,6 +1,6 @@
-"""How the dashboard writes numbers: exact where money is owned, short where it is measured, a dash where unknown."""
+"""How pages write numbers: short, with the exact figure as the title and in `data`; a dash where it is unknown."""
 
-from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from django import template
 from django.utils.html import format_html
@@ -9,8 +9,9 @@ from django.utils.safestring import SafeString
 register = template.Library()
 
 CENT = Decimal("0.01")
-COST_DIGITS = 3
-FOOTPRINT_DIGITS = 3
+LEAST_MONEY = Decimal("0.0001")  # what columns of money are rounded to
+DIGITS = 3  # that matter, of what is measured
+WHOLE_BELOW = 100_000  # larger counts are shortened where they are sums
 DASH = "\N{EN DASH}"
 UNKNOWN = format_html(
     '<span class="unknown" title="unknown">{}<span class="visually-hidden"> unknown</span></span>', DASH
@@ -20,32 +21,64 @@ MINUS = "\N{MINUS SIGN}"
 
 @register.filter
 def balance(amount: Decimal) -> SafeString:
-    """An exact amount: whole cents, and whatever lies beyond them in smaller print."""
-    return _exact(amount, plus="")
+    """A balance in whole cents, never more than there is."""
+    return _data(amount, _signed_text(amount.quantize(CENT, ROUND_FLOOR), places=2))
 
 
 @register.filter
-def signed(amount: Decimal) -> SafeString:
-    """An exact movement of money: as a balance, with a plus where it adds."""
-    return _exact(amount, plus="+")
+def exact(amount: Decimal, plus: str = "") -> SafeString:
+    """An amount to its last digit, with cents at least, and with this sign where it adds."""
+    return _data(amount, (plus if amount > 0 else "") + _signed_text(amount, places=2))
 
 
 @register.filter
 def money(amount: Decimal | None) -> SafeString:
-    """An amount with cents at least, and with three digits that matter where it is smaller; its title is exact."""
-    return UNKNOWN if amount is None else _short(amount, COST_DIGITS, least_places=2)
+    """An amount with four decimals, so that a column of them stands aligned."""
+    return UNKNOWN if amount is None else _data(amount, _four_decimals(amount, plus=""))
+
+
+@register.filter
+def signed(amount: Decimal) -> SafeString:
+    """A movement of money: as `money`, with a plus where it adds."""
+    return _data(amount, _four_decimals(amount, plus="+"))
+
+
+@register.filter
+def price(amount: Decimal | None) -> SafeString:
+    """A price with cents at least, and with three digits that matter where it is smaller."""
+    return UNKNOWN if amount is None else _data(amount, _rounded(amount, least_places=2))
 
 
 @register.filter
 def measure(quantity: Decimal | None) -> SafeString:
-    """A measured quantity (Wh, grams) with three digits that matter; its title is exact."""
-    return UNKNOWN if quantity is None else _short(quantity, FOOTPRINT_DIGITS, least_places=0)
+    """A measured quantity in the unit that stands beside it, with three digits that matter."""
+    return UNKNOWN if quantity is None else _data(quantity, _rounded(quantity))
 
 
 @register.filter
-def money_range(amounts: tuple[Decimal, Decimal] | None) -> SafeString:
-    """From the least to the most, as `money`; one amount where both are the same."""
-    return UNKNOWN if amounts is None else _range(*map(money, amounts))
+def energy(watt_hours: Decimal | None) -> SafeString:
+    """A sum of Wh in Wh, kWh or MWh."""
+    return _scaled(watt_hours, ("Wh", "kWh", "MWh"))
+
+
+@register.filter
+def mass(grams: Decimal | None) -> SafeString:
+    """A sum of grams in g, kg or t."""
+    return _scaled(grams, ("g", "kg", "t"))
+
+
+@register.filter
+def compact(number: int) -> SafeString:
+    """A sum of whole numbers: from 100,000 on in thousands (k), millions (M) or billions (B)."""
+    return (
+        _data(Decimal(number), f"{number:,}") if number < WHOLE_BELOW else _scaled(Decimal(number), ("", "k", "M", "B"))
+    )
+
+
+@register.filter
+def price_range(amounts: tuple[Decimal, Decimal] | None) -> SafeString:
+    """From the least to the most, as `price`; one amount where both are the same."""
+    return UNKNOWN if amounts is None else _range(*map(price, amounts))
 
 
 @register.filter
@@ -64,28 +97,38 @@ def _range(least: SafeString, most: SafeString) -> SafeString:
     return least if least == most else format_html("{} to {}", least, most)
 
 
-def _exact(amount: Decimal, *, plus: str) -> SafeString:
-    cents = abs(amount).quantize(CENT, ROUND_DOWN)
-    digits = f"{abs(amount):.10f}".rstrip("0")
-    beyond = digits.partition(".")[2][2:]
-    sign = MINUS if amount < 0 else plus if amount > 0 else ""
-    return format_html(
-        '<data value="{}">{}{}<span class="beyond-cents">{}</span></data>', f"{amount:f}", sign, f"{cents:,}", beyond
-    )
+def _data(value: Decimal, shown: str, unit: str = "") -> SafeString:
+    plain = f"{value.normalize():f}"
+    return format_html('<data value="{}" title="{}{}">{}</data>', plain, f"{value.normalize():,f}", unit, shown)
 
 
-def _short(value: Decimal, digits: int, *, least_places: int) -> SafeString:
-    exact = f"{value.normalize():f}"
-    rounded = _rounded(value, digits, least_places)
-    sign = MINUS if value < 0 else ""
-    return format_html('<data value="{}" title="{}">{}{}</data>', exact, exact, sign, rounded)
+def _scaled(value: Decimal | None, units: tuple[str, ...]) -> SafeString:
+    """In the largest of the units, each a thousand of the one before, of which there is one at least."""
+    if value is None:
+        return UNKNOWN
+    steps = min(max(0, value.adjusted() // 3), len(units) - 1) if value else 0
+    shown = _data(value, _rounded(value.scaleb(-3 * steps)), f" {units[0]}".rstrip())
+    return format_html('{} <span class="unit">{}</span>', shown, units[steps])
 
 
-def _rounded(value: Decimal, digits: int, least_places: int) -> str:
-    """At least `digits` significant digits and `least_places` fractional ones, no trailing zeros beyond those."""
+def _four_decimals(amount: Decimal, *, plus: str) -> str:
+    if amount and abs(amount) < LEAST_MONEY:
+        return f"< {plus}{LEAST_MONEY}" if amount > 0 else f"> {MINUS}{LEAST_MONEY}"
+    sign = plus if amount > 0 else ""
+    return sign + _signed_text(amount.quantize(LEAST_MONEY, ROUND_HALF_EVEN), places=4)
+
+
+def _signed_text(amount: Decimal, *, places: int) -> str:
+    """Every digit, and so many decimals at least."""
+    whole, _, fraction = f"{abs(amount):,f}".partition(".")
+    return f"{MINUS if amount < 0 else ''}{whole}.{fraction.rstrip('0').ljust(places, '0')}"
+
+
+def _rounded(value: Decimal, least_places: int = 0) -> str:
+    """At least `DIGITS` significant digits and `least_places` fractional ones, no trailing zeros beyond those."""
     size = abs(value)
-    places = max(least_places, digits - 1 - size.adjusted()) if size else least_places
+    places = max(least_places, DIGITS - 1 - size.adjusted()) if size else least_places
     text = f"{size.quantize(Decimal(1).scaleb(-places), ROUND_HALF_EVEN):,}"
     whole, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0").ljust(least_places, "0")
-    return f"{whole}.{fraction}" if fraction else whole
+    return (MINUS if value < 0 else "") + (f"{whole}.{fraction}" if fraction else whole)

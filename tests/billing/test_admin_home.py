@@ -46,10 +46,10 @@ def test_calls_cost_and_errors_of_all_accounts_are_added_up_by_day(admin_client:
     failed(2, 1)
     shown = lines(admin_client, "days")
     assert len(shown) == 14
-    assert shown[0] == f"{day_ago():%a %-d %b} 4 2 50.0 % 0.00168"
+    assert shown[0] == f"{day_ago():%a %-d %b} 4 2 50.0 % 0.0017"
     assert shown[1] == f"{day_ago(1):%a %-d %b} 2 2 100.0 % 0.00"
     assert shown[2] == f"{day_ago(2):%a %-d %b} 0 0 unknown 0.00"
-    assert shown[13] == f"{day_ago(13):%a %-d %b} 2 0 0.0 % 0.00168"
+    assert shown[13] == f"{day_ago(13):%a %-d %b} 2 0 0.0 % 0.0017"
 
 
 def test_providers_in_trouble_come_with_their_last_failure(
@@ -84,7 +84,7 @@ def test_balances_that_end_within_a_week_are_listed_most_urgent_first(admin_clie
         if name != "Unused":
             used(account, 8 if name == "Old" else 0)
     advance_all()
-    assert lines(admin_client, "balances") == ["Empty 0.00 EUR used up", "Brief 0.00066 EUR about 5 days"]
+    assert lines(admin_client, "balances") == ["Empty 0.00 EUR used up", "Brief 0.00 EUR about 5 days"]
 
 
 def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None:

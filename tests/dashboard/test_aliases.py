@@ -109,7 +109,7 @@ def test_the_list_shows_target_use_and_cost_of_thirty_days(member: Client, accou
     serve(account)
     text = words(member, "/aliases")
     assert "1 of 5 in use" in text
-    assert re.search(rf"alias/fast {ECHO} 2 2,400 0\.00144", text)
+    assert re.search(rf"alias/fast {ECHO} 2 2,400 0\.0014", text)
 
 
 def test_the_list_marks_what_is_not_served(member: Client, alias: Alias) -> None:
@@ -285,9 +285,9 @@ def test_an_alias_shows_its_statistics(member: Client, account: Account, alias: 
     serve(account, alias_id=alias.pk, model="test/echo")
     serve(account, alias_id=alias.pk, model="test/echo", region="DEFRA", carbon_gco2e=None)
     text = words(member, address(alias))
-    assert "Requests 2 Tokens 2,400 2,000 in, 400 out Cost 0.00144 EUR" in text
+    assert "Requests 2 Tokens 2,400 2,000 in, 400 out Cost 0.0014 EUR" in text
     assert "known for 1 of 2" in text
-    assert "sim/test/echo/DEFRA 1 1,000 / 200 0.00072" in text
+    assert "sim/test/echo/DEFRA 1 1,000 / 200 0.0007" in text
 
 
 def test_ones_other_account_is_a_click_away(member: Client, account: Account, alias: Alias) -> None:

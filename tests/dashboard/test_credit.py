@@ -61,10 +61,10 @@ def test_it_shows_every_kind_of_entry_with_sign_and_balance(member: Client, acco
         f"sim/demo/echo/FRPAR {record.public_id}",
         "opening",
     ]
-    assert re.search(r"correction invoice 17, corrected −20.50 79.49 928", plain(text))  # noqa: RUF001
-    assert re.search(rf"usage sim/demo/echo/FRPAR {record.public_id} −0.00 072 99.99 928", plain(text))  # noqa: RUF001
-    assert re.search(r"grant opening \+100.00 100.00", plain(text))
-    assert '<data value="-0.0007200000">' in text
+    assert re.search(r"correction invoice 17, corrected −20.5000 79.49", plain(text))  # noqa: RUF001
+    assert re.search(rf"usage sim/demo/echo/FRPAR {record.public_id} −0.0007 99.99", plain(text))  # noqa: RUF001
+    assert re.search(r"grant opening \+100.0000 100.00", plain(text))
+    assert '<data value="-0.00072" title="-0.00072">' in text
 
 
 def test_the_reason_is_for_staff_alone(member: Client, account: Account) -> None:

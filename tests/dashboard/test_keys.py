@@ -308,15 +308,6 @@ def test_ones_other_account_has_its_own_keys(member: Client, key: ApiKey) -> Non
     assert {key.name: key.account.name for key in ApiKey.objects.all()} == {"laptop": "Acme", "server": "Beta"}
 
 
-def test_the_overview_shows_five_keys_and_leads_to_all(member: Client, account: Account) -> None:
-    assert "This account has no keys yet. Create a key" in plain(member.get("/").text)
-    for number in range(6):
-        keys.issue(account, name=f"key-{number}")
-    page = member.get("/").text
-    assert re.findall(r"key-\d(?=</a>)", page) == ["key-5", "key-4", "key-3", "key-2", "key-1"]
-    assert f'<a href="/keys?account={account.pk}">All keys</a>' in page
-
-
 def test_pages_keep_the_strict_policy_and_are_not_cached(member: Client, account: Account, key: ApiKey) -> None:
     new = member.post("/keys", {"account": str(account.pk), "name": "ci", "expiry": "90d"})
     for response in (member.get("/keys"), new, member.get(deletion(key))):

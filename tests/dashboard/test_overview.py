@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +11,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts import keys
-from accounts.models import Account, ApiKey, User
+from accounts.models import Account, User
 from billing.models import Generation
 from catalogue import loader, quota, snapshot
 from catalogue.models import ExchangeRate, Region
@@ -19,6 +20,7 @@ from dashboard.credit import BalanceStatus
 from gateway.templatetags import figures
 from tests.billing.records import MEMBER, open_for, serve
 from tests.catalogue import model, region
+from tests.dashboard.usage import seen, used
 from tests.listing import catalogue
 
 pytestmark = pytest.mark.django_db
@@ -53,40 +55,58 @@ def test_it_is_not_kept_by_caches(page: Page) -> None:
     assert "no-store" in page.client.get("/")["Cache-Control"]
 
 
-def test_it_shows_the_exact_balance_with_its_currency(page: Page, account: Account) -> None:
+def test_it_shows_the_balance_in_cents_and_exactly_as_its_title(page: Page, account: Account) -> None:
     serve(account)
     text = page.text()
-    assert '<data value="99.9992800000">99.99<span class="beyond-cents">928</span></data>' in text
+    assert '<data value="99.99928" title="99.99928">99.99</data>' in text
     assert '<span class="unit">EUR</span>' in text
 
 
-def test_it_lists_keys_masked_and_never_whole(page: Page, account: Account) -> None:
-    key, token = keys.issue(account, name="laptop")
+def test_it_ranks_models_and_keys_by_what_they_cost(account: Account) -> None:
+    dear, _ = keys.issue(account, name="dear")
+    for number in range(5):
+        serve(account, model=f"demo/m{number}", price=Decimal(10**number))
+    serve(account, model="demo/m5", price=Decimal(10**5), key=dear)
+    (models, of_models), (by_key, of_keys) = read(account)["dearest"]
+    assert [line.name.text for line in of_models] == [f"sim/demo/m{number}" for number in (5, 4, 3, 2, 1)]
+    assert of_keys[0].name.text == "dear"
+    assert (models.by, by_key.by) == ("model", "key")
+
+
+def test_each_day_stands_before_the_one_thirty_days_earlier(page: Page, account: Account) -> None:
+    used(account)
+    used(account, 30)
+    used(account, 30)
+    chart = read(account)["chart"]
+    assert len(chart.bars) == 30
+    assert (chart.bars[-1].height, chart.bars[-1].height_before, chart.bars[0].height) == (500, 1000, 0)
+    assert (chart.total, chart.total_before) == (Decimal("0.00084"), Decimal("0.00168"))
     text = page.text()
-    assert "laptop" in text
-    assert f"sk-gw-…{token[-4:]}" in text
-    assert token not in text
-    assert key.masked in text
+    assert "0.0008 EUR, 0.0017 in the 30 days before" in seen(text)
+    assert f"{timezone.now():%-d %b %Y}: 0.0008 EUR" in text
 
 
-def test_it_lists_an_expired_key_with_its_mark(page: Page, account: Account) -> None:
-    key, _ = keys.issue(account, name="old", lifetime="7d")
-    ApiKey.objects.filter(pk=key.pk).update(expires_at=timezone.now())
-    assert "expired" in page.text()
+def test_without_requests_the_first_steps_come_first_and_no_chart(page: Page, account: Account) -> None:
+    text = page.text()
+    assert "Your first request" in text
+    assert "<svg" not in text
+    assert "Recent requests" not in text
+    serve(account)
+    text = page.text()
+    assert text.index("Recent requests") < text.index("Make a request")
 
 
-def test_it_does_not_list_deleted_keys(page: Page, account: Account) -> None:
-    key, _ = keys.issue(account, name="thrown-away")
-    keys.delete(key)
-    assert "thrown-away" not in page.text()
+def test_the_steps_are_in_curl_python_and_node(page: Page) -> None:
+    text = page.text()
+    assert all(f'data-copy="snippet-{language}"' in text for language in ("curl", "python", "node"))
 
 
 def test_it_lists_the_newest_requests_first_with_their_route(account: Account) -> None:
-    for number in range(22):
+    for number in range(7):
         serve(account, model=f"demo/m{number}")
     newest = read(account)["requests"]
-    assert [line.model for line in newest] == [f"demo/m{number}" for number in range(21, 1, -1)]
-    assert newest[0].route_id == "sim/demo/m21/FRPAR"
+    assert [line.model for line in newest] == [f"demo/m{number}" for number in range(6, 1, -1)]
+    assert newest[0].route_id == "sim/demo/m6/FRPAR"
 
 
 def test_it_marks_interrupted_and_estimated_requests(page: Page, account: Account) -> None:
@@ -107,7 +127,9 @@ def test_unknown_energy_is_a_dash_and_not_zero(page: Page, account: Account) -> 
     serve(account, energy_wh=None, carbon_gco2e=None)
     text = page.text()
     assert "known for 0 of 1" in text
-    assert text.count('title="unknown"') == 4  # energy and carbon, in the sums and in the row
+    assert (
+        text.count('title="unknown"') == 5
+    )  # energy and carbon, in the sums and in the row; no stream had a first token
 
 
 def test_sums_cover_thirty_days(account: Account) -> None:
@@ -172,8 +194,8 @@ def test_the_example_uses_the_public_address_and_the_last_chat_model(
         {"state": "unavailable"},
         {"retires_on": YESTERDAY},
         {"pricing": None},
-        {"regions": [region("FRPAR", state="disabled"), region("DEFRA")]},
-        {"regions": [region("FRPAR", daily_token_quota=1), region("DEFRA")]},
+        {"regions": [region("FRPAR", state="disabled")]},
+        {"regions": [region("FRPAR", daily_token_quota=1)]},
     ],
     ids=lambda trouble: next(iter(trouble)),
 )
@@ -190,7 +212,19 @@ def test_without_a_chat_the_example_is_a_model_that_would_answer(
     snapshot.refresh()
     text = page.text()
     snapshot.forget()
-    assert '"sim/test/second"' in text
+    assert '"auto/test/second"' in text
+
+
+def test_where_nothing_is_sovereign_the_example_is_what_its_default_region_serves(page: Page, tmp_path: Path) -> None:
+    of_us = {"us": {"country": "US", "eu_native": False, "us_legal_reach": True}}
+    abroad = model("a-first", provider="us", regions=[region("USQAS", state="disabled", default=True), region("DEFRA")])
+    file = tmp_path / "catalogue.json"
+    file.write_text(json.dumps(catalogue(abroad, model("second", provider="us"), providers=of_us)))
+    loader.seed([file])
+    snapshot.refresh()
+    text = page.text()
+    snapshot.forget()
+    assert '"us/test/second"' in text
 
 
 def test_a_member_of_several_accounts_can_switch(page: Page, account: Account) -> None:
@@ -248,7 +282,8 @@ def test_the_number_of_queries_does_not_grow_with_what_is_listed(
     for number in range(5):
         serve(account)
         keys.issue(account, name=f"key {number}")
-    with django_assert_num_queries(8):  # session, user, accounts; wallet, keys, requests, watermark, sums
+    # session, user, accounts; requests, wallet; by day with errors, by model, by key with names, each with a watermark
+    with django_assert_num_queries(3 + 2 + 3 + 2 + 3):
         page.text()
 
 
@@ -257,30 +292,41 @@ def test_it_takes_no_post(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "shown"),
+    ("write", "amount", "shown"),
     [
-        ("0", "0.00"),
-        ("12", "12.00"),
-        ("1234.5678", "1,234.57"),
-        ("0.000036", "0.000036"),
-        ("0.00001234567", "0.0000123"),
-        ("0.5", "0.50"),
-        ("-3.25", "−3.25"),  # noqa: RUF001
+        (figures.money, "0", "0.0000"),
+        (figures.money, "1234.56785", "1,234.5678"),
+        (figures.money, "0.00001234567", "&lt; 0.0001"),
+        (figures.money, "-3.25", "−3.2500"),  # noqa: RUF001
+        (figures.signed, "3.25", "+3.2500"),
+        (figures.signed, "-0.0000036", "&gt; −0.0001"),  # noqa: RUF001
+        (figures.price, "0.00001234567", "0.0000123"),
+        (figures.price, "0.5", "0.50"),
+        (figures.exact, "0.0000036", "0.0000036"),
+        (figures.exact, "-1234.5", "−1,234.50"),  # noqa: RUF001
+        (figures.balance, "99.999", "99.99"),
+        (figures.balance, "-0.0000036", "−0.01"),  # noqa: RUF001
+        (figures.measure, "12345.6", "12,346"),
+        (figures.measure, "2.50", "2.5"),
     ],
 )
-def test_money_is_short_and_its_title_exact(amount: str, shown: str) -> None:
-    assert f">{shown}</data>" in figures.money(Decimal(amount))
-    assert f'title="{Decimal(amount).normalize():f}"' in figures.money(Decimal(amount))
-
-
-@pytest.mark.parametrize(("amount", "shown"), [("0", "0"), ("12345.6", "12,346"), ("0.252", "0.252"), ("2.50", "2.5")])
-def test_measures_have_three_digits_that_matter(amount: str, shown: str) -> None:
-    assert f">{shown}</data>" in figures.measure(Decimal(amount))
+def test_figures_are_short_and_their_title_exact(write: Callable[[Decimal], str], amount: str, shown: str) -> None:
+    assert f">{shown}</data>" in write(Decimal(amount))
+    assert f'title="{Decimal(amount).normalize():,f}"' in write(Decimal(amount))
 
 
 @pytest.mark.parametrize(
-    ("amount", "cents", "beyond"),
-    [("100", "100.00", ""), ("99.99928", "99.99", "928"), ("-0.0000036", "−0.00", "00036"), ("1234.5", "1,234.50", "")],  # noqa: RUF001
+    ("write", "amount", "title", "shown"),
+    [
+        (figures.energy, "14440.123", "14,440.123 Wh", "14.4 kWh"),
+        (figures.energy, "0.252", "0.252 Wh", "0.252 Wh"),
+        (figures.energy, "2000000", "2,000,000 Wh", "2 MWh"),
+        (figures.mass, "4033", "4,033 g", "4.03 kg"),
+        (figures.compact, "99999", "99,999", "99,999"),
+        (figures.compact, "21239971", "21,239,971", "21.2 M"),
+    ],
 )
-def test_a_balance_is_never_rounded(amount: str, cents: str, beyond: str) -> None:
-    assert f'>{cents}<span class="beyond-cents">{beyond}</span>' in figures.balance(Decimal(amount))
+def test_sums_are_in_units_that_people_read(write: Callable[[Any], str], amount: str, title: str, shown: str) -> None:
+    value = int(amount) if write is figures.compact else Decimal(amount)
+    assert f'title="{title}"' in write(value)
+    assert seen(write(value)) == shown

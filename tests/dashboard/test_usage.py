@@ -90,7 +90,7 @@ def test_it_sums_up_thirty_days_with_todays(member: Client, account: Account) ->
         used(account, days, energy_wh=Decimal("0.5"), carbon_gco2e=Decimal("0.02"))
     text = words(member, "/usage")
     assert f"{day_ago(29):%-d %b %Y} to {day_ago():%-d %b %Y} UTC" in text
-    assert "Requests 3 Tokens 3,600 3,000 in, 600 out Cost 0.00252 EUR Energy 1.5 Wh Carbon 0.06 g CO₂e" in text
+    assert "Requests 3 Tokens 3,600 3,000 in, 600 out Cost 0.0025 EUR Energy 1.5 Wh Carbon 0.06 g CO₂e" in text
 
 
 def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None:
@@ -98,9 +98,9 @@ def test_what_is_not_known_is_not_zero(member: Client, account: Account) -> None
     used(account, priced=False, model="test/unknown")
     used(account, model="test/metered")
     html = page(member)
-    assert "Cost 0.00168 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
+    assert "Cost 0.0017 EUR of 2 priced requests Energy 2 Wh known for 1 of 3 Carbon unknown" in seen(html)
     assert rows(html, "groups") == [
-        "sim/test/metered 2 2,000 / 400 0.00168 100.0 % ≥ 2 unknown Requests",
+        "sim/test/metered 2 2,000 / 400 0.0017 100.0 % ≥ 2 Wh unknown Requests",
         "sim/test/unknown 1 1,000 / 200 unknown unknown unknown unknown Requests",
     ]
 
@@ -109,7 +109,7 @@ def test_the_sums_are_the_same_when_the_records_are_rolled_up(member: Client, ac
     for days in (0, 3, 5):
         used(account, days, energy_wh=Decimal("0.123"), model=f"test/m{days}", region="DEFRA")
     before = seen(page(member))
-    assert "sim/test/m3 1 1,000 / 200 0.00084 33.3 % 0.123" in before
+    assert "sim/test/m3 1 1,000 / 200 0.0008 33.3 % 0.123 Wh" in before
     advance_all()
     assert seen(page(member)) == before
 
@@ -322,7 +322,7 @@ def test_a_hundred_groups_are_listed_and_the_others_in_one_line(member: Client, 
         used(account, number % 3, model=f"test/m{number}")
     lines = rows(page(member), "groups")
     assert len(lines) == 101
-    assert lines[-1].startswith("3 others All of them are in the CSV. 3 3,000 / 600 0.00252 2.9 %")
+    assert lines[-1].startswith("3 others All of them are in the CSV. 3 3,000 / 600 0.0025 2.9 %")
 
 
 @pytest.mark.parametrize("by", ["model", "key", "region", "alias"])
@@ -369,7 +369,7 @@ def test_ones_other_account_is_a_click_away(member: Client, account: Account) ->
     used(beta)
     assert f'href="/usage?account={beta.pk}"' in page(member)
     html = page(member, account=beta.pk)
-    assert "Cost 0.00084 USD" in seen(html)
+    assert "Cost 0.0008 USD" in seen(html)
     assert all(f"account={beta.pk}" in address for address in links(html, "7 days") + links(html, "Key"))
 
 

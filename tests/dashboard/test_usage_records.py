@@ -103,7 +103,7 @@ def test_they_say_what_was_asked_and_how_it_ended(member: Client, account: Accou
     alias, auto = rows(member.get("/usage/records").text, "records")
     assert alias == (
         f"{day_ago(1):%-d %b %Y} 12:00:00 sim/test/echo/FRPAR interrupted alias/fast laptop deleted "
-        "1,000 / 200 0.00084 2.5 unknown"
+        "1,000 / 200 0.0008 2.5 unknown"
     )
     assert "sim/test/echo/FRPAR estimated not billed auto/test/echo test 1,000 / 200 unknown unknown unknown" in auto
 
@@ -258,7 +258,7 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         "EU-sovereign yes",
         "Prompt 1,000 0.60 Prompt, read from the cache 500 0.06 Prompt, written to the cache 30 0.60",
         "Completion 200 1.20 of it reasoning 50",
-        "Cost 0.00 0888 EUR Ledger entry 2 Balance after 99.99 9112 EUR",
+        "Cost 0.000888 EUR Ledger entry 2 Balance after 99.999112 EUR",
         "Energy per token 0.0021 Wh",
         "Grid intensity 44 g CO₂e per kWh",
     ):

@@ -76,7 +76,7 @@ def test_the_error_rate_is_of_all_that_was_asked(member: Client, account: Accoun
     html = page(member)
     assert rows(html, "speed") == ["sim/test/echo 8 4 50.0 % 1 0.1"]
     assert rows(html, "speed-days") == [f"{day_ago(1):%a %-d %b %Y} 8 4 50.0 % 1 0.1"]
-    assert rows(html, "groups") == ["sim/test/echo 6 6,000 / 1,200 0.00504 100.0 % unknown unknown Requests"]
+    assert rows(html, "groups") == ["sim/test/echo 6 6,000 / 1,200 0.0050 100.0 % unknown unknown Requests"]
     assert chart(member, days="7")["measures"]["errors"]["values"] == [[None] * 5 + [50.0, None]]
 
 
