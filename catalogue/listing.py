@@ -90,11 +90,15 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
     `status_of` tells a provider's status from its slug and its staff override.
     """
     regions: dict[str, set[str]] = {}
+    grids: dict[str, Info] = {}
     counts: dict[str, int] = {}
     for offer, routes in listed(snapshot, view):
         slug = offer.upstream.slug
         regions.setdefault(slug, set()).update(route.locode for route in routes)
         counts[slug] = counts.get(slug, 0) + 1
+        for route in routes:
+            if grid := _grid(route):
+                grids.setdefault(slug, {})[_label(route)] = grid
     shown = [u for u in snapshot.upstreams.values() if u.configured and (not view.jurisdiction or u.slug in counts)]
     return [
         {
@@ -102,6 +106,7 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
             "status": status_of(upstream.slug, upstream.status_override),
             "regions": sorted(regions.get(upstream.slug, ()), key=lambda code: (code != GLOBAL, code)),
             "model_count": counts.get(upstream.slug, 0),
+            **({"carbon_metrics": grids[upstream.slug]} if upstream.slug in grids else {}),
         }
         for upstream in sorted(shown, key=lambda upstream: upstream.slug)
     ]
@@ -187,16 +192,22 @@ def _carbon_metrics(route: Route) -> Info | None:
     """Keyed by region label; `global` is published under the name of what it is, a world average."""
     energy = route.energy
     grams = carbon_per_token(energy)
-    metrics = _known(
-        {
-            "energy_per_token_wh": None if energy.per_token_wh is None else float(energy.per_token_wh),
-            "carbon_per_token_gco2e": None if grams is None else float(grams),
-            "grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh,
-            **energy.grid_details,
-        }
-    )
-    label = GLOBAL_LABEL if route.locode == GLOBAL else route.locode
-    return {label: metrics} if metrics else None
+    per_token = {
+        "energy_per_token_wh": None if energy.per_token_wh is None else float(energy.per_token_wh),
+        "carbon_per_token_gco2e": None if grams is None else float(grams),
+    }
+    metrics = _known(per_token) | _grid(route)
+    return {_label(route): metrics} if metrics else None
+
+
+def _grid(route: Route) -> Info:
+    """The intensity of a route's electricity, and what it rests on now."""
+    energy = route.energy
+    return _known({"grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh}) | dict(energy.grid_details)
+
+
+def _label(route: Route) -> str:
+    return GLOBAL_LABEL if route.locode == GLOBAL else route.locode
 
 
 def _pricing_range(snapshot: Snapshot, routes: Sequence[Route]) -> Info:

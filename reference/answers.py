@@ -223,7 +223,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "ModelList": list_of("ModelInfo"),
     "ProviderInfo": record(
         {"name": told(STRING, "The slug."), "status": {"enum": Status.values}},
-        {"regions": STRINGS, "model_count": WHOLE},
+        {
+            "regions": STRINGS,
+            "model_count": WHOLE,
+            "carbon_metrics": {"type": "object", "additionalProperties": record({}, {**_INTENSITY, **_GRID})},
+        },
     ),
     "ProviderList": list_of("ProviderInfo"),
     "GenerationRecord": record(

@@ -102,7 +102,11 @@ MODEL = record({**_ENTRY, "regions": {"type": "array", "items": REGION, "minItem
 AUTO_MODEL = record({**_ENTRY, "provider": {"const": "auto"}, "auto_routing": ENVELOPE}, _LIMITS)
 PROVIDER = record(
     {"name": {"type": "string", "pattern": f"^{SEGMENT}$"}, "status": {"enum": ["healthy", "degraded", "down"]}},
-    {"regions": {"type": "array", "items": {"type": "string", "pattern": f"^{LOCODE}$"}}, "model_count": WHOLE},
+    {
+        "regions": {"type": "array", "items": {"type": "string", "pattern": f"^{LOCODE}$"}},
+        "model_count": WHOLE,
+        "carbon_metrics": {"type": "object"},
+    },
 )
 
 

@@ -110,6 +110,13 @@ def test_the_providers_are_as_the_spec_says(served: Read, query: str) -> None:
         offered = [entry for entry in explicit if entry["provider"] == found["name"]]
         assert found["model_count"] == len(offered)
         assert set(found["regions"]) == {one["locode"] for entry in offered for one in entry["regions"]}
+        grids = {
+            label: {name: figure for name, figure in metrics.items() if name.startswith("grid_")}
+            for entry in offered
+            for one in entry["regions"]
+            for label, metrics in one.get("carbon_metrics", {}).items()
+        }
+        assert found.get("carbon_metrics", {}) == {label: grid for label, grid in grids.items() if grid}
         assert found["regions"].index("global") == 0 if "global" in found["regions"] else True
     assert {entry["provider"] for entry in explicit} <= {found["name"] for found in listed["data"]}
 

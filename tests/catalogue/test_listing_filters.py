@@ -120,6 +120,8 @@ def test_a_providers_regions_and_count_are_filtered(seed: Seed, read: Read) -> N
         query: read(f"/v1/providers{query}").json()["data"][0]  # type: ignore[attr-defined]
         for query in ("", "?jurisdiction=eu-hosted")
     }
+    grids = [set(found.pop("carbon_metrics")) for found in by_query.values()]
+    assert grids == [{"GLOBAL-AVERAGE", "FRPAR", "NOOSL", "USQAS"}, {"FRPAR"}]
     assert by_query == {
         "": {
             "name": "american",
