@@ -28,7 +28,7 @@ from .chunks import (
     object_of,
     without,
 )
-from .plain_chunks import PlainChunks, Surroundings
+from .sse import PlainChunks, Surroundings
 from .upstream.faults import MalformedReply
 
 IDENTIFIERS = ("id", "type", "format")

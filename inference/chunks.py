@@ -97,7 +97,7 @@ class Normaliser(Protocol):
         """What has to be added where the upstream ends its stream in order."""
 
     def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
-        """The index, field and text of a normalised chunk that says one text and nothing else (`plain_chunks`)."""
+        """The index, field and text of a normalised chunk that says one text and nothing else (`sse.PlainChunks`)."""
 
 
 class ChunkNormaliser(ABC):

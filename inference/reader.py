@@ -15,7 +15,7 @@ from .chunks import NormalisedChunk, Normaliser
 from .dialects.base import StreamDecoder
 from .dialects.openai import measured_units_in
 from .generation import Ending, Outcome
-from .plain_chunks import LearnedSurroundings, PlainChunks
+from .sse import LearnedSurroundings, PlainChunks
 from .upstream.client import UpstreamCall
 from .upstream.faults import DeadlineExpired, MalformedReply, UpstreamFault
 
@@ -27,7 +27,7 @@ class StreamReader:
     otherwise is raised, after everything before it has been added. One event that cannot be read is skipped and
     flagged; a second one right behind it ends the answer.
 
-    `is_implausible` is asked of each usage, with the bytes of the output until then (`usage_bounds`).
+    `is_implausible` is asked of each usage, with the bytes of the output until then (`serving.is_implausible`).
     """
 
     def __init__(

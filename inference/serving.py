@@ -1,37 +1,57 @@
-"""The conductor: admit, dispatch, deliver, settle (docs/architecture.md#the-path-of-a-completion)."""
+"""The conductor: admit, dispatch, deliver, settle (docs/architecture.md#the-path-of-a-completion).
 
+Automatic failover, behind GATEWAY_AUTO_FAILOVER, dispatches to the next upstream where one fails: never for a pinned or
+aliased request.
+"""
+
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 
 from billing.endings import ENDINGS
 from billing.models import IMPLAUSIBLE_USAGE
 from catalogue import health
-from catalogue.pricing import ContradictoryUsage
+from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
-from gateway.errors import BILLED_ONCE_AT_MOST, UpstreamFailed, UpstreamRefused, step
+from gateway.errors import (
+    BILLED_ONCE_AT_MOST,
+    NOTHING_BILLED,
+    AllProvidersFailed,
+    ProviderTimeout,
+    UnpricedRoute,
+    UpstreamFailed,
+    UpstreamRefused,
+    step,
+)
 from gateway.request_events import RequestEvent
 
 from . import estimator
-from .admission import Admitted, admit
+from .admission import Admitted, admit, readmit
 from .authentication import Payer
 from .call import Call, Shape
 from .dialects.base import encoded, parse_object
-from .dispatch import dispatch, with_failover
-from .failures import failed, refusal
+from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
+from .failures import failed, refusal, refusal_of_status
 from .generation import Ending, Outcome, settle
-from .plain_chunks import PlainChunks
 from .reader import StreamReader
+from .sse import PlainChunks
 from .stream import BilledStream
-from .upstream.client import UpstreamCall
-from .upstream.faults import UpstreamFault
+from .upstream.client import Deadlines, UpstreamCall, first_byte_seconds
+from .upstream.faults import BrokenAnswer, Unreachable, UpstreamFault
 from .upstream.watch import Client
-from .usage_bounds import is_implausible
 from .wire_forms.base import WireForm
 
+Served = TypeVar("Served")
+
 DOES_NOT_COUNT = frozenset({404, 405, 501})  # an upstream without the endpoint
+# Over the cap: reasoning that caps leave out and that is not counted apart, predictions that were thrown away.
+COMPLETION_FACTOR = 8
+COMPLETION_SLACK = 4096  # tokens
+PROMPT_FACTOR = 2  # over the context length: a provider's window grows before the catalogue says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +95,109 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
     finally:
         upstream.close()
     return tokens if type(tokens) is int else estimator.most_prompt_tokens(call)
+
+
+def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Served:
+    """What `serve` returns for the first candidate that does not fail before its first delivered byte.
+
+    A refusal ends it, since the request would fare no better elsewhere, except for one that is too long for the route:
+    then only candidates with a larger context window are left. Raises UpstreamRefused, and AllProvidersFailed when the
+    last candidate has failed, worth a retry where one of them is; without failover, the one failure as it is.
+    """
+    if admitted.resolution.routing_mode != "auto" or not settings.GATEWAY_AUTO_FAILOVER:
+        return serve(admitted)
+    failures: list[UpstreamFailed | ProviderTimeout] = []
+    others, overflowed = iter(admitted.resolution.others), 0.0
+    while True:
+        last: UpstreamFailed | ProviderTimeout | UpstreamRefused
+        try:
+            return serve(admitted)
+        except UpstreamRefused as error:
+            if error.code != CONTEXT_OVERFLOW:
+                raise
+            last, overflowed = error, max(overflowed, admitted.route.context_length or math.inf)
+        except (UpstreamFailed, ProviderTimeout) as error:
+            last = error
+            failures.append(error)
+        following = _next(admitted, others, last.fallback_reason, window_above=overflowed)
+        if following is None:
+            break
+        admitted = following
+    if isinstance(last, UpstreamRefused):
+        raise last
+    raise AllProvidersFailed(
+        last.message,
+        retry=any(failure.retry for failure in failures),
+        providers_attempted=admitted.attempted,
+        headers=_shortest_wait(failures),
+    ) from last
+
+
+def _next(admitted: Admitted, others: Iterator[Route], reason: str, *, window_above: float) -> Admitted | None:
+    """The same request on the next candidate, all of which can take it; a window that is unknown is not above any."""
+    for route in others:
+        if window_above and (route.context_length or 0) <= window_above:
+            continue
+        try:
+            return readmit(admitted, route, reason=reason)
+        except UnpricedRoute:
+            continue  # a change of the catalogue has taken its price or its rate since
+    return None
+
+
+def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str, str]:
+    """`Retry-After` where each upstream that may serve again has named one: the soonest of them."""
+    waits = [failure.headers.get("Retry-After") for failure in failures if failure.retry]
+    named = [int(wait) for wait in waits if wait is not None]
+    return {"Retry-After": str(min(named))} if named and len(named) == len(waits) else {}
+
+
+def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: bool = False) -> UpstreamCall:
+    """Sends `call`, the admitted one in the upstream's shape, and waits for the head of a successful answer.
+
+    An answer that `comes_at_once` sends no byte before it is complete, however long: it has the overall budget alone.
+
+    Raises the ApiError of an upstream that fails or refuses, ClientLeft and WorkerStopped.
+    """
+    route = admitted.route
+    with step("preparing the upstream request", NOTHING_BILLED):
+        request = admitted.dialect.request(call, route)
+    deadlines = Deadlines(first_byte_seconds(len(request.body)))
+    if comes_at_once:
+        deadlines.whole_answer()
+    upstream = UpstreamCall(request, deadlines, client)
+    del request  # so that its body is freed when it is sent
+    attempt = upstream.attempt
+    attempt.provider, attempt.route, attempt.model = route.upstream.slug, route.id, route.upstream_model
+    admitted.event.attempts.append(attempt)
+    if admitted.event.trace is not None:
+        upstream.trace_headers = admitted.event.trace.begin_attempt()
+    try:
+        upstream.open()
+        if not 200 <= upstream.status < 300:
+            report = report_of_body(upstream.status, _refusal_body(upstream))
+            refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
+            health.note(route.upstream.slug, failed=health.is_failure(upstream.status), words=refused.message)
+            raise refused
+    except UpstreamFault as fault:
+        upstream.close()
+        raise failed(fault, admitted) from fault
+    except BaseException:
+        upstream.close()
+        raise
+    return upstream
+
+
+def _refusal_body(upstream: UpstreamCall) -> bytes:
+    """The body of an answer that is no success. A refusal is one by its status, though its body breaks off."""
+    if upstream.status < 400:
+        return b""
+    try:
+        return upstream.read_error()
+    except (Unreachable, BrokenAnswer):
+        if upstream.status not in REFUSED:
+            raise
+        return b""
 
 
 def _complete(admitted: Admitted, client: Client) -> Answer:
@@ -209,3 +332,25 @@ def _in_shape(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
     return admitted.form.normalised(
         answer, admitted.call, id=admitted.public_id, created=admitted.created, model=admitted.route.id
     )
+
+
+def is_implausible(admitted: Admitted, sent_bytes: int, usage: Usage, output_bytes: int) -> bool:
+    """Whether a usage contradicts itself by what it counts (docs/api.md#contradictory-usage).
+
+    An upstream may count tokens up to the bytes that were sent and delivered (`sent_bytes` of the request's body,
+    `output_bytes` of the output), and beyond those up to several times what was asked for.
+
+    Reasoning that is counted apart is held against the route's cap alone: some upstreams leave it out of the call's.
+    """
+    route, call = admitted.route, admitted.upstream_call
+    window = route.context_length
+    if window is not None and usage.prompt > max(sent_bytes, PROMPT_FACTOR * window):
+        return True
+    if usage.completion <= output_bytes + COMPLETION_SLACK:
+        return False
+    best_of = call.body.get("best_of")
+    factor = COMPLETION_FACTOR * max(call.choices, best_of if isinstance(best_of, int) else 1)
+    cap, most = call.max_tokens, route.max_output_tokens or window
+    if cap is not None and usage.completion - (usage.reasoning or 0) > factor * cap + COMPLETION_SLACK:
+        return True
+    return most is not None and usage.completion > factor * max(cap or 0, most) + COMPLETION_SLACK

@@ -24,7 +24,7 @@ from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
 from ..chunks import ChatNormaliser, ChunkNormaliser, NormalisedChunk, Normaliser
-from ..plain_chunks import PlainChunks
+from ..sse import PlainChunks
 
 Endpoint = Generation.Endpoint
 Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer

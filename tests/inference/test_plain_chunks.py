@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference import plain_chunks, sse
+from inference import sse
 from inference.answers import Aggregate
 from inference.call import Shape
 from inference.chunks import ChatNormaliser, ChunkNormaliser
 from inference.dialects.openai import OpenAIDialect
-from inference.plain_chunks import PlainChunks
 from inference.reader import StreamReader
+from inference.sse import PlainChunks
 from inference.upstream.client import Deadlines
 from inference.upstream.faults import UpstreamFault
 from inference.wire_forms.completions import TextNormaliser
@@ -132,7 +132,7 @@ def test_the_short_way_and_the_long_way_are_one(
     blocks = [block for block in (*blocks, data[at:]) if block]
     short = outcome(blocks, shape, choices)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plain_chunks, "MOST_KNOWN", 0)
+        patch.setattr(sse, "MOST_KNOWN", 0)
         assert outcome(blocks, shape, choices) == short
 
 

@@ -11,7 +11,7 @@ from gateway.exception_handler import message_envelope
 from ... import estimator, sse
 from ...call import Call
 from ...chunks import REASONING_FIELDS, ChatNormaliser, NormalisedChunk
-from ...plain_chunks import PlainChunks, Surroundings
+from ...sse import PlainChunks, Surroundings
 from ..base import Report
 
 Json = dict[str, Any]

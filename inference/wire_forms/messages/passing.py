@@ -15,7 +15,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...call import Call
 from ...chunks import NormalisedChunk, object_of
-from ...plain_chunks import PlainChunks
+from ...sse import PlainChunks
 from ...upstream.faults import MalformedReply
 from ..base import Report
 from .answers import DELTA, billed, event, failed, writable

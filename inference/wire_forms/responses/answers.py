@@ -8,7 +8,7 @@ from gateway.errors import ApiError
 
 from ... import sse
 from ...chunks import NormalisedChunk, object_of
-from ...plain_chunks import PlainChunks
+from ...sse import PlainChunks
 from ..base import Report
 from .output import COMPLETED, INCOMPLETE, SPEECH, Output, frame, plain_frames
 from .requests import Asked

@@ -11,7 +11,7 @@ import orjson
 
 from ... import sse
 from ...chunks import REASONING_FIELDS, dicts
-from ...plain_chunks import PlainChunks
+from ...sse import PlainChunks
 from .conversation import encrypted
 from .requests import Asked
 from .tools import Json, Tool, input_of

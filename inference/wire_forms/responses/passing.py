@@ -11,7 +11,7 @@ from gateway.errors import ApiError
 
 from ... import sse
 from ...chunks import NormalisedChunk, dicts, object_of
-from ...plain_chunks import PlainChunks
+from ...sse import PlainChunks
 from ...upstream.faults import MalformedReply
 from ..base import Report
 from .answers import FAILED, with_bill

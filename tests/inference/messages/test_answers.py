@@ -9,8 +9,7 @@ from gateway.errors import ProviderTimeout, UpstreamRefused
 from inference.answers import chat_answer
 from inference.call import Call, Shape
 from inference.chunks import ChatNormaliser
-from inference.plain_chunks import LearnedSurroundings
-from inference.sse import SseParser
+from inference.sse import LearnedSurroundings, SseParser
 from inference.wire_forms.messages import MessagesForm, overflow
 from tests.inference.messages.events import Events
 

@@ -8,8 +8,7 @@ import pytest
 from gateway.errors import ProviderError, ProviderTimeout
 from inference.call import Call
 from inference.chunks import ChatNormaliser
-from inference.plain_chunks import LearnedSurroundings
-from inference.sse import SseParser
+from inference.sse import LearnedSurroundings, SseParser
 from inference.wire_forms.responses import ResponsesForm
 from inference.wire_forms.responses.conversation import messages_of
 from inference.wire_forms.responses.requests import call_of
