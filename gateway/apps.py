@@ -43,3 +43,11 @@ class GatewayConfig(AppConfig):
 def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
     """What gunicorn logs at its start, as warnings of `manage.py check`."""
     return [checks.Warning(found.message, hint=found.hint, id=found.id) for found in settings_warnings.current()]
+
+
+@checks.register("migrations", deploy=True)
+def migrations_are_safe_on_a_live_system(**_options: Any) -> list[checks.CheckMessage]:
+    """An error for each rule that a migration breaks."""
+    from . import migration_rules  # loads every migration, which a server has no use for
+
+    return migration_rules.broken()

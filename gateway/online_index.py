@@ -27,12 +27,17 @@ class AddIndexOnline(AddIndex):
             return
         model = to_state.apps.get_model(app_label, self.model_name)
         concurrently = not _is_partitioned(connection, model._meta.db_table)
+        with connection.cursor() as cursor:  # it holds up nobody while it waits for the transactions of others to end
+            cursor.execute("SELECT current_setting('lock_timeout')")
+            lock_timeout = cursor.fetchone()[0]
         schema_editor.execute("SET statement_timeout = 0")
+        schema_editor.execute("SET lock_timeout = 0")
         try:
             schema_editor.execute(f"DROP INDEX {'CONCURRENTLY ' if concurrently else ''}IF EXISTS {name}")
             schema_editor.execute(self.index.create_sql(model, schema_editor, concurrently=concurrently), params=None)
         finally:
             schema_editor.execute("RESET statement_timeout")
+            schema_editor.execute(f"SET lock_timeout = '{lock_timeout}'")
 
 
 def _is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:

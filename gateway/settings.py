@@ -245,6 +245,9 @@ def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
     }
 
 
+# Requests queue behind a migration that waits for a lock on their table.
+MIGRATION_LOCK_TIMEOUT = _positive("MIGRATION_LOCK_TIMEOUT", 5.0)
+
 # Settlement has connections of its own, so that requests waiting for one cannot keep it from ending them.
 DATABASES = {
     "default": _database(pool_size=20, statement_timeout_ms=30_000),

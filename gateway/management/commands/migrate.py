@@ -1,0 +1,29 @@
+from typing import Any
+
+from django.conf import settings
+from django.core.management import CommandError
+from django.core.management.commands import migrate
+from django.db import OperationalError, connections
+
+LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
+
+
+class Command(migrate.Command):
+    """Django's own. On PostgreSQL no statement of it waits longer for a lock than requests can wait behind it."""
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        connection = connections[options["database"]]
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT set_config('lock_timeout', %s, false)", [f"{settings.MIGRATION_LOCK_TIMEOUT:g}s"]
+                )
+        try:
+            super().handle(*args, **options)
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+            raise CommandError(
+                f"A transaction held a table for {settings.MIGRATION_LOCK_TIMEOUT:g} seconds (MIGRATION_LOCK_TIMEOUT). "
+                "The migration it stopped is not applied, those before it are: run `manage.py migrate` again."
+            ) from error

@@ -1,0 +1,94 @@
+"""A migration that would hurt the release that serves while it runs fails `make check`."""
+
+from typing import Any
+
+import pytest
+from django.db import models
+from django.db.migrations import Migration
+from django.db.migrations.operations import (
+    AddConstraint,
+    AddField,
+    AddIndex,
+    AlterField,
+    CreateModel,
+    DeleteModel,
+    RemoveField,
+    RenameField,
+    RunPython,
+    RunSQL,
+    SeparateDatabaseAndState,
+)
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+
+from gateway.migration_rules import BASELINE, broken, faults_of
+from gateway.online_index import AddIndexOnline
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+RECORD = CreateModel(
+    "Record",
+    [
+        ("id", models.BigAutoField(primary_key=True)),
+        ("name", models.CharField(max_length=10, null=True)),
+        ("count", models.IntegerField(default=0)),
+    ],
+)
+BY_NAME = models.Index(fields=["name"], name="by_name")
+
+
+def _faults(*operations: Operation) -> list[str]:
+    state = ProjectState()
+    RECORD.state_forwards("things", state)
+    later = type("Migration", (Migration,), {"operations": operations})("0002_later", "things")
+    return [fault for fault, _ in faults_of(later, state)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [
+        (AddField("record", "kind", models.IntegerField(default=1)), "NOT NULL without a db_default"),
+        (AddField("record", "kind", models.IntegerField(null=True, db_index=True)), "builds an index"),
+        (AlterField("record", "name", models.CharField(max_length=10)), "reads the whole table"),
+        (AlterField("record", "name", models.CharField(max_length=10, null=True, unique=True)), "builds an index"),
+        (AlterField("record", "name", models.CharField(max_length=5, null=True)), "varchar(10) becomes varchar(5)"),
+        (AlterField("record", "count", models.BigIntegerField()), "integer becomes bigint"),
+        (AddIndex("record", BY_NAME), "builds an index"),
+        (AddConstraint("record", models.CheckConstraint(condition=models.Q(count=0), name="none")), "reads the whole"),
+        (RemoveField("record", "name"), "drops a column"),
+        (RenameField("record", "name", "title"), "renames a column"),
+        (DeleteModel("Record"), "drops a table"),
+        (RunSQL("UPDATE things_record SET count = 1"), "code that nobody can check"),
+        (RunPython(RunPython.noop), "code that nobody can check"),
+        (SeparateDatabaseAndState(database_operations=[RemoveField("record", "name")]), "drops a column"),
+    ],
+)
+def test_what_hurts_is_a_fault(operation: Operation, reason: str) -> None:
+    (fault,) = _faults(operation)
+    assert reason in fault
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [AddField("record", "kind", models.IntegerField(null=True))],
+        [AddField("record", "kind", models.IntegerField(db_default=1))],
+        [AlterField("record", "name", models.CharField(max_length=20, null=True))],
+        [AlterField("record", "count", models.IntegerField(default=2, null=True))],
+        [AddIndexOnline("record", BY_NAME)],
+        [CreateModel("Other", [("id", models.BigAutoField(primary_key=True))]), AddIndex("other", BY_NAME)],
+        [SeparateDatabaseAndState(state_operations=[RemoveField("record", "name")])],
+    ],
+    ids=["null", "db_default", "wider", "may be null", "online", "new table", "state alone"],
+)
+def test_what_widens_is_none(operations: list[Any]) -> None:
+    assert _faults(*operations) == []
+
+
+def test_the_migrations_of_this_release_have_none_but_those_that_are_older_than_the_rules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert broken() == []
+    monkeypatch.setattr("gateway.migration_rules.BASELINE", set())
+    found = {tuple(str(fault.msg).split(":")[0].split()) for fault in broken()}
+    assert found == BASELINE
