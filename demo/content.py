@@ -1,4 +1,7 @@
-"""The demo's data: tables, catalogue, an account with credit, its owner and its key. Every step may be repeated."""
+"""The demo's data: tables, catalogue, an account with credit, its owner, its key, and sample data beside it.
+
+Every step may be repeated.
+"""
 
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +18,7 @@ from billing import ledger
 from billing.accounts import OPENING_REFERENCE, open_account
 from catalogue import loader
 
+from . import sample_data
 from .credentials import EMAIL, Credentials
 
 CATALOGUE = Path(__file__).with_name("catalogue.yaml")
@@ -22,8 +26,11 @@ NAME = "demo"  # of the account and of its key
 CREDIT = Decimal(100)
 
 
-def prepare(credentials: Credentials) -> None:
-    """Brings an empty database, or yesterday's, to where the demo works. What is there stays."""
+def prepare(credentials: Credentials) -> Account | None:
+    """Brings an empty database, or yesterday's, to where the demo works. What is there stays.
+
+    Returns the account of the sample data, if there is one.
+    """
     # Django's `migrate` looks at permissions and content types even when nothing is to be done; asking is quicker.
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
@@ -36,11 +43,15 @@ def prepare(credentials: Credentials) -> None:
         role = {"role": Membership.Role.OWNER}
         Membership.objects.get_or_create(user=_owner(credentials), account=account, defaults=role)
         _issue_key(account, credentials.token)
+    sample = Account.objects.filter(name=sample_data.NAME).first()
+    if sample is None and sample_data.is_possible():
+        sample = sample_data.create(sample_data.NAME, EMAIL)
     # The rest of this process only waits: it holds neither a connection nor a pool's threads across a fork.
     for one in connections.all(initialized_only=True):
         one.close()
         if hasattr(one, "close_pool"):
             one.close_pool()
+    return sample
 
 
 def _owner(credentials: Credentials) -> User:

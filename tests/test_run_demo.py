@@ -120,6 +120,11 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
         assert answer["usage"]["remaining_balance"] < 100
         assert paste(streamed).rstrip().endswith("data: [DONE]")
         assert "demo" in dashboard(first)
+        sample = [line.split(": ", 1)[1] for line in first.lines if line.startswith("A month of sample data: ")]
+        if env["DATABASE_URL"].startswith("sqlite"):
+            assert "alias/assistant" in dashboard(first, *sample)
+        else:
+            assert sample == []
         assert first.end()[0] == 0
     assert gone(first.port)
 
@@ -213,14 +218,15 @@ def test_no_file_is_made_where_the_environment_has_the_key(tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
-def dashboard(demo: Demo) -> str:
-    """The overview, reached through the login form with what was printed."""
+def dashboard(demo: Demo, address: str = "") -> str:
+    """The overview, or that page, reached through the login form with what was printed."""
     origin, (email, password) = f"http://127.0.0.1:{demo.port}", demo.login
     with requests.Session() as browser:
         browser.trust_env = False
         browser.get(f"{origin}/login", timeout=10)
         form = {"username": email, "password": password, "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
         page = browser.post(f"{origin}/login", form, timeout=10)
-    assert page.url == f"{origin}/"
+        assert page.url == f"{origin}/"
+        page = browser.get(address, timeout=10) if address else page
     assert page.ok
     return page.text

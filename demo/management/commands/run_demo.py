@@ -12,6 +12,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
+from accounts.models import Account
 from catalogue.loader import CatalogueError
 from demo.content import prepare
 from demo.credentials import EMAIL, Credentials, derive
@@ -53,14 +54,14 @@ class Command(BaseCommand):
             # The simulator needs no database, so it starts while this process prepares one.
             children.start("simulator", "-m", "simulator", "--port", str(port + 1), env=env, quiet=True)
             credentials = derive(settings.SECRET_KEY)
-            prepare(credentials)
+            sample = prepare(credentials)
             gunicorn = ("-m", "gunicorn", "--log-level", "warning", "-c", "python:gateway.gunicorn_conf")
             children.start("gateway", *gunicorn, "gateway.wsgi", env=env)
             children.wait_until(lambda: accepts(port + 1) and _is_healthy(port), "The gateway", START_SECONDS)
-            self._announce(credentials, origin, env["PUBLIC_URL"])
+            self._announce(credentials, origin, env["PUBLIC_URL"], sample)
             children.watch()
 
-    def _announce(self, credentials: Credentials, origin: str, dashboard: str) -> None:
+    def _announce(self, credentials: Credentials, origin: str, dashboard: str, sample: Account | None) -> None:
         """Prints the same at every start with the same secret key and port."""
         call = {"model": MODEL, "messages": [{"role": "user", "content": "Hello, gateway! Send this sentence back."}]}
         curls = (
@@ -71,6 +72,7 @@ class Command(BaseCommand):
         lines = (
             f"API key: {credentials.token}",
             f"Dashboard: {dashboard}/ (login {EMAIL}, password {credentials.password})",
+            *([f"A month of sample data: {dashboard}/?account={sample.pk}"] if sample else []),
             f"Admin: {dashboard}/admin/ (the same login)",
             "For the examples of README.md and docs/guide.md, in another terminal:",
             f"export KEY={credentials.token} OPENAI_API_KEY={credentials.token} OPENAI_BASE_URL={origin}/v1",
