@@ -25,6 +25,7 @@ CONTRACTS = {
     operations.DeleteModel: "drops a table that the release before still reads",
     operations.RenameField: "renames a column under the release before",
     operations.RenameModel: "renames a table under the release before",
+    operations.RemoveConstraint: "drops what ON CONFLICT of the release before may name",
     operations.AlterModelTable: "renames a table under the release before",
 }
 # Older than these rules, and of tables that were small or new then.
@@ -92,7 +93,10 @@ def _faults_of(operation: Operation, app_label: str, state: ProjectState) -> Ite
     elif isinstance(operation, operations.AddIndex) and not isinstance(operation, AddIndexOnline):
         yield f"{name}: builds an index that writers wait for", "Use gateway.online_index.AddIndexOnline."
     elif isinstance(operation, operations.AddConstraint):
-        yield f"{name}: reads the whole table while writers wait", "Add it NOT VALID by RunSQL, and validate it apart."
+        yield (
+            f"{name}: reads the whole table while writers wait",
+            "By RunSQL: a CHECK as NOT VALID, validated apart; a UNIQUE from an index that was built concurrently.",
+        )
     elif isinstance(operation, operations.RunSQL | operations.RunPython):
         yield f"{name}: is code that nobody can check", "Say in `reviewed` which rows it locks and for how long."
 

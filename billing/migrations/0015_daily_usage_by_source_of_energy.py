@@ -2,7 +2,10 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    # A worker of the version before cannot roll up from here on, and says so: it reads its records instead.
+    reviewed = (
+        "A worker of the version before cannot roll up from here on, and says so: it reads its records instead. "
+        "Rollups alone write this table, and wait for the index."
+    )
     dependencies = [
         ("accounts", "0004_api_key_prefix_is_a_constant"),
         ("billing", "0014_daily_bounds_of_energy"),

@@ -12,6 +12,7 @@ from django.db.migrations.operations import (
     AlterField,
     CreateModel,
     DeleteModel,
+    RemoveConstraint,
     RemoveField,
     RenameField,
     RunPython,
@@ -33,6 +34,7 @@ RECORD = CreateModel(
         ("name", models.CharField(max_length=10, null=True)),
         ("count", models.IntegerField(default=0)),
     ],
+    options={"constraints": [models.UniqueConstraint(fields=["name"], name="one")]},
 )
 BY_NAME = models.Index(fields=["name"], name="by_name")
 
@@ -56,6 +58,7 @@ def _faults(*operations: Operation) -> list[str]:
         (AddIndex("record", BY_NAME), "builds an index"),
         (AddConstraint("record", models.CheckConstraint(condition=models.Q(count=0), name="none")), "reads the whole"),
         (RemoveField("record", "name"), "drops a column"),
+        (RemoveConstraint("record", "one"), "ON CONFLICT"),
         (RenameField("record", "name", "title"), "renames a column"),
         (DeleteModel("Record"), "drops a table"),
         (RunSQL("UPDATE things_record SET count = 1"), "code that nobody can check"),
