@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from catalogue import model_ids, nearest, quota, ranking, routing
-from catalogue.routes import Route, Snapshot
+from catalogue import nearest, quota, ranking, routing
+from catalogue.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id
 from gateway.db import BRIEF_SECONDS, answering_within, release
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
 from gateway.postgresql.prepared import Statement, sessions_of
@@ -84,30 +84,30 @@ def resolve(
 
     `read` is an alias of this account that the request has read already; another one is read here.
 
-    Raises what `model_ids.parse`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound;
+    Raises what `parse_model_id`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound;
     for an auto id of which no route can take the request, the refusal of the best one.
     """
     with answering_within(BRIEF_SECONDS):
         try:
-            wanted_id = model_ids.parse(text)
+            wanted_id = parse_model_id(text)
         except InvalidAliasName:
             raise
         except InvalidRequest as refusal:
             words = nearest.suggestion(snapshot, text)
             raise InvalidRequest(f"{refusal.message} {words}", param=refusal.param) from None
         match wanted_id:
-            case model_ids.ExplicitId() as wanted:
+            case ExplicitId() as wanted:
                 return Resolution(_pinned(snapshot, wanted, now))
-            case model_ids.AliasId() as alias:
+            case AliasId() as alias:
                 return _aliased(snapshot, account_id, alias, now, event, read)
-            case model_ids.AutoId() as auto:
+            case AutoId() as auto:
                 return _chosen(snapshot, auto, purpose, now)
 
 
 def _aliased(
     snapshot: Snapshot,
     account_id: uuid.UUID,
-    wanted: model_ids.AliasId,
+    wanted: AliasId,
     now: datetime,
     event: RequestEvent | None,
     read: Read | None,
@@ -117,7 +117,7 @@ def _aliased(
         raise absent(account_id, wanted.name)
     if event is not None:
         event.alias_id = alias.id
-    route = _pinned(snapshot, model_ids.ExplicitId(alias.provider, alias.canonical_id, alias.locode), now)
+    route = _pinned(snapshot, ExplicitId(alias.provider, alias.canonical_id, alias.locode), now)
     return Resolution(route, requested_alias=str(wanted), alias_id=alias.id)
 
 
@@ -142,11 +142,11 @@ def absent(account_id: uuid.UUID, name: str) -> AliasNotFound:
         near = nearest.near_names(name, list(own[:MOST_COMPARED]))
     finally:
         release("default")
-    words = nearest.question([f"{model_ids.ALIAS}/{each}" for each in near])
+    words = nearest.question([f"{ALIAS}/{each}" for each in near])
     return AliasNotFound(f"This account has no alias {f'alias/{name}'!r}. {words}`GET /v1/aliases` lists them.")
 
 
-def _pinned(snapshot: Snapshot, wanted: model_ids.ExplicitId, now: datetime) -> Route:
+def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
     route = routing.pin(snapshot, wanted, now.date())
     if route.daily_token_quota:
         try:
@@ -156,7 +156,7 @@ def _pinned(snapshot: Snapshot, wanted: model_ids.ExplicitId, now: datetime) -> 
     return route
 
 
-def _chosen(snapshot: Snapshot, auto: model_ids.AutoId, purpose: Purpose, now: datetime) -> Resolution:
+def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -> Resolution:
     today = now.date()
     offered = [route for offer in ranking.offers_of(snapshot, auto) for route in offer.routes.values()]
     try:

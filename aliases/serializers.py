@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from catalogue.model_ids import ALIAS_NAME, ALIAS_RULE
+from catalogue.routes import ALIAS_NAME, ALIAS_RULE
 from gateway.errors import InvalidAliasName
 from gateway.fields import LimitField
 

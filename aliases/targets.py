@@ -5,9 +5,8 @@ from datetime import date
 from typing import Any
 
 from catalogue import routing
-from catalogue.model_ids import GLOBAL, ExplicitId, region_label
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routes import Snapshot
+from catalogue.routes import GLOBAL, ExplicitId, Snapshot, region_label
 from gateway.errors import ApiError, InvalidAliasTarget
 
 FIELDS = ("provider", "canonical_id", "locode")

@@ -17,7 +17,7 @@ from django.db.models import Q
 from accounts.models import Account, ApiKey, currency_code
 from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
 from catalogue.energy import figures_in
-from catalogue.pricing import RATE_PLACES, Price, thawed_tiers
+from catalogue.pricing import RATE_PLACES, Price, cache_writes, thawed_tiers
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
 
@@ -48,11 +48,6 @@ class Wallet(models.Model):
 
     def __str__(self) -> str:
         return f"{self.account}: {self.balance}"
-
-
-def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
-    """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
-    return None if for_5m is None and for_1h is None else (for_5m or 0) + (for_1h or 0)
 
 
 class Generation(models.Model):

@@ -14,8 +14,9 @@ from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, models, transaction
 from django.utils import timezone
 
-from catalogue import model_ids, snapshot
+from catalogue import snapshot
 from catalogue.redaction import without_secrets
+from catalogue.routes import AUTO, AutoId, ExplicitId, parse_model_id
 from gateway.errors import ApiError
 from gateway.ids import generation_id, request_id
 from gateway.request_events import Outcome, RequestEvent
@@ -261,12 +262,12 @@ def _located(event: RequestEvent) -> tuple[str, str, str]:
         model, _, region = rest.rpartition("/")
         return provider, model, region
     try:
-        asked, catalogue = model_ids.parse(event.model[:LONGEST_ASKED]), snapshot.current()
+        asked, catalogue = parse_model_id(event.model[:LONGEST_ASKED]), snapshot.current()
     except ApiError:
         return "", "", ""
-    if isinstance(asked, model_ids.AutoId) and asked.canonical_id in catalogue.by_canonical_id:
-        return model_ids.AUTO, asked.canonical_id, ""
-    if isinstance(asked, model_ids.ExplicitId):
+    if isinstance(asked, AutoId) and asked.canonical_id in catalogue.by_canonical_id:
+        return AUTO, asked.canonical_id, ""
+    if isinstance(asked, ExplicitId):
         offer = catalogue.offers.get((asked.provider, asked.canonical_id))
         if offer is not None:
             locode = asked.locode or offer.default_locode

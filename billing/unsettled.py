@@ -17,11 +17,11 @@ from django.db.models import BooleanField, Field, JSONField, UUIDField
 
 from catalogue import routing
 from catalogue.carbon import EnergyFactors
-from catalogue.pricing import Price, Rates
+from catalogue.pricing import Price, Rates, cache_writes
 from catalogue.routes import Route, Snapshot, is_eu_sovereign
 from gateway.ids import generation_id
 
-from .models import Generation, cache_writes
+from .models import Generation
 
 Encode = Callable[[Any], bytes]
 

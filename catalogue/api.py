@@ -17,10 +17,10 @@ from gateway.errors import ApiError, NotFound
 from gateway.exception_handler import ANTHROPIC_VERSION
 from gateway.fields import ChoiceField
 
-from . import anthropic_models, health, listing_cache, model_ids, nearest, quota, snapshot
+from . import anthropic_models, health, listing_cache, nearest, quota, snapshot
 from .listing import Info, View, auto_info, model_info, providers, servable
 from .models import Modality
-from .routes import JURISDICTIONS, Snapshot
+from .routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot, parse_model_id
 
 
 class ProvidersQuery(serializers.Serializer[Any]):
@@ -76,7 +76,7 @@ class Model(ControlView):
     def get(self, request: Request, model_id: str) -> Response:
         """A ModelInfo. Whatever is not listed is 404, ids of the wrong form included."""
         try:
-            wanted = model_ids.parse(model_id)
+            wanted = parse_model_id(model_id)
         except ApiError as error:
             raise NotFound(f"The catalogue lists no such model: {error.message}", param="model") from None
         catalogue = snapshot.current()
@@ -106,13 +106,11 @@ class Providers(ControlView):
         return Response({"object": "list", "data": providers(catalogue, view, status_of)})
 
 
-def _found(
-    catalogue: Snapshot, wanted: model_ids.ExplicitId | model_ids.AutoId | model_ids.AliasId, view: View
-) -> Info | None:
+def _found(catalogue: Snapshot, wanted: ExplicitId | AutoId | AliasId, view: View) -> Info | None:
     match wanted:
-        case model_ids.AutoId():
+        case AutoId():
             return auto_info(catalogue, wanted.canonical_id, view, settings.GATEWAY_AUTO_OBJECTIVE)
-        case model_ids.ExplicitId():
+        case ExplicitId():
             offer = catalogue.offers.get((wanted.provider, wanted.canonical_id))
             routes = [] if offer is None else servable(offer, view)
             routes = [route for route in routes if wanted.locode in (None, route.locode)]

@@ -10,10 +10,9 @@ from gateway.money import to_json
 from gateway.turns import take_turns
 
 from .carbon import carbon_per_token
-from .model_ids import AUTO, GLOBAL
 from .pricing import rates_between
 from .ranking import cost_in_eur, rank
-from .routes import JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
+from .routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher, get_close_matches
 
-from .model_ids import AUTO
 from .models import WITH_ENDPOINT
-from .routes import Snapshot
+from .routes import AUTO, Snapshot
 
 MOST_NAMED = 3
 LONGEST = 80  # characters that are looked at

@@ -12,9 +12,9 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from .model_ids import GLOBAL
 from .models import PRICES
 from .price_sources import CURRENCY, NAMES, Find, Listed, Prices
+from .routes import GLOBAL
 
 # The order of the files, in which a key that is new finds its place.
 _FACTS = (

@@ -20,6 +20,11 @@ BILLED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "cache_wri
 StoredTiers = list[dict[str, Any]]
 
 
+def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
+    """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
+    return None if for_5m is None and for_1h is None else (for_5m or 0) + (for_1h or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one request. `None` in a cache bucket means that the upstream did not report it: absent, not zero."""
@@ -35,9 +40,7 @@ class Usage:
     @property
     def cache_write(self) -> int | None:
         """Tokens written to the cache in all; None where neither part was reported."""
-        if self.cache_write_5m is None and self.cache_write_1h is None:
-            return None
-        return (self.cache_write_5m or 0) + (self.cache_write_1h or 0)
+        return cache_writes(self.cache_write_5m, self.cache_write_1h)
 
     @property
     def prompt(self) -> int:

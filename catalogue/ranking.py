@@ -22,9 +22,8 @@ from gateway.errors import (
 )
 
 from . import nearest
-from .model_ids import AutoId, shown
 from .pricing import rates_between
-from .routes import Offer, Route, Snapshot, is_eu_sovereign
+from .routes import AutoId, Offer, Route, Snapshot, is_eu_sovereign, shown
 
 Measure = Callable[[Route], Decimal | int | None]
 Found = TypeVar("Found")

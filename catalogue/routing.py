@@ -13,9 +13,8 @@ from gateway.errors import (
 )
 
 from . import nearest
-from .model_ids import GLOBAL, ExplicitId, shown
 from .pricing import Price, Rates, rates_between
-from .routes import Offer, Route, Snapshot
+from .routes import GLOBAL, ExplicitId, Offer, Route, Snapshot, shown
 
 
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:

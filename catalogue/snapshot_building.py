@@ -14,10 +14,9 @@ from . import models
 from .carbon import EnergyFactors, GridBasis
 from .energy import StoredFigures, at_pue, figures_in
 from .grid import InForce
-from .model_ids import GLOBAL
 from .models import PER_MILLION, PRICES
 from .pricing import Price, read_tiers
-from .routes import EMBEDDING, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
+from .routes import EMBEDDING, GLOBAL, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
 
 WORLD = "WORLD"
 ROWS_PER_SLICE = 200

@@ -20,9 +20,8 @@ from aliases.targets import Target
 from billing.usage_statistics import By, Days, Scope, Totals, breakdown
 from catalogue import quota, routing, snapshot
 from catalogue.listing import View, listed
-from catalogue.model_ids import ALIAS_RULE, GLOBAL
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routes import Route, Snapshot
+from catalogue.routes import ALIAS_RULE, GLOBAL, Route, Snapshot
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
 from .access import AccountContext, account_context, account_page, page_address, signed_in_page

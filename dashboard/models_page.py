@@ -19,10 +19,9 @@ from catalogue import health, listing_cache, quota, snapshot
 from catalogue.carbon import carbon_per_token
 from catalogue.health import Observed
 from catalogue.listing import Info, View, listed
-from catalogue.model_ids import AUTO
 from catalogue.models import WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, rates_between
-from catalogue.routes import EMBEDDING, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
+from catalogue.routes import AUTO, EMBEDDING, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
 
 from .access import named_account, signed_in_page
 

@@ -18,9 +18,9 @@ from billing.models import Generation
 from billing.usage_statistics import Days, Totals
 from catalogue import quota, snapshot
 from catalogue.listing import View, listed, served_now
-from catalogue.model_ids import AUTO
 from catalogue.models import Modality
 from catalogue.ranking import cost_in_eur
+from catalogue.routes import AUTO
 from gateway.errors import ServiceUnavailable
 
 from .access import AccountContext, account_page

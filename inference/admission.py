@@ -14,8 +14,8 @@ from uuid import UUID
 
 from aliases.resolve import Purpose, Resolution, resolve
 from billing.unsettled import Terms, terms_of
-from catalogue import model_ids, routing, snapshot
-from catalogue.routes import Route
+from catalogue import routing, snapshot
+from catalogue.routes import AUTO, Route
 from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step
 from gateway.ids import generation_id
 from gateway.request_events import RequestEvent
@@ -93,7 +93,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         raise InsufficientCredits
     with step("routing the request", NOTHING_BILLED):
         catalogue = snapshot.current()
-        if call.shape == Shape.EMBEDDING and call.model.startswith(f"{model_ids.AUTO}/"):
+        if call.shape == Shape.EMBEDDING and call.model.startswith(f"{AUTO}/"):
             raise InvalidRequest.of_field("model", "must name a provider: embeddings have no automatic routing.")
         resolution = resolve(
             call.model,

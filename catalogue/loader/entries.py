@@ -7,8 +7,8 @@ from typing import Any
 
 from rest_framework.exceptions import ValidationError
 
-from catalogue.model_ids import GLOBAL
 from catalogue.models import Place, Provider
+from catalogue.routes import GLOBAL
 from gateway import fields
 from gateway.fields import dotted, faults_of, printable
 

@@ -10,7 +10,6 @@ from rest_framework import serializers
 
 from catalogue.carbon import ENERGY_PLACES, PUE_PLACES
 from catalogue.energy import EnergyFigures, PerToken, Range, figures_in
-from catalogue.model_ids import ALIAS, AUTO, GLOBAL
 from catalogue.models import (
     PRICES,
     SEGMENT,
@@ -22,6 +21,7 @@ from catalogue.models import (
     Thinking,
 )
 from catalogue.pricing import RATE_PLACES, stored_tiers
+from catalogue.routes import ALIAS, AUTO, GLOBAL
 from catalogue.snapshot_building import WORLD
 from gateway.fields import ChoiceField, ExactField, FlagField, LineField, PatternField, Table, WholeNumberField
 from gateway.money import MONEY_PLACES

@@ -21,7 +21,7 @@ from accounts.models import User
 from catalogue import changes, health, models, quota, routing, snapshot
 from catalogue.admin import RegionInline
 from catalogue.counters import PriceChange, ProviderMinute
-from catalogue.model_ids import ExplicitId
+from catalogue.routes import ExplicitId
 from gateway.errors import ApiError
 from tests.seeding import Entry, Seed
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.model_ids import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse, region_label
+from catalogue.routes import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse_model_id, region_label
 from gateway.errors import InvalidAliasName, InvalidRequest
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -35,7 +35,7 @@ providers = segments.filter(lambda text: text not in ("auto", "alias"))
     ],
 )
 def test_each_form_is_understood(text: str, meaning: object) -> None:
-    assert parse(text) == meaning
+    assert parse_model_id(text) == meaning
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_each_form_is_understood(text: str, meaning: object) -> None:
 )
 def test_a_wrong_number_of_segments_is_told(text: str, count: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse(text)
+        parse_model_id(text)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_request_error", "model")
     assert f"received {count}" in caught.value.message
 
 
 def test_an_auto_id_names_no_region() -> None:
     with pytest.raises(InvalidRequest, match="received 4 segments") as caught:
-        parse("auto/test/echo/FRPAR")
+        parse_model_id("auto/test/echo/FRPAR")
     assert caught.value.param == "model"
 
 
@@ -85,33 +85,33 @@ def test_an_auto_id_names_no_region() -> None:
 )
 def test_a_wrong_alias_name_is_one(text: str) -> None:
     with pytest.raises(InvalidAliasName) as caught:
-        parse(text)
+        parse_model_id(text)
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_alias_name", "model")
 
 
 def test_a_long_id_is_quoted_in_part() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        parse("x" * 10_000)
+        parse_model_id("x" * 10_000)
     assert len(caught.value.message) < 400
 
 
 @given(providers, segments, segments, st.none() | segments)
 def test_any_three_or_four_segments_pin(provider: str, creator: str, model: str, locode: str | None) -> None:
     text = "/".join(filter(None, (provider, creator, model, locode)))
-    assert parse(text) == ExplicitId(provider, f"{creator}/{model}", locode and region_label(locode))
+    assert parse_model_id(text) == ExplicitId(provider, f"{creator}/{model}", locode and region_label(locode))
 
 
 @given(segments, segments)
 def test_auto_ids_are_printed_as_they_are_read(creator: str, model: str) -> None:
-    assert str(parse(f"auto/{creator}/{model}")) == f"auto/{creator}/{model}"
+    assert str(parse_model_id(f"auto/{creator}/{model}")) == f"auto/{creator}/{model}"
 
 
 @given(st.from_regex(ALIAS_NAME, fullmatch=True))
 def test_alias_ids_are_printed_as_they_are_read(name: str) -> None:
-    assert str(parse(f"alias/{name}")) == f"alias/{name}"
+    assert str(parse_model_id(f"alias/{name}")) == f"alias/{name}"
 
 
 @given(st.text(st.sampled_from("alisuto/-_é\n A0"), max_size=20))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidRequest):
-        assert isinstance(parse(text), ExplicitId | AutoId | AliasId)
+        assert isinstance(parse_model_id(text), ExplicitId | AutoId | AliasId)

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from aliases.resolve import Purpose, resolve
 from catalogue import ranking
 from catalogue.carbon import EnergyFactors
-from catalogue.model_ids import AutoId
 from catalogue.pricing import Price
 from catalogue.ranking import Ranking
-from catalogue.routes import Offer, Route
+from catalogue.routes import AutoId, Offer, Route
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer_of, route, snapshot, upstream
 

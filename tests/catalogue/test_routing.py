@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue import model_ids, routing
-from catalogue.model_ids import ExplicitId
+from catalogue import routing
 from catalogue.pricing import Price, Rates
-from catalogue.routes import Offer, Route
+from catalogue.routes import ExplicitId, Offer, Route, parse_model_id
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer, snapshot, upstream
 
@@ -21,7 +20,7 @@ TODAY = date(2026, 11, 21)
 
 
 def pin(text: str, *offers: Offer, today: date = TODAY) -> Route:
-    wanted = model_ids.parse(text)
+    wanted = parse_model_id(text)
     assert isinstance(wanted, ExplicitId)
     return routing.pin(snapshot(*offers), wanted, today)
 

@@ -13,10 +13,9 @@ import pytest
 from catalogue import loader, routing, snapshot
 from catalogue.loader.files import read
 from catalogue.management.commands.estimate_energy import SIZES
-from catalogue.model_ids import GLOBAL, ExplicitId
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
-from catalogue.routes import EMBEDDING, Offer, Route, Snapshot
+from catalogue.routes import EMBEDDING, GLOBAL, ExplicitId, Offer, Route, Snapshot
 from gateway.errors import ModelUnavailable, ProviderNotConfigured
 from tests.servers.process import ROOT
 
