@@ -19,7 +19,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import BigIntegerField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
-from django.db.models.functions import Coalesce, Now, TruncDate
+from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
 
 from catalogue.carbon import MEASURED
 from gateway.money import EXACT, LossyValueError
@@ -265,6 +265,8 @@ def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, 
     """Records added up in the database: the columns of the group, and every sum by `SUM_PREFIX` and its name."""
     if "day" in group:
         records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
+    if "hour" in group:
+        records = records.annotate(hour=TruncHour("created_at", tzinfo=UTC))
     sums = {SUM_PREFIX + name: aggregate for name, aggregate in SUMS.items()}
     added_up: QuerySet[Generation, dict[str, Any]] = records.order_by().values(*group).annotate(**sums)
     return added_up

@@ -199,6 +199,21 @@ def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), wi
     return sorted(rows, key=lambda row: [str(getattr(row, name) or "") for name in by])
 
 
+def hourly(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> list[tuple[datetime, Row]]:
+    """A row for each UTC hour and group that has a request. One SELECT that reads every record of these days."""
+    records = Generation.objects.filter(
+        _any_of(part.of_records for part in parts),
+        **scope.of_records,
+        created_at__gte=days.since,
+        created_at__lt=days.before,
+    )
+    rows = []
+    for found in sums_by(records, "hour", *by):
+        take_turns()
+        rows.append((found["hour"], Row(_read(found), **dict(zip(by, _group(found, by), strict=True)))))
+    return rows
+
+
 def _parts(
     scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
 ) -> Iterator[tuple[tuple[Any, ...], Totals]]:

@@ -94,7 +94,7 @@ class StatementForm(forms.Form):
     """
 
     since = forms.CharField(label="From", widget=forms.DateInput({"type": "date"}))
-    until = forms.CharField(label="Until and including", widget=forms.DateInput({"type": "date"}))
+    until = forms.CharField(label="To", widget=forms.DateInput({"type": "date"}))
 
     def __init__(self, data: Mapping[str, Any] | None, now: datetime) -> None:
         fields = {"since": f"{now:%Y-%m}-01", "until": f"{now:%Y-%m-%d}"}
@@ -117,7 +117,7 @@ class StatementForm(forms.Form):
         try:
             Period.between(**self.cleaned_data)
         except InvalidPeriod:
-            self.add_error("since", f"The days begin after they end, on {self.cleaned_data['until']}.")
+            self.add_error("since", f"This is after the end date, {self.cleaned_data['until']}.")
 
 
 @account_page()

@@ -1,11 +1,9 @@
 """The usage page: what was used on some days in total, by groups, by days, and by both for the groups of its chart."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
-from itertools import islice
 from typing import Any, cast
 from uuid import UUID
 
@@ -15,7 +13,7 @@ from django.utils import timezone
 
 from accounts.models import ApiKey
 from billing.models import NO_ALIAS
-from billing.usage_statistics import By, Row, Scope, Totals, breakdown
+from billing.usage_statistics import By, Row, Scope, Totals, breakdown, hourly
 from gateway.turns import take_turns
 
 from . import usage_chart, usage_choice
@@ -23,9 +21,8 @@ from .access import AccountContext, account_page
 from .usage_choice import COLUMNS, WITHOUT_ALIAS, Choice, Grouping, names_of_aliases
 
 MOST_LINES = 100
-SERIES = 6  # of the chart, and the rest as one more, unless that is a single group
-MOST_SERIES = SERIES + 1
-OTHERS = "others"
+HOURLY_DAYS = timedelta(days=3)  # so few are drawn by hours,
+MOST_HOURLY_REQUESTS = 50_000  # which are read from the records themselves
 PERCENT = Decimal(100)
 Group = tuple[str | UUID | None, ...]  # what the rows of a group have in the grouping's columns
 
@@ -83,20 +80,39 @@ def read(choice: Choice) -> dict[str, Any]:
     sums = [(group_of(row, choice.by), row.totals) for row in found]
     # The dearest first, then those with most requests.
     groups = dict(sorted(sums, key=lambda item: (-(item[1].cost or Decimal(0)), -item[1].asked, str(item[0]))))
-    names = names_of_groups(choice, [*groups][:MOST_LINES])
-    top = dict(islice(names.items(), len(groups) if len(groups) <= MOST_SERIES else SERIES))
-    parts = [_scope_of(choice, group) for group in top]
-    by_day = (By.DAY, *COLUMNS[choice.by])
-    rows = breakdown(choice.scope, choice.days, *by_day, parts=parts, with_errors=True) if parts else []
+    drawn = usage_chart.leading(groups)
+    names = names_of_groups(choice, {*[*groups][:MOST_LINES], *drawn})
+    parts = [_scope_of(choice, group) for group in drawn]
+    columns = COLUMNS[choice.by]
+    is_hourly = (
+        choice.days.last - choice.days.first < HOURLY_DAYS
+        and sum(totals.requests for totals in groups.values()) <= MOST_HOURLY_REQUESTS
+    )
+    by_group: dict[Group, dict[date, Totals]] = {group: {} for group in drawn}
+    if parts and is_hourly:
+        for hour, row in hourly(choice.scope, choice.days, *columns, parts=parts):
+            by_group[group_of(row, choice.by)][hour] = row.totals
+    elif parts:
+        for row in breakdown(choice.scope, choice.days, By.DAY, *columns, parts=parts, with_errors=True):
+            by_group[group_of(row, choice.by)][_day(row)] = row.totals
+    hours: dict[date, Totals] = {}
+    if is_hourly:
+        hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}
     days = {_day(row): row.totals for row in breakdown(choice.scope, choice.days, By.DAY, with_errors=True)}
-    series = _series(choice, top, rows)
-    if len(groups) > len(top):
-        series.append((OTHERS, _others(days, [of_group for _, of_group in series])))
+    chart = usage_chart.Chart(
+        choice.days,
+        choice.account.currency,
+        is_hourly=is_hourly,
+        series={_text(names, group): slots for group, slots in by_group.items()},
+        whole=hours if is_hourly else days,
+        has_more=len(groups) > len(drawn),
+    )
+    listed = {group: names[group] for group in [*groups][:MOST_LINES]}
     return {
         "totals": _sum(days.values()),
-        "lines": _lines(choice, groups, names),
+        "lines": _lines(choice, groups, listed),
         "days": [Day(day, totals, choice.of_day(day)) for day, totals in reversed(days.items())],
-        "chart": usage_chart.of(series, choice.days, choice.account.currency),
+        "chart": chart.data(),
     }
 
 
@@ -162,22 +178,11 @@ def _line(choice: Choice, name: GroupName, totals: Totals, whole: Totals) -> Lin
     return Line(name, totals, share, narrowed, choice.to("usage-records", **here))
 
 
-def _series(choice: Choice, top: Mapping[Group, GroupName], rows: Iterable[Row]) -> list[usage_chart.Series]:
-    """The days of the top groups. Keys may share a name, and are then told apart by their last characters."""
-    by_group: dict[Group, dict[date, Totals]] = {group: {} for group in top}
-    for row in rows:
-        by_group[group_of(row, choice.by)][_day(row)] = row.totals
-    uses = Counter(name.text for name in top.values())
-    return [
-        (f"{name.text} {name.detail}" if uses[name.text] > 1 else name.text, by_group[group])
-        for group, name in top.items()
-    ]
-
-
-def _others(days: Mapping[date, Totals], parts: Collection[Mapping[date, Totals]]) -> dict[date, Totals]:
-    """The days that have more requests than these parts of them, without the parts."""
-    others = {day: whole - _sum(part[day] for part in parts if day in part) for day, whole in days.items()}
-    return {day: totals for day, totals in others.items() if totals.asked}
+def _text(names: Mapping[Group, GroupName], group: Group) -> str:
+    """What the chart calls a group. Keys may share a name, and are then told apart by their last characters."""
+    name = names[group]
+    is_shared = [other.text for other in names.values()].count(name.text) > 1
+    return f"{name.text} {name.detail}" if is_shared else name.text
 
 
 def _day(row: Row) -> date:

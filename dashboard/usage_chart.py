@@ -1,20 +1,26 @@
-"""Usage by day as data for the page's chart (static/js/usage-charts.js): floats, to be drawn; the tables are exact."""
+"""Usage by day or hour as data for the chart (static/js/usage-charts.js): floats, to be drawn; the tables are exact."""
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from django.utils.formats import date_format
 
 from billing.usage_statistics import Days, Totals
 from gateway.turns import take_turns
 
-Series = tuple[str, Mapping[date, Totals]]  # a group's name, and its days that have requests
+Group = TypeVar("Group", bound=Hashable)
+Slots = Mapping[date, Totals]  # by day or by hour: those that have requests
 Figure = int | Decimal | None
 DIGITS = 6  # that matter: a pixel shows three
+SERIES = 6  # of a measure, and the rest as one more, unless that is a single group
+MOST_SERIES = SERIES + 1
+MOST_DRAWN = 20  # groups of all measures together
+OTHER = "Other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +34,9 @@ class Measure:
     known: Callable[[Totals], int] = attrgetter("requests")  # how many requests know it
     is_mean: bool = False  # parts of it add up to nothing, and a day without requests has none
 
-
-def of(series: Sequence[Series], days: Days, currency: str) -> dict[str, Any]:
-    """`{days, groups, measures: [{name, label, unit, is_mean, summary, note, values}]}`.
-
-    `values` has a list by days for each group. Null is a day whose requests do not know the figure; a day without
-    requests is zero, or null in a mean.
-    """
-    dates = [days.first + timedelta(days=number) for number in range((days.last - days.first).days + 1)]
-    return {
-        "days": [date_format(day, "j M") for day in dates],
-        "groups": [text for text, _ in series],
-        "measures": [_measured(measure, series, dates) for measure in _measures(currency)],
-    }
+    def rank(self, totals: Totals) -> tuple[Decimal, int]:
+        """What its groups are ordered by: the figure, or of means how many requests were asked."""
+        return (Decimal(0) if self.is_mean else Decimal(self.figure(totals) or 0)), totals.asked
 
 
 def _measures(currency: str) -> tuple[Measure, ...]:
@@ -63,47 +59,113 @@ def _measures(currency: str) -> tuple[Measure, ...]:
     )
 
 
-def _measured(measure: Measure, series: Sequence[Series], dates: Sequence[date]) -> dict[str, Any]:
-    values = [[_at(day, by_day, measure) for day in dates] for _, by_day in series]
-    return {
-        "name": measure.name,
-        "label": measure.label,
-        "unit": measure.unit,
-        "is_mean": measure.is_mean,
-        "summary": _summary(measure, series, dates),
-        "note": _note(measure, series),
-        "values": [[None if value is None else _short(value) for value in of_group] for of_group in values],
-    }
+def leading(groups: Mapping[Group, Totals]) -> list[Group]:
+    """The groups that lead in any measure, or all where they are few: what is read to be drawn."""
+    if len(groups) <= MOST_SERIES:
+        return [*groups]
+    ranks = [sorted(groups, key=lambda group: one.rank(groups[group]), reverse=True)[:SERIES] for one in _measures("")]
+    return [*dict.fromkeys(group for place in zip(*ranks, strict=True) for group in place)][:MOST_DRAWN]
 
 
-def _at(day: date, by_day: Mapping[date, Totals], measure: Measure) -> Figure:
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`series` has groups by name, `whole` all that there is; with `has_more` there are groups that `series` lacks."""
+
+    days: Days
+    currency: str
+    is_hourly: bool
+    series: Mapping[str, Slots]
+    whole: Slots
+    has_more: bool
+
+    def data(self) -> dict[str, Any]:
+        """`{is_hourly, days, measures: [{name, label, unit, is_mean, groups, summary, note, values}]}`.
+
+        `values` has a list by days or hours for each group, of which each measure has those that lead in it, and the
+        others as one. Null is a slot whose requests do not know the figure; one without requests is zero, or null in
+        a mean. What failed is not known by the hour.
+        """
+        dates = self._dates()
+        measures = [one for one in _measures(self.currency) if not (self.is_hourly and one.name == "errors")]
+        sums = {name: _sum(slots.values()) for name, slots in self.series.items()}
+        others = functools.cache(self._without)
+        drawn = []
+        for measure in measures:
+            names = sorted(self.series, key=lambda name: measure.rank(sums[name]), reverse=True)
+            if self.has_more or len(names) > MOST_SERIES:
+                names = names[:SERIES]
+                parts = {name: self.series[name] for name in names} | {OTHER: others(frozenset(names))}
+            else:
+                parts = {name: self.series[name] for name in names}
+            drawn.append(self._drawn(measure, parts, dates))
+        return {"is_hourly": self.is_hourly, "days": [self._short(at) for at in dates], "measures": drawn}
+
+    def _dates(self) -> list[date]:
+        if self.is_hourly:
+            hours = range(int((self.days.before - self.days.since) / timedelta(hours=1)))
+            return [self.days.since + timedelta(hours=hour) for hour in hours]
+        return [self.days.first + timedelta(days=day) for day in range((self.days.last - self.days.first).days + 1)]
+
+    def _without(self, names: frozenset[str]) -> Slots:
+        """The slots that have more requests than these groups, without the groups."""
+        parts = [self.series[name] for name in names]
+        rest = {at: whole - _sum(part[at] for part in parts if at in part) for at, whole in self.whole.items()}
+        return {at: totals for at, totals in rest.items() if totals.asked}
+
+    def _drawn(self, measure: Measure, parts: Mapping[str, Slots], dates: list[date]) -> dict[str, Any]:
+        values = [[_at(at, slots, measure) for at in dates] for slots in parts.values()]
+        return {
+            "name": measure.name,
+            "label": measure.label,
+            "unit": measure.unit,
+            "is_mean": measure.is_mean,
+            "groups": [*parts],
+            "summary": self._summary(measure, values, parts, dates),
+            "note": _note(measure, parts),
+            "values": [[None if value is None else _short(value) for value in of_group] for of_group in values],
+        }
+
+    def _summary(
+        self, measure: Measure, values: list[list[Figure]], parts: Mapping[str, Slots], dates: list[date]
+    ) -> str:
+        """The chart in words, for those who cannot see it."""
+        add_up = max if measure.is_mean else sum
+        together = [add_up(Decimal(figure or 0) for figure in of_slot) for of_slot in zip(*values, strict=True)]
+        unit = f" {measure.unit}" if measure.unit else ""
+        by = "hour" if self.is_hourly else "day"
+        title = f"{measure.label} by {by} from {self._long(dates[0])} to {self._long(dates[-1])}"
+        most = max(together, default=Decimal(0))
+        if not most:
+            return f"{title}. {_note(measure, parts) or 'Nothing at any time.'}"
+        stacked = f", in {len(parts)} parts" if len(parts) > 1 else ""
+        peak = f"The most is {_plain(most)}{unit}, on {self._long(dates[together.index(most)])}."
+        return f"{title}{stacked}. {peak} The tables have every figure."
+
+    def _short(self, at: date) -> str:
+        return date_format(at, "j M H:i" if self.is_hourly else "j M")
+
+    def _long(self, at: date) -> str:
+        return date_format(at, "j F Y H:i" if self.is_hourly else "j F Y")
+
+
+def _at(at: date, slots: Slots, measure: Measure) -> Figure:
     take_turns()
-    return measure.figure(by_day[day]) if day in by_day else None if measure.is_mean else 0
+    return measure.figure(slots[at]) if at in slots else None if measure.is_mean else 0
 
 
-def _summary(measure: Measure, series: Sequence[Series], dates: Sequence[date]) -> str:
-    """The chart in words, for those who cannot see it."""
-    figures = {day: [Decimal(_at(day, by_day, measure) or 0) for _, by_day in series] for day in dates}
-    together = {
-        day: max(of_day, default=Decimal(0)) if measure.is_mean else sum(of_day, Decimal(0))
-        for day, of_day in figures.items()
-    }
-    most = max(together, key=lambda day: together[day])
-    title = f"{measure.label} by day from {_long(dates[0])} to {_long(dates[-1])}"
-    if not together[most]:
-        return f"{title}. {_note(measure, series) or 'Nothing on any day.'}"
-    parts = len(series)
-    stacked = f", in {parts} parts" if parts > 1 else ""
-    unit = f" {measure.unit}" if measure.unit else ""
-    peak = f"The most is {_plain(together[most])}{unit}, on {_long(most)}."
-    return f"{title}{stacked}. {peak} The tables have every figure."
-
-
-def _note(measure: Measure, series: Sequence[Series]) -> str:
+def _note(measure: Measure, parts: Mapping[str, Slots]) -> str:
     """How much of it is unknown; nothing where all is known."""
-    days = [totals for _, by_day in series for totals in by_day.values()]
-    known, requests = sum(map(measure.known, days)), sum(totals.requests for totals in days)
+    slots = [totals for part in parts.values() for totals in part.values()]
+    known, requests = sum(map(measure.known, slots)), sum(totals.requests for totals in slots)
     return "" if known == requests else f"{measure.label} is known for {known:,} of {requests:,} requests."
+
+
+def _sum(parts: Iterable[Totals]) -> Totals:
+    total = Totals()
+    for part in parts:
+        take_turns()
+        total += part
+    return total
 
 
 def _short(figure: int | Decimal) -> int | float:
@@ -114,7 +176,3 @@ def _plain(figure: Decimal) -> str:
     """Without an exponent and without idle zeros."""
     exact = figure if figure == int(figure) else Decimal(str(_short(figure)))
     return f"{exact.normalize():,f}"
-
-
-def _long(day: date) -> str:
-    return date_format(day, "j F Y")

@@ -19,7 +19,14 @@ from billing.models import NO_ALIAS
 from billing.usage_statistics import By, Days, Scope
 
 DEFAULT_DAYS = "30"
-WINDOWS = {"7": "7 days", DEFAULT_DAYS: "30 days", "90": "90 days", "month": "This month"}
+WINDOWS = {
+    "1": "Today",
+    "7": "7 days",
+    DEFAULT_DAYS: "30 days",
+    "90": "90 days",
+    "month": "This month",
+    "last-month": "Last month",
+}
 REPORTED = {
     "month": "This month",
     "quarter": "This quarter",
@@ -58,7 +65,7 @@ class DaysForm(forms.Form):
     """The first and the last of at most 366 UTC days; one of them is enough. Days to come are left out."""
 
     since = forms.DateField(label="From", required=False, input_formats=["%Y-%m-%d"])
-    until = forms.DateField(label="Until and including", required=False, input_formats=["%Y-%m-%d"])
+    until = forms.DateField(label="To", required=False, input_formats=["%Y-%m-%d"])
 
     def __init__(self, data: Mapping[str, Any] | None, *, today: date) -> None:
         super().__init__(data, label_suffix="")
@@ -88,9 +95,9 @@ class DaysForm(forms.Form):
     def _check(self, first: date, last: date) -> None:
         earliest = last - timedelta(days=MOST_DAYS - 1)
         if first > self.today:
-            self.add_error("since", f"That day is to come: today is {self.today}, in UTC.")
+            self.add_error("since", f"This date is in the future: today is {self.today}, in UTC.")
         elif first > last:
-            self.add_error("since", f"The days begin after they end, on {last}.")
+            self.add_error("since", f"This is after the end date, {last}.")
         elif first < earliest:
             self.add_error("since", f"At most {MOST_DAYS} days are shown at once: {earliest} is the earliest here.")
 

@@ -1,5 +1,5 @@
 // The chart of the usage page: bars by day, stacked by group, or lines, of the measure that is chosen. Its data are in the page
-// (billing/usage_chart.py), its colours in the style sheet. The section stays hidden without JavaScript: the tables
+// (dashboard/usage_chart.py), its colours in the style sheet. The section stays hidden without JavaScript: the tables
 // below hold the same figures.
 "use strict";
 
@@ -10,6 +10,8 @@
 
   const data = JSON.parse(source.textContent);
   const canvas = section.querySelector("canvas");
+  const legend = section.querySelector(".legend");
+  const swatch = section.querySelector("template");
   const note = section.querySelector(".note");
   const isDark = matchMedia("(prefers-color-scheme: dark)");
   const MANY_DAYS = 100; // more bars than this leave no room for lines between their parts
@@ -27,7 +29,7 @@
   function datasets() {
     const isMean = measured().is_mean;
     const edge = data.days.length > MANY_DAYS ? 0 : { top: 1 };
-    return data.groups.map((label, number) => {
+    return measured().groups.map((label, number) => {
       const colour = ink(`--series-${number + 1}`);
       const shape = isMean
         ? { type: "line", borderColor: colour, borderWidth: 2, pointRadius: 3 }
@@ -44,7 +46,7 @@
 
   function total(items) {
     if (items.length < 2 || measured().is_mean) return "";
-    return `In all: ${withUnit(items.reduce((sum, item) => sum + (item.raw ?? 0), 0))}`;
+    return `Total: ${withUnit(items.reduce((sum, item) => sum + (item.raw ?? 0), 0))}`;
   }
 
   function paint() {
@@ -66,6 +68,11 @@
   function show() {
     const measure = measured();
     chart.data.datasets = datasets();
+    legend.replaceChildren(...measure.groups.map((label) => {
+      const part = document.createElement("li");
+      part.append(swatch.content.cloneNode(true), label);
+      return part;
+    }));
     chart.options.scales.x.stacked = chart.options.scales.y.stacked = !measure.is_mean;
     chart.options.scales.y.title.text = measure.unit || measure.label;
     canvas.setAttribute("aria-label", measure.summary);

@@ -79,10 +79,10 @@ def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> No
     ("query", "told"),
     [
         ({"since": ""}, "From This field is required."),
-        ({"until": "2026-13-01"}, "Until and including Write a day as 2026-10-30."),
+        ({"until": "2026-13-01"}, "To Write a day as 2026-10-30."),
         ({"since": "<script>"}, "From Write a day as 2026-10-30."),
-        ({"since": "2026-10-02", "until": "2026-10-01"}, "From The days begin after they end, on 2026-10-01."),
-        ({"since": "9999-12-31T23:59:59.9999999Z", "until": "9999-12-31"}, "From The days begin after they end"),
+        ({"since": "2026-10-02", "until": "2026-10-01"}, "From This is after the end date, 2026-10-01."),
+        ({"since": "9999-12-31T23:59:59.9999999Z", "until": "9999-12-31"}, "From This is after the end date"),
     ],
 )
 def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_field(
@@ -117,4 +117,4 @@ def test_the_credit_page_has_its_form(member: Client, account: Account) -> None:
     assert 'action="/statement"' in page
     assert f'name="account" value="{account.pk}"' in page
     assert f'value="{timezone.now():%Y-%m}-01"' in page
-    assert f'href="/credit?account={account.pk}">Ledger and statements' in member.get("/").text
+    assert f'href="/credit?account={account.pk}">Billing and statements' in member.get("/").text

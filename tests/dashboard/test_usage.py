@@ -12,6 +12,8 @@ from pytest_django import DjangoAssertNumQueries
 from accounts import keys
 from accounts.models import Account, User
 from billing.models import NO_ALIAS
+from catalogue.pricing import Usage
+from dashboard import usage as usage_page
 from gateway.ids import uuid7
 from tests.billing.records import MEMBER, open_for
 from tests.billing.timeline import advance_all
@@ -28,7 +30,8 @@ def chart(client: Client, **query: Any) -> dict[str, Any]:
     found = re.search(r'<script id="usage-data" type="application/json">(.*?)</script>', page(client, **query))
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])
-    return data | {"measures": {measure["name"]: measure for measure in data["measures"]}}
+    measures = {measure["name"]: measure for measure in data["measures"]}
+    return data | {"measures": measures, "groups": measures["cost"]["groups"]}
 
 
 def page(client: Client, **query: Any) -> str:
@@ -143,7 +146,7 @@ def test_days_are_chosen(member: Client, query: dict[str, Any], days: tuple[int,
 
 def test_this_month_begins_with_its_first_day(member: Client, account: Account) -> None:
     used(account, 0)
-    assert chart(member, days="month")["days"][0] == f"1 {day_ago():%b}"
+    assert chart(member, days="month")["days"][0].startswith(f"1 {day_ago():%b}")
 
 
 @pytest.mark.parametrize("path", ["/usage", "/usage/records"])
@@ -154,9 +157,9 @@ def test_this_month_begins_with_its_first_day(member: Client, account: Account) 
         ({"until": "<script>"}, "Write a day as 2026-10-30."),
         ({"since": "\x00"}, "Write a day as 2026-10-30."),
         ({"since": "0001-01-01"}, "At most 366 days are shown at once"),
-        ({"since": "9999-12-31", "until": "9999-12-31"}, "That day is to come"),
+        ({"since": "9999-12-31", "until": "9999-12-31"}, "This date is in the future"),
         ({"until": "0001-01-01"}, "Nothing is older than 2000-01-01."),
-        ({"since": "2020-02-02", "until": "2020-02-01"}, "The days begin after they end, on 2020-02-01."),
+        ({"since": "2020-02-02", "until": "2020-02-01"}, "This is after the end date, 2020-02-01."),
         ({"since": "2020-02-02", "until": "2021-02-02"}, "2020-02-03 is the earliest here."),
     ],
 )
@@ -301,12 +304,47 @@ def test_the_chart_sums_up_what_is_beyond_its_colours(member: Client, account: A
             used(account, model=f"test/m{number}")
     used(account, 1, model="test/m7", energy_wh=Decimal(3))
     data = chart(member, days="7")
-    assert data["groups"] == [*(f"sim/test/m{number}" for number in (7, 6, 0, 1, 2, 3)), "others"]
+    assert data["groups"] == [*(f"sim/test/m{number}" for number in (7, 6, 0, 1, 2, 3)), "Other"]
     assert [values[-2:] for values in data["measures"]["requests"]["values"]] == [
         [1, 2],
         *([0, number] for number in (2, 1, 1, 1, 1, 2)),
     ]
     assert [values[-2:] for values in data["measures"]["energy"]["values"]] == [[3, None], *([[0, None]] * 6)]
+
+
+def test_each_measure_has_the_groups_that_lead_in_it(member: Client, account: Account) -> None:
+    for number in range(8):
+        used(account, model=f"test/dear{number}")
+    for _ in range(3):
+        used(account, model="test/busy", priced=False)
+    used(account, model="test/long", priced=False, usage=Usage(uncached_prompt=90_000))
+    measures = chart(member, days="7")["measures"]
+    assert measures["cost"]["groups"] == [*(f"sim/test/dear{number}" for number in range(6)), "Other"]
+    assert measures["requests"]["groups"][0] == "sim/test/busy"
+    assert measures["tokens"]["groups"][0] == "sim/test/long"
+    for measure, whole in {"requests": 12, "tokens": 11 * 1200 + 90_000}.items():
+        assert sum(values[-1] for values in measures[measure]["values"]) == whole
+        assert len(measures[measure]["groups"]) == 7
+
+
+def test_few_days_are_drawn_by_the_hour_unless_they_are_very_busy(
+    member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used(account, 1, model="test/a")
+    used(account, 1, model="test/b", region="DEFRA")
+    yesterday = day_ago(1)
+    days = {"since": yesterday, "until": yesterday}
+    data = chart(member, **days)
+    assert data["is_hourly"] is True
+    assert (len(data["days"]), data["days"][12]) == (24, f"{yesterday:%-d %b} 12:00")
+    assert data["measures"]["requests"]["values"] == [[0] * 12 + [1] + [0] * 11] * 2
+    assert "errors" not in data["measures"]
+    assert len(chart(member, since=day_ago(2), until=day_ago())["days"]) == 72
+    assert len(chart(member, since=day_ago(3), until=day_ago())["days"]) == 4
+    narrowed = chart(member, **days, region="DEFRA")
+    assert narrowed["groups"] == ["sim/test/b"]
+    monkeypatch.setattr(usage_page, "MOST_HOURLY_REQUESTS", 1)
+    assert len(chart(member, **days)["days"]) == 1
 
 
 def test_the_chart_names_the_last_part_where_it_is_one_group(member: Client, account: Account) -> None:

@@ -67,17 +67,17 @@ def test_a_chart_shows_the_measure_that_the_keyboard_chooses_in_the_colours_of_t
 def test_without_scripts_links_and_forms_lead_everywhere(chromium: Browser, busy: Customer) -> None:
     with signed_in(chromium, busy, java_script_enabled=False) as page:
         page.get_by_role("link", name="Usage", exact=True).click()
-        expect(page.get_by_text("Day by day")).to_be_hidden()
+        expect(page.get_by_role("img", name="Cost by day")).to_be_hidden()
         assert row(page, "By model", "sim/test/echo").startswith("sim/test/echo 2 4 / 4 < 0.0001 50.0 %")
 
         page.get_by_role("link", name="sim/test/echo", exact=True).click()
         assert row(page, "By region", "DEFRA").startswith("DEFRA 1 2 / 2 ")
         page.get_by_label("From").fill("2020-05-02")
-        page.get_by_label("Until and including").fill("2020-05-01")
-        page.get_by_role("button", name="Show these days").click()
-        expect(page.get_by_label("From")).to_have_accessible_description(re.compile("The days begin after they end"))
+        page.get_by_label("To", exact=True).fill("2020-05-01")
+        page.get_by_role("button", name="Apply").click()
+        expect(page.get_by_label("From")).to_have_accessible_description(re.compile("This is after the end date"))
         page.get_by_label("From").fill("2020-05-01")
-        page.get_by_role("button", name="Show these days").click()
+        page.get_by_role("button", name="Apply").click()
         expect(page.get_by_role("heading", name="No requests in these days")).to_be_visible()
         page.get_by_role("link", name="7 days").click()
         page.get_by_role("link", name="Requests of DEFRA").click()
