@@ -25,7 +25,6 @@ CONTRACTS = {
     operations.DeleteModel: "drops a table that the release before still reads",
     operations.RenameField: "renames a column under the release before",
     operations.RenameModel: "renames a table under the release before",
-    operations.RemoveConstraint: "drops what ON CONFLICT of the release before may name",
     operations.AlterModelTable: "renames a table under the release before",
 }
 # Older than these rules, and of tables that were small or new then.
@@ -92,6 +91,10 @@ def _faults_of(operation: Operation, app_label: str, state: ProjectState) -> Ite
         yield from ((f"{name}: {fault}", hint) for fault, hint in _alteration(before, operation.field))
     elif isinstance(operation, operations.AddIndex) and not isinstance(operation, AddIndexOnline):
         yield f"{name}: builds an index that writers wait for", "Use gateway.online_index.AddIndexOnline."
+    elif isinstance(operation, operations.RemoveConstraint):
+        model = state.models[app_label, operation.model_name_lower]
+        if isinstance(model.get_constraint_by_name(operation.name), models.UniqueConstraint):
+            yield f"{name}: ON CONFLICT of the release before may name it", "Drop it one release later."
     elif isinstance(operation, operations.AddConstraint):
         yield (
             f"{name}: reads the whole table while writers wait",
