@@ -60,7 +60,7 @@ class UserAdmin(DjangoUserAdmin[User]):
     search_fields = ("email", "first_name", "last_name")
     fieldsets = (
         (None, {"fields": ("email", "password")}),
-        ("Person", {"fields": ("first_name", "last_name")}),
+        ("Person", {"fields": ("first_name", "last_name", "wants_notices")}),
         ("Rights", {"fields": ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")}),
         ("Dates", {"fields": ("last_login", "date_joined")}),
     )

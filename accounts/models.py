@@ -15,6 +15,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from gateway.ids import uuid7
+from gateway.money import MoneyField
 
 TOKEN_PREFIX = "sk-gw-"  # noqa: S105  # of every token
 currency_code = RegexValidator(r"^[A-Z]{3}\Z", "An ISO 4217 code: three capital letters.")
@@ -41,6 +42,12 @@ class User(AbstractUser):
 
     username = None  # type: ignore[assignment]
     email = models.EmailField("e-mail address", unique=True)
+    wants_notices = models.BooleanField(
+        "mail about accounts",
+        default=True,
+        db_default=True,
+        help_text="Of those that they own: credit and keys that end.",
+    )
 
     USERNAME_FIELD = "email"
     REQUIRED_FIELDS: ClassVar[list[str]] = []
@@ -74,6 +81,9 @@ class Account(models.Model):
     name = models.CharField(max_length=200, unique=True)
     currency = models.CharField(max_length=3, default="EUR", validators=[currency_code])
     alias_limit = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: the gateway's default.")
+    low_balance = MoneyField(
+        null=True, blank=True, help_text="Owners get a mail when the balance falls below. Empty: only at zero."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     members = models.ManyToManyField(User, through="Membership")
 
@@ -201,6 +211,10 @@ class ApiKey(models.Model):
     last_four = models.CharField(max_length=4, editable=False)
     rpm = models.PositiveIntegerField("requests per minute", null=True, blank=True, help_text="Empty: the default.")
     tpm = models.PositiveIntegerField("tokens per minute", null=True, blank=True, help_text="Empty: the default.")
+    # A person on the keys page; None: by a command, or before it was kept.
+    created_by = models.ForeignKey(
+        User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, editable=False
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)

@@ -5,7 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from accounts.models import Account
+from accounts.models import Account, ApiKey, User
 from gateway.ids import uuid7
 
 
@@ -66,6 +66,9 @@ class AliasEvent(models.Model):
     new_name = models.CharField(max_length=64, null=True)  # noqa: DJ001
     old_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
     new_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
+    # Who did it: a person on the pages, or a key by the API. Neither in events from before it was kept.
+    by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
+    by_key = models.ForeignKey(ApiKey, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
     created_at = models.DateTimeField()
 
     class Meta:

@@ -38,7 +38,7 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
     search_help_text = "A part of the name or of a member's e-mail address, or the account's id."
     ordering = ("name",)
     sortable_by = ("name",)
-    fields = ("name", "currency", "balance", "far_below_zero", "alias_limit", "id", "created_at")
+    fields = ("name", "currency", "balance", "far_below_zero", "low_balance", "alias_limit", "id", "created_at")
     readonly_fields = ("balance", "far_below_zero", "id", "created_at")
     inlines = (MembershipInline,)
 

@@ -13,7 +13,7 @@ class BillingConfig(AppConfig):
     def ready(self) -> None:
         from accounts.models import Account  # models exist from here on
 
-        from . import overdraft, request_failures, rollups, spool
+        from . import notices, overdraft, request_failures, rollups, spool
         from .accounts import ensure_wallet, keep_currency
         from .maintenance import Recovery
         from .settlement import finish_or_spool, start_settlers
@@ -24,6 +24,7 @@ class BillingConfig(AppConfig):
             Periodic(0, recovery.work),
             Periodic(rollups.EVERY_SECONDS, rollups.workers_share.advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
+            Periodic(notices.EVERY_SECONDS, notices.look, spread=True),
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
         ]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gateway import mail
 
-from . import overdraft, rollups, spool
+from . import notices, overdraft, rollups, spool
 from .checkpoints import STALE_SECONDS, is_anything_stale, sweep
 from .settlement import replay_spool
 
@@ -63,7 +63,7 @@ class Maintained(NamedTuple):
 
 
 def maintain_once() -> Maintained:
-    """Settles what the spool and the checkpoints hold, rolls usage up, and alerts staff to accounts far below zero.
+    """Settles what the spool and the checkpoints hold, rolls usage up, and mails staff and owners what they need.
 
     The spool goes first: it knows the end of a stream, where its checkpoint knows less.
     """
@@ -72,5 +72,6 @@ def maintain_once() -> Maintained:
     swept = sweep()
     rollups.advance(rollups.RECORDS_PER_MAINTENANCE)
     overdraft.look()
+    notices.look()
     mail.finish()  # `maintain` may end now, and its threads with it
     return Maintained(spooled, swept.settled, len(spool.poisoned()), swept.unsettled)

@@ -21,7 +21,7 @@ from catalogue.pricing import RATE_PLACES, Price, cache_writes, thawed_tiers
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
 
-from . import request_failures  # noqa: F401  # Django looks for an app's tables here
+from . import notices, request_failures  # noqa: F401  # Django looks for an app's tables here
 
 _OF_A_DAY = ["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"]
 NO_ALIAS = UUID(int=0)  # in place of null, which a unique constraint would let in many times

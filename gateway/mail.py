@@ -1,4 +1,4 @@
-"""Mail, sent beside the request that asks for it: its answer neither waits for a mail server nor tells what it said."""
+"""Mail. What a request asks for is sent beside it: its answer neither waits for a mail server nor tells its word."""
 
 import logging
 import threading
@@ -13,6 +13,12 @@ outage = Outage("a mail could not be sent", logger.error)
 SERVER_SECONDS = 20.0  # each step of talking to the mail server
 LAST_SECONDS = 5.0  # what a worker that stops gives to mails under way
 _under_way: set[threading.Thread] = set()
+
+
+def send(message: EmailMessage) -> None:
+    """Sends it and waits for the mail server. Raises what Django's backends do: OSError or its SMTPException."""
+    message.connection = get_connection(timeout=SERVER_SECONDS)
+    message.send()
 
 
 def send_in_background(message: EmailMessage) -> None:
@@ -35,8 +41,7 @@ def finish(seconds: float = LAST_SECONDS) -> None:
 
 def _send(message: EmailMessage) -> None:
     try:
-        message.connection = get_connection(timeout=SERVER_SECONDS)
-        message.send()
+        send(message)
     except Exception as error:  # noqa: BLE001  # whatever a mail server or the network does, nobody is there to catch it
         outage.failed(type(error).__name__)  # its words quote addresses
     else:

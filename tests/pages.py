@@ -87,6 +87,7 @@ def _of_members(ids: dict[str, Any]) -> list[Place]:
         Place("aliases", f"/aliases{account}"),
         Place("alias", f"/aliases/{ids['alias']}"),
         Place("alias-delete", f"/aliases/{ids['alias']}/delete"),
+        Place("notifications", f"/notifications{account}"),
         Place("members", f"/members{account}"),
         Place("member", f"/members/{ids['membership']}"),
         Place("member-remove", f"/members/{ids['membership']}/remove"),

@@ -22,9 +22,9 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 class Command(OperatorCommand):
     help = (
-        "Purges expired secrets, settles orphaned generations (checkpoints and spool), alerts staff to accounts far "
-        "below zero, drops old counters, failures, ended sessions and old invitations, and asks the sources of grid "
-        "intensities that are due."
+        "Purges expired secrets, settles orphaned generations (checkpoints and spool), mails staff and owners "
+        "what they should know, drops old counters, failures, ended sessions and old invitations, and asks the sources "
+        "of grid intensities that are due."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -1,0 +1,150 @@
+"""Mail to an account's owners: its balance is low, or used up, or one of its keys is about to expire.
+
+One mail to each owner for each event, from any number of workers: whoever changes the `sent_at` of its row sends, and
+takes that back where the mail server refuses, so that a later look tries again. The row goes once the balance has
+recovered. Nobody waits for a mail: this is the work of the beat and of `maintain`.
+"""
+
+from datetime import datetime, timedelta
+from decimal import ROUND_FLOOR, Decimal
+from typing import ClassVar
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db import models
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from accounts.models import Account, ApiKey, Membership, User
+from gateway import mail
+from gateway.db import release
+from gateway.ids import uuid7
+from gateway.money import plain
+
+EVERY_SECONDS = 300.0
+AHEAD = timedelta(days=7)  # of a key's expiry
+SHORT_LIVED = timedelta(days=8)  # a key that lives no longer has its end in view when it is made
+TRIED_FOR = timedelta(days=1)
+CENT = Decimal("0.01")
+MOST_AT_ONCE = 100  # the rest follow at the next look
+
+
+class Notice(models.Model):
+    """That a person is told of an event, or was: `subject` is the account, or the key that expires."""
+
+    class Kind(models.TextChoices):
+        """What there is to tell."""
+
+        LOW = "low", "balance is low"
+        EMPTY = "empty", "no credit left"
+        EXPIRY = "expiry", "key expires"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    kind = models.CharField(max_length=10, choices=Kind)
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="+")
+    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    subject = models.UUIDField()
+    raised_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["kind", "subject", "person"], name="one_notice_of_an_event_to_a_person")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account_id}: {self.kind}"
+
+
+def look() -> int:
+    """Forgets what is over, notes what is new, and sends what has not been sent; returns how many mails went out."""
+    now = timezone.now()
+    _forget(now)
+    _raise(now)
+    waiting = Notice.objects.filter(sent_at=None, raised_at__gt=now - TRIED_FOR, person__in=_willing())
+    waiting = waiting.select_related("account__wallet", "person").order_by("raised_at")
+    return sum(_send(notice, now) for notice in waiting[:MOST_AT_ONCE])
+
+
+def _willing() -> QuerySet[User]:
+    return User.objects.filter(is_active=True, wants_notices=True).exclude(email="")
+
+
+def _forget(now: datetime) -> None:
+    recovered = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
+    recovered |= Q(kind=Notice.Kind.LOW, account__wallet__balance__gte=F("account__low_balance"))
+    recovered |= Q(kind=Notice.Kind.LOW, account__low_balance=None)
+    expired = Q(kind=Notice.Kind.EXPIRY, raised_at__lt=now - AHEAD - TRIED_FOR)
+    Notice.objects.filter(recovered | expired).delete()
+
+
+def _raise(now: datetime) -> None:
+    """A row for each owner who wants mail and has none of the event."""
+    owners = Membership.objects.filter(role=Membership.Role.OWNER, user__in=_willing())
+    # An account that never had credit was not used up.
+    empty = owners.filter(account__wallet__balance__lte=0, account__wallet__seq__gt=0)
+    low = owners.filter(account__wallet__balance__gt=0, account__wallet__balance__lt=F("account__low_balance"))
+    expiring = owners.filter(
+        account__keys__deleted_at=None,
+        account__keys__expires_at__gt=now,
+        account__keys__expires_at__lte=now + AHEAD,
+        account__keys__created_at__lt=F("account__keys__expires_at") - SHORT_LIVED,
+    )
+    _note(Notice.Kind.EMPTY, empty, "account_id", now)
+    _note(Notice.Kind.LOW, low, "account_id", now)
+    _note(Notice.Kind.EXPIRY, expiring, "account__keys__id", now)
+
+
+def _note(kind: Notice.Kind, found: QuerySet[Membership], subject: str, now: datetime) -> None:
+    told = Notice.objects.filter(kind=kind, subject=OuterRef(subject), person=OuterRef("user_id"))
+    rows = found.filter(~Exists(told)).values_list("account_id", "user_id", subject)[:MOST_AT_ONCE]
+    new = [
+        Notice(kind=kind, account_id=account_id, person_id=user_id, subject=of, raised_at=now)
+        for account_id, user_id, of in rows
+    ]
+    Notice.objects.bulk_create(new, ignore_conflicts=True)
+
+
+def _send(notice: Notice, now: datetime) -> bool:
+    """Whether it was this process that told the person."""
+    if not Notice.objects.filter(pk=notice.pk, sent_at=None).update(sent_at=now):
+        return False
+    message = _mail(notice)
+    release("default")  # a mail server may take its time
+    try:
+        mail.send(message)
+    except Exception as error:  # noqa: BLE001  # whatever a mail server or the network does
+        Notice.objects.filter(pk=notice.pk).update(sent_at=None)
+        mail.outage.failed(type(error).__name__)  # its words quote addresses
+        return False
+    mail.outage.worked()
+    return True
+
+
+def _mail(notice: Notice) -> EmailMessage:
+    account = notice.account
+    balance = f"{plain(account.wallet.balance.quantize(CENT, ROUND_FLOOR))} {account.currency}"
+    match notice.kind:
+        case Notice.Kind.EMPTY:
+            subject = f"{account.name} has no credit left"
+            body = f"The balance of {account.name} is {balance}. Requests are refused until credit is added."
+            page = "credit"
+        case Notice.Kind.LOW:
+            threshold = f"{plain(account.low_balance or Decimal(0))} {account.currency}"
+            subject = f"{account.name}: the balance is low"
+            body = f"The balance of {account.name} is {balance}, below {threshold}. Requests are refused at zero."
+            page = "credit"
+        case _:
+            key = ApiKey.objects.get(pk=notice.subject)
+            subject = f"{account.name}: the API key {key.name} expires soon"
+            body = (
+                f"The API key {key.name} ({key.masked}) of {account.name} expires on {key.expires_at:%Y-%m-%d %H:%M} "
+                "UTC. Requests with it fail from then on. Create another key before that, and use it in its place."
+            )
+            page = "keys"
+    query = f"?account={account.pk}"
+    footer = (
+        f"You get this because you own the account. To get no such mail:\n{settings.PUBLIC_URL}/notifications{query}"
+    )
+    text = f"{body}\n\n{settings.PUBLIC_URL}/{page}{query}\n\n{footer}\n"
+    return EmailMessage(subject, text, to=[notice.person.email])

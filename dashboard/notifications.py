@@ -1,0 +1,54 @@
+"""The page on mail: who wants any about the accounts that they own, and at which balance an account's owners get it."""
+
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+
+from accounts.models import Account, User
+from gateway.money import ExactDecimalFormField
+
+from .access import AccountContext, account_page, page_address
+
+
+class NotificationsForm(forms.Form):
+    """A person's wish, and the account's threshold for its owners."""
+
+    wants_notices = forms.BooleanField(
+        label="Email me about accounts that I own",
+        required=False,
+        help_text="A low balance, no credit left, and API keys that expire within seven days: one mail each.",
+    )
+    low_balance = ExactDecimalFormField(
+        label="Low balance",
+        required=False,
+        min_value=Decimal(0),
+        max_digits=18,
+        decimal_places=2,
+        help_text="Owners get a mail when the balance falls below this amount. Leave it empty for a mail at zero only.",
+    )
+
+    def __init__(self, data: Any, current: AccountContext) -> None:
+        account = current.account
+        initial = {"wants_notices": current.person.wants_notices, "low_balance": account.low_balance}
+        super().__init__(data, label_suffix="", initial=initial)
+        self.fields["low_balance"].label = f"Low balance of {account.name} ({account.currency})"
+        if not current.is_owner:
+            del self.fields["low_balance"]
+
+
+@account_page("GET", "HEAD", "POST")
+def notifications(request: HttpRequest, current: AccountContext) -> HttpResponse:
+    """One's own wish, and for owners the account's threshold."""
+    form = NotificationsForm(request.POST if request.method == "POST" else None, current)
+    if form.is_valid():
+        User.objects.filter(pk=current.person.pk).update(wants_notices=form.cleaned_data["wants_notices"])
+        if current.is_owner:
+            Account.objects.filter(pk=current.account.pk).update(low_balance=form.cleaned_data["low_balance"])
+        messages.success(request, "Saved.")
+        return redirect(page_address("notifications", current.account.pk))
+    context = current.template_context | {"form": form}
+    return render(request, "dashboard/notifications.html", context, status=422 if form.errors else 200)
