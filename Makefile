@@ -36,14 +36,18 @@ test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless
 	@failed=; \
 	for run in sqlite:postgres_is_enough postgres:sqlite_is_enough; do \
 		echo "== tests on $${run%:*}"; \
-		$(PYTEST) --database $${run%:*} -m "not campaign and not $${run#*:}" $(ARGS) || \
+		$(PYTEST) --database $${run%:*} -m "not soak and not $${run#*:}" $(ARGS) || \
 			[ $$? = $(NO_TESTS) ] || failed="$$failed $${run%:*}"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "Tests failed on:$$failed" >&2; exit 1; fi
 
-.PHONY: campaign
-campaign: venv-dev var/secret_key ## Minutes of load on PostgreSQL while workers and the database are killed; then compare
-	$(VENV) -m pytest -m campaign --database postgres -s $(ARGS)
+.PHONY: soak
+soak: venv-dev var/secret_key ## Load on two gateways while everything fails, then compare the books (SOAK_MINUTES=5 SOAK_SEED=…)
+	$(VENV) -m pytest -m soak -s $(ARGS) tests/soak
+
+.PHONY: mutants
+mutants: venv-dev var/secret_key ## Break a copy of the tree in some 80 ways, each of which a test must notice (ARGS="money spool")
+	@$(VENV) -m tests.mutants $(ARGS)
 
 .PHONY: bench
 bench: venv-dev var/secret_key ## Measure beside a bare pass-through, and reads of a million records (BENCH_RECORDS=5000000)

@@ -18,6 +18,8 @@ from billing.models import Generation, ImmutableRow, LedgerEntry, Wallet
 from catalogue.pricing import Price, Usage
 from gateway.money import MAX_MONEY, LossyValueError
 from tests.factories import EUR_PRICE, TIERED_PRICE, mismatches, new_account, new_key, served
+from tests.locks import waiting_sessions
+from tests.patience import eventually
 
 BOTH = ["default", "settlement"]
 in_one_transaction = pytest.mark.django_db
@@ -316,6 +318,24 @@ def test_many_settlements_at_once_keep_numbers_times_and_balances_in_one_order()
     assert [entry.seq for entry in entries] == list(range(1, 42))
     assert all(earlier.created_at <= later.created_at for earlier, later in pairwise(entries))
     assert entries[-1].balance_after == balance_of(acme) == 1 - 40 * Decimal("0.00084")
+    assert mismatches(acme) == []
+
+
+@only_postgresql
+@with_real_transactions
+@pytest.mark.parametrize(
+    "move", [lambda generation: ledger.grant(generation.account_id, Decimal(5), "late"), ledger.settle]
+)
+def test_money_waits_for_whoever_moves_the_same_wallet(move: Callable[[Generation], object]) -> None:
+    acme = new_account(credit="1")
+    first, second = served(acme), served(acme)
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic(using="settlement"):
+            ledger.settle(first)
+            late = pool.submit(in_threads, 1, lambda _: move(second))
+            assert eventually(lambda: len(waiting_sessions()) > 0)
+        late.result()
+    assert [seq for seq, *_ in book(acme)] == [1, 2, 3]
     assert mismatches(acme) == []
 
 

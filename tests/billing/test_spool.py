@@ -134,6 +134,17 @@ def test_a_poison_file_is_set_aside_and_does_not_hold_up_the_others(acme: Accoun
     assert Generation.objects.count() == 1
 
 
+def test_a_figure_that_changed_on_the_disk_is_poison(acme: Account, folder: Path) -> None:
+    spool.put(unsettled(served(acme)))
+    (path,) = folder.iterdir()
+    changed = path.read_bytes().replace(b'"completion_tokens":200', b'"completion_tokens":100')
+    assert changed != path.read_bytes()
+    path.write_bytes(changed)
+    assert replay_spool() == 0
+    assert len(spool.poisoned()) == 1
+    assert Generation.objects.count() == 0
+
+
 def test_a_file_cut_short_is_poison(acme: Account, folder: Path) -> None:
     spool.put(unsettled(served(acme)))
     (path,) = folder.iterdir()

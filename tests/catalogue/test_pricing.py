@@ -110,6 +110,7 @@ def test_tiers_are_kept_exactly_by_a_record(found: list[tuple[int, Price]], base
 
 def test_reasoning_is_a_part_of_the_completion() -> None:
     assert cost(Usage(completion=10, reasoning=8)) == cost(Usage(completion=10))
+    assert Usage(completion=10, reasoning=8).total == 10
 
 
 @given(usages, figures, figures)

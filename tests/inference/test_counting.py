@@ -72,6 +72,7 @@ COUNTS: dict[str, dict[str, Any]] = {
     "contradictory": {**WRITTEN, "prompt_tokens": 999},
     "bulky": {**REASONED, "note": "x" * 5000},
     "inflated": {"prompt_tokens": 10, "completion_tokens": 100_000_000},
+    "inflated-beyond-the-cap": {"prompt_tokens": 10, "completion_tokens": 9_000},
     "inflated-prompt": {"prompt_tokens": 300_000, "completion_tokens": 1},
     "reasoned-endlessly": _reasoned(70_000),
     "reasoned-long": _reasoned(60_000),
@@ -220,7 +221,7 @@ def test_more_written_than_prompt_tokens_is_contradictory_and_kept(customer: Cus
 
 
 @EITHER_WAY
-@pytest.mark.parametrize("name", ["inflated", "inflated-prompt", "reasoned-endlessly"])
+@pytest.mark.parametrize("name", ["inflated", "inflated-beyond-the-cap", "inflated-prompt", "reasoned-endlessly"])
 def test_a_count_far_beyond_what_was_asked_for_and_delivered_is_contradictory(
     customer: Customer, name: str, mode: str
 ) -> None:

@@ -4,6 +4,8 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +42,17 @@ class PrivateRedis:
         if self._process is not None:
             self._process.stop(number)
             self._process = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It stands still: connections are accepted by the kernel, and nothing is answered."""
+        if self._process is None:
+            raise ServerError("Redis is not running")
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def restart(self) -> None:
         """Stops and starts: everything it held is gone."""

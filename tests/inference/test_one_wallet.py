@@ -1,0 +1,55 @@
+"""Many clients of one account at once, two workers, PostgreSQL. What they were told is compared with the ledger."""
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+
+from tests import bills, plugin
+from tests.catalogue import catalogue_for
+from tests.conftest import PROVIDER_KEYS
+from tests.servers.customer import Customer
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+from tests.servers.postgres import PrivatePostgres
+from tests.servers.simulator import Simulator
+from tests.soak.clients import Crowd
+
+CLIENTS = 64
+SECONDS = 5.0
+
+
+@pytest.fixture
+def gateway(simulator: Simulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
+    if plugin.databases().kind != "postgres":
+        pytest.skip("two workers and 64 clients are for PostgreSQL")
+    with contextlib.closing(PrivatePostgres(synchronous_commit="on")) as postgres:
+        folder, env = tmp_path_factory.mktemp("one-wallet"), PROVIDER_KEYS | {"WEB_CONCURRENCY": "2"}
+        databases = MigratedDatabases(postgres.start())
+        server = GatewayServer(databases, folder, catalogue=catalogue_for(simulator.url), env=env)
+        with contextlib.closing(server):
+            yield server.start()
+
+
+def test_every_balance_that_was_told_is_one_of_the_ledgers_and_none_is_told_twice(gateway: GatewayServer) -> None:
+    customer = Customer.open(gateway, credit="1000")
+    crowd = Crowd([gateway.port], [customer.key], ["echo", "chunks"], clients=CLIENTS)
+    with contextlib.closing(customer), crowd.asking():
+        threading.Event().wait(SECONDS)
+    told = [bills.exact(each.usage["remaining_balance"]) for each in crowd.received if each.usage is not None]
+    assert (crowd.refused, crowd.broken, crowd.misshapen) == ({}, {}, [])
+    assert len(told) == len(crowd.received) > CLIENTS
+    assert max(Counter(told).values()) == 1
+    where = [bills.hex_of(customer.id)]
+    rows = gateway.query(
+        "SELECT balance_after FROM billing_ledgerentry WHERE account_id = %s AND kind = 'usage' ORDER BY seq", where
+    )
+    running = [Decimal(units).scaleb(-bills.PLACES) for (units,) in rows]
+    assert sorted(told, reverse=True) == running
+    costs = sum(bills.exact(each.usage["cost"]) for each in crowd.received if each.usage is not None)
+    assert bills.balance(customer) == running[-1] == 1000 - costs
+    gateway.stop()
+    gateway.manage("verify_ledger").ok()

@@ -1,0 +1,138 @@
+"""`make mutants`: breaks a copy of the tree in each of the listed ways, and runs the test that must fail then.
+
+A mutant is caught where its test fails: an error of collection or of a fixture catches nothing. All of the tests have
+to pass before anything is broken. Ends with status 1 where a mutant survives.
+"""
+
+import argparse
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.mutants.listed import Mutant, mutants
+from tests.servers.process import ROOT
+
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv", "var", "staticfiles", "__pycache__", ".*_cache", ".hypothesis", "*.whl"
+)
+LONGEST_SECONDS = 300
+
+
+class Verdict(NamedTuple):
+    """What became of a run of tests: how many failed, and what else it said."""
+
+    failed: int
+    sound: bool
+    output: str
+
+
+def run(tree: Path, tests: Iterable[str], database: str) -> Verdict:
+    """Runs tests in a tree."""
+    report = tree / "var" / "report.xml"
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--database", database]
+    try:
+        done = subprocess.run(
+            [*command, f"--junitxml={report}", *tests],
+            cwd=tree,
+            env=os.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict(0, False, f"no end after {LONGEST_SECONDS} s")
+    found = ET.parse(report).getroot().find("testsuite") if report.exists() else None  # noqa: S314  # pytest's own
+    failed = 0 if found is None else int(found.get("failures", 0))
+    return Verdict(failed, done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:])
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the checkout in a new folder."""
+    shutil.copytree(ROOT, folder, ignore=NOT_COPIED)
+    (folder / "var").mkdir()
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    return folder
+
+
+def broken(tree: Path, mutant: Mutant) -> Verdict:
+    """What its test says of a mutant. The tree is whole again afterwards."""
+    path = tree / mutant.path
+    source = path.read_text()
+    _write(path, mutant.applied(tree))
+    try:
+        return run(tree, [mutant.test], mutant.database)
+    finally:
+        _write(path, source)
+
+
+def _write(path: Path, content: str) -> None:
+    """Python may take a file of the same second and length for the one that it has compiled."""
+    path.write_text(content)
+    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+        compiled.unlink()
+
+
+def survivors(chosen: Sequence[Mutant], trees: Sequence[Path]) -> list[Mutant]:
+    """Tries all mutants, one in a tree at a time; says of each what became of it."""
+    free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    for tree in trees:
+        free.put(tree)
+
+    def is_caught(mutant: Mutant) -> bool:
+        tree, began = free.get(), time.monotonic()
+        try:
+            verdict = broken(tree, mutant)
+        finally:
+            free.put(tree)
+        seconds = time.monotonic() - began
+        print(
+            f"{'caught' if verdict.failed else 'SURVIVED':9}{seconds:5.1f} s  {mutant.area:11} {mutant.change}",
+            flush=True,
+        )
+        if not verdict.failed:
+            print(f"  {mutant.test} on {mutant.database}\n{verdict.output}", flush=True)
+        return bool(verdict.failed)
+
+    with ThreadPoolExecutor(len(trees)) as pool:
+        caught = list(pool.map(is_caught, chosen))
+    return [mutant for mutant, is_one in zip(chosen, caught, strict=True) if not is_one]
+
+
+def main() -> int:
+    """The status to end with."""
+    parser = argparse.ArgumentParser(prog="make mutants ARGS=…", description=__doc__)
+    parser.add_argument("words", nargs="*", help="areas, or parts of paths; all mutants without")
+    parser.add_argument("--jobs", type=int, default=3, help="how many are tried at once")
+    arguments = parser.parse_args()
+    words = arguments.words
+    chosen = [
+        each for each in mutants() if not words or any(word in (each.area, *each.path.split("/")) for word in words)
+    ]
+    with tempfile.TemporaryDirectory(prefix="gateway-mutants-") as folder:
+        began = time.monotonic()
+        trees = [copied(Path(folder, str(number))) for number in range(arguments.jobs)]
+        for database in ("sqlite", "postgres"):
+            tests = sorted({mutant.test for mutant in chosen if mutant.database == database})
+            if tests and not (verdict := run(trees[0], tests, database)).sound:
+                print(f"Nothing is broken yet, and a test fails on {database}:\n{verdict.output}", file=sys.stderr)
+                return 1
+        survived = survivors(chosen, trees)
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants caught in {time.monotonic() - began:.0f} s")
+    for mutant in survived:
+        print(f"survived: {mutant.area}: {mutant.change}", file=sys.stderr)
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

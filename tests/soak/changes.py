@@ -1,0 +1,98 @@
+"""What customers and staff change meanwhile: keys, aliases, the catalogue, credit. What was changed acts at once."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import requests
+
+from tests.chat import question
+from tests.servers.customer import Customer
+from tests.servers.process import ServerError
+from tests.soak.clients import Crowd, converse
+from tests.soak.site import Site, catalogue
+
+REGIONS = ("FRPAR", "DEFRA")
+NOT_NOW = (AssertionError, ServerError, OSError, requests.RequestException)
+
+
+@dataclass
+class Changes:
+    """Makes one change after the other. `stale` are answers that came by what had been changed before them."""
+
+    site: Site
+    customer: Customer
+    crowd: Crowd
+    dice: random.Random
+    done: Counter[str] = field(default_factory=Counter)
+    stale: list[str] = field(default_factory=list)
+    granted: Decimal = Decimal(0)
+    _keys: int = 0
+    _grants: int = 0
+
+    def until(self, over: threading.Event) -> None:
+        """Goes on until it is over. A change that cannot be made now is counted, and not made."""
+        changes: list[Callable[[], None]] = [self._replace_a_key, self._repoint, self._reseed, self._grant]
+        while not over.wait(self.dice.uniform(0.2, 1.5)):
+            change = self.dice.choice(changes)
+            name = change.__name__.strip("_").replace("_", " ")
+            try:
+                change()
+            except NOT_NOW:
+                self.done[f"{name}: not now"] += 1
+            else:
+                self.done[name] += 1
+
+    def open_alias(self) -> None:
+        """The alias that is moved about."""
+        self.customer.http.post(
+            "/v1/aliases", json={"name": "moving", "target": f"sim/test/echo/{REGIONS[0]}"}
+        ).raise_for_status()
+
+    def _replace_a_key(self) -> None:
+        self._keys += 1
+        name = f"key {self._keys}"
+        self.crowd.keys.append(self.customer.another_key(name))
+        if len(self.crowd.keys) < 4:
+            return
+        old = self.crowd.keys.pop(1)  # the first is for the changes themselves
+        self._manage("delete_key", self.customer.name, "--name", self._name_of(old))
+        for gateway in self.site.gateways:
+            reply = converse(gateway.port, old, question("echo"))
+            if reply is not None and reply.status not in (401, 503):
+                self.stale.append(f"a deleted key was answered {reply.status}")
+
+    def _name_of(self, token: str) -> str:
+        query = "SELECT name FROM accounts_apikey WHERE account_id = %s AND last_four = %s AND deleted_at IS NULL"
+        ((name,),) = self.site.first.query(query, [self.customer.id, token[-4:]])
+        return str(name)
+
+    def _repoint(self) -> None:
+        region = self.dice.choice(REGIONS)
+        reply = self.customer.http.patch("/v1/aliases/moving", json={"target": f"sim/test/echo/{region}"})
+        reply.raise_for_status()
+        for gateway in self.site.gateways:
+            said = converse(gateway.port, self.customer.key, question("alias/moving", max_tokens=16))
+            if (
+                said is not None
+                and said.status == 200
+                and said.whole
+                and f'"region":"{region}"'.encode() not in said.content
+            ):
+                self.stale.append(f"an alias that leads to {region} was answered {said.content!r}")
+
+    def _reseed(self) -> None:
+        content = catalogue(self.site.simulator, price=self.dice.choice((0.5, 0.6, 0.7)))
+        self.site.first.seed(content, "--accept-price-jumps")
+
+    def _grant(self) -> None:
+        """A reference is tried until it is booked: whoever does not know whether it was asks again."""
+        self._manage("grant_credit", self.customer.name, "1.25", "--reference", f"soak {self._grants}")
+        self._grants += 1
+        self.granted += Decimal("1.25")
+
+    def _manage(self, *arguments: str) -> None:
+        self.site.first.manage(*arguments).ok()

@@ -1,0 +1,227 @@
+"""Clients of every kind: they ask for whole answers and streams, stay or leave anywhere, and keep what came."""
+
+import contextlib
+import http.client
+import io
+import json
+import random
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import requests
+
+from tests import described
+from tests.chat import PATH, question
+from tests.inference.listeners import heard
+
+Json = dict[str, Any]
+PIECE_BYTES = 4096  # of the wire: what is written at once is written whole, as far as the gateway can know
+PATIENCE_SECONDS = 60.0  # an answer that takes longer is one that hangs
+TOLD_OF_THE_BILL = "What was delivered is billed."
+RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing throws the connection away
+
+
+class Reply(NamedTuple):
+    """What came of one request: its body without framing, and whether all of it did."""
+
+    status: int
+    headers: Json
+    content: bytes
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Received:
+    """What one client has of one answer. `last_bytes` are those of text in its last 4 KiB; `usage` is of the end."""
+
+    id: str
+    streamed: bool
+    whole: bool
+    left: bool
+    text_bytes: int
+    last_bytes: int
+    usage: Json | None
+    told_of_the_bill: bool = False
+
+
+class Leaving(NamedTuple):
+    """When a client leaves, by the bytes that it has then, and whether it does so with a reset."""
+
+    after: int
+    by_reset: bool
+
+
+@dataclass
+class Crowd:
+    """Clients that ask again and again until they are told to stop. `keys` may change meanwhile."""
+
+    ports: Sequence[int]
+    keys: list[str]
+    models: Sequence[str]
+    seed: int = 0
+    clients: int = 64
+    leavers: float = 0.0  # the share of requests whose client leaves
+    asked: int = 0
+    received: list[Received] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    broken: Counter[str] = field(default_factory=Counter)
+    misshapen: list[str] = field(default_factory=list)
+    _shapes: set[Any] = field(default_factory=set)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(self.clients)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
+
+    def _ask(self, number: int) -> None:
+        dice = random.Random(f"{self.seed} {number}")
+        while not self._over.is_set():
+            if not self._ask_once(dice):
+                self._over.wait(0.05)
+
+    def _ask_once(self, dice: random.Random) -> bool:
+        """Whether the client was served: who was not waits a moment."""
+        model, streamed = dice.choice(self.models), dice.random() < 0.6
+        leaving = Leaving(dice.choice((0, 1, 600, 1200, 4000, 9000)), dice.random() < 0.5)
+        body = question(model, stream=True) if streamed else question(model, max_tokens=16)
+        leaves = leaving if dice.random() < self.leavers else None
+        self.asked += 1
+        try:
+            reply = converse(dice.choice(self.ports), dice.choice(self.keys), body, leaves)
+        except TimeoutError:
+            self.broken["hung"] += 1
+            return False
+        except OSError as error:
+            self.broken[type(error).__name__] += 1
+            return False
+        if reply is None:
+            self.broken["left before an answer" if leaves else "closed before an answer"] += 1
+            return leaves is not None
+        self._look_at(reply)
+        if reply.status != 200:
+            self.refused[f"{reply.status} {_code(reply)}"] += 1
+            return False
+        self.received.append(_received(reply, streamed=streamed, left=leaves is not None))
+        return True
+
+    def _look_at(self, reply: Reply) -> None:
+        """Checks what has come against the API's description, each shape once."""
+        try:
+            if reply.headers.get("Content-Type", "") == "text/event-stream":
+                for frame in heard("", reply.content).frames:
+                    if self._is_new(outline(frame)):
+                        described.events_conform([frame], "ChatCompletionChunk")
+            elif reply.whole and self._is_new((reply.status, outline(json.loads(reply.content)))):
+                described.check(_as_response(reply))
+        except (AssertionError, ValueError) as error:
+            self.misshapen.append(f"{reply.status} {error} {reply.content[:500]!r}")
+
+    def _is_new(self, shape: Any) -> bool:
+        is_new = shape not in self._shapes
+        self._shapes.add(shape)
+        return is_new
+
+
+def converse(port: int, key: str, body: Json, leaving: Leaving | None = None) -> Reply | None:
+    """One request on a connection of its own; None where no head of an answer came. Raises OSError before it is sent,
+    and TimeoutError where nothing comes for a minute."""
+    content, received = json.dumps(body).encode(), b""
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as connection:
+        connection.sendall(head.encode() + content)
+        with contextlib.suppress(ConnectionError):
+            while leaving is None or len(received) < leaving.after:
+                block = connection.recv(65536)
+                if not block:
+                    break
+                received += block
+            else:
+                received += _rest(connection)
+                if leaving.by_reset:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    return _reply(received)
+
+
+def _rest(connection: socket.socket) -> bytes:
+    """What has arrived already: a client that leaves has that too."""
+    connection.setblocking(False)
+    rest = b""
+    with contextlib.suppress(BlockingIOError):
+        while block := connection.recv(65536):
+            rest += block
+    return rest
+
+
+def _reply(received: bytes) -> Reply | None:
+    head, end, content = received.partition(b"\r\n\r\n")
+    if not end:
+        return None
+    line, _, fields = head.partition(b"\r\n")
+    headers = dict(http.client.parse_headers(io.BytesIO(fields + b"\r\n\r\n")))
+    if headers.get("Transfer-Encoding") == "chunked":
+        content, whole = _unchunked(content)
+    else:
+        whole = len(content) >= int(headers.get("Content-Length", 0))
+    return Reply(int(line.split()[1]), headers, content, whole)
+
+
+def _unchunked(content: bytes) -> tuple[bytes, bool]:
+    joined, place = b"", 0
+    while (end := content.find(b"\r\n", place)) >= 0:
+        size = int(content[place:end], 16)
+        if size == 0:
+            return joined, True
+        joined += content[end + 2 : end + 2 + size]
+        place = end + 2 + size + 2
+    return joined, False
+
+
+def _received(reply: Reply, *, streamed: bool, left: bool) -> Received:
+    id_ = reply.headers["X-Generation-Id"]
+    if streamed:
+        said = heard(id_, reply.content)
+        told = any(TOLD_OF_THE_BILL in message for message in said.messages)
+        size, last = (len(heard(id_, part).text.encode()) for part in (reply.content, reply.content[-PIECE_BYTES:]))
+        return Received(id_, True, said.done, left, size, last, said.usage, told)
+    usage = json.loads(reply.content)["usage"] if reply.whole else None
+    return Received(id_, False, reply.whole, left, 0, 0, usage)
+
+
+def _code(reply: Reply) -> str:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(reply.content)["error"]["code"])
+    return "without a code"
+
+
+def _as_response(reply: Reply) -> requests.Response:
+    response = requests.Response()
+    response.status_code, response._content = reply.status, reply.content
+    response.headers.update(reply.headers)
+    response.url = f"http://127.0.0.1{PATH}"
+    response.request = requests.Request("POST", response.url).prepare()
+    return response
+
+
+def outline(value: Any, name: str = "") -> Any:
+    """The shape of a JSON value: two of one outline conform alike, but for the patterns of texts."""
+    if isinstance(value, dict):
+        return tuple((each, outline(value[each], each)) for each in sorted(value))
+    if isinstance(value, list):
+        return frozenset(outline(each) for each in value)
+    return value if name in ("code", "type", "object", "finish_reason") else type(value).__name__

@@ -1,0 +1,146 @@
+"""`make soak`: two gateways under load while everything around them fails; then three books are compared.
+
+`SOAK_MINUTES` (5) and `SOAK_SEED` are of the environment. The seed gives the order of troubles, what each client asks
+and when it leaves; how far each has come by then is the machine's.
+"""
+
+import contextlib
+import os
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import bills
+from tests.patience import eventually
+from tests.servers.customer import Customer
+from tests.servers.process import ROOT
+from tests.servers.simulator import Simulator
+from tests.soak.books import compared
+from tests.soak.changes import Changes
+from tests.soak.clients import Crowd
+from tests.soak.site import Level, Site, site
+from tests.soak.troubles import Troubles
+
+pytestmark = pytest.mark.soak
+CLIENTS = 16
+SESSIONS_OF_A_WORKER = 40  # of the database, at most: 20 and 8 in pools (DATABASES), 8 and 4 of its own
+MODELS = (
+    *("sim/test/echo",) * 6,
+    *("sim/test/chunks",) * 3,
+    *("sim/test/brief",) * 4,
+    *("sim/test/long",) * 2,
+    *("alias/moving", "auto/test/echo", "simanthropic/test/chunks", "sim/test/lazy", "sim/test/many-chunks"),
+    *("sim/test/status-500", "sim/test/drop", "sim/test/malformed", "sim/test/error-frame", "sim/test/stall"),
+    *("sim/test/no-usage", "sim/test/truncated", "sim/test/bad-usage", "sim/test/empty", "sim/test/close-delimited"),
+)
+
+
+def test_after_everything_has_failed_three_books_agree(simulator: Simulator, tmp_path: Path) -> None:
+    minutes = float(os.environ.get("SOAK_MINUTES", "5"))
+    seed = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"\nSOAK_SEED={seed} SOAK_MINUTES={minutes:g}")  # noqa: T201
+    with site(simulator, tmp_path) as soaked:
+        customer = Customer.open(soaked.first, credit="1000")
+        with contextlib.closing(customer):
+            report, wrong = soak(soaked, customer, seed=seed, seconds=60 * minutes)
+    (ROOT / "var" / f"soak-{seed}.txt").write_text(report)
+    print(report)  # noqa: T201
+    assert wrong == []
+
+
+def soak(soaked: Site, customer: Customer, *, seed: int, seconds: float) -> tuple[str, list[str]]:
+    """The report, and what is wrong."""
+    began, over = time.monotonic(), threading.Event()
+    ports = [gateway.port for gateway in soaked.gateways]
+    crowd = Crowd(ports, [customer.key], MODELS, seed=seed, clients=CLIENTS, leavers=0.25)
+    changes = Changes(soaked, customer, crowd, random.Random(f"{seed} changes"))
+    troubles = Troubles(soaked, random.Random(f"{seed} troubles"))
+    changes.open_alias()
+    changing = threading.Thread(target=changes.until, args=(over,))
+    with crowd.asking():
+        over.wait(10)
+        before = soaked.level()
+        changing.start()
+        try:
+            while time.monotonic() - began < seconds:
+                troubles.next()
+        finally:
+            over.set()
+            changing.join()
+        wrong = [] if all(eventually(gateway.healthy, within=60) for gateway in soaked.gateways) else ["not healthy"]
+    after, wrong_level = settled_level(soaked, before)
+    wrong += wrong_level + closed_books(soaked)
+    figures, contradictions = compared(soaked.first, crowd, soaked.simulator.stats())
+    wrong += contradictions + changes.stale + crowd.misshapen
+    wrong += [f"{crowd.broken['hung']} requests had no answer in a minute"] if crowd.broken["hung"] else []
+    grants = soaked.first.query("SELECT count(*) FROM billing_ledgerentry WHERE kind = 'grant'")
+    wrong += unequal_balance(soaked, customer)
+    return (
+        "\n".join(
+            [
+                f"seed {seed}, {seconds / 60:g} minutes, {CLIENTS} clients, 2 gateways of 2 workers",
+                f"troubles: {_listed(troubles.done)}",
+                f"changes: {_listed(changes.done)}; {grants[0][0]} grants",
+                f"books: {_listed(figures)}",
+                f"refused: {_listed(crowd.refused)}",
+                f"broken: {_listed(crowd.broken)}",
+                f"level before: {_level(before)}; after: {_level(after)}",
+                f"wrong: {len(wrong)}",
+                *wrong[:40],
+            ]
+        ),
+        wrong,
+    )
+
+
+def settled_level(soaked: Site, before: Level) -> tuple[Level, list[str]]:
+    """What is held once nobody asks any more: no more than at the beginning, under load."""
+
+    def excess() -> list[str]:
+        now, workers = soaked.level(), sum(len(gateway.worker_pids()) for gateway in soaked.gateways)
+        most = Level(before.megabytes * 5 // 4, before.descriptors, workers * SESSIONS_OF_A_WORKER)
+        found = [
+            f"{name}: {have}, {bound} at most"
+            for name, have, bound in zip(Level._fields, now, most, strict=True)
+            if have > bound
+        ]
+        query = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
+        return [*found, *(["a session is idle in a transaction"] if soaked.first.query(query) != [(0,)] else [])]
+
+    eventually(lambda: soaked.simulator.stats()["open"] == 0 and not excess(), within=90)
+    return soaked.level(), excess()
+
+
+def closed_books(soaked: Site) -> list[str]:
+    """Stops the gateways, settles what their workers left, and proves the ledger."""
+    wrong = []
+    for gateway in soaked.gateways:
+        gateway.stop()
+    soaked.first.query("UPDATE billing_checkpoint SET beat_at = '2026-01-01 00:00:00'")
+    for gateway in soaked.gateways:
+        gateway.manage("maintain", "--once").ok()
+        left = [path.name for path in gateway.spool.iterdir()] if gateway.spool.exists() else []
+        wrong += [f"in the spool: {left}"] if left else []
+    ((checkpoints,),) = soaked.first.query("SELECT count(*) FROM billing_checkpoint")
+    wrong += [f"{checkpoints} checkpoints are left"] if checkpoints else []
+    verified = soaked.first.manage("verify_ledger")
+    return wrong + ([verified.stdout + verified.stderr] if verified.code else [])
+
+
+def unequal_balance(soaked: Site, customer: Customer) -> list[str]:
+    """The wallet against the sum of its entries, by the tables."""
+    where = [bills.hex_of(customer.id)]
+    ((total,),) = soaked.first.query("SELECT sum(amount) FROM billing_ledgerentry WHERE account_id = %s", where)
+    balance = bills.balance(customer)
+    return [] if bills._money(int(total)) == balance else [f"the entries add up to {total}, the wallet has {balance}"]
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in sorted(counts.items())) or "none"
+
+
+def _level(level: Level) -> str:
+    return f"{level.megabytes} MB, {level.descriptors} descriptors, {level.sessions} database sessions"

@@ -1,0 +1,142 @@
+"""What happens to a site: everything that dies, stands still, fills up or goes away, one after the other."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis import Redis
+
+from tests.servers.gateway import GatewayServer
+from tests.servers.process import ServerError
+from tests.soak.site import Site
+
+
+@dataclass
+class Troubles:
+    """Does one of them after the other, in an order that the dice give: the same seed gives the same order."""
+
+    site: Site
+    dice: random.Random
+    done: Counter[str] = field(default_factory=Counter)
+    _waiting: threading.Event = field(default_factory=threading.Event)
+
+    def next(self) -> None:
+        """One trouble from its beginning to its end, and a moment of peace."""
+        trouble = self.dice.choice(self._known())
+        trouble()
+        self.done[trouble.__name__.strip("_").replace("_", " ")] += 1
+        self._wait(1, 5)
+
+    def _known(self) -> list[Callable[[], None]]:
+        known = [
+            self.a_worker_killed,
+            self.a_worker_killed,
+            self.a_worker_frozen,
+            self.a_gateway_reloaded,
+            self.a_gateway_restarted,
+            self.postgres_restarted,
+            self.postgres_crashed,
+            self.postgres_frozen,
+            self.postgres_away,
+            self.a_worker_killed_while_postgres_is_away,
+            self.redis_full,
+            self.redis_frozen,
+            self.redis_away,
+        ]
+        return [*known, self.disk_full_while_postgres_is_away] if self.site.has_small_disk else known
+
+    def a_worker_killed(self) -> None:
+        with contextlib.suppress(ProcessLookupError, IndexError):
+            os.kill(self.dice.choice(self._gateway().worker_pids()), signal.SIGKILL)
+
+    def a_worker_frozen(self) -> None:
+        pid = self.dice.choice(self._gateway().worker_pids())
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            self._wait(2, 5)
+            os.kill(pid, signal.SIGCONT)
+
+    def a_gateway_reloaded(self) -> None:
+        os.kill(self._gateway().master_pid, signal.SIGHUP)
+        self._wait(4, 6)
+
+    def a_gateway_restarted(self) -> None:
+        gateway = self._gateway()
+        gateway.stop()
+        gateway.start(timeout=60)
+
+    def postgres_restarted(self) -> None:
+        self.site.postgres.restart(signal.SIGINT)
+
+    def postgres_crashed(self) -> None:
+        self.site.postgres.restart(signal.SIGQUIT)
+
+    def postgres_frozen(self) -> None:
+        with self.site.postgres.frozen():
+            self._wait(3, 12)
+
+    def postgres_away(self) -> None:
+        with self._postgres_stopped():
+            self._wait(3, 12)
+
+    def a_worker_killed_while_postgres_is_away(self) -> None:
+        with self._postgres_stopped():
+            self._wait(1, 7)
+            self.a_worker_killed()
+            self._wait(1, 4)
+
+    def disk_full_while_postgres_is_away(self) -> None:
+        spool = self._gateway().spool
+        with self._postgres_stopped(), _filled(spool):
+            self._wait(6, 12)
+
+    def redis_full(self) -> None:
+        with contextlib.closing(Redis.from_url(self.site.redis.url)) as redis:
+            redis.config_set("maxmemory", 1)
+            self._wait(2, 8)
+            redis.config_set("maxmemory", 0)
+
+    def redis_frozen(self) -> None:
+        with self.site.redis.frozen():
+            self._wait(2, 8)
+
+    def redis_away(self) -> None:
+        self.site.redis.stop()
+        self._wait(2, 8)
+        self.site.redis.start()
+
+    def _gateway(self) -> GatewayServer:
+        gateway = self.dice.choice(self.site.gateways)
+        if not gateway.worker_pids() and not gateway.healthy():
+            raise ServerError(f"a gateway has no worker:\n{gateway.log[-4000:]}")
+        return gateway
+
+    @contextlib.contextmanager
+    def _postgres_stopped(self) -> Iterator[None]:
+        self.site.postgres.stop(self.dice.choice((signal.SIGINT, signal.SIGQUIT)))
+        try:
+            yield
+        finally:
+            self.site.postgres.start()
+
+    def _wait(self, least: float, most: float) -> None:
+        self._waiting.wait(self.dice.uniform(least, most))
+
+
+@contextlib.contextmanager
+def _filled(folder: Path) -> Iterator[None]:
+    """Nothing more can be written there."""
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    try:
+        yield
+    finally:
+        ballast.unlink()

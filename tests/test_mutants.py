@@ -1,0 +1,27 @@
+"""The list of `make mutants` fits the source: a break that changes nothing would be caught by nothing."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from tests.mutants.listed import function_of, mutants
+from tests.servers.process import ROOT
+
+pytestmark = pytest.mark.sqlite_is_enough
+AREAS = {"money", "settlement", "spool", "locks", "checkpoints", "streams", "admission", "isolation", "pins", "limits"}
+
+
+def test_every_mutant_occurs_exactly_once_and_names_a_test_that_exists() -> None:
+    for mutant in mutants():
+        assert mutant.applied(ROOT) != (ROOT / mutant.path).read_text()
+        path, function = function_of(mutant.test)
+        assert re.search(rf"^def {function}\(", path.read_text(), re.MULTILINE), mutant.test
+        assert mutant.database in ("sqlite", "postgres")
+
+
+def test_every_area_has_its_mutants_and_none_is_listed_twice() -> None:
+    listed = mutants()
+    assert len(listed) >= 60
+    assert Counter(mutant.area for mutant in listed).keys() == AREAS | {"freshness"}
+    assert max(Counter((mutant.path, mutant.text, mutant.becomes) for mutant in listed).values()) == 1
