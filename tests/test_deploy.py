@@ -1,5 +1,6 @@
 """What is in deploy/ and beside it for operators: nginx is run, the rest is held to what the repository has."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from compose_spec import PyCompose
 from ruamel.yaml import YAML
 
 from tests.chat import question
@@ -65,8 +67,9 @@ def test_the_image_has_every_app_and_runs_as_nobody_in_particular() -> None:
     assert "--require-hashes" in dockerfile
 
 
-def test_compose_names_what_is_there() -> None:
+def test_compose_is_valid_and_names_what_is_there() -> None:
     compose = YAML(typ="safe").load((ROOT / "compose.yaml").read_text())
+    PyCompose.from_json(json.dumps(compose))  # raises where the Compose specification knows no such key or value
     services = compose["services"]
     for name, service in services.items():
         assert set(service.get("depends_on", ())) <= services.keys(), name
