@@ -197,13 +197,13 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
         """Names the keys first; confirmed, deletes as `delete_key` does, with a line in the history for each."""
         chosen = list(queryset.filter(deleted_at=None)[: self.list_per_page + 1])
         if len(chosen) > self.list_per_page:
-            said = f"Nothing was deleted. Choose at most {self.list_per_page} keys at once."
-            self.message_user(request, said, messages.ERROR)
+            message = f"Nothing was deleted. Choose at most {self.list_per_page} keys at once."
+            self.message_user(request, message, messages.ERROR)
             return None
         if chosen and "confirmed" not in request.POST:
             return self._ask(request, chosen)
         deleted = sum(self._delete(request, key) for key in chosen)
-        self._tell(request, deleted, len(request.POST.getlist(ACTION_CHECKBOX_NAME)) - deleted)
+        self._report(request, deleted, len(request.POST.getlist(ACTION_CHECKBOX_NAME)) - deleted)
         return None
 
     def _ask(self, request: HttpRequest, chosen: list[ApiKey]) -> HttpResponse:
@@ -223,8 +223,8 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
                 self.log_change(request, key, "Deleted the key.")
         return is_deleted
 
-    def _tell(self, request: HttpRequest, deleted: int, left_alone: int) -> None:
-        said = f"Keys deleted: {deleted}."
+    def _report(self, request: HttpRequest, deleted: int, left_alone: int) -> None:
+        message = f"Keys deleted: {deleted}."
         if left_alone:
-            said += f" Left alone: {left_alone}, deleted before or no longer in this list."
-        self.message_user(request, said, messages.WARNING if left_alone else messages.SUCCESS)
+            message += f" Left alone: {left_alone}, deleted before or no longer in this list."
+        self.message_user(request, message, messages.WARNING if left_alone else messages.SUCCESS)

@@ -119,25 +119,25 @@ class CreditBooking(admin.ModelAdmin[Account]):
                 book = ledger.grant if fields["kind"] == GRANT else ledger.correct
                 credit = book(account.pk, fields["amount"], fields["reference"], reason=fields["reason"])
                 if not credit.repeated:
-                    self.log_change(request, account, _said(fields, account.currency))
+                    self.log_change(request, account, _log_line(fields, account.currency))
         except ledger.ReferenceConflict as error:
             form.add_error("reference", str(error))
         except ledger.InvalidAmount as error:
             form.add_error("amount", str(error))
         if not form.is_valid():
             return self._page(request, account, form, status=422)
-        self._tell(request, account, fields, credit)
+        self._report(request, account, fields, credit)
         return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[account.pk]))
 
-    def _tell(self, request: HttpRequest, account: Account, fields: dict[str, Any], credit: Credit) -> None:
+    def _report(self, request: HttpRequest, account: Account, fields: dict[str, Any], credit: Credit) -> None:
         if credit.repeated:
-            said = f"The reference {fields['reference']!r} was booked before; nothing changed."
-            self.message_user(request, said, messages.WARNING)
+            message = f"The reference {fields['reference']!r} was booked before; nothing changed."
+            self.message_user(request, message, messages.WARNING)
             return
         amount = f"{plain(fields['amount'])} {account.currency}"
         logger.info("staff %s booked a %s of %s on account %s", request.user.pk, fields["kind"], amount, account.pk)
-        said = f"Booked: a {fields['kind']} of {amount}. The balance is {plain(credit.balance)} {account.currency}."
-        self.message_user(request, said, messages.SUCCESS)
+        message = f"Booked: a {fields['kind']} of {amount}. The balance is {plain(credit.balance)} {account.currency}."
+        self.message_user(request, message, messages.SUCCESS)
 
     def _page(
         self, request: HttpRequest, account: Account, form: CreditForm, *, asks: bool = False, status: int = 200
@@ -157,7 +157,7 @@ class CreditBooking(admin.ModelAdmin[Account]):
         return TemplateResponse(request, "admin/billing/credit.html", context, status=status)
 
 
-def _said(fields: dict[str, Any], currency: str) -> str:
+def _log_line(fields: dict[str, Any], currency: str) -> str:
     """A line of the account's history in the admin."""
     amount = plain(fields["amount"])
     return f"Booked a {fields['kind']} of {amount} {currency}, reference {fields['reference']!r}: {fields['reason']}"

@@ -47,8 +47,8 @@ def look(most: int = MOST_AT_ONCE) -> int:
 
 
 def _far_below_zero(amount: Decimal) -> QuerySet[Wallet]:
-    told = OverdraftAlert.objects.filter(pk=OuterRef("pk"))
-    unknown = Wallet.objects.filter(~Exists(told), balance__lt=-amount)
+    alerted = OverdraftAlert.objects.filter(pk=OuterRef("pk"))
+    unknown = Wallet.objects.filter(~Exists(alerted), balance__lt=-amount)
     return unknown.select_related("account").order_by("balance")
 
 

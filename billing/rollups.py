@@ -36,7 +36,7 @@ RECORDS_PER_MAINTENANCE = 1_000_000
 ACCOUNTS_PER_ROUND = 100
 OWN_ACCOUNTS_PER_ROUND = 1000  # of a worker's, looked at by their keys: 10 ms of the database's time
 ALL_EVERY_SECONDS = 3600.0
-FAILURES_PER_ROUND = 3  # a lock is one account's trouble; what is wrong with the database is everybody's
+FAILURES_PER_ROUND = 3  # a lock concerns one account, a fault of the database all of them
 LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds
 LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -245,8 +245,9 @@ def _reread(record: Record, stored: Usage, price: Price, rates: Rates, read_usag
     if record.cost is not None and _buckets(usage) == _buckets(stored):
         return None
     return (
-        f"its upstream's usage is read as {_told(usage)}, which costs {plain(cost_of(price, usage, rates).total)}; "
-        f"the record has {_told(stored)} and costs {_shown(record.cost)}"
+        f"its upstream's usage is read as {_described(usage)}, which costs "
+        f"{plain(cost_of(price, usage, rates).total)}; "
+        f"the record has {_described(stored)} and costs {_shown(record.cost)}"
     )
 
 
@@ -314,7 +315,7 @@ def _buckets(usage: Usage) -> tuple[int, int, int, int, int]:
     )
 
 
-def _told(usage: Usage) -> str:
+def _described(usage: Usage) -> str:
     prompt, read, written_5m, written_1h, completion = _buckets(usage)
     return f"{prompt} prompt + {read} cached + {written_5m + written_1h} written + {completion} completion tokens"
 

@@ -77,8 +77,8 @@ class EnergyFactors:
         object.__setattr__(self, "units", units)
         object.__setattr__(self, "bounds", bounds)
         object.__setattr__(self, "embodied", embodied)
-        said = {} if self.basis is None else self.basis._asdict()
-        object.__setattr__(self, "grid_details", {f"grid_{name}": words for name, words in said.items() if words})
+        basis = {} if self.basis is None else self.basis._asdict()
+        object.__setattr__(self, "grid_details", {f"grid_{name}": words for name, words in basis.items() if words})
 
     @property
     def source(self) -> str | None:

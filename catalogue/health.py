@@ -76,8 +76,8 @@ def note(slug: str, *, failed: bool, words: str = "") -> None:
     now = timezone.now()
     _add(now.replace(second=0, microsecond=0), slug, Observed(1, int(failed)))
     if failed:
-        said = "".join(filter(str.isprintable, words))[:MOST_WORDS]
-        _noted.failures[slug] = ProviderFailure(provider=slug, failed_at=now, words=said)
+        text = "".join(filter(str.isprintable, words))[:MOST_WORDS]
+        _noted.failures[slug] = ProviderFailure(provider=slug, failed_at=now, words=text)
 
 
 def flush() -> None:
@@ -128,7 +128,7 @@ def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Prov
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class UnwellProvider:
     """A provider that staff should look at; severe where it serves nothing, or fails more often than not."""
 
     provider: Provider
@@ -137,7 +137,7 @@ class Trouble:
     last_failure: ProviderFailure | None
 
 
-def in_trouble(now: datetime) -> list[Trouble]:
+def unwell(now: datetime) -> list[UnwellProvider]:
     """Providers that are disabled or set to be unwell, or that have failed often in the last 5 minutes. Two SELECTs."""
     found = []
     failures = ProviderFailure.objects.in_bulk()
@@ -150,7 +150,7 @@ def in_trouble(now: datetime) -> list[Trouble]:
             words.append(seen.in_words)
         if words:
             is_severe = bool(provider.disabled_reason) or seen.fails
-            found.append(Trouble(provider, "; ".join(words), is_severe, failures.get(provider.slug)))
+            found.append(UnwellProvider(provider, "; ".join(words), is_severe, failures.get(provider.slug)))
     return found
 
 

@@ -134,7 +134,7 @@ class Import:
             return
         if pricing["currency"] != CURRENCY:
             if listed.prices:
-                theirs = _said(listed.prices)
+                theirs = _in_words(listed.prices)
                 self.review.remarks.append(
                     f"{route}: is priced in {pricing['currency']}, not compared with {theirs} {CURRENCY}"
                 )
@@ -146,7 +146,9 @@ class Import:
                 if self._prices(f"{route}: tiers[{above}]", tiers[above], prices):
                     self._sign(tiers[above], listed)
             else:
-                self.review.remarks.append(f"{route}: {listed.name} has a tier above {above} tokens: {_said(prices)}")
+                self.review.remarks.append(
+                    f"{route}: {listed.name} has a tier above {above} tokens: {_in_words(prices)}"
+                )
         for above in tiers.keys() - listed.tiers.keys():
             self.review.remarks.append(f"{route}: {listed.name} has no tier above {above} tokens")
         if changed:
@@ -193,5 +195,5 @@ def _written(price: Decimal) -> str:
     return f"{shown if shown != round(shown, 2) else round(shown, 2):f}"
 
 
-def _said(prices: Mapping[str, Any]) -> str:
+def _in_words(prices: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_written(price)}" for name, price in prices.items())

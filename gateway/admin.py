@@ -41,13 +41,13 @@ class SaysValues(admin.ModelAdmin[Any]):
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         """Django's, with the values beside the names."""
-        said = super().construct_change_message(request, form, formsets, add)
-        for part in said:
+        parts = super().construct_change_message(request, form, formsets, add)
+        for part in parts:
             of_row = part.get("changed", {})
             if "name" not in of_row and "fields" in of_row:  # the row's own; with a name it is of an inline's
                 shown = (_shown(form.instance, field) for field in form.changed_data)
                 of_row["fields"] = [f"{label} to {value}" for label, value in zip(of_row["fields"], shown, strict=True)]
-        return said
+        return parts
 
 
 def _shown(row: Model, field: str) -> str:

@@ -13,13 +13,13 @@ AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, RedisError, 
 
 
 class Outage:
-    """A kind of trouble, in the words of `trouble`. `log` is a logger's method, or takes a line where errors are lines.
+    """What fails, in the words of `name`. `log` is a logger's method, or takes a line where errors are lines.
 
     An outage that begins anew within a minute of the last line is silent until that minute is over.
     """
 
-    def __init__(self, trouble: str, log: Callable[..., object]) -> None:
-        self._trouble, self._log = trouble, log
+    def __init__(self, name: str, log: Callable[..., object]) -> None:
+        self._name, self._log = name, log
         self._began_at: float | None = None
         self._failed_at = self._logged_at = float("-inf")
         self._failures = 0
@@ -37,7 +37,7 @@ class Outage:
         self._logged_at = now
         lasts = f", for {now - self._began_at:.0f} s and {self._failures} times" if self._failures > 1 else ""
         words = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip(": ")
-        line = f"{self._trouble}{lasts}: {words.splitlines()[0]}"
+        line = f"{self._name}{lasts}: {words.splitlines()[0]}"
         if isinstance(error, (str, *AWAY)) or self._is_logged:
             self._log(line)
         else:
@@ -48,5 +48,5 @@ class Outage:
         """It did not fail."""
         if self._began_at is not None:
             if self._is_logged:
-                self._log(f"over after {time.monotonic() - self._began_at:.0f} s: {self._trouble}")
+                self._log(f"over after {time.monotonic() - self._began_at:.0f} s: {self._name}")
             self._began_at, self._failures, self._is_logged = None, 0, False

@@ -141,9 +141,9 @@ class BilledStream:
             with step("settling the charge", BILLED_ONCE_AT_MOST):
                 self._settle(self._ending, text_bytes=self._delivered)
         finally:
-            self._tell(self._ending)
+            self._complete_event(self._ending)
 
-    def _tell(self, ending: Generation.Ending | None) -> None:
+    def _complete_event(self, ending: Generation.Ending | None) -> None:
         """Completes the request's event."""
         event = self._admitted.event
         if ending == Ending.CLIENT_LEFT:

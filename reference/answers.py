@@ -49,7 +49,7 @@ def nullable(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def told(schema: Schema, description: str) -> Schema:
+def described(schema: Schema, description: str) -> Schema:
     """The same with a description."""
     return {**schema, "description": description}
 
@@ -61,27 +61,27 @@ def list_of(name: str, optional: Schema | None = None) -> Schema:
 
 DETAILS = open_to("And what else the provider said there.", record({}, {"cached_tokens": WHOLE}))
 _GRID = {
-    "grid_kind": told(STRING, "What the grid's intensity rests on: `measured`, `forecast`, `annual` or `stated`."),
-    "grid_source": told(STRING, "Whose figure it is."),
-    "grid_as_of": told(STRING, "The start of its slot, or the date of an annual figure."),
+    "grid_kind": described(STRING, "What the grid's intensity rests on: `measured`, `forecast`, `annual` or `stated`."),
+    "grid_source": described(STRING, "Whose figure it is."),
+    "grid_as_of": described(STRING, "The start of its slot, or the date of an annual figure."),
 }
-_INTENSITY = {"grid_carbon_intensity_gco2_per_kwh": told(WHOLE, "Of the region's electricity.")}
+_INTENSITY = {"grid_carbon_intensity_gco2_per_kwh": described(WHOLE, "Of the region's electricity.")}
 _FOOTPRINT = {
-    "energy_wh": told(AMOUNT, "Wh."),
-    "energy_wh_low": told(AMOUNT, "Wh, the lower bound of an estimate."),
-    "energy_wh_high": told(AMOUNT, "Wh, the upper bound of an estimate."),
+    "energy_wh": described(AMOUNT, "Wh."),
+    "energy_wh_low": described(AMOUNT, "Wh, the lower bound of an estimate."),
+    "energy_wh_high": described(AMOUNT, "Wh, the upper bound of an estimate."),
     "energy_source": {"enum": [MEASURED, "provider", MODELLED]},
-    "energy_method": told(STRING, "The id of the method."),
-    "energy_breakdown": told(
+    "energy_method": described(STRING, "The id of the method."),
+    "energy_breakdown": described(
         record({}, {"output_wh": AMOUNT, "prompt_wh": AMOUNT, "cached_wh": AMOUNT}), "Wh by kind of token."
     ),
-    "embodied_gco2e": told(AMOUNT, "Grams of CO2e of the hardware's manufacture, beside `carbon_gco2e`."),
-    "carbon_gco2e": told(AMOUNT, "Grams of CO2e."),
+    "embodied_gco2e": described(AMOUNT, "Grams of CO2e of the hardware's manufacture, beside `carbon_gco2e`."),
+    "carbon_gco2e": described(AMOUNT, "Grams of CO2e."),
     **_GRID,
 }
 MONEY = {
-    "cost": told(AMOUNT, "In `currency`; absent where the request was never priced, which is not zero."),
-    "remaining_balance": told(NUMBER, "In `currency`: the balance that this request left. May be below zero."),
+    "cost": described(AMOUNT, "In `currency`; absent where the request was never priced, which is not zero."),
+    "remaining_balance": described(NUMBER, "In `currency`: the balance that this request left. May be below zero."),
 }
 _TOKENS = {"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE}
 _RANGE = record({"min": AMOUNT, "max": AMOUNT})
@@ -90,18 +90,18 @@ _PRICES = {
     for name in ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
 }
 _ENTRY = {
-    "id": told(STRING, "`{provider}/{creator}/{model}`, or `auto/{creator}/{model}`."),
+    "id": described(STRING, "`{provider}/{creator}/{model}`, or `auto/{creator}/{model}`."),
     "object": {"const": "model"},
-    "created": told(WHOLE, "Unix seconds."),
-    "owned_by": told(STRING, "The creator."),
+    "created": described(WHOLE, "Unix seconds."),
+    "owned_by": described(STRING, "The creator."),
     "name": STRING,
-    "provider": told(STRING, "The provider's slug; `auto` on auto entries."),
+    "provider": described(STRING, "The provider's slug; `auto` on auto entries."),
 }
 _ALIAS_TOTALS = {
     "requests": WHOLE,
     **_TOKENS,
-    "cost": told(NUMBER, "In the account's currency."),
-    "carbon_gco2e": told(AMOUNT, "Grams, of the requests that know it."),
+    "cost": described(NUMBER, "In the account's currency."),
+    "carbon_gco2e": described(AMOUNT, "Grams, of the requests that know it."),
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -109,14 +109,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "error": record(
                 {
-                    "type": told(STRING, "The family. Branch on `code` and status."),
-                    "code": told(nullable(STRING), "What to branch on."),
-                    "message": told(STRING, "For people."),
-                    "param": told(nullable(STRING), "The field, with its path (`messages[2].role`)."),
+                    "type": described(STRING, "The family. Branch on `code` and status."),
+                    "code": described(nullable(STRING), "What to branch on."),
+                    "message": described(STRING, "For people."),
+                    "param": described(nullable(STRING), "The field, with its path (`messages[2].role`)."),
                 },
                 {
-                    "providers_attempted": told(STRINGS, "After failover of an auto request only."),
-                    "last_error": told(STRING, "Likewise."),
+                    "providers_attempted": described(STRINGS, "After failover of an auto request only."),
+                    "last_error": described(STRING, "Likewise."),
                 },
             )
         }
@@ -129,11 +129,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "type": {"const": "error"},
                 "error": record(
                     {
-                        "type": told(
+                        "type": described(
                             {"enum": [*dict.fromkeys(MESSAGE_ERRORS.values()), "api_error"]}, "By the status."
                         ),
-                        "code": told(nullable(STRING), "What to branch on."),
-                        "message": told(STRING, "For people."),
+                        "code": described(nullable(STRING), "What to branch on."),
+                        "message": described(STRING, "For people."),
                         "param": nullable(STRING),
                     },
                     {"providers_attempted": STRINGS, "last_error": STRING},
@@ -155,7 +155,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "GatewayMetadata": record(
         {"provider": STRING, "routing_mode": ROUTING_MODE, "fallback_occurred": BOOLEAN},
         {
-            "region": told(STRING, "A UN/LOCODE, `global`, or `unknown` where it cannot be resolved."),
+            "region": described(STRING, "A UN/LOCODE, `global`, or `unknown` where it cannot be resolved."),
             **_FOOTPRINT,
             "estimation_methodology": STRING,
             "carbon_intensity_gco2_per_kwh": WHOLE,
@@ -176,7 +176,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "context_length": COUNTED,
             "max_output_tokens": COUNTED,
-            "modality": told({"enum": Modality.values}, "Absent means unknown, not chat."),
+            "modality": described({"enum": Modality.values}, "Absent means unknown, not chat."),
             "capabilities": record({"streaming": BOOLEAN}, {"function_calling": BOOLEAN}),
             "regions": {"type": "array", "items": ref("ModelRegion"), "minItems": 1},
             "auto_routing": ref("AutoRouting"),
@@ -212,7 +212,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
     ),
     "AutoRouting": record(
-        {"candidates": told({"type": "array", "items": FOUR_PART_ID, "minItems": 1}, "In the order of the ranking.")},
+        {
+            "candidates": described(
+                {"type": "array", "items": FOUR_PART_ID, "minItems": 1}, "In the order of the ranking."
+            )
+        },
         {
             "pricing_range": record(
                 {"prompt_per_1m_tokens": _RANGE, "completion_per_1m_tokens": _RANGE, "currency": {"const": "EUR"}}
@@ -222,7 +226,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "ModelList": list_of("ModelInfo"),
     "ProviderInfo": record(
-        {"name": told(STRING, "The slug."), "status": {"enum": Status.values}},
+        {"name": described(STRING, "The slug."), "status": {"enum": Status.values}},
         {
             "regions": STRINGS,
             "model_count": WHOLE,
@@ -233,15 +237,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "GenerationRecord": record(
         {
             "generation_id": GENERATION_ID,
-            "created_at": told(MOMENT, "When it was settled."),
+            "created_at": described(MOMENT, "When it was settled."),
             "model": FOUR_PART_ID,
             "provider": STRING,
             "usage": ref("Usage"),
-            "interrupted": told(BOOLEAN, "A stream that ended early. It is billed."),
+            "interrupted": described(BOOLEAN, "A stream that ended early. It is billed."),
         },
         {
             "region": STRING,
-            "cost": told(AMOUNT, "In EUR; absent where the request was never priced, which is not zero."),
+            "cost": described(AMOUNT, "In EUR; absent where the request was never priced, which is not zero."),
             **_FOOTPRINT,
             **_INTENSITY,
             "usage_estimated": BOOLEAN,
@@ -252,7 +256,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
     ),
     "GenerationList": list_of(
-        "GenerationRecord", {"next_cursor": told(STRING, "For `after`; absent on the last page.")}
+        "GenerationRecord", {"next_cursor": described(STRING, "For `after`; absent on the last page.")}
     ),
     "GenerationStats": record(
         {
@@ -287,9 +291,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Alias": record(
         {
-            "id": told({"type": "string", "format": "uuid"}, "Stable across renames."),
+            "id": described({"type": "string", "format": "uuid"}, "Stable across renames."),
             "name": STRING,
-            "full_name": told(STRING, "`alias/{name}`, the form to put in `model`."),
+            "full_name": described(STRING, "`alias/{name}`, the form to put in `model`."),
             "provider": STRING,
             "canonical_id": STRING,
             "locode": STRING,

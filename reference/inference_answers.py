@@ -12,15 +12,15 @@ from .answers import (
     STRING,
     WHOLE,
     Schema,
+    described,
     nullable,
     open_to,
     record,
     ref,
-    told,
 )
 
 _REPORT = {"usage": ref("Usage"), "gateway_metadata": ref("GatewayMetadata")}
-_IDENTITY = {"id": GENERATION_ID, "created": told(WHOLE, "Unix seconds."), "model": FOUR_PART_ID}
+_IDENTITY = {"id": GENERATION_ID, "created": described(WHOLE, "Unix seconds."), "model": FOUR_PART_ID}
 _FINISH = {"enum": ["stop", "length", "content_filter", "tool_calls"]}
 _TEXT_FINISH = {"enum": ["stop", "length", "content_filter"]}
 _RESPONSE_USAGE = {
@@ -123,7 +123,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                                 "embedding": {
                                     "anyOf": [
                                         {"type": "array", "items": NUMBER},
-                                        told(STRING, "Base64 of little-endian 32-bit floats."),
+                                        described(STRING, "Base64 of little-endian 32-bit floats."),
                                     ]
                                 },
                             }

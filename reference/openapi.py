@@ -164,13 +164,13 @@ def _refusal(operation: Operation, kinds: list[type[ApiError]]) -> Json:
     example = message_envelope(error) if operation.errors == ("MessageError",) else envelope(error)
     schema = {"anyOf": [ref(name) for name in operation.errors], "allOf": [its_code]}
     return {
-        "description": "\n".join(f"- `{kind.code}`: {_said_of(kind)}" for kind in kinds),
+        "description": "\n".join(f"- `{kind.code}`: {_summary_of(kind)}" for kind in kinds),
         "headers": _headers(headers),
         "content": {"application/json": {"schema": schema, "example": example}},
     }
 
 
-def _said_of(kind: type[ApiError]) -> str:
+def _summary_of(kind: type[ApiError]) -> str:
     """The first line of its docstring, without the status that it begins with."""
     line = (kind.__doc__ or "").strip().splitlines()[0]
     return line.removeprefix(f"{kind.status}: ")

@@ -18,7 +18,7 @@ from inference.wire_forms.embeddings import EmbeddingsRequest
 from inference.wire_forms.messages import CountTokensRequest, MessagesRequest
 from inference.wire_forms.responses.requests import ResponsesRequest
 
-from .answers import STRING, Schema, nullable, record, told
+from .answers import STRING, Schema, described, nullable, record
 
 Json = dict[str, Any]
 
@@ -62,18 +62,18 @@ class Operation:
 _HELLO: Final = [{"role": "user", "content": "Hello"}]
 _TEXT: Final = {"type": ["string", "null"]}  # null means absent
 _TARGET_FIELDS: Final = {
-    "provider": told(_TEXT, "The provider's slug."),
-    "canonical_id": told(_TEXT, "`{creator}/{model}`."),
-    "locode": told(_TEXT, "Absent means `global`; a repoint of an alias that is pinned to a place must send it."),
+    "provider": described(_TEXT, "The provider's slug."),
+    "canonical_id": described(_TEXT, "`{creator}/{model}`."),
+    "locode": described(_TEXT, "Absent means `global`; a repoint of an alias that is pinned to a place must send it."),
 }
 _TARGET: Final = {
     **_TARGET_FIELDS,
     "target": {
-        "anyOf": [told(_TEXT, "`provider/creator/model[/locode]`"), record({}, _TARGET_FIELDS)],
+        "anyOf": [described(_TEXT, "`provider/creator/model[/locode]`"), record({}, _TARGET_FIELDS)],
         "description": "In place of the three fields.",
     },
 }
-_NAME: Final = told({"type": "string", "minLength": 1, "maxLength": 64}, f"{ALIAS_RULE}. Uppercase is lowered.")
+_NAME: Final = described({"type": "string", "minLength": 1, "maxLength": 64}, f"{ALIAS_RULE}. Uppercase is lowered.")
 
 OPERATIONS: Final = (
     Operation(
@@ -297,9 +297,9 @@ OPERATIONS: Final = (
 )
 
 PATH_PARAMETERS: Final = {
-    "model_id": told(STRING, "Slashes plain, or encoded as `%2F`."),
-    "generation_id": told(STRING, "`gen-` and 32 hex digits."),
-    "name": told(STRING, "The bare name; uppercase is lowered."),
+    "model_id": described(STRING, "Slashes plain, or encoded as `%2F`."),
+    "generation_id": described(STRING, "`gen-` and 32 hex digits."),
+    "name": described(STRING, "The bare name; uppercase is lowered."),
 }
 HEADERS: Final = {
     "X-Request-Id": "On every response: `req-` and 32 hex digits. Quote it where a request failed.",

@@ -45,7 +45,7 @@ ALIASED = "whole answer by an alias"
 ALIASED_COLUMNS = len(ALIASED.split()) + len(COUNTS_COLUMNS)
 only_postgres = pytest.mark.skipif(plugin.databases().kind != "postgres", reason="the benchmark measures PostgreSQL")
 # Of ours, by kind of request: today's figures, and two more: a slow request runs through more (its client is watched).
-MODULES = {"burst of 100 chunks": 53, "whole answer": 49, "embedding": 49}
+MODULES = {"burst of 100 chunks": 49, "whole answer": 46, "embedding": 44}
 
 
 @only_postgres

@@ -55,7 +55,7 @@ def home(context: Any) -> dict[str, Any]:
     user, now = context["request"].user, timezone.now()
     return {
         "days": days(now) if user.has_perm("billing.view_generation") else None,
-        "providers": health.in_trouble(now) if user.has_perm("catalogue.view_provider") else None,
+        "providers": health.unwell(now) if user.has_perm("catalogue.view_provider") else None,
         "balances": low_balances(now) if user.has_perm("accounts.view_account") else None,
     }
 

@@ -37,7 +37,7 @@ class Entry:
         return ": ".join(part for part in (self.file, self.name, field, reason) if part)
 
     @property
-    def said(self) -> Columns:
+    def stated(self) -> Columns:
         """What another entry of its key would contradict: of a grid intensity, the figure without its source."""
         is_grid = "gco2_per_kwh" in self.columns
         return {"gco2_per_kwh": self.columns["gco2_per_kwh"]} if is_grid else self.columns
@@ -76,7 +76,7 @@ def collect(paths: Iterable[Path]) -> Catalogue:
                 known = catalogue[section].setdefault(entry.key, entry)
                 if known is not entry and section in ("providers", "models"):
                     faults.append(entry.fault("", f"is there already: {known.file}: {known.name}"))
-                elif known.said != entry.said:
+                elif known.stated != entry.stated:
                     faults.append(entry.fault("", f"contradicts {known.file}"))
     if faults:
         raise BadCatalogue(faults)

@@ -128,5 +128,5 @@ class SourcedRows(Rows):
         source, as_of = data.get("source"), None
         with contextlib.suppress(serializers.ValidationError):
             as_of = IsoDate().run_validation(data.get("as_of"))
-        said = {"source": " ".join(source.split())[:200] if isinstance(source, str) else "", "as_of": as_of}
-        return {key: {**row, **said} for key, row in rows.items()}
+        stated = {"source": " ".join(source.split())[:200] if isinstance(source, str) else "", "as_of": as_of}
+        return {key: {**row, **stated} for key, row in rows.items()}

@@ -178,12 +178,12 @@ class ResponseDecoder:
             raise
 
 
-def measured_units_in(said: Mapping[str, Any]) -> int | None:
+def measured_units_in(answer: Mapping[str, Any]) -> int | None:
     """The energy, in 10^-10 Wh, that an answer or a chunk says it took: Neuralwatt's `energy` or GreenPT's `impact`."""
-    if "energy" not in said and "impact" not in said:
+    if "energy" not in answer and "impact" not in answer:
         return None
-    joules = object_of(said.get("energy")).get("energy_joules")
-    total = object_of(object_of(said.get("impact")).get("energy"))
+    joules = object_of(answer.get("energy")).get("energy_joules")
+    total = object_of(object_of(answer.get("impact")).get("energy"))
     watt_ms = total.get("total") if total.get("unit") == "Wms" else None
     for figure, per_wh in ((joules, 3600), (watt_ms, 3_600_000)):
         if isinstance(figure, int | float) and 0 < figure < MOST_MEASURED:
@@ -254,7 +254,7 @@ def _as_of_chat(reported: Any) -> Any:
     """The usage of a response under the names of a chat's."""
     if not isinstance(reported, dict) or "input_tokens" not in reported or "prompt_tokens" in reported:
         return reported
-    return {name: reported[told] for name, told in NAMES_IN_A_RESPONSE.items() if told in reported}
+    return {name: reported[name_there] for name, name_there in NAMES_IN_A_RESPONSE.items() if name_there in reported}
 
 
 def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:

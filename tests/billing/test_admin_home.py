@@ -1,4 +1,4 @@
-"""The admin's first page: calls, errors and cost by day, providers in trouble, low balances."""
+"""The admin's first page: calls, errors and cost by day, unwell providers, low balances."""
 
 import re
 from decimal import Decimal
@@ -52,10 +52,8 @@ def test_calls_cost_and_errors_of_all_accounts_are_added_up_by_day(admin_client:
     assert shown[13] == f"{day_ago(13):%a %-d %b} 2 0 0.0 % 0.0017"
 
 
-def test_providers_in_trouble_come_with_their_last_failure(
-    admin_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert lines(admin_client, "trouble") == ["None."]
+def test_unwell_providers_come_with_their_last_failure(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines(admin_client, "unwell") == ["None."]
     monkeypatch.setattr(health, "_noted", health._Noted())
     facts = {"country": "FR", "dialect": "openai"}
     for slug in ("well", "silent", "failing", "wavering"):
@@ -67,7 +65,7 @@ def test_providers_in_trouble_come_with_their_last_failure(
             health.note(slug, failed=is_failure, words=f"Provider '{slug}' broke.")
     health.flush()
     moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: ")
-    assert [moment.sub("", line) for line in lines(admin_client, "trouble")] == [
+    assert [moment.sub("", line) for line in lines(admin_client, "unwell")] == [
         "failing 3 of 3 failed Provider 'failing' broke.",
         "off disabled: It answers in tongues. none",
         "set status set to degraded none",
@@ -90,7 +88,7 @@ def test_balances_that_end_within_a_week_are_listed_most_urgent_first(admin_clie
 def test_each_part_is_for_who_may_see_what_it_is_made_of(client: Client) -> None:
     person = User.objects.create_user("staff@example.com", is_staff=True)
     client.force_login(person)
-    parts = {"days": "view_generation", "trouble": "view_provider", "balances": "view_account"}
+    parts = {"days": "view_generation", "unwell": "view_provider", "balances": "view_account"}
     assert [part for part in parts if lines(client, part)] == []
     for part, permission in parts.items():
         person.user_permissions.set([Permission.objects.get(codename=permission)])

@@ -88,8 +88,7 @@ def test_options_tells_the_methods_without_a_key_and_without_a_body(gateway: Gat
 def test_head_is_get_without_its_body(account: Customer, endpoint: str) -> None:
     path, _ = METHODS[endpoint]
     head, get = account.http.head(path), account.http.get(path)
-    assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["Content-Type"] == "application/json"
+    assert (head.status_code, head.content, head.headers["Content-Type"]) == (200, b"", "application/json")
     assert head.headers["Content-Length"] == str(len(get.content))
 
 
@@ -434,11 +433,10 @@ def without_table(server: GatewayServer, table: str) -> Iterator[None]:
         server.query(f"ALTER TABLE {table}_away RENAME TO {table}")
 
 
-def head_of(customer: Customer, framing: str, *, method: str = "POST") -> bytes:
+def head_of(customer: Customer, framing: str) -> bytes:
     """The head of a chat completion request."""
-    return (
-        f"{method} {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n{framing}\r\n\r\n"
-    ).encode()
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}"
+    return f"{head}\r\n{framing}\r\n\r\n".encode()
 
 
 def body_of(size: int) -> bytes:

@@ -89,8 +89,8 @@ def writable(text: str) -> Any:
     return parsed
 
 
-def _thought(said: Mapping[str, Any]) -> str:
-    texts = (said.get(name) for name in REASONING_FIELDS)
+def _thought(message: Mapping[str, Any]) -> str:
+    texts = (message.get(name) for name in REASONING_FIELDS)
     return next((text for text in texts if isinstance(text, str) and text), "")
 
 

@@ -72,26 +72,26 @@ class MessageEvents:
 
     def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
         """See Normaliser."""
-        said, kind = dict(chunk), chunk["type"]
+        payload, kind = dict(chunk), chunk["type"]
         if kind == "content_block_delta":
-            delta = object_of(said.get("delta"))
+            delta = object_of(payload.get("delta"))
             words = delta.get(_field_of(delta))
             text_bytes = len(words.encode()) if isinstance(words, str) else 0
-            return NormalisedChunk(said, has_output=text_bytes > 0, text_bytes=text_bytes)
+            return NormalisedChunk(payload, has_output=text_bytes > 0, text_bytes=text_bytes)
         if kind == "message_start":
-            said["message"] = {**object_of(said.get("message")), **self._own}
-            self._count(said["message"].get("usage"))
+            payload["message"] = {**object_of(payload.get("message")), **self._own}
+            self._count(payload["message"].get("usage"))
         elif kind == "message_delta":
-            self._count(said.get("usage"))
-            if not object_of(said.get("delta")).get("stop_reason"):
+            self._count(payload.get("usage"))
+            if not object_of(payload.get("delta")).get("stop_reason"):
                 return None
             self.is_complete = True
-            return NormalisedChunk(said, finishes=True)
+            return NormalisedChunk(payload, finishes=True)
         elif kind == "content_block_start":
-            name = object_of(said.get("content_block")).get("name")
+            name = object_of(payload.get("content_block")).get("name")
             text_bytes = len(name.encode()) if isinstance(name, str) else 0
-            return NormalisedChunk(said, has_output=text_bytes > 0, text_bytes=text_bytes)
-        return NormalisedChunk(said) if KIND.fullmatch(kind) else None
+            return NormalisedChunk(payload, has_output=text_bytes > 0, text_bytes=text_bytes)
+        return NormalisedChunk(payload) if KIND.fullmatch(kind) else None
 
     def finish_open(self) -> Iterable[NormalisedChunk]:
         """See Normaliser."""
@@ -136,9 +136,9 @@ class PassedFraming:
 
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""
-        told = billed(report)
-        told["usage"] = {**self._events.usage, **told["usage"]}
-        return [event({**self._last, **told}), event({"type": "message_stop"})]
+        bill = billed(report)
+        bill["usage"] = {**self._events.usage, **bill["usage"]}
+        return [event({**self._last, **bill}), event({"type": "message_stop"})]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
         """See Framing."""
@@ -237,14 +237,14 @@ def passed_output_bytes(message: Mapping[str, Any]) -> int:
 
 
 def _block_bytes(block: Mapping[str, Any]) -> int:
-    said = [block.get(name) for name in ("text", "thinking", "name")]
+    texts = [block.get(name) for name in ("text", "thinking", "name")]
     given = block.get("input")
-    words = sum(len(text.encode()) for text in said if isinstance(text, str))
+    words = sum(len(text.encode()) for text in texts if isinstance(text, str))
     return words + (len(orjson.dumps(given)) if given else 0)
 
 
 def passed_with(message: Json, report: Report) -> Json:
     """The whole message as the client gets it: the upstream's usage with our figures and the bill in it."""
-    told = billed(report)
-    told["usage"] = {**object_of(message.get("usage")), **told["usage"]}
-    return {**message, **told}
+    bill = billed(report)
+    bill["usage"] = {**object_of(message.get("usage")), **bill["usage"]}
+    return {**message, **bill}

@@ -100,8 +100,8 @@ def _user(role: str, blocks: list[Json], path: str) -> Iterator[Json]:
             rest.append(_part(block, at))
             continue
         parts = _result(block, at)
-        said = "\n".join(part["text"] for part in parts if part["type"] == "text")
-        yield {"role": "tool", "tool_call_id": block["tool_use_id"], "content": said}
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        yield {"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}
         rest += [part for part in parts if part["type"] != "text"]
     if rest:
         alone = rest[0]["text"] if len(rest) == 1 and rest[0]["type"] == "text" else None
@@ -179,9 +179,9 @@ def _tool_choice(choice: Json | None) -> Json:
     if choice is None:
         return {}
     kind = choice["type"]
-    told: Any = TOOL_CHOICES.get(kind) or {"type": "function", "function": {"name": choice["name"]}}
+    chosen: Any = TOOL_CHOICES.get(kind) or {"type": "function", "function": {"name": choice["name"]}}
     parallel = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") is True else {}
-    return {"tool_choice": told, **parallel}
+    return {"tool_choice": chosen, **parallel}
 
 
 def _thinking(body: Mapping[str, Any]) -> Json:
