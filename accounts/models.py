@@ -213,7 +213,13 @@ class ApiKey(models.Model):
     tpm = models.PositiveIntegerField("tokens per minute", null=True, blank=True, help_text="Empty: the default.")
     # A person on the keys page; None: by a command, or before it was kept.
     created_by = models.ForeignKey(
-        User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, editable=False
+        User,
+        on_delete=models.SET_NULL,
+        null=True,
+        related_name="+",
+        db_index=False,
+        db_constraint=False,
+        editable=False,
     )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)

@@ -67,8 +67,12 @@ class AliasEvent(models.Model):
     old_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
     new_target = models.CharField(max_length=400, null=True)  # noqa: DJ001
     # Who did it: a person on the pages, or a key by the API. Neither in events from before it was kept.
-    by = models.ForeignKey(User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
-    by_key = models.ForeignKey(ApiKey, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
+    by = models.ForeignKey(
+        User, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
+    )
+    by_key = models.ForeignKey(
+        ApiKey, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False, db_constraint=False
+    )
     created_at = models.DateTimeField()
 
     class Meta:

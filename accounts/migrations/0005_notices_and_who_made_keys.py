@@ -27,6 +27,7 @@ class Migration(migrations.Migration):
             model_name="apikey",
             name="created_by",
             field=models.ForeignKey(
+                db_constraint=False,
                 db_index=False,
                 editable=False,
                 null=True,

@@ -17,6 +17,7 @@ class Migration(migrations.Migration):
             model_name="aliasevent",
             name="by",
             field=models.ForeignKey(
+                db_constraint=False,
                 db_index=False,
                 null=True,
                 on_delete=django.db.models.deletion.SET_NULL,
@@ -28,6 +29,7 @@ class Migration(migrations.Migration):
             model_name="aliasevent",
             name="by_key",
             field=models.ForeignKey(
+                db_constraint=False,
                 db_index=False,
                 null=True,
                 on_delete=django.db.models.deletion.SET_NULL,
