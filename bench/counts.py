@@ -1,7 +1,8 @@
 """What a request asks of the system beside computing: system calls, round trips, context switches.
 
 One client sends one request after the other. Round trips are counted by a proxy in front of PostgreSQL and Redis: a
-question, of any length, and what comes back before the next. The gateway's beat is off.
+question, of any length, and what comes back before the next. What of Redis' answers is waited for the worker counts
+itself. The gateway's beat is off.
 """
 
 import contextlib
@@ -17,15 +18,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from bench.kinds import KINDS, Kind
+from bench.kinds import KINDS, WAITS_FILE, Kind
 from bench.load import Connection
 from bench.plan import Plan
 from bench.process import context_switches, wait_until_asleep
 from bench.report import Counts
-from bench.servers import QUIET_WORKER, Servers, Target
+from bench.servers import WAITING_WORKER, BenchGateway, Servers, Target
+from bench.worker import COUNTER_BYTES
 
 BLOCK_BYTES = 64 * 1024
 
@@ -95,15 +98,23 @@ def measure(servers: Servers, plan: Plan) -> Iterator[Counts]:
                 beside[kind.name] = _used(pass_through, kind, plan)
             theirs = beside[kind.beside or kind.name]
             ours = _used(gateway, kind, plan, proxies)
-            yield Counts(kind.name, ours.calls, theirs.calls, ours.round_trips, ours.switches, theirs.switches)
+            yield Counts(
+                kind.name,
+                ours.calls,
+                theirs.calls,
+                [*ours.round_trips, ours.waits],
+                ours.switches,
+                theirs.switches,
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Used:
-    """By one request: context switches, round trips by each proxy, and system calls by name."""
+    """By one request: context switches, round trips by each proxy, waits for Redis, and system calls by name."""
 
     switches: float
     round_trips: list[float]
+    waits: float
     calls: dict[str, float]
 
 
@@ -112,10 +123,12 @@ def _used(target: Target, kind: Kind, plan: Plan, proxies: Sequence[CountingProx
     with target.connect(kind) as connection:
         _work(target, connection, plan.warm_up)
         switches, round_trips = context_switches(pid), [proxy.round_trips for proxy in proxies]
+        waits = _waits(target)
         _work(target, connection, plan.counted)
         return _Used(
             (context_switches(pid) - switches) / plan.counted,
             [(proxy.round_trips - before) / plan.counted for proxy, before in zip(proxies, round_trips, strict=True)],
+            (_waits(target) - waits) / plan.counted,
             _system_calls(target, connection, plan.counted),
         )
 
@@ -125,12 +138,22 @@ def _between(servers: Servers) -> Iterator[Sequence[CountingProxy]]:
     """The gateway without its beat, with proxies in front of its PostgreSQL and its Redis."""
     gateway, _ = servers.targets
     urls = [servers.gateway.env[name] for name in ("DATABASE_URL", "CACHE_URL")]
+    waits = servers.gateway.spool.with_name("waits")
+    waits.write_bytes(bytes(COUNTER_BYTES))
     with CountingProxy.before(urls[0]) as postgres, CountingProxy.before(urls[1]) as redis:
         servers.gateway.env |= {"DATABASE_URL": postgres.instead_of(urls[0]), "CACHE_URL": redis.instead_of(urls[1])}
-        servers.gateway.worker = QUIET_WORKER
+        servers.gateway.env[WAITS_FILE] = str(waits)
+        servers.gateway.worker = WAITING_WORKER
         gateway.restart()
         yield postgres, redis
         servers.gateway.stop()  # before what it is connected to
+
+
+def _waits(target: Target) -> int:
+    """How often the gateway has waited for Redis; the pass-through has none."""
+    if not isinstance(target.server, BenchGateway):
+        return 0
+    return int.from_bytes(Path(target.server.env[WAITS_FILE]).read_bytes(), "little")
 
 
 def _work(target: Target, connection: Connection, count: int) -> None:

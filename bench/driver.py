@@ -43,6 +43,13 @@ def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
         return Measured(result, (cpu_seconds(target.pids()) - before) * 1000)
 
 
+def flood(target: Target, body: str, *, rate: float, seconds: float, connections: int) -> Result:
+    """So many requests a second, whatever becomes of them."""
+    job = Job(target.port, body, target.keys, connections, round(rate * seconds), rate=rate)
+    with loading(job) as load:
+        return _go(load)
+
+
 @contextmanager
 def holding(target: Target, body: str, streams: int) -> Iterator[Measured]:
     """Streams that are open while the block runs."""

@@ -8,7 +8,8 @@ REPLY, BURST, SLOW = "bench-reply", "bench-burst", "bench-slow"
 PACED, EMBEDDING = "bench-paced", "bench-embedding"
 MESSAGE = "bench-message"  # a burst in Anthropic's dialect
 ALIAS = "bench"
-TRACE_FILE = "BENCH_TRACE"  # the variable that tells the worker where its trace goes (bench/worker.py)
+# The variables that tell the worker where its trace and its count of waits go (bench/worker.py).
+TRACE_FILE, WAITS_FILE = "BENCH_TRACE", "BENCH_WAITS"
 
 CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 RESPONSES, MESSAGES_API = "/v1/responses", "/v1/messages"

@@ -22,6 +22,7 @@ TIMEOUT_SECONDS = 60.0
 OPENING = 200  # streams at once: on a busy machine a thousand would wait too long for a database connection
 _HEAD_END = b"\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
+REFUSED = b"HTTP/1.1 503 "
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Job:
     hold: bool = False
     path: str = "/v1/chat/completions"
     status: int = 200
+    rate: float = 0.0  # a second, at which the requests begin whether others are answered or not; then 503 is no error
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,9 @@ class Result:
     events: int
     p50_ms: float
     p99_ms: float
+    refused: int = 0
+    refused_p50_ms: float = 0.0
+    refused_p99_ms: float = 0.0
 
 
 class UnexpectedAnswer(Exception):
@@ -67,7 +72,7 @@ class Connection:
 
     def __init__(self, job: Job, key: str) -> None:
         self._request = _request(job, key)
-        self._status = f"HTTP/1.1 {job.status} ".encode()
+        self._statuses = (f"HTTP/1.1 {job.status} ".encode(), *([REFUSED] if job.rate else []))
         address = ("127.0.0.1", job.port)
         self._socket = gevent.socket.create_connection(address, timeout=TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -82,6 +87,7 @@ class Connection:
     def forget(self) -> None:
         """Begins to count."""
         self.latencies: list[float] = []
+        self.refusals: list[float] = []
         self.events = 0
 
     def work(self, numbers: Iterator[int]) -> None:
@@ -91,6 +97,16 @@ class Connection:
             self._socket.sendall(self._request)
             self.events += self._read_answer().count(b"data: ")
             self.latencies.append((time.perf_counter() - start) * 1000)
+
+    def work_at(self, moments: Iterator[float]) -> None:
+        """Sends a request at each of these moments (of the performance counter), later where an answer takes long."""
+        for moment in moments:
+            gevent.sleep(max(0.0, moment - time.perf_counter()))
+            start = time.perf_counter()
+            self._socket.sendall(self._request)
+            self._read_answer()
+            latencies = self.refusals if self._was_refused else self.latencies
+            latencies.append((time.perf_counter() - start) * 1000)
 
     def open_stream(self) -> None:
         """Sends one request and waits for its first event."""
@@ -114,7 +130,8 @@ class Connection:
         return body
 
     def _check(self, data: bytes) -> None:
-        if not data.startswith(self._status):
+        self._was_refused = data.startswith(REFUSED)
+        if not data.startswith(self._statuses):
             raise UnexpectedAnswer(data[:600].decode(errors="replace"))
 
     def _receive(self) -> bytes:
@@ -136,12 +153,17 @@ def main() -> None:
     start = time.perf_counter()
     if job.hold:
         _all([connection.open_stream for connection in connections], at_once=OPENING)
+    elif job.rate:
+        moments = iter([start + number / job.rate for number in range(job.count)])
+        _all([partial(connection.work_at, moments) for connection in connections])
     else:
         _send(connections, job.count)
     seconds = time.perf_counter() - start
-    latencies = [latency for connection in connections for latency in connection.latencies] or [0.0]
+    latencies = [latency for connection in connections for latency in connection.latencies]
     events = sum(connection.events for connection in connections)
-    result = Result(seconds, events, percentile(latencies, 0.5), percentile(latencies, 0.99))
+    refusals = [latency for connection in connections for latency in connection.refusals]
+    figures = [percentile(values or [0.0], share) for values in (latencies, refusals) for share in (0.5, 0.99)]
+    result = Result(seconds, events, figures[0], figures[1], len(refusals), figures[2], figures[3])
     print(json.dumps(asdict(result)), flush=True)
     sys.stdin.read()
 

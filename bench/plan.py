@@ -22,6 +22,9 @@ class Plan:
     hold_seconds: float = 20.0  # of open streams, while their CPU time is measured
     paced_streams: int = 20
     warm_up: int = 10
+    rounds: int = 5  # of one account beside many
+    hot_requests: int = 1500  # of each, over 64 connections
+    flood_seconds: float = 8.0
     counted: int = 50  # requests of each kind whose system calls and round trips are counted
 
 
@@ -38,5 +41,8 @@ SMALLEST = Plan(
     hold_seconds=0.1,
     paced_streams=1,
     warm_up=1,
+    rounds=1,
+    hot_requests=64,
+    flood_seconds=0.5,
     counted=1,
 )

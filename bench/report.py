@@ -48,7 +48,7 @@ class Counts:
     name: str
     system_calls: Mapping[str, float]
     pass_through_calls: Mapping[str, float]
-    round_trips: Sequence[float]  # to PostgreSQL and to Redis
+    round_trips: Sequence[float]  # to PostgreSQL and to Redis, and those of Redis that are waited for
     switches: float
     pass_through_switches: float
 
@@ -64,13 +64,34 @@ class Counts:
         return ", ".join(f"{name} {count:.1f}" for name, count in ordered if count >= LEAST_CALLS)
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A figure, and what it is to be at most, or at least."""
+
+    name: str
+    figure: float
+    most: float | None = None
+    least: float | None = None
+
+    @property
+    def line(self) -> str:
+        if self.most is not None:
+            return self._line("<=", self.most, is_met=self.figure <= self.most)
+        assert self.least is not None
+        return self._line(">=", self.least, is_met=self.figure >= self.least)
+
+    def _line(self, sign: str, goal: float, *, is_met: bool) -> str:
+        return f"{self.name:<{NAME_WIDTH}}{_figure(self.figure)}  {sign}{_figure(goal)}{'' if is_met else '  MISSED'}"
+
+
+GOAL_HEAD = f"{'':<{NAME_WIDTH}}{'gateway':>12}{'goal':>16}"
 COMPARED_HEAD = f"{'':<{NAME_WIDTH}}{'gateway':>12}{'passthrough':>12}{'ratio':>10}"
-COUNTS_COLUMNS = ("calls", "passthrough", "PostgreSQL", "Redis", "switches", "passthrough")
+COUNTS_COLUMNS = ("calls", "passthrough", "PostgreSQL", "Redis", "awaited", "switches", "passthrough")
 COUNTS_HEAD = " " * NAME_WIDTH + "".join(f"{column:>12}" for column in COUNTS_COLUMNS)
 READ_HEAD = f"{'':<{NAME_WIDTH}}{'p50 ms':>12}{'slowest':>12}{'database ms':>12}   answered"
 
 
-def table(head: str, rows: Iterable[Compared] | Iterable[Read] | Iterable[Counts]) -> str:
+def table(head: str, rows: Iterable[Compared] | Iterable[Read] | Iterable[Counts] | Iterable[Goal]) -> str:
     """The whole table as text."""
     return "\n".join([head, *(row.line for row in rows)])
 

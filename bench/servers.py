@@ -30,6 +30,7 @@ IP_RATE = "999999999/m"
 START_SECONDS = 300
 PATIENT = ("--timeout", "3600")  # gunicorn's, with a worker that callgrind makes fifty times slower
 QUIET_WORKER = "bench.worker.QuietWorker"
+WAITING_WORKER = "bench.worker.WaitingWorker"
 BUDGETS = ("--rpm", "1000000000", "--tpm", "2000000000")
 
 

@@ -1,6 +1,7 @@
 """The gateway's worker as it is measured."""
 
 import json
+import mmap
 import os
 import sys
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import greenlet
 
-from bench.kinds import TRACE_FILE
+from bench.kinds import TRACE_FILE, WAITS_FILE
 from gateway.worker import GatewayWorker
 
+COUNTER_BYTES = 8
 _ROOT = f"{Path(__file__).resolve().parents[1]}/"
 _NOT_PRODUCT = (f"{_ROOT}.venv/", f"{_ROOT}bench/")
 
@@ -24,6 +26,25 @@ class QuietWorker(GatewayWorker):
         from gateway.hooks import worker_hooks  # noqa: PLC0415  # only now: see gateway.worker
 
         worker_hooks.beat.clear()
+        return super().run()
+
+
+class WaitingWorker(QuietWorker):
+    """Counts in a file, without a system call, how often a request waits for a reply of Redis."""
+
+    def run(self) -> Any:
+        from gateway.shared_store import Reply  # noqa: PLC0415  # only now: see gateway.worker
+
+        with Path(os.environ[WAITS_FILE]).open("r+b") as file:
+            counter = mmap.mmap(file.fileno(), COUNTER_BYTES)
+        wait = Reply.wait
+
+        def counted(reply: Reply, /) -> bytes | None:
+            if not reply._is_here:
+                counter[:] = (int.from_bytes(counter[:], "little") + 1).to_bytes(COUNTER_BYTES, "little")
+            return wait(reply)
+
+        Reply.wait = counted  # type: ignore[assignment, method-assign]
         return super().run()
 
 

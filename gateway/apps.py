@@ -21,7 +21,8 @@ class GatewayConfig(AppConfig):
         # Settings are complete from here on.
         from django.conf import settings
 
-        from . import access_log, mail, staff_log
+        from . import access_log, health, mail, staff_log
+        from .overload import READINGS, overload
         from .postgresql import prepared
         from .shared_store import shared_store
 
@@ -35,6 +36,9 @@ class GatewayConfig(AppConfig):
             from . import metrics
 
             metrics.register()
+        health.needs.append(overload.need)
+        worker_hooks.beat.append(overload.tell)
+        worker_hooks.readings += READINGS
         worker_hooks.start += [prepared.open_sessions, shared_store.open]
         worker_hooks.stop += [mail.finish, prepared.close_sessions, shared_store.close]
 

@@ -16,6 +16,8 @@ from gunicorn.http import wsgi
 from gunicorn.http.body import Body, LengthReader
 
 from .bounded_http import HEAD_SECONDS, BoundedRequest, begin, begin_body
+from .overload import overload
+from .postgresql.prepared import is_full
 
 # Narrower than RFC 9112, and than gunicorn's bounds on a head.
 FIELD = r"[A-Za-z0-9-]+: [!-~](?:[ -~]*[!-~])?\r\n"
@@ -172,6 +174,8 @@ def respond(worker: Any, server: tuple[str, int], req: Request, sock: Any, clien
 
     Raises StopIteration where the connection ends with it, and OSError.
     """
+    if is_full() and overload.shed(worker, req, sock):
+        return
     response = Response(req, sock, worker.cfg)
     if not (worker.alive and worker.cfg.keepalive):
         response.force_close()

@@ -65,6 +65,11 @@ class ShortChain:
         start_response(STATUS_LINES[response.status], list(headers.items()))
         return body
 
+    def name_of(self, path: str) -> str | None:
+        """The endpoint at this path, without the API's prefix; None where Django's handler answers."""
+        found = self._endpoints.get(path)
+        return None if found is None else found[0]
+
     def _is_ordinary(self, environ: "WSGIEnvironment") -> bool:
         """Whether the edge has nothing to refuse or to change, the limit of the address apart."""
         declared = environ.get("CONTENT_LENGTH", "0")

@@ -17,6 +17,7 @@ from typing import Any
 
 import gevent
 from django.conf import settings
+from gevent.server import StreamServer
 from gunicorn.http import errors as http_errors
 from gunicorn.http import parser
 from gunicorn.http.body import ChunkedReader, LengthReader
@@ -24,6 +25,7 @@ from gunicorn.http.parser import RequestParser
 from gunicorn.workers.ggevent import GeventWorker
 
 BEAT_SECONDS = 1.0
+ACCEPTED_AT_ONCE = 10  # connections of a burst: what is under way has its turn between them; gevent takes a hundred
 # Streams that are cut by a drain still have to settle and to say so before the worker ends.
 SETTLING_SECONDS = 2.0
 # An answer that left a body unread: as much of it is read as a client is likely to have sent already.
@@ -50,6 +52,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
 
     def patch(self) -> None:
         super().patch()
+        StreamServer.max_accept = ACCEPTED_AT_ONCE
         from . import bounded_http, broken_http, db, hooks, ordinary_http
 
         self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal

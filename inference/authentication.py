@@ -22,7 +22,8 @@ from gateway.db import on_a_live_connection, release
 from gateway.errors import ApiKeyNotRegistered
 from gateway.jsonbody import body_if_come
 from gateway.money import MONEY_PLACES
-from gateway.postgresql.prepared import Sessions, Statement, integer, moment, sessions_of
+from gateway.overload import overload
+from gateway.postgresql.prepared import Sessions, Statement, integer, is_full, moment, sessions_of
 from gateway.request_events import event_of
 
 SELECT = """
@@ -60,10 +61,13 @@ class Payer:
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     """The payer behind a key, read fresh on every request; the connection goes back at once.
 
-    Raises the refusals of `accounts.keys.verify_key`. The request's event learns whose key it is, an expired one too.
+    Raises the refusals of `accounts.keys.verify_key`, and WorkerBusy. The request's event learns whose key it is, of an
+    expired one too.
     """
     event = event_of(environ)
     fingerprint = keys.fingerprint(token)
+    if is_full():
+        raise overload.refusal()
     sessions = sessions_of("default")
     alias: Read | None = None
     if sessions is None:

@@ -266,6 +266,17 @@ def sessions_of(alias: str) -> Sessions | None:
     return _opened.get(alias)
 
 
+def waiting_for_sessions() -> int:
+    """How many wait for a session of the default database, as each request does before anything else."""
+    sessions = _opened.get("default")
+    return 0 if sessions is None else sessions.places.linkcount()
+
+
+def is_full() -> bool:
+    """Whether as many wait as may (GATEWAY_MAX_WAITING)."""
+    return 0 < settings.GATEWAY_MAX_WAITING <= waiting_for_sessions()
+
+
 def waits() -> dict[str, tuple[int, float]]:
     """How often something waited for a session, and for how many seconds in all, by `sessions <database>`."""
     return {f"sessions {alias}": (each.places.waits, each.places.wait_seconds) for alias, each in _opened.items()}

@@ -1,0 +1,103 @@
+"""A worker that has as many requests waiting as it may refuses further ones, and nothing else (GATEWAY_MAX_WAITING)."""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+
+import psycopg
+import pytest
+import requests
+from django.db import connection
+
+from tests import bills
+from tests.chat import PATH, Stream, ask, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.patience import eventually
+from tests.rawhttp import connect, read_response
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+
+pytestmark = [
+    pytest.mark.postgres_is_enough,
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="with SQLite no key is waited for"),
+]
+SESSIONS = 8  # of a worker: their requests do not wait any more
+WAITING = 4
+ASKED = 20
+
+
+@contextmanager
+def keys_locked(server: GatewayServer) -> Iterator[None]:
+    """Whoever looks up a key waits."""
+    with closing(psycopg.connect(server.database_url)) as session:
+        session.execute("LOCK TABLE accounts_apikey IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+def reasons(server: GatewayServer) -> list[str]:
+    found: list[str] = requests.get(f"{server.origin}/readyz", timeout=10).json().get("reasons", [])
+    return found
+
+
+def head(customer: Customer, length: int, path: str = PATH, *fields: str) -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {customer.key}", *fields)
+    return "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
+
+
+def test_what_is_too_much_is_refused_and_what_is_in_is_served(
+    start_gateway: StartGateway, open_account: OpenAccount
+) -> None:
+    server = start_gateway(GATEWAY_MAX_WAITING=str(WAITING))
+    customer = open_account(server)
+    with (
+        ThreadPoolExecutor(ASKED) as pool,
+        customer.http.post(PATH, json=question("slow-chunks", stream=True), stream=True) as streamed,
+    ):
+        with keys_locked(server):
+            asked = {pool.submit(ask, customer, "echo", max_tokens=16) for _ in range(ASKED)}
+            refused: set[Future[requests.Response]] = set()
+            while len(refused) < ASKED - SESSIONS - WAITING:
+                refused |= wait(asked - refused, timeout=30, return_when=FIRST_COMPLETED).done
+            for each in refused:
+                reply = each.result()
+                assert (reply.status_code, reply.headers["Retry-After"]) == (503, "5")
+                assert reply.json()["error"]["code"] == "service_unavailable"
+            assert len({each.result().headers["X-Request-Id"] for each in refused}) == len(refused)
+            assert reasons(server) == ["This worker has more requests than it can serve, and refuses some."]
+            the_connection_of_a_refusal_goes_on(customer)
+            a_body_that_has_not_come_is_not_waited_for(customer)
+            clients_are_refused_in_their_words_whatever_way_they_take(customer)
+        assert [each.result().status_code for each in asked - refused] == [200] * (SESSIONS + WAITING)
+        assert Stream.of(streamed).done
+    assert ask(customer, "echo").status_code == 200
+    assert eventually(lambda: not reasons(server))
+    assert len(bills.records(customer)) == SESSIONS + WAITING + 2
+
+
+def the_connection_of_a_refusal_goes_on(customer: Customer) -> None:
+    with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
+        for path in (PATH, "/api/v1/embeddings/", PATH):
+            raw.sendall(head(customer, 2, path) + b"{}")
+            reply = read_response(answers)
+            assert (reply.status_code, reply.headers["Connection"]) == (503, "keep-alive")
+
+
+def a_body_that_has_not_come_is_not_waited_for(customer: Customer) -> None:
+    with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(head(customer, 1_000_000) + b"{")
+        reply = read_response(answers)
+        assert (reply.status_code, reply.headers["Connection"]) == (503, "close")
+        assert answers.read() == b""
+
+
+def clients_are_refused_in_their_words_whatever_way_they_take(customer: Customer) -> None:
+    """A head that comes twice is not ordinary, and is read and answered the long way."""
+    for fields in ((), ("X-Twice: 1", "X-Twice: 2")):
+        for path, kind in ((PATH, "internal_server_error"), ("/v1/messages", "overloaded_error")):
+            with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
+                raw.sendall(head(customer, 2, path, *fields) + b"{}")
+                reply = read_response(answers)
+            assert (reply.status_code, reply.json()["error"]["type"]) == (503, kind)
+            assert re.fullmatch(r"req-[0-9a-f]{32}", reply.headers["X-Request-Id"])
+            assert reply.json().get("request_id", reply.headers["X-Request-Id"]) == reply.headers["X-Request-Id"]
