@@ -138,6 +138,11 @@ class Totals:
         self.carbon_gco2e.add(record.carbon_gco2e)
 
     @property
+    def charged(self) -> Decimal:
+        """The costs as a movement of the balance."""
+        return -self.cost.total
+
+    @property
     def reconciled(self) -> bool:
         """Whether the records' costs are, to the last digit, what the ledger's balance moved by beside its credits."""
         return self.opening_balance + self.credits - self.cost.total == self.closing_balance

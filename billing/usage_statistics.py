@@ -133,6 +133,11 @@ class Totals:
         return self.prompt_tokens + self.completion_tokens
 
     @property
+    def charged(self) -> Decimal:
+        """The cost as a movement of the balance."""
+        return -(self.cost or Decimal(0))
+
+    @property
     def asked(self) -> int:
         """Requests, served or not."""
         return self.requests + self.unserved

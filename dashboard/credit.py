@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from django import forms
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from accounts.models import Account
 from billing import keyset
 from billing.keyset import Page
 from billing.models import LedgerEntry, Wallet
@@ -24,6 +26,7 @@ from .access import AccountContext, account_page
 
 PAGE_ENTRIES = 50
 LAST_SEQ = 2**63 - 1
+OLDEST_MONTH = date(2000, 1, 1)  # no account is that old
 WINDOW_DAYS = 30  # UTC's, today's included
 PACE_DAYS = 7  # by which it is told how long a balance lasts
 LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
@@ -71,8 +74,9 @@ class Funds:
 
 
 class Shown(StrEnum):
-    """Which entries are listed: credit is grants and corrections."""
+    """What is listed: credit, which is grants and corrections, beside the usage of each day; or single entries."""
 
+    DAYS = "days"
     ALL = "all"
     CREDIT = "credit"
     USAGE = "usage"
@@ -84,6 +88,25 @@ class LedgerLine:
 
     entry: LedgerEntry
     generation_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DayLine:
+    """What was used on a day, or a grant or correction of it."""
+
+    day: date
+    totals: Totals | None = None
+    entry: LedgerEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A month's lines, newest first; `older` and `newer` name the months beside it, where they are any."""
+
+    days: Days
+    lines: list[DayLine]
+    older: str | None
+    newer: str | None
 
 
 class StatementForm(forms.Form):
@@ -122,29 +145,39 @@ class StatementForm(forms.Form):
 
 @account_page()
 def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The balance, the ledger (`show`, `before` or `after` an entry) and the form that downloads a statement.
+    """The balance, the ledger (`show`; a `month` of days, or `before` or `after` an entry) and the form for statements.
 
     422 where `since` and `until` are bounds that no statement could be had for.
     """
     try:
-        shown = Shown(request.GET.get("show", Shown.ALL))
+        has_position = "before" in request.GET or "after" in request.GET
+        shown = Shown(request.GET.get("show", Shown.ALL if has_position else Shown.DAYS))
     except ValueError:
         raise Http404 from None
     now = timezone.now()
     by_day = usage_by_day(current.account.pk, Days.until(now, WINDOW_DAYS))
-    page = ledger_page(current.account.pk, shown, before=_seq(request, "before"), after=_seq(request, "after"))
+    account_id = current.account.pk
+    if shown == Shown.DAYS:
+        ledger: dict[str, Any] = {"month": month_of(current.account, _month(request, now), now)}
+    else:
+        before, after = _seq(request, "before"), _seq(request, "after")
+        ledger = {"ledger": ledger_page(account_id, shown, before=before, after=after)}
     bounds = {name: request.GET[name] for name in ("since", "until") if name in request.GET}
     form = StatementForm(bounds or None, now)
     context = {
         "funds": funds_of(current.account.pk, by_day, now),
-        "ledger": page,
         "shown": shown,
-        "choices": {Shown.ALL: "All", Shown.CREDIT: "Credit only", Shown.USAGE: "Usage only"},
+        "choices": {
+            Shown.DAYS: "Top-ups and daily usage",
+            Shown.CREDIT: "Top-ups",
+            Shown.USAGE: "Single requests",
+            Shown.ALL: "All entries",
+        },
         "form": form,
+        "contact": settings.BILLING_CONTACT_URL,
     }
-    return render(
-        request, "dashboard/credit.html", current.template_context | context, status=422 if form.errors else 200
-    )
+    context |= current.template_context | ledger
+    return render(request, "dashboard/credit.html", context, status=422 if form.errors else 200)
 
 
 def usage_by_day(account_id: UUID, days: Days, *, with_errors: bool = False) -> dict[date, Totals]:
@@ -174,6 +207,26 @@ def _pace(window: Mapping[date, Totals], today: date) -> Decimal:
     return max(week / PACE_DAYS, since_first)
 
 
+def month_of(account: Account, days: Days, now: datetime) -> Month:
+    """What was used on each day of a month beside its credit. Three SELECTs."""
+    used = [DayLine(day, totals) for day, totals in usage_by_day(account.pk, days).items() if totals.requests]
+    credited = [DayLine(entry.created_at.astimezone(UTC).date(), entry=entry) for entry in credit_of(account.pk, days)]
+    first, last = account.created_at.astimezone(UTC).date().replace(day=1), now.astimezone(UTC).date()
+    return Month(
+        days,
+        sorted(credited + used, key=lambda line: line.day, reverse=True),
+        f"{days.first - timedelta(days=1):%Y-%m}" if days.first > first else None,
+        f"{days.last + timedelta(days=1):%Y-%m}" if days.last < last else None,
+    )
+
+
+def credit_of(account_id: UUID, days: Days) -> list[LedgerEntry]:
+    """The grants and corrections of these days, newest first."""
+    # In the words of the index's condition, as in `ledger_page`.
+    entries = LedgerEntry.objects.filter(account_id=account_id).exclude(reference=None)
+    return list(entries.filter(created_at__gte=days.since, created_at__lt=days.before).order_by("-seq"))
+
+
 def ledger_page(
     account_id: UUID, shown: Shown = Shown.ALL, *, before: int | None = None, after: int | None = None
 ) -> Page[LedgerLine, int]:
@@ -197,6 +250,19 @@ def ledger_page(
 
     page = keyset.page(read, lambda line: line.entry.seq, PAGE_ENTRIES, before=before, after=after)
     return page if page.rows or before is None else replace(page, newer=0)
+
+
+def _month(request: HttpRequest, now: datetime) -> Days:
+    """The month that is asked for, this one by default. Raises Http404 for what is none, or is to come."""
+    today = now.astimezone(UTC).date()
+    try:
+        first = datetime.strptime(request.GET.get("month", f"{today:%Y-%m}"), "%Y-%m").replace(tzinfo=UTC).date()
+    except ValueError:
+        raise Http404 from None
+    if not OLDEST_MONTH <= first <= today:
+        raise Http404
+    next_month = (first + timedelta(days=31)).replace(day=1)
+    return Days(first, min(today, next_month - timedelta(days=1)))
 
 
 def _seq(request: HttpRequest, name: str) -> int | None:

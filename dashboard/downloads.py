@@ -1,26 +1,32 @@
 """What members download: a period's statement, and the sums of the usage page. Both are streamed."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, date, timedelta
+from decimal import Decimal
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase, StreamingHttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 from django.utils.text import slugify
 
 from accounts.models import Account
-from billing.statement import FORMATS, Line, Totals, csv_blocks, lines
+from billing.statement import FORMATS, Line, Period, Sum, Totals, csv_blocks, lines
 from billing.usage_statistics import Days, breakdown
 from gateway.db import release
+from gateway.turns import take_turns
 
 from . import carbon, usage_choice
 from .access import AccountContext, account_page
-from .credit import StatementForm
+from .credit import StatementForm, credit_of, usage_by_day
 from .usage import Group, GroupName, group_of, names_of_groups
 from .usage_choice import COLUMNS, Choice, Grouping
 
+PRINTED = "html"
+MOST_PRINTED = 50_000  # requests that are read for a page
 GROUP_COLUMNS = {
     Grouping.MODEL: ("provider", "model"),
     Grouping.KEY: ("key_id", "key"),
@@ -38,16 +44,51 @@ FIGURES = (
 def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """`since`, `until` and `format`, each with a default. A bound at fault leads back to the credit page."""
     chosen = request.GET.get("format", "csv")
-    if chosen not in FORMATS:
-        return _refused(f"format: {chosen!r} is none of {', '.join(FORMATS)}.")
+    if chosen not in FORMATS and chosen != PRINTED:
+        return _refused(f"format: {chosen!r} is none of {', '.join((*FORMATS, PRINTED))}.")
     form = StatementForm(request.GET.dict(), timezone.now())
     if not form.is_valid():
         fields = {"account": current.account.pk, "since": form["since"].value(), "until": form["until"].value()}
         return redirect(f"{reverse('credit')}?{urlencode(fields)}#statement")
-    blocks, content_type = FORMATS[chosen]
     period = form.period
+    if chosen == PRINTED:
+        return render(request, "dashboard/statement.html", current.template_context | printed(current.account, period))
+    blocks, content_type = FORMATS[chosen]
     name = f"{_slug(current.account)}-{period.since:%Y-%m-%d}-{period.until:%Y-%m-%d}.{chosen}"
     return _download(blocks(lines(current.account, period, Totals())), content_type, name)
+
+
+@dataclass(slots=True)
+class PrintedDay:
+    """A day of a statement on paper."""
+
+    requests: int = 0
+    cost: Sum = field(default_factory=Sum)
+    energy_wh: Sum = field(default_factory=Sum)
+    carbon_gco2e: Sum = field(default_factory=Sum)
+
+
+def printed(account: Account, period: Period) -> dict[str, Any]:
+    """What the page to be printed shows: the statement's own lines, added up by day.
+
+    `too_many` is the number of requests where the page would take long: such a statement is a download.
+    """
+    days = Days(period.since.astimezone(UTC).date(), period.until.astimezone(UTC).date())
+    requests = sum(totals.requests for totals in usage_by_day(account.pk, days).values())
+    if requests > MOST_PRINTED:
+        return {"period": period, "too_many": requests}
+    by_day: dict[date, PrintedDay] = {}
+    totals = Totals()
+    for line in lines(account, period, totals):
+        take_turns()
+        if line["line"] == "generation":
+            day = by_day.setdefault(date.fromisoformat(str(line["created_at"])[:10]), PrintedDay())
+            day.requests += 1
+            for sums, name in ((day.cost, "cost"), (day.energy_wh, "energy_wh"), (day.carbon_gco2e, "carbon_gco2e")):
+                figure = line[name]
+                sums.add(figure if isinstance(figure, Decimal) else None)
+    entries = [e for e in reversed(credit_of(account.pk, days)) if period.since <= e.created_at <= period.until]
+    return {"period": period, "totals": totals, "days": by_day, "entries": entries}
 
 
 @account_page("GET")  # no HEAD: it would read everything for nothing

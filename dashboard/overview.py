@@ -113,6 +113,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "example_model": next(chats, None) or _model_to_try(now),
         "rate_warning": rate_warning(account),
         "public_url": settings.PUBLIC_URL,
+        "contact": settings.BILLING_CONTACT_URL,
     }
 
 

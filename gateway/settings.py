@@ -99,6 +99,9 @@ DEBUG = _switch("DEBUG")
 PUBLIC_URL = env.str("PUBLIC_URL", "http://127.0.0.1:8000").rstrip("/")
 if not re.fullmatch(r"https?://[\w.-]+(:\d+)?|https?://\[[0-9a-f:]+\](:\d+)?", PUBLIC_URL):
     raise ImproperlyConfigured("PUBLIC_URL is http:// or https:// with a host, and a port where it is not the usual.")
+BILLING_CONTACT_URL = env.str("BILLING_CONTACT_URL", "")  # where members are told to go for credit
+if BILLING_CONTACT_URL and not re.fullmatch(r"(https?://|mailto:)\S+", BILLING_CONTACT_URL):
+    raise ImproperlyConfigured("BILLING_CONTACT_URL begins with https://, http:// or mailto:.")
 BEHIND_TLS = urlsplit(PUBLIC_URL).scheme == "https"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]

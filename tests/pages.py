@@ -77,6 +77,8 @@ def _of_members(ids: dict[str, Any]) -> list[Place]:
         Place("usage-failure", f"/usage/failures/{ids['failure']}"),
         Place("carbon", f"/carbon{account}"),
         Place("credit", f"/credit{account}"),
+        Place("credit-entries", f"/credit{account}&show=all"),
+        Place("statement", f"/statement{account}&format=html"),
         Place("keys", f"/keys{account}"),
         Place("key-created", f"/keys{account}", press="Create key"),
         Place("key-delete", f"/keys/{ids['key']}/delete"),

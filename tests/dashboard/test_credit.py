@@ -3,19 +3,22 @@
 import functools
 import itertools
 import re
+from datetime import timedelta
 from decimal import Decimal
 from html import unescape
 from uuid import UUID
 
 import pytest
 from django.test import Client
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import Account, User
 from billing import ledger
 from dashboard.credit import PAGE_ENTRIES, Shown, ledger_page
 from tests.billing.plans import fill, plans
 from tests.billing.records import MEMBER, open_for, serve
+from tests.dashboard.usage import day_ago, noon, rows, used
+from tests.dashboard.usage import links as links_of
 from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +27,7 @@ LINK = re.compile(r'<a rel="(prev|next)" href="([^"#]+)#ledger">')
 CROWD = 2 * PAGE_ENTRIES + 20
 
 
-def page(client: Client, address: str = "/credit") -> str:
+def page(client: Client, address: str = "/credit?show=all") -> str:
     response = client.get(address)
     assert response.status_code == 200
     return response.text
@@ -61,9 +64,9 @@ def test_it_shows_every_kind_of_entry_with_sign_and_balance(member: Client, acco
         f"sim/demo/echo/FRPAR {record.public_id}",
         "opening",
     ]
-    assert re.search(r"correction invoice 17, corrected −20.5000 79.49", plain(text))  # noqa: RUF001
-    assert re.search(rf"usage sim/demo/echo/FRPAR {record.public_id} −0.0007 99.99", plain(text))  # noqa: RUF001
-    assert re.search(r"grant opening \+100.0000 100.00", plain(text))
+    assert re.search(r"Correction invoice 17, corrected −20.5000 79.49", plain(text))  # noqa: RUF001
+    assert re.search(rf"Usage sim/demo/echo/FRPAR {record.public_id} −0.0007 99.99", plain(text))  # noqa: RUF001
+    assert re.search(r"Top-up opening \+100.0000 100.00", plain(text))
     assert '<data value="-0.00072" title="-0.00072">' in text
 
 
@@ -74,7 +77,7 @@ def test_the_reason_is_for_staff_alone(member: Client, account: Account) -> None
 
 
 def test_it_says_how_credit_is_added(member: Client) -> None:
-    assert "Credit is added by the gateway's staff." in plain(page(member))
+    assert "The gateway's staff add credit." in plain(page(member))
 
 
 def test_a_low_and_an_empty_balance_are_noticed(member: Client, account: Account) -> None:
@@ -87,7 +90,7 @@ def test_a_low_and_an_empty_balance_are_noticed(member: Client, account: Account
 def test_an_account_without_entries_is_told_so(client: Client) -> None:
     open_for(MEMBER, credit=None)
     client.force_login(User.objects.get(email=MEMBER))
-    assert "Nothing has been booked yet" in page(client)
+    assert "No top-ups and no usage" in page(client)
     assert "No credit has been added yet." in page(client, "/credit?show=credit")
     assert "Nothing has been used yet." in page(client, "/credit?show=usage")
 
@@ -210,8 +213,8 @@ def test_a_post_without_its_token_is_refused_before_the_verb_is(account: Account
 def test_entries_of_ones_other_account_are_not_mixed_in(member: Client, account: Account) -> None:
     other = open_for(MEMBER, name="Beta", currency="USD")
     grants(other, 3)
-    assert references(page(member, f"/credit?account={account.pk}")) == ["opening"]
-    assert len(references(page(member, f"/credit?account={other.pk}"))) == 4
+    assert references(page(member, f"/credit?account={account.pk}&show=all")) == ["opening"]
+    assert len(references(page(member, f"/credit?account={other.pk}&show=all"))) == 4
     assert f'href="/credit?account={other.pk}"' in page(member)
 
 
@@ -222,3 +225,35 @@ def test_it_is_kept_by_no_cache(member: Client) -> None:
 def test_what_a_reference_says_is_escaped(member: Client, account: Account) -> None:
     ledger.grant(account.pk, Decimal(1), "<script>alert(1)</script>")
     assert "<script>alert" not in page(member)
+
+
+def test_by_default_top_ups_stand_beside_the_usage_of_each_day(member: Client, account: Account) -> None:
+    used(account)
+    used(account)
+    ledger.grant(account.pk, Decimal(5), "invoice 5")
+    html = page(member, "/credit")
+    today = f"{day_ago():%-d %b %Y}"
+    shown = rows(html, "ledger")
+    assert shown[0] == f"{today} Top-up invoice 5 +5.0000"
+    assert f"{today} Usage 2 requests −0.0017" in shown  # noqa: RUF001
+    (requests,) = links_of(html, "2 requests")
+    assert member.get(requests).text.count("sim/test/echo/FRPAR</span>") == 2
+
+
+def test_the_ledger_is_turned_by_months_of_the_account(member: Client, account: Account) -> None:
+    html = page(member, "/credit")
+    assert "Previous month" not in html
+    Account.objects.filter(pk=account.pk).update(created_at=noon(40))
+    (older,) = links_of(page(member, "/credit"), "Previous month")
+    html = page(member, older)
+    assert f"{day_ago().replace(day=1) - timedelta(days=1):%B %Y}" in html
+    assert "Next month" in html
+    for month in ("2026-13", "1999-12", "9999-01", "x"):
+        assert member.get("/credit", {"month": month}).status_code == 404
+
+
+def test_the_operator_says_how_to_top_up(member: Client, account: Account, settings: Settings) -> None:
+    settings.BILLING_CONTACT_URL = "https://billing.example/top-up"
+    assert 'href="https://billing.example/top-up">How to top up' in page(member)
+    serve(account, price=Decimal(200_000))
+    assert 'href="https://billing.example/top-up">How to top up' in member.get("/").text

@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import beyond, signed_in
 from tests.servers.customer import Customer
@@ -18,6 +18,7 @@ def ask(customer: Customer) -> int:
 def ledger(page: Page) -> list[str]:
     """The words of each entry, newest first."""
     page.get_by_role("link", name="Credit", exact=True).click()
+    expect(page.get_by_role("table")).to_be_visible()
     rows = page.get_by_role("region", name="Ledger").locator("tbody tr").all()
     return [re.sub(r"\s+", " ", row.inner_text()) for row in rows]
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from decimal import Decimal
 from html import escape
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,10 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Account, User
+from billing import ledger
+from dashboard import downloads
 from tests.billing.records import MEMBER, open_for, serve
+from tests.dashboard.usage import day_ago, rows, seen, used
 from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
@@ -118,3 +122,28 @@ def test_the_credit_page_has_its_form(member: Client, account: Account) -> None:
     assert f'name="account" value="{account.pk}"' in page
     assert f'value="{timezone.now():%Y-%m}-01"' in page
     assert f'href="/credit?account={account.pk}">Billing and statements' in member.get("/").text
+
+
+def test_it_can_be_printed_with_its_days_and_its_seal(
+    member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used(account)
+    used(account)
+    used(account, priced=False)
+    ledger.grant(account.pk, Decimal(5), "invoice 5")
+    query = {"format": "html", "since": f"{day_ago()}", "until": f"{day_ago()}"}
+    html = member.get("/statement", query).text
+    text = seen(html)
+    for told in (
+        "Top-ups and corrections +105.00 EUR",
+        "Usage, 3 requests, of which 1 not billed −0.00168 EUR",  # noqa: RUF001
+        "Closing balance 104.99832 EUR",
+        "Reconciled The costs",
+    ):
+        assert told in text
+    assert [row.split()[-2:] for row in rows(html, "credits")] == [["opening", "+100.00"], ["5", "+5.00"]]
+    assert rows(html, "days")[0].startswith(f"{day_ago():%-d %b %Y} 3 0.0017")
+    monkeypatch.setattr(downloads, "MOST_PRINTED", 2)
+    html = member.get("/statement", query).text
+    assert "3 requests are too many for a page" in seen(html)
+    assert "Reconciled" not in html
