@@ -150,8 +150,19 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
     show_facets = admin.ShowFacets.NEVER
     list_max_show_all = 0
     ordering = ("-pk",)
-    list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
-    list_select_related = ("account",)
+    list_display = (
+        "name",
+        "masked",
+        "account",
+        "state",
+        "expires_at",
+        "last_used_at",
+        "rpm",
+        "tpm",
+        "created_at",
+        "created_by",
+    )
+    list_select_related = ("account", "created_by")
     list_filter = (KeyState,)
     search_fields = ("name", "account__name", "last_four")
     sortable_by = ()
@@ -163,6 +174,7 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
         "expires_at",
         "last_used_at",
         "created_at",
+        "created_by",
         "deleted_at",
     )
     fields = (*readonly_fields, "rpm", "tpm")

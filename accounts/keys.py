@@ -12,7 +12,8 @@ import hmac
 import re
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -34,7 +35,7 @@ from gateway.errors import (
 )
 from gateway.request_events import RequestEvent, event_of
 
-from .models import TOKEN_PREFIX, Account, ApiKey
+from .models import TOKEN_PREFIX, Account, ApiKey, User
 
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}[!#-&(-~]{{43}}")
 
@@ -89,11 +90,10 @@ def issue(
     lifetime: str = DEFAULT_LIFETIME,
     rpm: int | None = None,
     tpm: int | None = None,
+    created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
     """Creates a key and returns it with its token, which cannot be had again. Raises KeyNameTaken, InvalidKeyName."""
-    name = name.strip()
-    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
-        raise InvalidKeyName(NAME_RULE)
+    name = _checked(name)
     token, window = new_token(), LIFETIMES[lifetime]
     key = ApiKey(
         account=account,
@@ -103,16 +103,36 @@ def issue(
         last_four=token[-4:],
         rpm=rpm,
         tpm=tpm,
+        created_by=created_by,
         expires_at=None if window is None else timezone.now() + window,
     )
+    with _unique(account, name), transaction.atomic():
+        key.save(force_insert=True)
+    return key, token
+
+
+def rename(key: ApiKey, name: str) -> None:
+    """Gives the key another name, in its records too. Raises KeyNameTaken, InvalidKeyName."""
+    name = _checked(name)
+    with _unique(key.account, name), transaction.atomic():
+        ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(name=name)
+
+
+def _checked(name: str) -> str:
+    name = name.strip()
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise InvalidKeyName(NAME_RULE)
+    return name
+
+
+@contextmanager
+def _unique(account: Account, name: str) -> Iterator[None]:
     try:
-        with transaction.atomic():
-            key.save(force_insert=True)
+        yield
     except IntegrityError:
         if find(account, name) is None:
             raise
         raise KeyNameTaken(f"The account already has a key named {name!r}.") from None
-    return key, token
 
 
 def find(account: Account, name: str) -> ApiKey | None:

@@ -26,8 +26,18 @@ class AliasAdmin(RecordAdmin):
 class AliasEventAdmin(RecordAdmin):
     """What happened to them, deleted ones included."""
 
-    list_display = ("created_at", "account", "event_type", "old_name", "new_name", "old_target", "new_target")
-    list_select_related = ("account",)
+    list_display = (
+        "created_at",
+        "account",
+        "event_type",
+        "old_name",
+        "new_name",
+        "old_target",
+        "new_target",
+        "by",
+        "by_key",
+    )
+    list_select_related = ("account", "by", "by_key")
     list_filter: ClassVar = ["event_type"]
     search_fields = ("alias_id",)
     search_help_text = "An account's exact name or id, or an alias's id."

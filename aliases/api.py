@@ -34,7 +34,7 @@ class Aliases(ControlView):
         if target is None:
             raise InvalidAliasTarget(targets.SHAPES)
         _require_routable(request, target)
-        alias = changes.create(caller_behind(request).account_id, name, target)
+        alias = changes.create(caller_behind(request).account_id, name, target, by=caller_behind(request).key_id)
         return Response(AliasSerializer(alias).data, status=201)
 
 
@@ -58,12 +58,12 @@ class NamedAlias(ControlView):
             raise InvalidRequest("Send a new `name`, a target, or both.")
         if target is not None:
             _require_routable(request, target)
-        alias = changes.change(account_id, name, name=new_name, target=target)
+        alias = changes.change(account_id, name, name=new_name, target=target, by=caller_behind(request).key_id)
         return Response(AliasSerializer(alias).data)
 
     def delete(self, request: Request, name: str) -> Response:
         """204; the name is free at once."""
-        changes.delete(caller_behind(request).account_id, name)
+        changes.delete(caller_behind(request).account_id, name, by=caller_behind(request).key_id)
         return Response(status=204)
 
 

@@ -10,13 +10,15 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from accounts.models import Account
+from accounts.models import Account, User
 from catalogue.routes import ALIAS_NAME, GLOBAL
 from gateway.errors import AliasExists, AliasLimitReached, AliasNotFound, InvalidAliasTarget
 
 from .models import Alias, AliasEvent
 from .resolve import absent
 from .targets import Target
+
+Maker = User | uuid.UUID | None  # a person, or the id of a key; None: a program of the operator's
 
 
 def find(account_id: uuid.UUID, name: str) -> Alias:
@@ -34,7 +36,7 @@ def limit_of(account: Account) -> int:
     return int(settings.GATEWAY_ALIAS_LIMIT) if account.alias_limit is None else account.alias_limit
 
 
-def create(account_id: uuid.UUID, name: str, target: Target) -> Alias:
+def create(account_id: uuid.UUID, name: str, target: Target, *, by: Maker = None) -> Alias:
     """A new alias. Raises AliasExists, then AliasLimitReached."""
     with transaction.atomic():
         account = _locked(account_id)
@@ -46,7 +48,7 @@ def create(account_id: uuid.UUID, name: str, target: Target) -> Alias:
         alias = Alias(account_id=account_id, name=name, created_at=now, updated_at=now)
         _point(alias, target)
         alias.save(force_insert=True)
-        _note(alias, AliasEvent.Type.CREATED, now, new_name=name, new_target=alias.target)
+        _note(alias, AliasEvent.Type.CREATED, now, by, new_name=name, new_target=alias.target)
     return alias
 
 
@@ -57,6 +59,7 @@ def change(
     name: str | None = None,
     target: Target | None = None,
     only: uuid.UUID | None = None,
+    by: Maker = None,
 ) -> Alias:
     """Renames and repoints, both or neither; no change, no event.
 
@@ -75,10 +78,10 @@ def change(
         repointed = target is not None and str(target) != alias.target
         if renamed and name is not None:
             _require_free(account_id, name)
-            _note(alias, AliasEvent.Type.RENAMED, now, old_name=alias.name, new_name=name)
+            _note(alias, AliasEvent.Type.RENAMED, now, by, old_name=alias.name, new_name=name)
             alias.name = name
         if repointed and target is not None:
-            _note(alias, AliasEvent.Type.REPOINTED, now, old_target=alias.target, new_target=str(target))
+            _note(alias, AliasEvent.Type.REPOINTED, now, by, old_target=alias.target, new_target=str(target))
             _point(alias, target)
         if renamed or repointed:
             alias.updated_at = now
@@ -86,11 +89,11 @@ def change(
     return alias
 
 
-def delete(account_id: uuid.UUID, name: str, *, only: uuid.UUID | None = None) -> None:
+def delete(account_id: uuid.UUID, name: str, *, only: uuid.UUID | None = None, by: Maker = None) -> None:
     """Deletes for good; the name is free at once. `only` as in `change`. Raises AliasNotFound."""
     with transaction.atomic():
         alias = _locked_alias(account_id, name, only)
-        _note(alias, AliasEvent.Type.DELETED, timezone.now(), old_name=alias.name, old_target=alias.target)
+        _note(alias, AliasEvent.Type.DELETED, timezone.now(), by, old_name=alias.name, old_target=alias.target)
         alias.delete()
 
 
@@ -115,7 +118,13 @@ def _point(alias: Alias, target: Target) -> None:
     alias.provider, alias.canonical_id, alias.locode = target.provider, target.canonical_id, target.locode
 
 
-def _note(alias: Alias, event_type: AliasEvent.Type, now: datetime, **values: str) -> None:
+def _note(alias: Alias, event_type: AliasEvent.Type, now: datetime, by: Maker, **values: str) -> None:
     AliasEvent.objects.create(
-        account_id=alias.account_id, alias_id=alias.pk, event_type=event_type, created_at=now, **values
+        account_id=alias.account_id,
+        alias_id=alias.pk,
+        event_type=event_type,
+        by=by if isinstance(by, User) else None,
+        by_key_id=by if isinstance(by, uuid.UUID) else None,
+        created_at=now,
+        **values,
     )

@@ -112,7 +112,7 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     form = CreateForm(request.POST if request.method == "POST" else None, account, snapshot.current(), now.date())
     if form.is_valid():
         try:
-            changes.create(account.pk, **form.cleaned_data)
+            changes.create(account.pk, **form.cleaned_data, by=current.person)
         except ApiError as error:
             form.add_error("name", error.message)
         else:
@@ -135,6 +135,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     alias = _own(request, alias_id)
     if alias is None:
         return _gone(request, alias_id)
+    current = account_context(request, alias.account_id)
     today = timezone.now().date()
     sent = request.POST if request.method == "POST" else None
     action = request.POST.get("action")
@@ -143,7 +144,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     form: forms.Form = rename if action == "rename" else repoint
     if form.is_valid():
         try:
-            changes.change(alias.account_id, alias.name, **form.cleaned_data, only=alias.pk)
+            changes.change(alias.account_id, alias.name, **form.cleaned_data, only=alias.pk, by=current.person)
         except AliasNotFound:
             raise Http404 from None
         except ApiError as error:
@@ -152,14 +153,14 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
             messages.success(request, _changed(alias, form.cleaned_data))
             return redirect("alias", alias_id=alias.pk)
     rows = stats.rows_of(alias, days=WINDOW_DAYS, today=today)
-    context = account_context(request, alias.account_id).template_context | {
+    context = current.template_context | {
         "alias": alias,
         "rename": rename,
         "repoint": repoint,
         "problem": _problem(alias),
         "rows": rows,
         "totals": sum((row.totals for row in rows), Totals()),
-        "events": AliasEvent.objects.filter(alias_id=alias.pk)[:NEWEST_EVENTS],
+        "events": AliasEvent.objects.filter(alias_id=alias.pk).select_related("by", "by_key")[:NEWEST_EVENTS],
     }
     return render(request, "dashboard/alias.html", context, status=422 if form.errors else 200)
 
@@ -170,11 +171,12 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     alias = _own(request, alias_id)
     if alias is None:
         return _gone(request, alias_id)
+    current = account_context(request, alias.account_id)
     if request.method != "POST":
-        context = account_context(request, alias.account_id).template_context | {"alias": alias}
+        context = current.template_context | {"alias": alias}
         return render(request, "dashboard/delete_alias.html", context)
     try:
-        changes.delete(alias.account_id, alias.name, only=alias.pk)
+        changes.delete(alias.account_id, alias.name, only=alias.pk, by=current.person)
     except AliasNotFound:
         return _gone(request, alias_id)
     messages.success(request, f"{alias.full_name} is deleted. Its name is free.")

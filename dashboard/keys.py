@@ -8,17 +8,19 @@ from uuid import UUID
 from django import forms
 from django.conf import settings
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 
 from accounts import keys
-from accounts.models import Account, ApiKey
+from accounts.models import ApiKey
 from accounts.rate_limits import budgets_of
 
 from .access import AccountContext, account_context, account_page, page_address, signed_in_page
 
 PAGE_ROWS = 50
+MOST_PER_MINUTE = 2_000_000_000  # what the column holds
 EXPIRY_LABELS = {
     "7d": "7 days",
     "30d": "30 days",
@@ -39,6 +41,7 @@ class KeyLine:
 
     key: ApiKey
     has_expired: bool
+    may_change: bool
 
     @property
     def limits(self) -> str:
@@ -50,15 +53,19 @@ class KeyLine:
         )
 
 
-class CreateForm(forms.Form):
-    """A name and how long the key is good for."""
-
-    name = forms.CharField(
+def _name_field() -> forms.CharField:
+    return forms.CharField(
         label="Name",
         help_text="Where the key is used, such as a program or a machine.",
         error_messages={"required": keys.NAME_RULE},
         widget=forms.TextInput(attrs={"autocomplete": "off", "maxlength": keys.MAX_NAME_LENGTH, "spellcheck": "false"}),
     )
+
+
+class CreateForm(forms.Form):
+    """A name and how long the key is good for."""
+
+    name = _name_field()
     expiry = forms.ChoiceField(
         label="Expiry",
         help_text="After that it stops working.",
@@ -69,12 +76,13 @@ class CreateForm(forms.Form):
     def __init__(self, data: Any = None) -> None:
         super().__init__(data, auto_id="create-%s", label_suffix="")
 
-    def issue(self, account: Account) -> tuple[ApiKey, str] | None:
+    def issue(self, current: AccountContext) -> tuple[ApiKey, str] | None:
         """The new key with its token, which cannot be had again; None where the form has a fault, and says which."""
         if not self.is_valid():
             return None
         try:
-            return keys.issue(account, name=self.cleaned_data["name"], lifetime=self.cleaned_data["expiry"])
+            name, lifetime = self.cleaned_data["name"], self.cleaned_data["expiry"]
+            return keys.issue(current.account, name=name, lifetime=lifetime, created_by=current.person)
         except keys.InvalidKeyName as error:
             self.add_error("name", str(error))
         except keys.KeyNameTaken as error:
@@ -89,12 +97,12 @@ def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     Neither a redirect nor a message could carry the token: both would store it.
     """
     form = CreateForm(request.POST if request.method == "POST" else None)
-    issued = form.issue(current.account) if form.is_bound else None
+    issued = form.issue(current) if form.is_bound else None
     if issued is not None:
         context = {"key": issued[0], "token": issued[1], "public_url": settings.PUBLIC_URL}
         return render(request, "dashboard/new_key.html", current.template_context | context)
     before = request.GET.get("before")
-    lines = newest_keys(current.account, timezone.now(), PAGE_ROWS + 1, before=before)
+    lines = newest_keys(current, timezone.now(), PAGE_ROWS + 1, before=before)
     older = lines[PAGE_ROWS - 1].key.pk if len(lines) > PAGE_ROWS else None
     context = {"lines": lines[:PAGE_ROWS], "older": older, "form": form, "before": before}
     return render(
@@ -102,13 +110,73 @@ def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     )
 
 
+class RenameForm(forms.Form):
+    """Another name."""
+
+    name = _name_field()
+
+    def __init__(self, data: Any, key: ApiKey) -> None:
+        super().__init__(data, auto_id="rename-%s", label_suffix="", initial={"name": key.name})
+        self._key = key
+
+    def save(self) -> bool:
+        """False where the form has a fault, and says which."""
+        if self.is_valid():
+            try:
+                keys.rename(self._key, self.cleaned_data["name"])
+            except (keys.InvalidKeyName, keys.KeyNameTaken) as error:
+                self.add_error("name", str(error))
+        return not self.errors
+
+
+class LimitsForm(forms.Form):
+    """What the key may use in any minute."""
+
+    rpm = forms.IntegerField(label="Requests per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
+    tpm = forms.IntegerField(label="Tokens per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
+
+    def __init__(self, data: Any, key: ApiKey) -> None:
+        super().__init__(data, auto_id="limits-%s", label_suffix="", initial={"rpm": key.rpm, "tpm": key.tpm})
+        self._key = key
+
+    def save(self) -> bool:
+        """False where the form has a fault, and says which. In force with the next request."""
+        if self.is_valid():
+            ApiKey.objects.filter(pk=self._key.pk, deleted_at=None).update(**self.cleaned_data)
+        return not self.errors
+
+
+@signed_in_page("GET", "HEAD", "POST")
+def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
+    """One key: whoever made it and owners rename it, owners set its limits."""
+    key, current = _key(request, key_id)
+    if not may_change(current, key):
+        raise PermissionDenied
+    if key.deleted_at is not None:
+        messages.info(request, f"{key.name} was deleted already.")
+        return redirect(page_address("keys", key.account_id))
+    sent = request.POST if request.method == "POST" else None
+    action = request.POST.get("action")
+    if action == "limits":
+        current.require_owner()
+    rename = RenameForm(sent if action == "rename" else None, key)
+    limits = LimitsForm(sent if action == "limits" else None, key)
+    form: RenameForm | LimitsForm = limits if action == "limits" else rename
+    if form.is_bound and form.save():
+        messages.success(request, "Saved.")
+        return redirect(page_address("keys", key.account_id))
+    context = current.template_context | {"key": key, "rename": rename, "limits": limits}
+    return render(request, "dashboard/key.html", context, status=422 if form.errors else 200)
+
+
 @signed_in_page("GET", "HEAD", "POST")
 def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     """Asks first; a form sent from there deletes. A page that is out of date is told so."""
-    key = get_object_or_404(ApiKey, pk=key_id, account__membership__user=request.user.pk)
+    key, current = _key(request, key_id)
+    if key.deleted_at is None and not may_change(current, key):
+        raise PermissionDenied
     if key.deleted_at is None and request.method != "POST":
-        context = account_context(request, key.account_id).template_context | {"key": key}
-        return render(request, "dashboard/delete_key.html", context)
+        return render(request, "dashboard/delete_key.html", current.template_context | {"key": key})
     if key.deleted_at is None and keys.delete(key):
         messages.success(request, f"{key.name} is deleted. Requests with it are refused from now on.")
     else:
@@ -116,12 +184,27 @@ def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     return redirect(page_address("keys", key.account_id))
 
 
-def newest_keys(account: Account, now: datetime, rows: int, *, before: str | None = None) -> list[KeyLine]:
+def may_change(current: AccountContext, key: ApiKey) -> bool:
+    """Owners rename and delete every key of the account, members those that they made."""
+    return current.is_owner or key.created_by_id == current.person.pk
+
+
+def _key(request: HttpRequest, key_id: UUID) -> tuple[ApiKey, AccountContext]:
+    """The key, where it is of an account that the person is a member of."""
+    key = get_object_or_404(ApiKey.objects.select_related("created_by"), pk=key_id)
+    return key, account_context(request, key.account_id)
+
+
+def newest_keys(current: AccountContext, now: datetime, rows: int, *, before: str | None = None) -> list[KeyLine]:
     """So many keys that are not deleted, or of those older than the key `before`. Raises Http404 for what is no id."""
-    live = ApiKey.objects.filter(account=account, deleted_at=None).order_by("-pk")  # an id grows with time
+    live = ApiKey.objects.filter(account=current.account, deleted_at=None).select_related("created_by")
+    live = live.order_by("-pk")  # an id grows with time
     if before is not None:
         try:
             live = live.filter(pk__lt=UUID(before))
         except ValueError:
             raise Http404 from None
-    return [KeyLine(key, key.expires_at is not None and key.expires_at <= now) for key in live[:rows]]
+    return [
+        KeyLine(key, key.expires_at is not None and key.expires_at <= now, may_change(current, key))
+        for key in live[:rows]
+    ]

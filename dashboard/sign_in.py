@@ -43,6 +43,14 @@ If it was not you, ignore this mail: the password stays as it is.
 """
 
 
+CHANGED_SUBJECT = "Your password was changed"
+CHANGED_BODY = """\
+The password for {email} at {origin} was changed, and every other session was signed out.
+
+If it was not you, choose another password now: {origin}{path}
+"""
+
+
 class SignInForm(AuthenticationForm):
     """An address and a password, which is not looked at where there were too many failures: raises TooManyTries."""
 
@@ -157,6 +165,7 @@ class ChangePassword(ThrottledFormView, views.PasswordChangeView):
         if account is not None:
             self.success_url = f"{self.success_url}?account={account.pk}"  # type: ignore[assignment]  # a lazy one above
         messages.success(self.request, "Your password is changed. You are signed out everywhere else.")
+        send_in_background(_changed_mail(form.user))
         return super().form_valid(form)
 
 
@@ -195,6 +204,10 @@ class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
     template_name = "dashboard/password_reset_link.html"
     success_url = reverse_lazy("password-reset-done")
 
+    def form_valid(self, form: Any) -> HttpResponse:
+        send_in_background(_changed_mail(form.user))
+        return super().form_valid(form)
+
     def render_to_response(self, context: dict[str, Any], **options: Any) -> HttpResponse:
         options.setdefault("status", 200 if self.validlink else 410)
         return super().render_to_response(context, **options)
@@ -220,6 +233,11 @@ def admin_login(request: HttpRequest) -> HttpResponseBase:
 def admin_password(_request: HttpRequest) -> HttpResponseBase:
     """One page changes passwords."""
     return redirect("password")
+
+
+def _changed_mail(person: User) -> EmailMessage:
+    body = CHANGED_BODY.format(email=person.email, origin=settings.PUBLIC_URL, path=reverse("password-reset"))
+    return EmailMessage(CHANGED_SUBJECT, body, to=[person.email])
 
 
 def _reset_mail(person: User) -> EmailMessage:

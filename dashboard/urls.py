@@ -40,6 +40,7 @@ urlpatterns = [
     path("credit", credit.credit, name="credit"),
     path("statement", downloads.statement, name="statement"),
     path("keys", keys.key_list, name="keys"),
+    path("keys/<uuid:key_id>", keys.key_detail, name="key"),
     path("keys/<uuid:key_id>/delete", keys.delete_key, name="delete-key"),
     path("models", models_page.model_list, name="models"),
     path("aliases", aliases.alias_list, name="aliases"),

@@ -81,6 +81,7 @@ def _of_members(ids: dict[str, Any]) -> list[Place]:
         Place("statement", f"/statement{account}&format=html"),
         Place("keys", f"/keys{account}"),
         Place("key-created", f"/keys{account}", press="Create key"),
+        Place("key", f"/keys/{ids['key']}"),
         Place("key-delete", f"/keys/{ids['key']}/delete"),
         Place("models", f"/models{account}&q=mistral"),
         Place("models-sovereign", "/models?q=mistral+small&jurisdiction=eu-sovereign"),

@@ -23,7 +23,7 @@ SECTIONS = (
     Section("Usage", "usage", ("usage-records", "usage-record", "usage-failure")),
     Section("Carbon", "carbon"),
     Section("Credit", "credit"),
-    Section("Keys", "keys", ("delete-key",)),
+    Section("Keys", "keys", ("key", "delete-key")),
     Section("Models", "models"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),
     Section("Members", "members", ("member", "remove-member")),

@@ -28,6 +28,7 @@ REVOKE UPDATE, DELETE ON billing_ledgerentry, billing_generation FROM gateway_se
 
 -- Histories: never changed. They go with their account or person; a price's history outlives its route and its editor.
 REVOKE UPDATE ON aliases_aliasevent, django_admin_log FROM gateway_serving;
+GRANT UPDATE (by_id, by_key_id) ON aliases_aliasevent TO gateway_serving;
 REVOKE UPDATE, DELETE ON catalogue_pricechange FROM gateway_serving;
 GRANT UPDATE (region_id, changed_by_id) ON catalogue_pricechange TO gateway_serving;
 

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from accounts import keys
 from accounts.models import Account, User
 from aliases import changes
 from aliases.models import Alias, AliasEvent
@@ -307,3 +308,16 @@ def test_pages_keep_the_strict_policy_and_are_not_cached(member: Client, alias: 
         assert "no-store" in response["Cache-Control"]
         assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son\w+=", response.text)
         assert 'href="/aliases' in response.text
+
+
+def test_the_history_says_who_did_it(member: Client, alias: Alias) -> None:
+    member.post(f"/aliases/{alias.pk}", {"action": "rename", "name": "quick"})
+    key, _ = keys.issue(alias.account, name="deployer")
+    changes.change(alias.account_id, "quick", name="fast", by=key.pk)
+    by = [(event.by and event.by.email, event.by_key) for event in AliasEvent.objects.filter(alias_id=alias.pk)]
+    assert by == [(None, key), (MEMBER, None), (None, None)]
+    page = plain(member.get(f"/aliases/{alias.pk}").text)
+    assert "alias/quick alias/fast key deployer" in page
+    assert f"alias/fast alias/quick {MEMBER}" in page
+    User.objects.filter(email=MEMBER).delete()
+    assert AliasEvent.objects.filter(by=None).count() == 3

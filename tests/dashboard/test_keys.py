@@ -18,6 +18,7 @@ from accounts.models import Account, ApiKey, User
 from dashboard.keys import EXPIRY_LABELS, PAGE_ROWS
 from gateway.errors import ApiKeyNotRegistered
 from tests.billing.records import MEMBER, open_for
+from tests.dashboard.people import client_of, joined
 from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +27,7 @@ TOKEN = r"sk-gw-[A-Za-z0-9_-]{43}"
 
 @pytest.fixture
 def key(account: Account) -> ApiKey:
-    return keys.issue(account, name="laptop")[0]
+    return keys.issue(account, name="laptop", created_by=User.objects.get(email=MEMBER))[0]
 
 
 def deletion(key: ApiKey) -> str:
@@ -314,3 +315,45 @@ def test_pages_keep_the_strict_policy_and_are_not_cached(member: Client, account
         assert "unsafe-inline" not in response["Content-Security-Policy"]
         assert "no-store" in response["Cache-Control"]
         assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son\w+=", response.text)
+
+
+def test_members_change_their_own_keys_and_owners_all(member: Client, account: Account, key: ApiKey) -> None:
+    owner = client_of("owner@acme.example")
+    joined(account, "owner@acme.example", "owner")
+    theirs, _ = keys.issue(account, name="server", created_by=User.objects.get(email="owner@acme.example"))
+    listed = member.get("/keys").text
+    assert f"by {MEMBER}" in plain(listed)
+    assert "by owner@acme.example" in plain(listed)
+    assert f"/keys/{key.pk}/delete" in listed
+    assert f"/keys/{theirs.pk}/delete" not in listed
+    for path in (f"/keys/{theirs.pk}", deletion(theirs)):
+        assert [send(path).status_code for send in (member.get, member.post)] == [403, 403]
+    assert ApiKey.objects.get(pk=theirs.pk).deleted_at is None
+    assert member.post(f"/keys/{key.pk}", {"action": "limits", "rpm": "1000"}).status_code == 403
+    assert "Limits" not in plain(member.get(f"/keys/{key.pk}").text)
+    assert owner.post(f"/keys/{key.pk}", {"action": "limits", "rpm": "60", "tpm": ""}).status_code == 302
+    assert ApiKey.objects.filter(pk=key.pk, rpm=60, tpm=None).exists()
+    assert owner.post(f"/keys/{key.pk}", {"action": "limits", "rpm": "-1"}).status_code == 422
+    assert owner.post(deletion(key)).status_code == 302
+    assert ApiKey.objects.filter(pk=key.pk, deleted_at=None).count() == 0
+
+
+def test_a_key_made_on_the_page_says_by_whom_and_one_of_a_command_is_for_owners(
+    member: Client, account: Account
+) -> None:
+    create(member, account)
+    assert ApiKey.objects.get().created_by == User.objects.get(email=MEMBER)
+    made, _ = keys.issue(account, name="by-command")
+    assert member.post(deletion(made)).status_code == 403
+
+
+@pytest.mark.parametrize(("name", "told"), [("server", "already has a key named"), (" ", "1 to 200 printable")])
+def test_a_key_is_renamed_to_a_name_that_is_free(member: Client, key: ApiKey, name: str, told: str) -> None:
+    keys.issue(key.account, name="server")
+    response = member.post(f"/keys/{key.pk}", {"action": "rename", "name": name})
+    assert response.status_code == 422
+    assert told in plain(response.text)
+    assert member.post(f"/keys/{key.pk}", {"action": "rename", "name": " notebook "}).status_code == 302
+    assert ApiKey.objects.get(pk=key.pk).name == "notebook"
+    keys.delete(key)
+    assert "notebook was deleted already." in plain(member.get(f"/keys/{key.pk}", follow=True).text)

@@ -70,6 +70,8 @@ def test_a_password_is_changed_by_who_knows_it(member: User, client: Client) -> 
     response = client.post("/password", fields, follow=True)
     assert response.redirect_chain == [("/", 302)]
     assert "Your password is changed. You are signed out everywhere else." in response.text
+    mail.finish()
+    assert [(sent.to, sent.subject) for sent in outbox.outbox] == [([EMAIL], "Your password was changed")]
     assert (sign_in(PASSWORD), sign_in(NEW)) == (200, 302)
 
 
