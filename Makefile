@@ -36,7 +36,7 @@ test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless
 	@failed=; \
 	for run in sqlite:postgres_is_enough postgres:sqlite_is_enough; do \
 		echo "== tests on $${run%:*}"; \
-		$(PYTEST) --database $${run%:*} -m "not soak and not $${run#*:}" $(ARGS) || \
+		$(PYTEST) --database $${run%:*} -m "not soak and not cluster and not $${run#*:}" $(ARGS) || \
 			[ $$? = $(NO_TESTS) ] || failed="$$failed $${run%:*}"; \
 	done; \
 	if [ -n "$$failed" ]; then echo "Tests failed on:$$failed" >&2; exit 1; fi
@@ -48,6 +48,10 @@ soak: venv-dev var/secret_key ## Load on two gateways while everything fails, th
 .PHONY: mutants
 mutants: venv-dev var/secret_key ## Break a copy of the tree in some 80 ways, each of which a test must notice (ARGS="money spool")
 	@$(VENV) -m tests.mutants $(ARGS)
+
+.PHONY: cluster-campaign
+cluster-campaign: venv-dev var/secret_key var/patroni ## Kill each part of deploy/cluster in turn under load; then compare
+	$(VENV) -m pytest -m cluster --database postgres -s -o faulthandler_timeout=0 tests/test_cluster.py $(ARGS)
 
 .PHONY: bench
 bench: venv-dev var/secret_key ## Measure beside a bare pass-through, and reads of a million records (BENCH_RECORDS=5000000)
@@ -121,6 +125,11 @@ $(VENV):
 $(UV):
 	@$(PYTHON) -m venv var/uv
 	@var/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+# By the system's Python: PostgreSQL's user, who runs it, may not be allowed to read another's.
+var/patroni:
+	@/usr/bin/python3 -m venv $@
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check 'patroni[etcd3]' 'psycopg[binary]'
 
 # Written aside and linked into place: complete or absent, and a key that is there is never replaced.
 var/secret_key:
