@@ -6,6 +6,7 @@ from rest_framework.response import Response
 
 from accounts.keys import caller_behind
 from accounts.models import Account
+from billing.replica import from_replica
 from catalogue import snapshot
 from gateway.control_view import ControlView
 from gateway.errors import InvalidAliasTarget, InvalidRequest
@@ -77,6 +78,7 @@ class AliasStats(ControlView):
 
     doing = "adding up the alias's use"
 
+    @from_replica
     def get(self, request: Request, name: str) -> Response:
         """`{alias, days, totals, breakdown}`."""
         alias = changes.find(caller_behind(request).account_id, name)

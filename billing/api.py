@@ -20,6 +20,7 @@ from gateway.ids import parse_generation_id
 from . import keyset
 from .keyset import Page, Position, older_than
 from .models import Generation
+from .replica import from_replica
 from .representations import metrics_of, record_of, stats_of
 
 
@@ -94,6 +95,7 @@ class Generations(ControlView):
 
     doing = "listing the generations"
 
+    @from_replica
     def get(self, request: Request) -> Response:
         """`{object: list, data: [GenerationRecord], next_cursor?}`, newest first."""
         # As a plain dict: DRF takes an empty field of a form for an absent one, and `since=` is a mistake.

@@ -11,9 +11,11 @@ class BillingConfig(AppConfig):
     name = "billing"
 
     def ready(self) -> None:
+        from django.conf import settings
+
         from accounts.models import Account  # models exist from here on
 
-        from . import notices, overdraft, request_failures, rollups, spool
+        from . import notices, overdraft, replica, request_failures, rollups, spool
         from .accounts import ensure_wallet, keep_currency
         from .maintenance import Recovery
         from .settlement import finish_or_spool, start_settlers
@@ -28,6 +30,8 @@ class BillingConfig(AppConfig):
             Periodic(0, request_failures.failure_log.flush),
             Periodic(request_failures.DROP_EVERY_SECONDS, request_failures.drop_some, spread=True),
         ]
+        if replica.ALIAS in settings.DATABASES:
+            worker_hooks.beat.append(Periodic(0, replica.note_position))
         worker_hooks.readings.append(
             Reading(
                 "gateway_spool_files",

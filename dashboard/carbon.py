@@ -15,6 +15,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from billing.replica import from_replica
 from billing.statement import Value
 from billing.usage_statistics import By, Totals, breakdown
 from catalogue import snapshot
@@ -221,6 +222,7 @@ class Report:
 
 
 @account_page()
+@from_replica
 def carbon(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """422 where the days are none that could be shown."""
     query = request.GET.dict()

@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django.utils.text import slugify
 
 from accounts.models import Account
+from billing.replica import from_replica
 from billing.statement import FORMATS, Line, Period, Sum, Totals, csv_blocks, lines
 from billing.usage_statistics import Days, breakdown
 from gateway.db import release
@@ -41,6 +42,7 @@ FIGURES = (
 
 
 @account_page("GET")  # no HEAD: it would read the whole statement for nothing
+@from_replica
 def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """`since`, `until` and `format`, each with a default. A bound at fault leads back to the credit page."""
     chosen = request.GET.get("format", "csv")
@@ -92,6 +94,7 @@ def printed(account: Account, period: Period) -> dict[str, Any]:
 
 
 @account_page("GET")  # no HEAD: it would read everything for nothing
+@from_replica
 def usage_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """The sums by day and group as CSV."""
     choice, form = usage_choice.read(request.GET.dict(), current.account, "usage-export", timezone.now())
@@ -135,6 +138,7 @@ def _usage_lines(choice: Choice) -> Iterator[Line]:
 
 
 @account_page("GET")  # no HEAD: it would read everything for nothing
+@from_replica
 def carbon_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """The carbon page's sums by day, route and source as CSV: what every figure of the page is added up from."""
     choice, form = usage_choice.read(

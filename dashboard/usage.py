@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from accounts.models import ApiKey
 from billing.models import NO_ALIAS
+from billing.replica import from_replica
 from billing.usage_statistics import By, Row, Scope, Totals, breakdown, hourly
 from gateway.turns import take_turns
 
@@ -61,6 +62,7 @@ class Day:
 
 
 @account_page()
+@from_replica
 def usage(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """422 where the days are none that could be shown."""
     choice, form = usage_choice.read(request.GET.dict(), current.account, "usage", timezone.now())

@@ -24,6 +24,7 @@ from billing import keyset
 from billing.endings import ENDINGS
 from billing.keyset import Page, Position, Record, newer_than, older_than
 from billing.models import DailyUsage, Generation, UsageWatermark
+from billing.replica import from_replica
 from billing.request_failures import FailureDay, RequestFailure
 from billing.rollups import BEGINNING
 from billing.usage_statistics import Days, Scope
@@ -77,6 +78,7 @@ EVERYTHING = Shown(conditions={"has_record": False})
 
 
 @account_page()
+@from_replica
 def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """The list, with the addresses of its neighbours. 422 where the days are none that could be shown.
 

@@ -219,10 +219,10 @@ DATABASE_TRANSACTION_POOLING = _switch("DATABASE_TRANSACTION_POOLING")
 DATABASE_URL_RULE = "DATABASE_URL is sqlite:///path or postgres://user:password@host:port/name."
 
 
-def _database(*, pool_size: int, statement_timeout_ms: int) -> dict[str, Any]:
-    """One connection alias on DATABASE_URL, with a pool and a time limit of its own on PostgreSQL."""
+def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DATABASE_URL") -> dict[str, Any]:
+    """One connection alias on that address, with a pool and a time limit of its own on PostgreSQL."""
     database: dict[str, Any] = _read(
-        lambda: env.db_url("DATABASE_URL", f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}"), DATABASE_URL_RULE
+        lambda: env.db_url(variable, f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}"), DATABASE_URL_RULE
     )
     if database.get("ENGINE") not in ENGINES or not database["NAME"]:
         raise ImproperlyConfigured(DATABASE_URL_RULE)
@@ -257,6 +257,14 @@ DATABASES = {
     "default": _database(pool_size=20, statement_timeout_ms=30_000),
     "settlement": _database(pool_size=8, statement_timeout_ms=5_000) | {"TEST": {"MIRROR": "default"}},
 }
+
+DATABASE_REPLICA_MAX_LAG = _positive("DATABASE_REPLICA_MAX_LAG", 5.0)
+if env.str("DATABASE_REPLICA_URL", ""):  # statistics, lists and downloads (billing.replica)
+    DATABASES["replica"] = _database(pool_size=8, statement_timeout_ms=30_000, variable="DATABASE_REPLICA_URL")
+    if {each["ENGINE"] for each in DATABASES.values()} != {"gateway.postgresql"}:
+        raise ImproperlyConfigured("DATABASE_REPLICA_URL is postgres://…, as DATABASE_URL then is.")
+    DATABASES["replica"]["OPTIONS"]["target_session_attrs"] = "any"
+    DATABASE_ROUTERS = ["billing.replica.Router"]
 
 CACHE_URL_RULE = "CACHE_URL is redis://host:port/number (rediss:// with TLS), or locmemcache:// for each worker alone."
 

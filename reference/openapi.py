@@ -125,6 +125,8 @@ def _answer(operation: Operation, status: int, component: str | None) -> Json:
         headers += OF_INFERENCE
     if operation.path == "/models":
         headers.append("ETag")
+    if operation.path in ("/generations", "/aliases/{name}/stats"):
+        headers.append("X-Data-As-Of")
     answer: Json = {"description": operation.summary if status == 200 else HTTPStatus(status).phrase}
     if component is not None:
         answer["content"] = {"application/json": {"schema": ref(component)}}

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Self
@@ -64,6 +64,16 @@ class PrivatePostgres(PostgresDatabases):
         self._settings = SETTINGS | settings
         self._process: ServerProcess | None = None
         self._folder: Path | None = None
+
+    @classmethod
+    def standby_of(cls, primary: "PrivatePostgres") -> Self:
+        """One that follows a running server, which has the settings for it."""
+        standby, user = cls(), unprivileged_user()
+        standby._settings = primary._settings
+        standby._folder = _owned_folder(user)
+        source = f"host=127.0.0.1 port={primary.port} user=postgres"
+        _run([postgres_binaries() / "pg_basebackup", "-D", standby._folder / "data", "-d", source, "-R", "-c", "fast"])
+        return standby
 
     def start(self) -> Self:
         """Starts the server, on the data of the previous start if there was one."""
@@ -144,14 +154,30 @@ def unprivileged_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _initialised_folder(binaries: Path, user: str | None) -> Path:
+def _owned_folder(user: str | None) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="gateway-postgres-"))
     if user is not None:
         shutil.chown(folder, user)
-    command = [str(binaries / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "--auth=trust"]
+    return folder
+
+
+def _initialised_folder(binaries: Path, user: str | None) -> Path:
+    folder = _owned_folder(user)
+    initdb: list[str | Path] = [binaries / "initdb", "-D", folder / "data", "-U", "postgres", "--auth=trust"]
+    try:
+        _run([*initdb, "--encoding=UTF8", "--locale=C", "--no-sync"])
+    except ServerError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def _run(command: Sequence[str | Path]) -> None:
+    """One of PostgreSQL's programs, to its end."""
+    user = unprivileged_user()
     done = subprocess.run(
-        [*command, "--encoding=UTF8", "--locale=C", "--no-sync"],
-        cwd=folder,
+        list(map(str, command)),
+        cwd="/",
         env=_environment(),
         user=user,
         extra_groups=None if user is None else [],
@@ -160,9 +186,7 @@ def _initialised_folder(binaries: Path, user: str | None) -> Path:
         check=False,
     )
     if done.returncode != 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise ServerError(f"initdb failed:\n{done.stdout}{done.stderr}")
-    return folder
+        raise ServerError(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
 
 
 def _environment() -> dict[str, str]:
