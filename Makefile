@@ -19,8 +19,14 @@ NO_TESTS := 5 # pytest's status where all that was asked for is marked for the o
 # Installed already? The stamp is a copy of the lock file and is compared by content: a checkout that only touches
 # times reinstalls nothing, and cmp costs a millisecond. Both stamps go first, so that an interrupted installation is
 # repeated, and so that going back to another lock is noticed. The development lock contains the other.
-install = echo "Installing $(1) into .venv, which takes a minute the first time"; rm -f .venv/installed-*.txt; \
-	$(VENV) -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r $(1)
+install = rm -f .venv/installed-*.txt; all=$$(grep -c == $(1)); echo "Installing $(1) into .venv:"; \
+	{ PYTHONUNBUFFERED=1 $(VENV) -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r $(1); \
+		echo "status $$?"; } | { n=0; while read -r word name rest; do case $$word in \
+			Ignoring) all=$$((all - 1));; \
+			Collecting | Requirement) n=$$((n + 1)); echo "  fetched $$((n - 1)) of $$all packages";; \
+			Installing) echo "  unpacking $$all packages";; \
+			status) exit $$name;; \
+		esac; done; }
 
 .PHONY: help
 help: ## Print this list
