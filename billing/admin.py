@@ -144,8 +144,25 @@ class LedgerEntryAdmin(RecordAdmin):
         return queryset.filter(generation_id=searched_id(term)).exclude(generation=None), False
 
 
+class RequestAdmin(RecordAdmin):
+    """Records of single requests, found by their id, their account or their key."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
+    ) -> tuple[QuerySet[Model], bool]:
+        """Exact look-ups only, each by an index."""
+        if not (term := search_term.strip()):
+            return queryset, False
+        account_id, wanted = _in_account(term), searched_id(term)
+        if account_id is None and (wanted is None or queryset.model._default_manager.filter(pk=wanted).exists()):
+            return queryset.filter(pk=wanted), False
+        # One or the other, never both in one statement: each has an index that begins with it and is in order of time.
+        owner = {"key_id": wanted} if account_id is None else {"account_id": account_id}
+        return queryset.filter(**owner).order_by("-created_at", "-id"), False
+
+
 @admin.register(Generation)
-class GenerationAdmin(RecordAdmin):
+class GenerationAdmin(RequestAdmin):
     """Every request that was served, with what its bill was made of."""
 
     list_display = (
@@ -174,22 +191,9 @@ class GenerationAdmin(RecordAdmin):
         """What is odd about it."""
         return " ".join(record.flagged) or None
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
-    ) -> tuple[QuerySet[Model], bool]:
-        """Exact look-ups only, each by an index."""
-        if not (term := search_term.strip()):
-            return queryset, False
-        account_id, wanted = _in_account(term), searched_id(term)
-        if account_id is None and (wanted is None or Generation.objects.filter(pk=wanted).exists()):
-            return queryset.filter(pk=wanted), False
-        # One or the other, never both in one statement: each has an index that begins with it and is in order of time.
-        owner = {"key_id": wanted} if account_id is None else {"account_id": account_id}
-        return queryset.filter(**owner).order_by("-created_at", "-id"), False
-
 
 @admin.register(RequestFailure)
-class RequestFailureAdmin(RecordAdmin):
+class RequestFailureAdmin(RequestAdmin):
     """Every request that was refused or failed, and what its client was told."""
 
     list_display = ("created_at", "request_id", "account", "asked_for", "answer", "words")
@@ -215,16 +219,3 @@ class RequestFailureAdmin(RecordAdmin):
     def words(self, failure: RequestFailure) -> str:
         """The beginning of what the client was told."""
         return truncatechars(failure.message, 100)
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
-    ) -> tuple[QuerySet[Model], bool]:
-        """Exact look-ups only, each by an index."""
-        if not (term := search_term.strip()):
-            return queryset, False
-        account_id, wanted = _in_account(term), searched_id(term)
-        if account_id is not None:
-            return queryset.filter(account_id=account_id), False
-        if wanted is None or RequestFailure.objects.filter(pk=wanted).exists():
-            return queryset.filter(pk=wanted), False
-        return queryset.filter(key_id=wanted), False

@@ -106,11 +106,10 @@ def settle(
         settled = execute_settlement(generation, using, quota_use, has_checkpoint=has_checkpoint)
     else:
         settled = _settle_in_transaction(generation, using, quota_use, has_checkpoint)
-    return settled or _settled_before(generation.pk, using)
-
-
-def _settled_before(generation_pk: uuid.UUID, using: str) -> Settlement:
-    return Settlement(Generation.objects.using(using).only("balance_after").get(pk=generation_pk).balance_after)
+    if settled is not None:
+        return settled
+    before = Generation.objects.using(using).only("balance_after").get(pk=generation.pk)
+    return Settlement(before.balance_after)
 
 
 def _settle_in_transaction(

@@ -295,7 +295,11 @@ def jsonl_blocks(lines: Iterable[Line]) -> Iterator[str]:
     block, size = [], 0
     for line in lines:
         take_turns()
-        known = {name: _json(value) for name, value in line.items() if value is not None}
+        known = {
+            name: plain(value) if isinstance(value, Decimal) else value
+            for name, value in line.items()
+            if value is not None
+        }
         text = orjson.dumps(known).decode() + "\n"
         block.append(text)
         size += len(text)
@@ -318,10 +322,6 @@ def _cell(value: Value) -> str:
             return str(value)
         case str():
             return f"'{value}" if value.startswith(FORMULA_STARTS) else value
-
-
-def _json(value: Value) -> Value:
-    return plain(value) if isinstance(value, Decimal) else value
 
 
 class Format(NamedTuple):

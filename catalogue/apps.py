@@ -3,7 +3,7 @@ import time
 from django.apps import AppConfig
 
 from gateway.health import needs
-from gateway.hooks import Reading, worker_hooks
+from gateway.hooks import Periodic, Reading, worker_hooks
 
 
 class CatalogueConfig(AppConfig):
@@ -25,5 +25,10 @@ class CatalogueConfig(AppConfig):
                 how="livemin",
             )
         )
-        worker_hooks.beat += [snapshot.refresh, health.flush, grid_import.refresh.beat]
+        worker_hooks.beat += [
+            snapshot.refresh,
+            health.flush,
+            Periodic(health.DROP_EVERY_SECONDS, health.drop_old, spread=True),
+            Periodic(grid_import.LOOK_EVERY_SECONDS, grid_import.refresh.work),
+        ]
         worker_hooks.stop.append(health.flush)

@@ -6,7 +6,6 @@ What a source answers is bounded in size and time, and faults quote nothing of i
 import logging
 import os
 import ssl
-import threading
 import time
 from collections.abc import Collection, Mapping
 from datetime import timedelta
@@ -22,7 +21,6 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from gateway.db import release_all
 from gateway.outages import Outage
 
 from . import changes, models
@@ -155,20 +153,9 @@ class Refresh:
     """A process's share of keeping the sources of GATEWAY_GRID_SOURCES fresh: whoever claims a source first asks it."""
 
     def __init__(self) -> None:
-        self._looked_at = -LOOK_EVERY_SECONDS
-        self._thread: threading.Thread | None = None
         self._outages: Mapping[str, Outage] = {
             name: Outage(f"the grid intensities of {name} are not imported", logger.warning) for name in SOURCES
         }
-
-    def beat(self) -> None:
-        """Asks what is due in a thread of its own, which gevent makes a greenlet: the beat waits for no source."""
-        is_busy = self._thread is not None and self._thread.is_alive()
-        if not settings.GATEWAY_GRID_SOURCES or is_busy or time.monotonic() - self._looked_at < LOOK_EVERY_SECONDS:
-            return
-        self._looked_at = time.monotonic()
-        self._thread = threading.Thread(target=self._work_and_release, name="grid", daemon=True)
-        self._thread.start()
 
     def work(self) -> list[str]:
         """Imports from the sources that nobody has asked for a while, and returns the names of those asked."""
@@ -180,14 +167,6 @@ class Refresh:
             else:
                 self._outages[name].worked()
         return asked
-
-    def _work_and_release(self) -> None:
-        try:
-            self.work()
-        except Exception:
-            logger.exception("grid intensities could not be imported")
-        finally:
-            release_all()
 
 
 refresh = Refresh()

@@ -4,7 +4,6 @@ Outcomes are noted in memory and added to shared rows, one a provider and minute
 failure of each provider, in words.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,7 +25,7 @@ DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
 REFUSALS = frozenset({400, 404, 413, 422})
 MOST_WORDS = 500
 KEPT = timedelta(hours=25)  # staff look back over a day
-SWEEP_SECONDS = 600.0
+DROP_EVERY_SECONDS = 600.0
 
 _TABLE = ProviderMinute._meta.db_table
 _ADD = f"""
@@ -60,7 +59,6 @@ class _Noted:
     def __init__(self) -> None:
         self.outcomes: dict[tuple[datetime, str], Observed] = {}
         self.failures: dict[str, ProviderFailure] = {}  # the last one by provider
-        self.swept_at = time.monotonic()
 
 
 _noted = _Noted()
@@ -97,9 +95,6 @@ def flush() -> None:
                 _add(minute, slug, observed)
         _noted.failures = failures | _noted.failures
         raise
-    if time.monotonic() - _noted.swept_at > SWEEP_SECONDS:
-        _noted.swept_at = time.monotonic()
-        drop_before(timezone.now() - KEPT)
 
 
 def last_failure(slug: str) -> ProviderFailure | None:
@@ -177,6 +172,11 @@ def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
 def drop_before(moment: datetime) -> int:
     """Removes the rows of earlier minutes. Returns how many there were."""
     return ProviderMinute.objects.filter(minute__lt=moment).delete()[0]
+
+
+def drop_old() -> None:
+    """A worker's share of `maintain`."""
+    drop_before(timezone.now() - KEPT)
 
 
 def _add(minute: datetime, slug: str, more: Observed) -> None:

@@ -99,6 +99,33 @@ class ChoiceField(TextField):
         return text
 
 
+class ListField(StrictField):
+    """An array."""
+
+    types = (list,)
+    expected = "an array"
+    schema: Mapping[str, Any] = {"type": "array"}
+
+
+class ObjectField(StrictField):
+    """An object; `members` are those of its members that have one type."""
+
+    types = (dict,)
+    expected = "an object"
+    schema: Mapping[str, Any] = {"type": "object"}
+
+    def __init__(self, members: Mapping[str, type] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._members = members or {}
+
+    def to_internal_value(self, data: Any) -> Any:
+        members = super().to_internal_value(data)
+        for name, kind in self._members.items():
+            if not isinstance(members.get(name), kind | None):
+                raise serializers.ValidationError({name: f"must be of the type {kind.__name__}."})
+        return members
+
+
 class LineField(serializers.CharField):
     """A string of one printable line, without the spaces around it."""
 

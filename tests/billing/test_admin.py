@@ -27,12 +27,6 @@ LOG = "/admin/admin/logentry/"
 
 
 @pytest.fixture
-def staff(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("staff@example.com"))
-    return client
-
-
-@pytest.fixture
 def account() -> Account:
     return open_for(MEMBER)
 

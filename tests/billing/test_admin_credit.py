@@ -30,12 +30,6 @@ def address(account: Account) -> str:
     return f"/admin/accounts/account/{account.pk}/credit/"
 
 
-@pytest.fixture
-def staff(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("staff@example.com"))
-    return client
-
-
 def with_rights(client: Client, *codenames: str) -> Client:
     """A client of a person of the staff who may do just this."""
     person = User.objects.create_user("some-staff@example.com", is_staff=True)

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils.html import escape
 
-from accounts.models import Account, User
+from accounts.models import Account
 from billing import ledger
 from billing.models import FLAGS, Generation
 from tests.billing.plans import RECORDS_A_DAY, fill, plans
@@ -28,12 +28,6 @@ WHOLE_TABLE = re.compile(
     r"|SCAN billing_(generation|ledgerentry)"
     r"(?! USING (COVERING )?INDEX (ledger_credit|generation_not_priced|generation_flagged)\b)"
 )
-
-
-@pytest.fixture
-def staff(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("staff@example.com"))
-    return client
 
 
 @pytest.fixture

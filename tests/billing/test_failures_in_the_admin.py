@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from accounts.models import Account, User
+from accounts.models import Account
 from billing.request_failures import RequestFailure
 from catalogue.models import Provider
 from gateway.errors import MissingAuthorization, ProviderError
@@ -21,12 +21,6 @@ from tests.billing.records import MEMBER, fail, key_of, open_for, serve
 pytestmark = pytest.mark.django_db
 
 LIST = "/admin/billing/requestfailure/"
-
-
-@pytest.fixture
-def staff(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("staff@example.com"))
-    return client
 
 
 @pytest.fixture

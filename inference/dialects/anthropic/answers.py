@@ -16,6 +16,7 @@ import orjson
 
 from catalogue.pricing import ContradictoryUsage, Usage
 
+from ...chunks import object_of
 from ...upstream.faults import MalformedReply
 from ..base import Event, count, optional_count, parse_object
 
@@ -73,7 +74,7 @@ def usage_of(reported: Any) -> Usage | None:
         cache_write_5m=write_5m,
         cache_write_1h=write_1h,
         completion=count(reported["output_tokens"]),
-        reasoning=optional_count(_object(reported.get("output_tokens_details")).get("thinking_tokens")),
+        reasoning=optional_count(object_of(reported.get("output_tokens_details")).get("thinking_tokens")),
     )
 
 
@@ -142,10 +143,6 @@ def arguments_of(block: Mapping[str, Any]) -> str:
         return orjson.dumps(block.get("input") or {}).decode()
     except orjson.JSONEncodeError:
         raise MalformedReply("called a tool with input that is nested too deeply") from None
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from rest_framework import serializers
 from accounts.keys import token_of
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
-from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, WholeNumberField
+from gateway.fields import ChoiceField, FlagField, ListField, NumberField, ObjectField, StrictField, WholeNumberField
 from gateway.responses import PlainResponse
 from gateway.turns import in_turns
 
@@ -83,7 +83,7 @@ TOOL_SCHEMA: Json = {
 }
 
 
-class ListField(StrictField):
+class ItemsField(ListField):
     """An array, each item of which a function checks, in the form of `items`. Raises InvalidRequest."""
 
     def __init__(self, check: Check, items: Json, *, most: int, least: int = 0, **options: Any) -> None:
@@ -97,24 +97,6 @@ class ListField(StrictField):
             raise InvalidRequest.of_field(f"{self.field_name}", f"must be an array{few}.")
         for position, item in in_turns(data):
             self._check(item, f"{self.field_name}[{position}]")
-        return data
-
-
-class ObjectField(StrictField):
-    """An object; `members` are those of its members that have one type."""
-
-    schema = {"type": "object"}
-
-    def __init__(self, members: Mapping[str, type] | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self._members = members or {}
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, dict):
-            raise InvalidRequest.of_field(f"{self.field_name}", "must be an object.")
-        for name, kind in self._members.items():
-            if not isinstance(data.get(name), kind | None):
-                raise InvalidRequest.of_field(f"{self.field_name}.{name}", f"must be of the type {kind.__name__}.")
         return data
 
 
@@ -206,9 +188,9 @@ class CountTokensRequest(serializers.Serializer[Any]):
     """The fields that are checked, of `POST /v1/messages/count_tokens`."""
 
     model = ModelField()
-    messages = ListField(_check_message, MESSAGE_SCHEMA, least=1, most=MOST_MESSAGES)
+    messages = ItemsField(_check_message, MESSAGE_SCHEMA, least=1, most=MOST_MESSAGES)
     system = SystemField(required=False)
-    tools = ListField(_check_tool, TOOL_SCHEMA, most=MOST_TOOLS, required=False)
+    tools = ItemsField(_check_tool, TOOL_SCHEMA, most=MOST_TOOLS, required=False)
     tool_choice = ToolChoiceField({"disable_parallel_tool_use": bool}, required=False)
     thinking = ObjectField({"type": str, "budget_tokens": int}, required=False)
     output_config = ObjectField({"effort": str, "format": dict}, required=False)
@@ -221,7 +203,7 @@ class MessagesRequest(CountTokensRequest):
 
     max_tokens = WholeNumberField(minimum=1)
     stream = FlagField(required=False)
-    stop_sequences = ListField(_check_text, {"type": "string"}, most=MOST_TOOLS, required=False)
+    stop_sequences = ItemsField(_check_text, {"type": "string"}, most=MOST_TOOLS, required=False)
     temperature = NumberField(minimum=0, maximum=1, required=False)
     top_p = NumberField(minimum=0, maximum=1, required=False)
     metadata = ObjectField({"user_id": str}, required=False)

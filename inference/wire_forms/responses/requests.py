@@ -8,7 +8,16 @@ import orjson
 from rest_framework import serializers
 
 from gateway.errors import InvalidRequest
-from gateway.fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
+from gateway.fields import (
+    ChoiceField,
+    FlagField,
+    ListField,
+    NumberField,
+    ObjectField,
+    StrictField,
+    TextField,
+    WholeNumberField,
+)
 
 from ...call import Call, Shape
 from ...dialects.base import encoded
@@ -43,20 +52,6 @@ class Asked:
     echo: Mapping[str, orjson.Fragment]
     tools: Mapping[str, Tool]
     encrypts: bool
-
-
-class ObjectField(StrictField):
-    """An object."""
-
-    types, expected = (dict,), "an object"
-    schema = {"type": "object"}
-
-
-class ListField(StrictField):
-    """An array."""
-
-    types, expected = (list,), "an array"
-    schema = {"type": "array"}
 
 
 class RefusedField(StrictField):
