@@ -49,7 +49,7 @@ test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless
 
 .PHONY: soak
 soak: venv-dev var/secret_key ## Load on two gateways while everything fails, then compare the books (SOAK_MINUTES=5 SOAK_SEED=…)
-	$(VENV) -m pytest -m soak -s $(ARGS) tests/soak
+	$(VENV) -m pytest -m soak -o faulthandler_timeout=0 -s $(ARGS) tests/soak
 
 .PHONY: mutants
 mutants: venv-dev var/secret_key ## Break a copy of the tree in some 80 ways, each of which a test must notice (ARGS="money spool")
@@ -58,6 +58,10 @@ mutants: venv-dev var/secret_key ## Break a copy of the tree in some 80 ways, ea
 .PHONY: cluster-campaign
 cluster-campaign: venv-dev var/secret_key var/patroni ## Kill each part of deploy/cluster in turn under load; then compare
 	$(VENV) -m pytest -m cluster --database postgres -s -o faulthandler_timeout=0 tests/test_cluster.py $(ARGS)
+
+.PHONY: fuzz
+fuzz: venv-dev var/secret_key ## Ten times the cases of tests/test_fuzz.py: HTTP, bodies, addresses, pages, upstreams, catalogues
+	FUZZ_FACTOR=10 $(VENV) -m pytest -o faulthandler_timeout=0 $(ARGS) tests/test_fuzz.py
 
 .PHONY: bench
 bench: venv-dev var/secret_key ## Measure beside a bare pass-through, and reads of a million records (BENCH_RECORDS=5000000)

@@ -118,6 +118,7 @@ def test_what_is_refused_is_not_counted(remember: Remember) -> None:
 def test_a_request_counts_for_exactly_sixty_seconds(remember: Remember) -> None:
     assert remember({59: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 1, 1)
     assert remember({60: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 60, 0)
+    assert remember({60: 1, 30: 1}, {}).admit(KEY, requests=2, tokens=0).requests == (0, 60, 0)
 
 
 def test_the_wait_ends_when_the_window_holds_less_than_the_limit(remember: Remember) -> None:

@@ -1,0 +1,269 @@
+"""What nobody would send, at every way in: 2,000 cases in `make test`, ten times as many in `make fuzz`.
+
+A case that was found at fault stays as an `@example` of its test.
+"""
+
+import contextlib
+import io
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from catalogue import snapshot
+from tests import described
+from tests.catalogue import catalogue_for, model, provider
+from tests.chat import HELLO, PATH
+from tests.conftest import OpenAccount, StartGateway
+from tests.dashboard.people import client_of
+from tests.every_page import OWNER, Acme
+from tests.inference.dialects.recorded_openai import STREAM
+from tests.inference.listeners import heard
+from tests.inference.odd_answers import SSE
+from tests.inference.odd_upstream import Script, listening
+from tests.rawhttp import connect
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+FACTOR = int(os.environ.get("FUZZ_FACTOR", "1"))
+ODD_STATUSES = {501, 503, 504, 505}  # of the 5xx: HTTP that is not spoken, and upstreams
+TOKENS = [
+    b"\r\n",
+    b"\n",
+    b"\0",
+    b" ",
+    b":",
+    b"%",
+    b"\xff",
+    b"chunked",
+    b"Transfer-Encoding: ",
+    b"Content-Length: ",
+    b"-1",
+]
+WORDS = ["", "é", "\0", "x" * 300, "9" * 30, "-1", "2026-13-01", "auto/", "alias/x", "../..", "a;b", "%2e", "\ud7ff"]
+
+
+def cases(number: int) -> settings:
+    """So many cases, and as many times more as are asked for."""
+    checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
+    return settings(max_examples=number * FACTOR, deadline=None, suppress_health_check=checks)
+
+
+@pytest.fixture(scope="module")
+def scripts() -> dict[str, Script]:
+    """What the odd upstream answers, which each case sets."""
+    return {"odd": b""}
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    simulator: Simulator, start_shared_gateway: StartGateway, scripts: dict[str, Script]
+) -> Iterator[GatewayServer]:
+    with listening(scripts) as odd:
+        catalogue = catalogue_for(simulator.url, model("odd", provider="odd", upstream_model="odd"))
+        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
+        yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="1")
+
+
+@pytest.fixture
+def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(gateway, credit="1000")
+
+
+def spoilt(content: bytes, data: st.DataObject) -> bytes:
+    """The content with some of its bytes cut out, replaced or repeated."""
+    for _ in range(data.draw(st.integers(1, 4))):
+        at, length = data.draw(st.integers(0, len(content))), data.draw(st.sampled_from([0, 1, 1, 3, 40]))
+        put = data.draw(st.sampled_from([b"", *TOKENS]) | st.binary(max_size=4) | st.just(content[at : at + 20]))
+        content = content[:at] + put + content[at + length :]
+    return content
+
+
+# --- Raw HTTP
+
+
+@cases(500)
+@given(data=st.data())
+def test_whatever_comes_on_a_connection_is_answered_in_shape_or_closed(customer: Customer, data: st.DataObject) -> None:
+    body = json.dumps({"model": "sim/test/echo", "messages": HELLO, "max_tokens": 16}).encode()
+    chunked = data.draw(st.booleans())
+    framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % len(body)
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n".encode()
+    content = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if chunked else body
+    with connect(customer.gateway) as raw:
+        raw.sendall(spoilt(head + framing + b"\r\n\r\n" + content, data))
+        raw.shutdown(socket.SHUT_WR)
+        answered = b""
+        try:
+            while block := raw.recv(65536):
+                answered += block
+        except ConnectionResetError:
+            return
+    if not answered:
+        return
+    first, _, rest = answered.partition(b"\r\n\r\n")
+    status = int(first.removeprefix(b"HTTP/1.1 ").split()[0])
+    assert status < 500 or status in ODD_STATUSES, first
+    assert b"x-request-id:" in first.lower() or status == 100
+    if status >= 400 and b"application/json" in first:
+        said = json.JSONDecoder().raw_decode(rest.decode())[0]
+        described.events_conform([said], "Error")
+
+
+# --- Bodies, and addresses of the API
+
+scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.sampled_from(WORDS)
+values = st.recursive(
+    scalars | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=8,
+)
+FIELDS: dict[str, Any] = {
+    "model": "sim/test/echo",
+    "messages": HELLO,
+    "prompt": "hi",
+    "input": "hi",
+    "max_tokens": 16,
+    "stream": False,
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+    "tool_choice": "auto",
+    "stop": ["a"],
+    "temperature": 1,
+    "n": 1,
+    "user": "u",
+    "metadata": {"a": "b"},
+    "name": "fast",
+    "target": "sim/test/echo",
+}
+POSTED = [
+    PATH,
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/aliases",
+]
+
+
+@cases(400)
+@given(path=st.sampled_from(POSTED), spoiled=st.dictionaries(st.sampled_from(sorted(FIELDS)), values, max_size=3))
+def test_no_body_hurts(customer: Customer, path: str, spoiled: dict[str, Any]) -> None:
+    """`GatewaySession` holds each answer to its description."""
+    body = {name: value for name, value in FIELDS.items() if path != "/v1/aliases" or name in ("name", "target")}
+    reply = customer.http.post(path, data=json.dumps(body | spoiled).encode(errors="replace"))
+    assert reply.status_code < 500 or reply.status_code in ODD_STATUSES, reply.text
+
+
+READ = [
+    "/v1/models",
+    "/v1/generations",
+    "/v1/generation/{}",
+    "/v1/metrics/{}",
+    "/v1/aliases",
+    "/v1/aliases/{}",
+    "/v1/models/{}",
+]
+NAMES = ["limit", "after", "since", "until", "days", "modality", "jurisdiction", "provider", "q"]
+words = st.sampled_from(WORDS) | st.text(max_size=8) | st.integers(-5, 10**20).map(str)
+
+
+@cases(400)
+@given(
+    path=st.sampled_from(READ),
+    inside=words,
+    query=st.lists(st.tuples(st.sampled_from(NAMES), words), max_size=3),
+    header=st.sampled_from(["If-None-Match", "Accept", "traceparent", "X-Forwarded-For", "Content-Type"]),
+    value=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30),
+)
+def test_no_address_and_no_header_hurts(
+    customer: Customer, path: str, inside: str, query: list[tuple[str, str]], header: str, value: str
+) -> None:
+    # Clients resolve dots themselves, and would ask for another address.
+    address = path.format(quote(inside.replace(".", "_"), safe="", errors="replace") or "-")
+    asked = "&".join(f"{name}={quote(word, errors='replace')}" for name, word in query)
+    reply = customer.http.get(f"{address}?{asked}", headers={header: value.strip()}, allow_redirects=False)
+    assert reply.status_code < 500, reply.text
+
+
+# --- Pages
+
+
+@pytest.mark.django_db
+def test_no_page_hurts() -> None:
+    snapshot.forget()
+    snapshot.refresh()
+    acme = Acme.open()
+    client = client_of(OWNER)
+    client.raise_request_exception = False
+    pages = [page.address for page in acme.pages() if page.name != "logout"]
+
+    @cases(200)
+    @given(
+        page=st.sampled_from(pages),
+        asked=st.dictionaries(words, words, max_size=3),
+        verb=st.sampled_from(["GET", "POST"]),
+    )
+    def ask(page: str, asked: dict[str, str], verb: str) -> None:
+        query = "&".join(
+            f"{quote(name, errors='replace')}={quote(each, errors='replace')}" for name, each in asked.items()
+        )
+        address, body = (f"{page}?{query}", b"") if verb == "GET" else (page, query.encode())
+        with transaction.atomic():
+            reply = client.generic(verb, address, body, content_type="application/x-www-form-urlencoded")
+            transaction.set_rollback(True)
+        assert reply.status_code < 500, address
+
+    try:
+        ask()
+    finally:
+        snapshot.forget()
+
+
+# --- Upstreams
+
+
+@cases(300)
+@given(data=st.data())
+def test_a_stream_that_an_upstream_cuts_or_spoils_anywhere_ends_in_order(
+    customer: Customer, scripts: dict[str, Script], data: st.DataObject
+) -> None:
+    content = spoilt(STREAM, data) if data.draw(st.booleans()) else STREAM
+    head = f"HTTP/1.1 200 OK\r\n{SSE}\r\nConnection: close\r\n\r\n".encode()
+    scripts["odd"] = head + content[: data.draw(st.integers(0, len(content)))]
+    asked = {"model": "odd/test/odd", "messages": HELLO, "stream": True}
+    reply = customer.http.post(PATH, json=asked, stream=True)
+    if reply.status_code != 200:
+        assert reply.status_code in (400, 503, 504)
+        described.events_conform([reply.json()], "Error")
+        return
+    said = heard(reply.headers["X-Generation-Id"], reply.content)
+    described.events_conform(said.frames, "ChatCompletionChunk")
+    assert said.done != bool(said.codes), reply.content
+    assert (said.usage is not None) == said.done
+
+
+# --- Catalogue files
+
+
+@pytest.mark.django_db
+@cases(200)
+@given(data=st.data())
+def test_a_catalogue_file_is_seeded_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    simple = catalogue_for("http://127.0.0.1:1/v1") | {"models": [model("echo"), model("tools")]}
+    path = tmp_path / data.draw(st.sampled_from(["fuzzed.json", "fuzzed.yaml"]))
+    path.write_bytes(spoilt(json.dumps(simple, indent=data.draw(st.sampled_from([None, 1]))).encode(), data))
+    with contextlib.suppress(CommandError), transaction.atomic():
+        call_command("seed_catalogue", str(path), dry_run=True, stdout=io.StringIO())
