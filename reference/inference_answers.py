@@ -144,17 +144,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "created_at": WHOLE,
                 "status": {"enum": ["completed", "incomplete", "in_progress", "failed"]},
                 "model": FOUR_PART_ID,
-                "output": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+                "output": {"type": "array", "items": ref("ResponseItem")},
                 "error": nullable({"type": "object"}),
                 "incomplete_details": nullable({"type": "object"}),
                 "usage": nullable(record(_RESPONSE_USAGE, MONEY)),
             },
             {"gateway_metadata": ref("GatewayMetadata"), "completed_at": nullable(WHOLE)},
         ),
-    ),
-    "ResponseEvent": open_to(
-        "An event of a stream, with its name in an `event:` line too.",
-        record({"type": STRING, "sequence_number": WHOLE}, {"response": ref("Response")}),
     ),
     "InputTokens": record({"object": {"const": "response.input_tokens"}, "input_tokens": WHOLE}),
     "Message": open_to(
@@ -165,17 +161,17 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "type": {"const": "message"},
                 "role": {"const": "assistant"},
                 "model": FOUR_PART_ID,
-                "content": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+                "content": {"type": "array", "items": ref("MessageBlock")},
                 "stop_reason": nullable(STRING),
                 "stop_sequence": nullable(STRING),
-                "usage": open_to(
-                    "And what else the provider said there.",
-                    record({"input_tokens": WHOLE, "output_tokens": WHOLE}, {**MONEY, "currency": CURRENCY}),
-                ),
+                "usage": ref("MessageUsage"),
                 "gateway_metadata": ref("GatewayMetadata"),
             }
         ),
     ),
-    "MessageEvent": open_to("An event of a stream, with its name in an `event:` line too.", record({"type": STRING})),
+    "MessageUsage": open_to(
+        "And what else the provider said there.",
+        record({"input_tokens": WHOLE, "output_tokens": WHOLE}, {**MONEY, "currency": CURRENCY}),
+    ),
     "MessageTokens": record({"input_tokens": WHOLE}),
 }

@@ -12,7 +12,7 @@ from rest_framework.fields import empty
 from gateway.errors import ApiError, MethodNotAllowed, UpstreamRefused
 from gateway.exception_handler import envelope, message_envelope
 
-from . import answers, inference_answers
+from . import answers, inference_answers, stream_events
 from .answers import Schema, nullable, record, ref
 from .operations import HEADERS, OF_INFERENCE, OPERATIONS, PATH_PARAMETERS, Operation
 
@@ -69,7 +69,7 @@ def document() -> Json:
                 },
             },
             "headers": {name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()},
-            "schemas": {**requests, **inference_answers.SCHEMAS, **answers.SCHEMAS},
+            "schemas": {**requests, **inference_answers.SCHEMAS, **stream_events.SCHEMAS, **answers.SCHEMAS},
         },
     }
 
@@ -133,12 +133,16 @@ def _answer(operation: Operation, status: int, component: str | None) -> Json:
     if operation.events is not None:
         answer["content"]["text/event-stream"] = {
             "x-event-schema": ref(operation.events),
-            "x-description": f"Frames of `data: ` with a {operation.events} each, then `data: [DONE]`. A stream that "
-            "breaks off has a frame with an Error.",
+            "x-description": f"Frames of `data: ` with a {operation.events} each{_ending(operation)} A stream that "
+            f"breaks off has a frame with {'an Error' if operation.errors == ('Error',) else 'a MessageError'}.",
         }
     if operation.path == "/openapi.json":
         answer["content"] = {"application/json": {"schema": {"type": "object"}}}
     return answer | {"headers": _headers(headers)}
+
+
+def _ending(operation: Operation) -> str:
+    return "." if operation.events == "MessageEvent" else ", then `data: [DONE]`."
 
 
 def _refusals(operation: Operation) -> Json:

@@ -50,9 +50,13 @@ def check(response: requests.Response) -> None:
 
 
 def events_conform(events: list[Json], component: str) -> None:
-    """The events of a stream, errors among them."""
+    """The events of a stream, errors among them: one that is described by its type is held to that."""
+    schemas = document()["components"]["schemas"]
     for event in events:
-        _conforms(event, f"#/components/schemas/{'Error' if 'error' in event else component}")
+        kind = event.get("type", component)
+        if "error" in event and kind in ("error", component):
+            kind = "MessageError" if component == "MessageEvent" else "Error"
+        _conforms(event, f"#/components/schemas/{kind if kind in schemas else component}")
 
 
 @cache

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import requests
 
+from tests import described
 from tests.servers.customer import Customer
 
 Json = dict[str, Any]
@@ -45,6 +46,7 @@ class Events:
         assert [event["type"] for event in events].count("message_start") == 1
         assert events[0]["type"] == "message_start"
         assert events[0]["message"]["usage"]["input_tokens"] > 0
+        described.events_conform(events, "MessageEvent")
         _require_blocks_in_order(events)
         assert events[-1]["type"] in ("message_stop", "error")
         return cls(headers or requests.structures.CaseInsensitiveDict(), events)

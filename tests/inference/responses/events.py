@@ -7,6 +7,8 @@ from typing import Any, Self
 import orjson
 import requests
 
+from tests import described
+
 Json = dict[str, Any]
 DONE = "data: [DONE]"
 ENDINGS = ("response.completed", "response.incomplete", "response.failed")
@@ -23,7 +25,9 @@ class Events:
         """Reads a response to its end."""
         assert reply.status_code == 200, reply.text
         assert reply.headers["Content-Type"] == "text/event-stream"
-        return cls.read([reply.content])
+        stream = cls.read([reply.content])
+        described.events_conform(stream.all, "ResponseEvent")
+        return stream
 
     @classmethod
     def read(cls, frames: Iterable[bytes]) -> Self:
