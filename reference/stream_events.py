@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .answers import FOUR_PART_ID, STRING, WHOLE, Schema, nullable, open_to, record, ref, told
+from .answers import FOUR_PART_ID, STRING, WHOLE, Schema, described, nullable, open_to, record, ref
 
 _FROM_ELSEWHERE = "What a provider that speaks this API says of its own is passed on."
 _ITEM = {"item_id": STRING, "output_index": WHOLE}
@@ -11,20 +11,20 @@ _PART = {**_ITEM, "content_index": WHOLE}
 _LOGPROBS = {"logprobs": {"type": "array", "items": {"type": "object"}}}
 
 
-def by_type(kinds: Mapping[str, Schema], described: str) -> Schema:
+def by_type(kinds: Mapping[str, Schema], description: str) -> Schema:
     """One of these objects, told apart by `type`, or one of another type that a provider sent."""
     other = record({"type": {"type": "string", "not": {"enum": list(kinds)}}})
     ours = [
         open_to(_FROM_ELSEWHERE, record({"type": {"const": kind}, **schema["required"]}, schema.get("optional")))
         for kind, schema in kinds.items()
     ]
-    return {"anyOf": [*ours, open_to(_FROM_ELSEWHERE, other)], "description": described}
+    return {"anyOf": [*ours, open_to(_FROM_ELSEWHERE, other)], "description": description}
 
 
 def _events(kinds: Mapping[str, Schema], common: Schema, name: str) -> dict[str, Schema]:
     """A component of each event by its type, and one for any of them."""
     events = {
-        kind: open_to(_FROM_ELSEWHERE, record({"type": {"const": kind}, **common, **fields}))
+        kind: open_to(_FROM_ELSEWHERE, record({"type": {"const": kind}, **common, **fields}, _OPTIONAL.get(kind)))
         for kind, fields in kinds.items()
     }
     other = open_to(_FROM_ELSEWHERE, record({"type": {"type": "string", "not": {"enum": list(kinds)}}, **common}))
@@ -60,7 +60,7 @@ _RESPONSE_EVENTS: Mapping[str, Schema] = {
     "response.reasoning_text.done": {**_PART, "text": STRING},
     "response.content_part.done": {**_PART, "part": ref("ResponsePart")},
     "response.function_call_arguments.delta": {**_ITEM, "delta": STRING},
-    "response.function_call_arguments.done": {**_ITEM, "arguments": STRING, "name": STRING},
+    "response.function_call_arguments.done": {**_ITEM, "arguments": STRING},
     "response.custom_tool_call_input.delta": {**_ITEM, "delta": STRING},
     "response.custom_tool_call_input.done": {**_ITEM, "input": STRING},
     "response.output_item.done": _OUTPUT_ITEM,
@@ -68,6 +68,8 @@ _RESPONSE_EVENTS: Mapping[str, Schema] = {
     "response.incomplete": _RESPONSE,
     "response.failed": _RESPONSE,
 }
+
+_OPTIONAL: Mapping[str, Schema] = {"response.function_call_arguments.done": {"name": STRING}}
 
 _BLOCKS: Mapping[str, Schema] = {
     "text": {"required": {"text": STRING}},
@@ -97,7 +99,7 @@ _MESSAGE_EVENTS: Mapping[str, Schema] = {
     "content_block_stop": {"index": WHOLE},
     "message_delta": {
         "delta": open_to(_FROM_ELSEWHERE, record(_STOP)),
-        "usage": told(ref("MessageUsage"), "With what the request cost."),
+        "usage": described(ref("MessageUsage"), "With what the request cost."),
         "gateway_metadata": ref("GatewayMetadata"),
     },
     "message_stop": {},

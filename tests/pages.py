@@ -62,6 +62,9 @@ def _of_strangers(ids: dict[str, Any]) -> list[Place]:
         Place("password-reset-link", "/password/reset/x/y", None),
         Place("invitation", ids["invitation"], None),
         Place("invitation-gone", "/invitations/nonsense", None),
+        Place("docs-guide", "/docs/guide", None),
+        Place("docs-api", "/docs/api", None),
+        Place("docs-reference", "/docs/reference", None),
     ]
 
 
