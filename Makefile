@@ -23,7 +23,7 @@ install = rm -f .venv/installed-*.txt; all=$$(grep -c == $(1)); echo "Installing
 	{ PYTHONUNBUFFERED=1 $(VENV) -m pip install --progress-bar off --disable-pip-version-check --require-hashes -r $(1); \
 		echo "status $$?"; } | { n=0; while read -r word name rest; do case $$word in \
 			Ignoring) all=$$((all - 1));; \
-			Collecting | Requirement) n=$$((n + 1)); echo "  fetched $$((n - 1)) of $$all packages";; \
+			Collecting | Processing | Requirement) n=$$((n + 1)); echo "  fetching package $$n of $$all";; \
 			Installing) echo "  unpacking $$all packages";; \
 			status) exit $$name;; \
 		esac; done; }
