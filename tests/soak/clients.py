@@ -197,7 +197,8 @@ def _received(reply: Reply, *, streamed: bool, left: bool) -> Received:
     if streamed:
         said = heard(id_, reply.content)
         told = any(TOLD_OF_THE_BILL in message for message in said.messages)
-        size, last = (len(heard(id_, part).text.encode()) for part in (reply.content, reply.content[-PIECE_BYTES:]))
+        end = reply.content[-PIECE_BYTES:].partition(b"\n\n")[2]  # what stands in front may be half an event
+        size, last = (len(heard(id_, part).text.encode()) for part in (reply.content, end))
         return Received(id_, True, said.done, left, size, last, said.usage, told)
     usage = json.loads(reply.content)["usage"] if reply.whole else None
     return Received(id_, False, reply.whole, left, 0, 0, usage)

@@ -68,7 +68,7 @@ class Troubles:
 
     def a_gateway_restarted(self) -> None:
         gateway = self._gateway()
-        gateway.stop()
+        gateway.stop(timeout=60)
         gateway.start(timeout=60)
 
     def postgres_restarted(self) -> None:
