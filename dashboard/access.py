@@ -101,7 +101,7 @@ def account_page(*methods: str) -> Callable[[View], View]:
             try:
                 current = account_context(request, account_id)
             except NoAccount:
-                return render(request, "dashboard/no_account.html")
+                return render(request, "dashboard/no_account.html", {"has_no_account": True})
             return view(request, current, **kwargs)
 
         return page

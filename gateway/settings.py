@@ -174,6 +174,7 @@ MIDDLEWARE = [
     "gateway.middleware.RequestIdMiddleware",
     "gateway.middleware.ApiMiddleware",
     "gateway.middleware.PageMiddleware",
+    "django.middleware.gzip.GZipMiddleware",  # pads each answer at random, so that its length tells no secret (BREACH)
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -328,6 +329,8 @@ STATIC_URL = "/static/"
 STATICFILES_DIRS = [RESOURCES_DIR / "static"]
 WHITENOISE_ROOT = RESOURCES_DIR / "static" / "root"  # answered at the root, where browsers ask for /favicon.ico
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
+WHITENOISE_MAX_AGE = 7 * 24 * 3600  # seconds: a file that has changed has another address
+STORAGES = {"staticfiles": {"BACKEND": "gateway.static_files.VersionedFiles"}}
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 # Browsers take a `__Host-` cookie from this very host alone, over TLS: no neighbour in the domain can plant one.

@@ -49,5 +49,7 @@ def navigation(context: dict[str, Any]) -> dict[str, Any]:
         switch = reverse(page)
     except NoReverseMatch:
         switch = reverse(next((section.page for section in SECTIONS if page in section.below), SECTIONS[0].page))
+    if context.get("has_no_account"):
+        links = []
     shared = {name: context.get(name) for name in ("account", "accounts", "user", "csrf_token")}
     return shared | {"page": page, "links": links, "switch": switch}
