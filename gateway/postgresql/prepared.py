@@ -274,6 +274,9 @@ def waiting_for_sessions() -> int:
 
 def is_full() -> bool:
     """Whether as many wait as may (GATEWAY_MAX_WAITING)."""
+    sessions = _opened.get("default")
+    if sessions is None or not sessions.places.locked():
+        return False  # nearly always
     return 0 < settings.GATEWAY_MAX_WAITING <= waiting_for_sessions()
 
 
