@@ -50,7 +50,10 @@ def reference(request: HttpRequest) -> HttpResponse:
         for method, operation in item.items()
         if method != "parameters"
     ]
-    objects = [(name, _members(schema)) for name, schema in openapi["components"]["schemas"].items()]
+    objects = [
+        (name, schema.get("description", ""), _members(schema))
+        for name, schema in openapi["components"]["schemas"].items()
+    ]
     return _shown(request, "reference/reference.html", REFERENCE, {"endpoints": endpoints, "objects": objects})
 
 
@@ -65,6 +68,9 @@ def _example(operation: dict[str, Any]) -> str:
 
 
 def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row of each field; of one of several objects, a row of each."""
+    if "anyOf" in schema:
+        return [{"name": _kind_of(one), "kind": ", ".join(one.get("properties", ()))} for one in schema["anyOf"]]
     required = schema.get("required", ())
     return [
         {
@@ -75,6 +81,11 @@ def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for name, member in schema.get("properties", {}).items()
     ]
+
+
+def _kind_of(one: dict[str, Any]) -> str:
+    """Which of several objects: by its name, or by its `type`."""
+    return _kind(one) if "$ref" in one else str(one["properties"]["type"].get("const", "another type"))
 
 
 def _kind(schema: dict[str, Any]) -> str:
