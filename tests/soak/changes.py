@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+import psycopg
 import requests
 
 from tests.chat import question
@@ -16,7 +17,7 @@ from tests.soak.clients import Crowd, converse
 from tests.soak.site import Site, catalogue
 
 REGIONS = ("FRPAR", "DEFRA")
-NOT_NOW = (AssertionError, ServerError, OSError, requests.RequestException)
+NOT_NOW = (AssertionError, ServerError, OSError, requests.RequestException, psycopg.Error)
 
 
 @dataclass

@@ -20,7 +20,6 @@ from tests.chat import PATH, question
 from tests.inference.listeners import heard
 
 Json = dict[str, Any]
-PIECE_BYTES = 4096  # of the wire: what is written at once is written whole, as far as the gateway can know
 PATIENCE_SECONDS = 60.0  # an answer that takes longer is one that hangs
 TOLD_OF_THE_BILL = "What was delivered is billed."
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing throws the connection away
@@ -37,14 +36,14 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True)
 class Received:
-    """What one client has of one answer. `last_bytes` are those of text in its last 4 KiB; `usage` is of the end."""
+    """What one client has of one answer. `usage` came with the end."""
 
     id: str
+    model: str
     streamed: bool
     whole: bool
     left: bool
     text_bytes: int
-    last_bytes: int
     usage: Json | None
     told_of_the_bill: bool = False
 
@@ -114,7 +113,7 @@ class Crowd:
         if reply.status != 200:
             self.refused[f"{reply.status} {_code(reply)}"] += 1
             return False
-        self.received.append(_received(reply, streamed=streamed, left=leaves is not None))
+        self.received.append(_received(reply, model, streamed=streamed, left=leaves is not None))
         return True
 
     def _look_at(self, reply: Reply) -> None:
@@ -192,16 +191,15 @@ def _unchunked(content: bytes) -> tuple[bytes, bool]:
     return joined, False
 
 
-def _received(reply: Reply, *, streamed: bool, left: bool) -> Received:
+def _received(reply: Reply, model: str, *, streamed: bool, left: bool) -> Received:
     id_ = reply.headers["X-Generation-Id"]
     if streamed:
         said = heard(id_, reply.content)
         told = any(TOLD_OF_THE_BILL in message for message in said.messages)
-        end = reply.content[-PIECE_BYTES:].partition(b"\n\n")[2]  # what stands in front may be half an event
-        size, last = (len(heard(id_, part).text.encode()) for part in (reply.content, end))
-        return Received(id_, True, said.done, left, size, last, said.usage, told)
+        size = len(said.text.encode())
+        return Received(id_, model, True, said.done, left, size, said.usage, told)
     usage = json.loads(reply.content)["usage"] if reply.whole else None
-    return Received(id_, False, reply.whole, left, 0, 0, usage)
+    return Received(id_, model, False, reply.whole, left, 0, usage)
 
 
 def _code(reply: Reply) -> str:

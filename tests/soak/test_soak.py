@@ -101,7 +101,9 @@ def settled_level(soaked: Site, before: Level) -> tuple[Level, list[str]]:
 
     def excess() -> list[str]:
         now, workers = soaked.level(), sum(len(gateway.worker_pids()) for gateway in soaked.gateways)
-        most = Level(before.megabytes * 5 // 4, before.descriptors, workers * SESSIONS_OF_A_WORKER)
+        most = Level(
+            before.megabytes * 5 // 4, before.descriptors + SESSIONS_OF_A_WORKER, workers * SESSIONS_OF_A_WORKER
+        )
         found = [
             f"{name}: {have}, {bound} at most"
             for name, have, bound in zip(Level._fields, now, most, strict=True)
