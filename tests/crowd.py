@@ -114,7 +114,8 @@ def compare(gateway: GatewayServer, crowd: Crowd) -> dict[str, int]:
     rows = gateway.query(
         "SELECT g.id, g.ending, g.usage_estimated, g.completion_tokens, g.cost, count(l.id) "
         "FROM billing_generation g LEFT JOIN billing_ledgerentry l ON l.generation_id = g.id "
-        "GROUP BY g.id, g.ending, g.usage_estimated, g.completion_tokens, g.cost"
+        "WHERE g.account_id = %s GROUP BY g.id, g.ending, g.usage_estimated, g.completion_tokens, g.cost",
+        [bills.hex_of(crowd.customer.id)],
     )
     billed = {f"gen-{row[0].hex}": row[1:] for row in rows}
     figures = Counter[str](answers=len(crowd.received), records=len(billed))
