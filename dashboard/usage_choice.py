@@ -28,6 +28,7 @@ WINDOWS = {
     "last-month": "Last month",
 }
 REPORTED = {
+    DEFAULT_DAYS: "30 days",
     "month": "This month",
     "quarter": "This quarter",
     "last-quarter": "Last quarter",
