@@ -58,6 +58,7 @@ class UserAdmin(DjangoUserAdmin[User]):
     list_display = ("email", "first_name", "last_name", "is_active", "is_staff", "last_login")
     list_filter = ("is_staff", "is_superuser", "is_active")
     search_fields = ("email", "first_name", "last_name")
+    search_help_text = "A part of the e-mail address or of the name."
     fieldsets = (
         (None, {"fields": ("email", "password")}),
         ("Person", {"fields": ("first_name", "last_name", "wants_notices")}),
@@ -165,6 +166,7 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
     list_select_related = ("account", "created_by")
     list_filter = (KeyState,)
     search_fields = ("name", "account__name", "last_four")
+    search_help_text = "A part of the key's name, of the account's name, or of the last four characters."
     sortable_by = ()
     readonly_fields = (
         "name",

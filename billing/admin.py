@@ -1,6 +1,8 @@
 """Accounts with their balance, and the ledger and the records of use, which staff may read and nobody may change."""
 
-from typing import Any
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -12,7 +14,7 @@ from django.utils.html import format_html
 
 from accounts.admin import MembershipInline
 from accounts.models import Account, Membership
-from gateway.admin import BoundedPaginator, RecordAdmin, SaysValues, searched_id
+from gateway.admin import BoundedPaginator, RecordAdmin, SaysValues, searched_id, short_id
 from gateway.ids import generation_id
 from gateway.money import plain
 
@@ -109,6 +111,7 @@ class LedgerEntryAdmin(RecordAdmin):
     """Every movement of money. A mistake is undone by a second entry: a correction, booked on the account's page."""
 
     list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
+    fields = ("created_at", "account", "seq", "kind", "moved", "balance", "source", "reason")
     list_filter = (filters.KindOfEntry, filters.EntryDay)
     list_select_related = ("account",)
     search_fields = ("account__name",)
@@ -161,13 +164,116 @@ class RequestAdmin(RecordAdmin):
         return queryset.filter(**owner).order_by("-created_at", "-id"), False
 
 
+NONE = "-"  # as Django has it for columns
+
+
+def _exact(name: str, label: str, unit: str = "") -> Callable[[Generation], str]:
+    """A column of figures, exactly and without trailing zeros. `unit` names a column of currencies, or is the unit."""
+
+    @admin.display(description=label)
+    def shown(record: Generation) -> str:
+        value = getattr(record, name)
+        if value is None:
+            return NONE
+        number = plain(value) if isinstance(value, Decimal) else f"{value:,}"
+        return f"{number}\N{NO-BREAK SPACE}{getattr(record, unit, unit)}".strip()
+
+    return shown
+
+
+def _worded(name: str, label: str) -> Callable[[Generation], str]:
+    """A column of yes and no in words: a red cross would make good news of none of them."""
+
+    @admin.display(description=label)
+    def shown(record: Generation) -> str:
+        value = getattr(record, name)
+        return NONE if value is None else "yes" if value else "no"
+
+    return shown
+
+
 @admin.register(Generation)
 class GenerationAdmin(RequestAdmin):
     """Every request that was served, with what its bill was made of."""
 
+    fieldsets: ClassVar[Any] = (  # callables among them, which its type does not know
+        (None, {"fields": ("public_id", "created_at", "account", "key", "endpoint", "ending", "flagged_with")}),
+        (
+            "Route",
+            {
+                "fields": (
+                    "route_id",
+                    "routing_mode",
+                    "routing_reason",
+                    "requested_alias",
+                    "requested_auto",
+                    "fallback_reason",
+                    "providers_attempted",
+                    _worded("eu_sovereign", "EU sovereign"),
+                )
+            },
+        ),
+        (
+            "Tokens",
+            {
+                "fields": (
+                    _exact("prompt_tokens", "Prompt"),
+                    _exact("uncached_prompt_tokens", "Of which uncached"),
+                    _exact("cache_read_tokens", "Of which read from the cache"),
+                    _exact("cache_write_5m_tokens", "Of which written to the cache, 5 minutes"),
+                    _exact("cache_write_1h_tokens", "Of which written to the cache, 1 hour"),
+                    _exact("completion_tokens", "Completion"),
+                    _exact("reasoning_tokens", "Of which reasoning"),
+                    _worded("usage_estimated", "Estimated"),
+                )
+            },
+        ),
+        (
+            "Money",
+            {
+                "fields": (
+                    "billed",
+                    _exact("prompt_cost", "Prompt", "currency"),
+                    _exact("completion_cost", "Completion", "currency"),
+                    _exact("cost_eur", "Cost (EUR)", "EUR"),
+                    _exact("balance_after", "Balance after", "currency"),
+                    _exact("prompt_price", "Prompt price per 1M tokens", "price_currency"),
+                    _exact("completion_price", "Completion price per 1M tokens", "price_currency"),
+                    _exact("cache_read_price", "Cache read price per 1M tokens", "price_currency"),
+                    _exact("cache_write_price", "Cache write price per 1M tokens", "price_currency"),
+                    _exact("cache_write_1h_price", "Cache write price per 1M tokens, 1 hour", "price_currency"),
+                    "price_tiers",
+                    _exact("eur_rate", "Rate to EUR", "EUR"),
+                    _exact("account_rate", "Rate to the account's currency", "currency"),
+                )
+            },
+        ),
+        (
+            "Footprint",
+            {
+                "fields": (
+                    _exact("energy_wh", "Energy", "Wh"),
+                    _exact("energy_wh_low", "Energy, low", "Wh"),
+                    _exact("energy_wh_high", "Energy, high", "Wh"),
+                    "energy_source",
+                    _exact("carbon_gco2e", "Carbon", "g CO2e"),
+                    _exact("embodied_gco2e", "Embodied carbon", "g CO2e"),
+                    _exact("grid_intensity", "Grid intensity", "g CO2e/kWh"),
+                    "grid_basis",
+                    "energy_figures",
+                )
+            },
+        ),
+        (
+            "Timing",
+            {"fields": (_exact("duration_ms", "Total", "ms"), _exact("first_token_ms", "First token", "ms"))},
+        ),
+        ("Provider's usage", {"fields": ("dialect", "upstream_usage")}),
+    )
+
     list_display = (
         "created_at",
-        "public_id",
+        "short_id",
         "account",
         "route_id",
         "billed",
@@ -181,27 +287,47 @@ class GenerationAdmin(RequestAdmin):
     search_fields = ("id",)
     search_help_text = "An account's exact name or id, a key's id, or a generation or request id."
 
+    @admin.display(description="id")
+    def public_id(self, generation: Generation) -> str:
+        """The id that clients see."""
+        return generation.public_id
+
+    @admin.display(description="id")
+    def short_id(self, generation: Generation) -> str:
+        """The same for lists."""
+        return short_id(generation.public_id)
+
+    @admin.display(description="route")
+    def route_id(self, generation: Generation) -> str:
+        """What served it."""
+        return generation.route_id
+
     @admin.display(description="cost")
-    def billed(self, generation: Generation) -> str | None:
+    def billed(self, generation: Generation) -> str:
         """What was debited, exactly, in the account's currency."""
-        return None if generation.cost is None else f"{plain(generation.cost)}\N{NO-BREAK SPACE}{generation.currency}"
+        return NONE if generation.cost is None else f"{plain(generation.cost)}\N{NO-BREAK SPACE}{generation.currency}"
 
     @admin.display(description="flags")
-    def flagged_with(self, record: Generation) -> str | None:
+    def flagged_with(self, record: Generation) -> str:
         """What is odd about it."""
-        return " ".join(record.flagged) or None
+        return " ".join(record.flagged) or NONE
 
 
 @admin.register(RequestFailure)
 class RequestFailureAdmin(RequestAdmin):
     """Every request that was refused or failed, and what its client was told."""
 
-    list_display = ("created_at", "request_id", "account", "asked_for", "answer", "words")
+    list_display = ("created_at", "short_id", "account", "asked_for", "answer", "words")
     list_filter = (filters.FailureDayFilter, filters.FailureOutcome, filters.FailureProvider)
     list_select_related = ("account",)
     ordering = ("-created_at", "-id")
     search_fields = ("id",)
     search_help_text = "A request id, an account's exact name or id, or a key's id."
+
+    @admin.display(description="request")
+    def short_id(self, failure: RequestFailure) -> str:
+        """The id that its client was given."""
+        return short_id(failure.request_id)
 
     @admin.display(description="route or model asked for")
     def asked_for(self, failure: RequestFailure) -> str:

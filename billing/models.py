@@ -19,7 +19,7 @@ from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, Gri
 from catalogue.energy import figures_in
 from catalogue.pricing import RATE_PLACES, Price, cache_writes, thawed_tiers
 from gateway.ids import generation_id, uuid7
-from gateway.money import ExactDecimalField, MoneyField
+from gateway.money import ExactDecimalField, MoneyField, plain
 
 from . import notices, request_failures  # noqa: F401  # Django looks for an app's tables here
 
@@ -280,7 +280,7 @@ class LedgerEntry(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.account_id} #{self.seq} {self.kind} {self.amount}"
+        return f"{self.get_kind_display()} of {plain(self.amount)}, entry {self.seq} of account {self.account_id}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self._state.adding:

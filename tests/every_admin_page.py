@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 from django.contrib import admin
 from django.contrib.admin.models import ADDITION, LogEntry
-from django.contrib.auth.models import Group
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 from django.urls import URLPattern, reverse
@@ -38,7 +37,6 @@ def open_catalogue() -> None:
 def pages(acme: Acme) -> list[Page]:
     """Every page of the admin; the pages of a row are those of one that is there."""
     open_catalogue()
-    Group.objects.create(name="support")
     LogEntry.objects.create(user=acme.owner.user, action_flag=ADDITION, object_id="1", object_repr="a row")
     return [*_general(acme), *(page for table in admin.site._registry for page in _of(table))]
 

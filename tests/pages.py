@@ -109,4 +109,6 @@ def _of_staff(ids: dict[str, Any]) -> list[Place]:
         Place("models-everything", "/models?everything=on&provider=google-vertex", STAFF),
         Place("admin", "/admin/", STAFF),
         Place("admin-account", f"/admin/accounts/account/{ids['account']}/change/", STAFF),
+        Place("admin-generations", "/admin/billing/generation/", STAFF),
+        Place("admin-generation", f"/admin/billing/generation/{ids['record']}/change/", STAFF),
     ]

@@ -28,11 +28,13 @@ def tell(requests: int) -> None:
     with sample_data.clock_at(timezone.now() - timedelta(days=sample_data.DAYS)):
         open_account("Northwind Research", currency="USD", credit=Decimal(25), owner_email=OWNER)
     _people(account)
+    newest = Generation.objects.filter(account=account).latest("created_at")
     told = {
         "account": account.pk,
         "alias": Alias.objects.get(account=account, name="assistant").pk,
         "key": keys.find(account, "staging"),
-        "generation": Generation.objects.filter(account=account).latest("created_at").public_id,
+        "generation": newest.public_id,
+        "record": newest.pk,
         "failure": RequestFailure.objects.latest("created_at").request_id,
         "membership": account.membership_set.get(user__email=MEMBER).pk,
         "invitation": link(account.invitations.get()),

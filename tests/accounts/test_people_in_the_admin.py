@@ -5,6 +5,7 @@ from django.contrib.auth.models import Group, Permission
 from django.test import Client
 
 from accounts.models import User
+from billing.accounts import open_account
 from tests.dashboard.people import MEMBER, client_of
 
 pytestmark = pytest.mark.django_db
@@ -66,14 +67,33 @@ def test_staff_are_changed_by_superusers_alone(support: Client, whose: str, what
 
 @pytest.mark.parametrize("what", ["change", "delete"])
 def test_nor_is_a_group_given_any(support: Client, what: str) -> None:
-    group = Group.objects.create(name="support")
+    group = Group.objects.create(name="colleagues")
     for person in User.objects.filter(email=SUPPORT):
         person.groups.add(group)
         person.user_permissions.add(*Permission.objects.filter(content_type__model="group"))
-    fields = {"name": "support", "permissions": [right.pk for right in Permission.objects.all()], "post": "yes"}
+    fields = {"name": "colleagues", "permissions": [right.pk for right in Permission.objects.all()], "post": "yes"}
     assert support.post(f"/admin/auth/group/{group.pk}/{what}/", fields).status_code == 403
     assert support.post("/admin/auth/group/add/", fields | {"name": "more"}).status_code == 403
-    assert Group.objects.get().permissions.count() == 0
+    group.refresh_from_db()
+    assert group.permissions.count() == 0
+    assert not Group.objects.filter(name="more").exists()
+
+
+def test_staff_of_a_ready_made_group_do_their_work_and_no_more() -> None:
+    account = open_account("Northwind")
+    pages = {
+        "Support": {
+            f"/admin/accounts/account/{account.pk}/change/": 200,
+            f"/admin/accounts/account/{account.pk}/credit/": 403,
+        },
+        "Finance": {f"/admin/accounts/account/{account.pk}/credit/": 200, "/admin/catalogue/provider/": 200},
+        "Catalogue": {"/admin/catalogue/region/": 200, f"/admin/accounts/account/{account.pk}/change/": 403},
+    }
+    for name, statuses in pages.items():
+        person = User.objects.create_user(f"{name.lower()}@example.org", is_staff=True)
+        person.groups.add(Group.objects.get(name=name))
+        client = client_of(person.email)
+        assert {page: client.get(page).status_code for page in statuses} == statuses
 
 
 def test_superusers_do_all_of_it() -> None:

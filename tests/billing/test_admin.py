@@ -14,6 +14,7 @@ from billing.verify import Verification, verify
 from catalogue.models import ExchangeRate
 from inference.dialects import read_usage
 from tests.billing.records import MEMBER, key_of, open_for, serve
+from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
 
@@ -93,6 +94,14 @@ def test_records_are_found_by_id_account_and_key(staff: Client, account: Account
     for term in (generation.public_id, str(generation.pk), account.name, str(key_of(account).pk)):
         assert listed(staff, RECORDS, term) == 1
     assert listed(staff, RECORDS, "gen-0") == 0
+
+
+def test_a_record_is_read_by_subject_in_exact_figures_with_their_units(staff: Client, account: Account) -> None:
+    shown = plain(staff.get(f"{RECORDS}{serve(account).pk}/change/").text)
+    for title in ("Route", "Tokens", "Money", "Footprint", "Timing", "Provider's usage"):
+        assert title in shown
+    assert "0.00072 EUR" in shown
+    assert "0000000000" not in shown
 
 
 def test_an_account_shows_its_exact_balance(staff: Client, account: Account) -> None:

@@ -67,7 +67,7 @@ def test_the_history_says_what_a_field_was_changed_to(seed: Seed, llama: Entry, 
     edit(admin_client, provider, status_override="", eu_native="")
     assert said(provider) == [
         "Changed Name to Acme AI and Status override to down.",
-        "Changed Eu native to False and Status override to nothing.",
+        "Changed EU native to False and Status override to nothing.",
     ]
 
 
