@@ -145,7 +145,7 @@ class CreditBooking(admin.ModelAdmin[Account]):
         balance = Wallet.objects.get(pk=account.pk).balance
         context = {
             **self.admin_site.each_context(request),
-            "title": "Book this credit?" if asks else "Book credit",
+            "title": "Confirm this credit" if asks else "Add credit",
             "subtitle": str(account),
             "opts": self.opts,
             "account": account,

@@ -190,7 +190,7 @@ class Balance(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         """The choices."""
-        return [("alert", "Far below zero"), ("below", "Below zero"), ("empty", "Zero or below")]
+        return [("alert", "Overdrawn"), ("below", "Below zero"), ("empty", "Zero or below")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Account]) -> QuerySet[Account]:
         """The accounts in the chosen state."""

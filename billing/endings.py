@@ -35,9 +35,9 @@ def _cut(closing: Closing, what_happened: str, *, is_provider_failure: bool = Fa
 
 UNRESOLVABLE = "The provider's usage contradicts itself, so that there is no cost: nothing is billed."
 ENDINGS: Mapping[str, EndingRule] = {
-    Ending.FINISHED: EndingRule(Closing.FINISH, "The answer was delivered to its end."),
+    Ending.FINISHED: EndingRule(Closing.FINISH, "Completed."),
     Ending.STALLED: _cut(Closing.EMPTY_CHUNK, "The provider fell silent or took too long", is_provider_failure=True),
-    Ending.UPSTREAM_BROKE: _cut(Closing.ERROR, "The provider broke off", is_provider_failure=True),
+    Ending.UPSTREAM_BROKE: _cut(Closing.ERROR, "Provider error (stream cut)", is_provider_failure=True),
     Ending.CLIENT_LEFT: _cut(Closing.NOTHING, "The client left before the end"),
     Ending.WORKER_STOPPED: _cut(Closing.ERROR, "The gateway stopped before the end"),
     Ending.COST_UNRESOLVABLE: EndingRule(Closing.ERROR, UNRESOLVABLE, is_billed=False),

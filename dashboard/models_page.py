@@ -51,7 +51,7 @@ class ModelsForm(forms.Form):
     jurisdiction = forms.ChoiceField(required=False, choices=JURISDICTIONS)
     modality = forms.ChoiceField(required=False, choices=[("", "Any"), *Modality.choices])
     provider = forms.ChoiceField(required=False)
-    everything = forms.BooleanField(label="Also what is not served", required=False)
+    everything = forms.BooleanField(label="Show unavailable models", required=False)
 
     def __init__(self, data: Mapping[str, Any], providers: Mapping[str, str], *, staff: bool) -> None:
         super().__init__(data, label_suffix="")

@@ -296,10 +296,10 @@ def _tokens(record: Generation) -> list[Tokens]:
     for_how_long = "" if record.cache_write_1h_tokens is None else " for 5 minutes"
     kinds = (
         ("Prompt", record.uncached_prompt_tokens, price.prompt),
-        ("Prompt, read from the cache", record.cache_read_tokens, price.of_cache_read),
-        (f"Prompt, written to the cache{for_how_long}", record.cache_write_5m_tokens, price.of_cache_write_5m),
-        ("Prompt, written to the cache for 1 hour", record.cache_write_1h_tokens, price.of_cache_write_1h),
+        ("Cached prompt", record.cache_read_tokens, price.of_cache_read),
+        (f"Cache write{for_how_long}", record.cache_write_5m_tokens, price.of_cache_write_5m),
+        ("Cache write for 1 hour", record.cache_write_1h_tokens, price.of_cache_write_1h),
         ("Completion", record.completion_tokens, price.completion),
-        ("of it reasoning", record.reasoning_tokens, None),
+        ("of which reasoning", record.reasoning_tokens, None),
     )
     return [Tokens(kind, number, price) for kind, number, price in kinds if number is not None]

@@ -91,7 +91,7 @@ def book_credit(server: GatewayServer, customer: Customer) -> None:
     server.manage_subprocess(
         "createsuperuser", "--noinput", f"--email={STAFF}", DJANGO_SUPERUSER_PASSWORD=PASSWORD
     ).ok()
-    form = {"kind": "grant", "amount": "25", "reference": "invoice 17", "reason": "Paid.", "confirmed": "Book it"}
+    form = {"kind": "grant", "amount": "25", "reference": "invoice 17", "reason": "Paid.", "confirmed": "Confirm"}
     with requests.Session() as browser:
         browser.trust_env = False
         for path, fields in (

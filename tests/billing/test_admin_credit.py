@@ -17,7 +17,7 @@ from tests.page_text import plain
 
 pytestmark = pytest.mark.django_db
 FIELDS = {"kind": "grant", "amount": "25.50", "reference": "invoice 17", "reason": "Paid by bank transfer."}
-CONFIRMED = {"confirmed": "Book it"}
+CONFIRMED = {"confirmed": "Confirm"}
 
 
 @pytest.fixture
@@ -81,13 +81,13 @@ def test_it_asks_before_it_books(staff: Client, account: Account, address: str) 
     assert "100.00 EUR" in words(staff.get(address))
     response = staff.post(address, FIELDS)
     told = words(response)
-    for said in ("Book this credit?", "+25.50 EUR", "invoice 17", "Paid by bank transfer.", "125.50 EUR"):
+    for said in ("Confirm this credit", "+25.50 EUR", "invoice 17", "Paid by bank transfer.", "125.50 EUR"):
         assert said in told
     assert credits_of(account) == []
 
 
 def test_what_was_asked_can_be_changed(staff: Client, account: Account, address: str) -> None:
-    response = staff.post(address, FIELDS | {"change": "Change it"})
+    response = staff.post(address, FIELDS | {"change": "Back"})
     assert (response.status_code, credits_of(account)) == (200, [])
     assert 'value="25.50"' in response.text
     assert "Paid by bank transfer.</textarea>" in response.text
@@ -195,7 +195,7 @@ def test_a_fault_is_told_beside_its_field_and_books_nothing(
 def test_it_takes_the_right_to_add_to_the_ledger(client: Client, account: Account, address: str, send: str) -> None:
     without = with_rights(client, "view_account", "change_account", "view_ledgerentry")
     assert getattr(without, send)(address, FIELDS | CONFIRMED).status_code == 403
-    assert "Book credit" not in without.get(f"/admin/accounts/account/{account.pk}/change/").text
+    assert "Add credit" not in without.get(f"/admin/accounts/account/{account.pk}/change/").text
     assert credits_of(account) == []
 
 

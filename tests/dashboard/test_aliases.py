@@ -189,7 +189,7 @@ def test_a_form_says_that_the_slots_are_full(member: Client, account: Account) -
 
 
 def test_the_page_says_that_the_slots_are_full_before_a_form_is_filled_in(member: Client, alias: Alias) -> None:
-    full = "No alias slot of this account is free. Delete an alias, or ask the gateway's staff for more."
+    full = "No alias slot is left. Delete an alias, or ask the gateway's staff for more."
     assert full not in words(member, "/aliases")
     Account.objects.update(alias_limit=1)
     assert full in words(member, "/aliases")
@@ -282,7 +282,7 @@ def test_a_deleted_alias_of_somebody_else_is_not_there(client: Client, alias: Al
 
 
 def test_an_alias_shows_its_statistics(member: Client, account: Account, alias: Alias) -> None:
-    assert "Not used in these days." in words(member, address(alias))
+    assert "Not used in this period." in words(member, address(alias))
     serve(account, alias_id=alias.pk, model="test/echo")
     serve(account, alias_id=alias.pk, model="test/echo", region="DEFRA", carbon_gco2e=None)
     text = words(member, address(alias))

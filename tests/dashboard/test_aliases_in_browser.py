@@ -43,7 +43,7 @@ def test_an_alias_lives_through_forms_alone(page: Page, customer: Customer) -> N
 
     page.get_by_role("link", name="alias/fast").click()
     page.get_by_role("combobox", name="Target").select_option("sim/test/echo/DEFRA")
-    page.get_by_role("button", name="Repoint").click()
+    page.get_by_role("button", name="Change target").click()
     expect(page.get_by_role("status")).to_contain_text("leads to sim/test/echo/DEFRA")
     assert answer(customer, "alias/fast")["model"] == "sim/test/echo/DEFRA"
 
@@ -52,13 +52,13 @@ def test_an_alias_lives_through_forms_alone(page: Page, customer: Customer) -> N
     expect(page.get_by_role("heading", level=1)).to_have_text("alias/quick")
     assert answer(customer, "alias/quick")["model"] == "sim/test/echo/DEFRA"
     page.reload()
-    use = page.get_by_role("region", name="Use, last 30 days")
+    use = page.get_by_role("region", name="Usage, last 30 days")
     expect(use.get_by_role("row", name="sim/test/echo/DEFRA 2 4 / 4")).to_be_visible()
     history = page.get_by_role("region", name="History").get_by_role("row")
     assert [re.split(r"\s+", line)[4] for line in history.all_inner_texts()[1:]] == ["renamed", "repointed", "created"]
 
     page.get_by_role("link", name="Delete this alias").click()
-    page.get_by_role("link", name="Keep it").click()
+    page.get_by_role("link", name="Cancel").click()
     page.get_by_role("link", name="Delete this alias").click()
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("status")).to_contain_text("alias/quick is deleted.")

@@ -112,7 +112,7 @@ def test_it_is_by_model_or_region_and_narrowed_by_following_a_link(member: Clien
     assert "test/other" in words(member, "/carbon")
     assert "test/other" not in words(member, "/carbon", region="FRPAR")
     assert member.get("/carbon", {"by": "key"}).status_code == 404
-    assert "No requests in these days" in words(member, "/carbon", since=day_ago(5), until=day_ago(4))
+    assert "No requests in this period" in words(member, "/carbon", since=day_ago(5), until=day_ago(4))
 
 
 def test_its_sums_are_those_of_the_statement_added_up_by_a_third_program(

@@ -233,7 +233,7 @@ def test_links_of_no_use_all_say_the_same(account: Account, invited: Invitation)
     ]
     pages = {words(Client(), path, 410) for path in [*map(path_of, (revoked, lapsed, used, disabled)), *forged]}
     assert len(pages) == 1
-    assert "This invitation is not valid any more" in pages.pop()
+    assert "This invitation is no longer valid" in pages.pop()
     assert Client().post(forged[0], PASSWORDS).status_code == 410
     assert sorted(User.objects.values_list("email", flat=True)) == ["disabled@example.com", OWNER, "used@example.com"]
 

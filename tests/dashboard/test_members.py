@@ -113,7 +113,7 @@ def test_members_change_nothing_by_any_form(member: Client, invited: Invitation)
     for path in ("/members", role_page(OWNER), role_page(MEMBER), removal(OWNER), addresses()[-1]):
         response = member.post(path, fields)
         assert response.status_code == 403
-        assert "You may not see this page" in response.text
+        assert "You do not have access to this page" in response.text
     for path in (role_page(OWNER), role_page(MEMBER), removal(OWNER)):
         assert member.get(path).status_code == 403
     assert (roles(), list(Invitation.objects.values())) == before

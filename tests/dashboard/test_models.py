@@ -170,7 +170,7 @@ def test_a_model_shows_limits_prices_and_footprint(member: Client) -> None:
     assert "Prompt per 1M tokens 0.60 EUR Completion per 1M tokens 1.20 EUR Carbon g CO₂e per 1M tokens 8.8" in text
     assert "Paris, FR FRPAR default EU-sovereign sim/test/cached/FRPAR Copy 0.60 EUR 1.20 EUR 44 8.8" in text
     assert "Frankfurt am Main, DE DEFRA EU-sovereign sim/test/cached/DEFRA Copy 0.60 EUR 1.20 EUR 344 68.8" in text
-    assert "Longest answer 8,192 tokens Streaming yes Function calling yes Image input unknown" in text
+    assert "Max output 8,192 tokens Streaming yes Function calling yes Image input unknown" in text
     assert "Energy per token 0.0002 Wh" in text
     assert "Cache read per 1M 0.06 EUR Cache write per 1M 0.75 EUR" in text
     assert "Provider healthy" in text

@@ -10,10 +10,10 @@ from tests.servers.customer import Customer
 
 def test_a_model_is_found_and_opened_without_javascript(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, java_script_enabled=False) as page:
-        page.get_by_role("link", name="Models").click()
+        page.get_by_role("link", name="Models", exact=True).click()
         page.get_by_role("searchbox").fill("two prices")
         page.get_by_label("Jurisdiction").select_option("EU-sovereign")
-        page.get_by_role("button", name="Show").click()
+        page.get_by_role("button", name="Apply").click()
         expect(page).to_have_url(re.compile(r"\bq=two\+prices&jurisdiction=eu-sovereign\b"))
         expect(page.get_by_role("heading", level=3)).to_have_text(["Two prices", "Two prices"])
         expect(page.get_by_role("searchbox")).to_have_value("two prices")

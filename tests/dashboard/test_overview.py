@@ -242,7 +242,7 @@ def test_somebody_elses_account_is_not_found(page: Page) -> None:
     response = page.client.get(f"/?account={foreign.pk}")
     assert response.status_code == 404
     assert "Foreign" not in response.text
-    assert "There is nothing here" in response.text
+    assert "Page not found" in response.text
 
 
 @pytest.mark.parametrize("wanted", ["", "nonsense", "00000000-0000-7000-8000-000000000000"])

@@ -115,7 +115,7 @@ def test_a_stolen_session_cannot_guess_the_password(member: User, client: Client
         fields = {"old_password": "wrong", "new_password1": NEW, "new_password2": NEW}
         assert client.post("/password", fields).status_code == 422
     response = client.post("/password", fields | {"old_password": PASSWORD})
-    assert (response.status_code, "Too many tries." in response.text) == (429, True)
+    assert (response.status_code, "Too many attempts." in response.text) == (429, True)
     member.refresh_from_db()
     assert member.check_password(PASSWORD)
 
@@ -198,7 +198,7 @@ def test_one_network_may_not_ask_again_and_again(member: User, email: str) -> No
     for number in range(20):
         assert ask(email.format(number)).status_code == 302
     refused = ask(EMAIL)
-    assert (refused.status_code, "Too many tries." in refused.text) == (429, True)
+    assert (refused.status_code, "Too many attempts." in refused.text) == (429, True)
     assert 1 <= int(refused["Retry-After"]) <= 3600
     assert outbox.outbox == []
     assert ask(EMAIL, REMOTE_ADDR="192.0.2.1").status_code == 302
@@ -251,7 +251,7 @@ def test_a_made_up_link_is_gone(member: User, spoilt: str) -> None:
 def assert_gone(link: str) -> None:
     response = Client().get(link)
     assert response.status_code == 410
-    assert "This link does not work any more" in response.text
+    assert "This link has expired" in response.text
     assert Client().post(link, {"new_password1": NEW, "new_password2": NEW}).status_code == 410
 
 
@@ -284,6 +284,6 @@ def test_forms_need_their_token(member: User) -> None:
 
 
 def test_the_login_page_leads_to_it(client: Client) -> None:
-    assert '<a href="/password/reset">Forgotten your password?</a>' in client.get("/login").text
+    assert '<a href="/password/reset">Forgot password?</a>' in client.get("/login").text
     assert client.get("/password/reset").status_code == 200
     assert client.get("/password/reset/done").status_code == 200

@@ -205,12 +205,12 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
         "Send it again",
         "7 more requests of this account failed with this code",
         "Endpoint /v1/chat/completions",
-        "Asked for alias/fast",
+        "Requested model alias/fast",
         "Route sim/test/echo/FRPAR",
         "Alias alias/fast",
         "Provider's status 502",
         "Key test",
-        "Booked nothing",
+        "Charged nothing",
         "kept for 30 days",
     ):
         assert told in text, told

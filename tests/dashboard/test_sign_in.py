@@ -190,7 +190,7 @@ def test_the_admin_says_403_to_who_is_not_staff(member: User, client: Client) ->
     client.force_login(member)
     response = client.get("/admin/", follow=True)
     assert response.status_code == 403
-    assert "You may not see this page" in response.text
+    assert "You do not have access to this page" in response.text
     User.objects.update(is_staff=True)
     assert client.get("/admin/login/")["Location"] == "/admin/"
 

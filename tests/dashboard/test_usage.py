@@ -119,7 +119,7 @@ def test_the_sums_are_the_same_when_the_records_are_rolled_up(member: Client, ac
 
 def test_an_account_without_requests_is_told_so(member: Client) -> None:
     text = words(member, "/usage")
-    assert "No requests in these days" in text
+    assert "No requests in this period" in text
     assert "Cost 0.00 EUR" in text
 
 

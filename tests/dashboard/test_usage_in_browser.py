@@ -78,7 +78,7 @@ def test_without_scripts_links_and_forms_lead_everywhere(chromium: Browser, busy
         expect(page.get_by_label("From")).to_have_accessible_description(re.compile("This is after the end date"))
         page.get_by_label("From").fill("2020-05-01")
         page.get_by_role("button", name="Apply").click()
-        expect(page.get_by_role("heading", name="No requests in these days")).to_be_visible()
+        expect(page.get_by_role("heading", name="No requests in this period")).to_be_visible()
         page.get_by_role("link", name="7 days").click()
         page.get_by_role("link", name="Requests of DEFRA").click()
         records = page.get_by_role("region", name="newest first").get_by_role("row")

@@ -80,7 +80,7 @@ def test_records_of_other_accounts_and_days_are_left_out(member: Client, account
     used(account, 30)
     mine = used(account, 29)
     assert listed(member.get("/usage/records").text) == [mine.public_id]
-    assert "No requests in these days." in words(member, "/usage/records", days="7")
+    assert "No requests in this period." in words(member, "/usage/records", days="7")
 
 
 @pytest.mark.parametrize("name", ["before", "after"])
@@ -251,13 +251,13 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         'As the provider reported it {"prompt_tokens":1530}',
         "Tokens 1,730 1,530 in, 200 out",
         "Duration 800 ms first token after 210 ms",
-        "Served by sim/test/echo/FRPAR Asked for auto/test/echo",
+        "Served by sim/test/echo/FRPAR Requested model auto/test/echo",
         "Routing auto: lowest cost",
         "primary timeout",
-        "Providers tried acme, sim",
+        "Providers attempted acme, sim",
         "EU-sovereign yes",
-        "Prompt 1,000 0.60 Prompt, read from the cache 500 0.06 Prompt, written to the cache 30 0.60",
-        "Completion 200 1.20 of it reasoning 50",
+        "Prompt 1,000 0.60 Cached prompt 500 0.06 Cache write 30 0.60",
+        "Completion 200 1.20 of which reasoning 50",
         "Cost 0.000888 EUR Ledger entry 2 Balance after 99.999112 EUR",
         "Energy per token 0.0021 Wh",
         "Grid intensity 44 g CO₂e per kWh",
@@ -306,7 +306,7 @@ def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Accoun
     text = words(member, f"/usage/records/{record.public_id}")
     assert "estimated not billed" in text
     assert "Cost unknown Energy unknown Carbon unknown" in text
-    assert "Nothing is booked for this request." in text
+    assert "Nothing was charged for this request." in text
     assert "The provider reported no usage; the tokens were counted by the gateway." in text
 
 
@@ -327,7 +327,7 @@ def test_prices_in_another_currency_come_with_their_rate(client: Client) -> None
     record = used(account, account_rate=Decimal("1.08"))
     client.force_login(User.objects.get(email=MEMBER))
     text = words(client, f"/usage/records/{record.public_id}")
-    assert "1 EUR was taken for 1.08 USD when the request was admitted." in text
+    assert "Rate: 1 EUR = 1.08 USD, of when the request was admitted." in text
     assert "Cost in euros" in text
 
 
