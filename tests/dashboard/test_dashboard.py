@@ -45,7 +45,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
 
         go(page, "Usage")
         page.get_by_role("navigation", name="Shown by").get_by_role("link", name="Key").click()
-        assert f"laptop sk-gw-…{token[-4:]} 1 2 / 2 0.0000036 100.0 %" in words(page)
+        assert f"laptop sk-gw-…{token[-4:]} 1 2 / 2 < 0.0001 100.0 %" in words(page)
         page.get_by_role("link", name="All requests").click()
         assert ECHO in words(page)
         page.get_by_role("table").get_by_role("link").first.click()
