@@ -7,6 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.contrib import messages
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Lower
@@ -28,7 +29,10 @@ class NoAccount(Http404):
 
 @dataclass(frozen=True, slots=True)
 class AccountContext:
-    """The account that a page is about, who looks at it, their role in it, and all of their accounts by name."""
+    """The account that a page is about, who looks at it, their role in it, and all of their accounts by name.
+
+    Staff who look at an account of others have no role in it.
+    """
 
     person: User
     account: Account
@@ -43,7 +47,9 @@ class AccountContext:
     @property
     def template_context(self) -> dict[str, Any]:
         """What `base.html` needs: the links of the navigation and the switcher of accounts."""
-        return {"is_owner": self.is_owner, "account": self.account, "accounts": self.accounts}
+        is_seen_by_staff = not self.role
+        shown = {"account": self.account, "accounts": self.accounts}
+        return {"is_owner": self.is_owner, "is_seen_by_staff": is_seen_by_staff, **shown}
 
     def require_owner(self) -> None:
         """Raises PermissionDenied for a member who is not an owner."""
@@ -54,7 +60,8 @@ class AccountContext:
 def account_context(request: HttpRequest, account_id: UUID | str | None) -> AccountContext:
     """The account of that id; without an id, the person's first by name.
 
-    Raises Http404 for an account of others and for what is no id, NoAccount where there is no first one.
+    Staff may look at accounts of others. Raises Http404 for what is no id or an account that the person may not see,
+    NoAccount where there is no first one.
     """
     person = cast(User, request.user)
     own = Membership.objects.filter(user=person).select_related("account")
@@ -67,9 +74,26 @@ def account_context(request: HttpRequest, account_id: UUID | str | None) -> Acco
         uuid = _uuid(str(account_id))
         named = [membership for membership in memberships if membership.account_id == uuid]
         if not named:
-            raise Http404
+            return _seen_by_staff(request, uuid, [membership.account for membership in memberships])
         chosen = named[0]
     return AccountContext(person, chosen.account, chosen.role, [membership.account for membership in memberships])
+
+
+def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Account]) -> AccountContext:
+    """An account of others, for staff who may view accounts: read, never changed, and told in the admin's history.
+
+    Raises Http404 for everybody else, and for whatever changes something.
+    """
+    person = cast(User, request.user)
+    may_look = person.is_staff and person.has_perm("accounts.view_account") and request.method in ("GET", "HEAD")
+    account = Account.objects.filter(pk=account_id).first() if may_look and account_id else None
+    if account is None:
+        raise Http404
+    seen = request.session.setdefault("accounts_seen", [])
+    if str(account.pk) not in seen:
+        request.session["accounts_seen"] = [*seen, str(account.pk)]
+        LogEntry.objects.log_actions(person.pk, [account], CHANGE, "Looked at its dashboard.", single_object=True)
+    return AccountContext(person, account, "", [*own, account])
 
 
 def named_account(request: HttpRequest) -> dict[str, Any]:

@@ -82,20 +82,32 @@ def test_a_stranger_is_sent_to_the_login_by_every_page_that_is_not_public(acme: 
     assert everything() == before
 
 
-@pytest.mark.parametrize("who", ["foreign member", "foreign owner", "removed member", "superuser", "no account"])
+@pytest.mark.parametrize("who", ["foreign member", "foreign owner", "removed member", "staff", "no account"])
 def test_people_of_other_accounts_find_nothing_and_change_nothing(acme: Acme, who: str) -> None:
     match who:
         case "foreign member" | "foreign owner":
             joined(new_account("Other"), OUTSIDER, who.split()[1])
         case "removed member":
             joined(acme.account, OUTSIDER, "owner").delete()
-        case "superuser":
-            User.objects.create_superuser(OUTSIDER)
+        case "staff":
+            User.objects.create_user(OUTSIDER, is_staff=True)
     client = client_of(OUTSIDER)
     before = everything()
     pages = [page for page in acme.pages() if page.name not in OF_NO_ACCOUNT]
     assert {which: s for which, s in outcomes(client, pages, acme.account.pk).items() if s != NOT_FOUND} == {}
     assert everything() == before
+
+
+def test_staff_who_may_view_accounts_look_at_them_and_change_nothing(acme: Acme) -> None:
+    staff = User.objects.create_superuser(OUTSIDER)
+    client, before = client_of(OUTSIDER), everything()
+    found = outcomes(client, [page for page in acme.pages() if page.name not in OF_NO_ACCOUNT], acme.account.pk)
+    assert found["overview", "GET"] == found["alias", "GET"] == found["usage-record", "GET"] == 200
+    assert {which: s for which, s in found.items() if which[1] not in ("GET", "HEAD") and s != NOT_FOUND} == {}
+    assert "as staff" in client.get(f"/usage?account={acme.account.pk}").text
+    after = everything()
+    assert [entry["user_id"] for entry in after.pop("LogEntry")] == [staff.pk]
+    assert after == {name: rows for name, rows in before.items() if name != "LogEntry"}
 
 
 def test_a_disabled_person_is_a_stranger_at_once(acme: Acme) -> None:

@@ -188,8 +188,7 @@ def test_strangers_are_sent_to_the_login(client: Client, account: Account) -> No
 
 @pytest.mark.parametrize("staff", [False, True])
 def test_members_of_other_accounts_find_nothing_by_any_verb(client: Client, account: Account, staff: bool) -> None:
-    create = User.objects.create_superuser if staff else User.objects.create_user
-    client.force_login(create("somebody@example.com"))
+    client.force_login(User.objects.create_user("somebody@example.com", is_staff=staff))
     assert "not a member of any account" in client.get("/credit").text
     open_for("somebody@example.com", name="Theirs")
     for send in (client.get, client.head):

@@ -56,8 +56,7 @@ def test_strangers_are_sent_to_the_login(client: Client, key: ApiKey) -> None:
 def test_people_of_other_accounts_find_nothing_by_any_verb(
     client: Client, key: ApiKey, staff: bool, has_own: bool
 ) -> None:
-    make = User.objects.create_superuser if staff else User.objects.create_user
-    client.force_login(make("somebody@example.com"))
+    client.force_login(User.objects.create_user("somebody@example.com", is_staff=staff))
     if has_own:
         open_for("somebody@example.com", name="Theirs")
         assert client.get("/keys", {"account": str(key.account_id)}).status_code == 404

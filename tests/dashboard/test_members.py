@@ -81,7 +81,7 @@ def test_people_of_other_accounts_find_nothing_by_any_verb(
     account: Account, invited: Invitation, verb: str, staff: bool
 ) -> None:
     joined(new_account("Theirs"), "other@example.com", "owner")
-    User.objects.filter(email="other@example.com").update(is_staff=staff, is_superuser=staff)
+    User.objects.filter(email="other@example.com").update(is_staff=staff)
     before = roles(), list(Invitation.objects.values())
     send = getattr(client_of("other@example.com"), verb)
     fields = {"account": str(account.pk), "email": SECOND, "role": "owner", "action": "revoke"}

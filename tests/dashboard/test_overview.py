@@ -251,7 +251,7 @@ def test_an_account_that_is_none_is_not_found(page: Page, wanted: str) -> None:
 
 
 def test_staff_see_no_account_that_they_are_not_a_member_of(client: Client, account: Account) -> None:
-    client.force_login(User.objects.create_superuser("staff@example.com"))
+    client.force_login(User.objects.create_user("staff@example.com", is_staff=True))
     assert client.get(f"/?account={account.pk}").status_code == 404
     assert "not a member of any account" in client.get("/").text
 

@@ -185,7 +185,7 @@ def test_what_is_not_found_is_said(member: Client, asked: str) -> None:
 def test_failures_of_other_accounts_are_not_there(member: Client, account: Account, staff: bool) -> None:
     foreign = failed(open_for("stranger@example.com", name="Foreign"))
     nobodys = fail(None)
-    User.objects.filter(email=MEMBER).update(is_staff=staff, is_superuser=staff)
+    User.objects.filter(email=MEMBER).update(is_staff=staff)
     assert listed(member) == []
     for hidden in (foreign, nobodys):
         assert member.get(f"/usage/failures/{hidden.request_id}").status_code == 404

@@ -51,8 +51,7 @@ def test_strangers_are_sent_to_the_login(client: Client, account: Account, path:
 def test_people_of_other_accounts_find_nothing_by_any_verb(
     client: Client, account: Account, path: str, staff: bool
 ) -> None:
-    create = User.objects.create_superuser if staff else User.objects.create_user
-    client.force_login(create("somebody@example.com"))
+    client.force_login(User.objects.create_user("somebody@example.com", is_staff=staff))
     assert client.get(path, {"account": str(account.pk)}).status_code == 404
     open_for("somebody@example.com", name="Theirs")
     foreign = f"{path}?account={account.pk}"
