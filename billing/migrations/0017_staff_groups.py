@@ -46,6 +46,9 @@ def make_groups(apps: Apps, schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 class Migration(migrations.Migration):
+    reviewed = (
+        "Adds some dozens of rows to the tables of groups and permissions, which no request reads; it locks no other."
+    )
     dependencies = [
         ("accounts", "0004_api_key_prefix_is_a_constant"),
         ("admin", "0003_logentry_add_action_flag_choices"),
