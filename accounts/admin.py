@@ -161,9 +161,8 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
         "rpm",
         "tpm",
         "created_at",
-        "created_by",
     )
-    list_select_related = ("account", "created_by")
+    list_select_related = ("account",)
     list_filter = (KeyState,)
     search_fields = ("name", "account__name", "last_four")
     search_help_text = "A part of the key's name, of the account's name, or of the last four characters."

@@ -85,7 +85,8 @@ def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Acco
     Raises Http404 for everybody else, and for whatever changes something.
     """
     person = cast(User, request.user)
-    may_look = person.is_staff and person.has_perm("accounts.view_account") and request.method in ("GET", "HEAD")
+    has_right = person.has_perm("accounts.view_account") or person.has_perm("accounts.change_account")
+    may_look = person.is_staff and has_right and request.method in ("GET", "HEAD")
     account = Account.objects.filter(pk=account_id).first() if may_look and account_id else None
     if account is None:
         raise Http404

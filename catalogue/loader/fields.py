@@ -18,9 +18,19 @@ ANNOTATIONS = frozenset({"source", "as_of", "notes"})  # welcome everywhere, sto
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 OWN_VARIABLES = frozenset(
     {"ALLOWED_HOSTS", "BIND", "CACHE_URL", "DATABASE_URL", "DEBUG", "EMAIL_URL", "ENV_FILE", "GUNICORN_CMD_ARGS"}
-    | {"EMAIL_FROM", "PGPASSWORD", "PORT", "PUBLIC_URL", "SECRET_KEY", "SECRET_KEY_FALLBACKS", "WEB_CONCURRENCY"}
+    | {
+        "BILLING_CONTACT_URL",
+        "MIGRATION_LOCK_TIMEOUT",
+        "EMAIL_FROM",
+        "PGPASSWORD",
+        "PORT",
+        "PUBLIC_URL",
+        "SECRET_KEY",
+        "SECRET_KEY_FALLBACKS",
+        "WEB_CONCURRENCY",
+    }
 )
-OWN_PREFIXES = ("GATEWAY_", "DJANGO_", "OTEL_")
+OWN_PREFIXES = ("DATABASE_", "GATEWAY_", "DJANGO_", "OTEL_")
 _URL = re.compile(r"[A-Za-z0-9._~:/@!$&'()*+,;=%{}\[\]-]+")
 
 

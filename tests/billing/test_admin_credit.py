@@ -51,7 +51,7 @@ def test_the_account_links_to_the_form_its_ledger_and_its_use(staff: Client, acc
     text = staff.get(f"/admin/accounts/account/{account.pk}/change/").text
     listings = re.findall(r'href="([^"]+)"', text[text.index("object-tools") : text.index("object-tools") + 1500])
     assert listings[0] == address
-    assert len(listings) == 6
+    assert len(listings) == 7
     for listing in listings[:-1]:
         assert staff.get(listing).status_code == 200
     assert len(staff.get(listings[1]).context["cl"].result_list) == 1
@@ -60,9 +60,9 @@ def test_the_account_links_to_the_form_its_ledger_and_its_use(staff: Client, acc
 @pytest.mark.parametrize(
     ("codenames", "names"),
     [
-        (["view_account"], ["History"]),
-        (["view_account", "view_ledgerentry", "view_alias"], ["Ledger", "Aliases", "History"]),
-        (["change_account", "view_generation", "change_apikey"], ["Generations", "Keys", "History"]),
+        (["view_account"], ["Dashboard", "History"]),
+        (["view_account", "view_ledgerentry", "view_alias"], ["Ledger", "Aliases", "Dashboard", "History"]),
+        (["change_account", "view_generation", "change_apikey"], ["Generations", "Keys", "Dashboard", "History"]),
     ],
     ids=len,
 )

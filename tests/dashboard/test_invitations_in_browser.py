@@ -51,6 +51,7 @@ def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
     guest.get_by_label("Password again").fill(PASSWORD)
     guest.get_by_role("button", name="Join").click()
     expect(guest.get_by_role("status")).to_contain_text(f"You are a member of {customer.name} now.")
+    guest.get_by_text("Menu", exact=True).click()
     guest.get_by_role("link", name="Members").click()
     expect(guest.get_by_role("rowheader", name=f"{email} you")).to_be_visible()
     expect(guest.get_by_role("button", name="Send invitation")).to_have_count(0)

@@ -30,7 +30,7 @@ def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromiu
         page.get_by_role("link", name="Usage", exact=True).click()
         page.get_by_role("link", name="All requests").click()
         page.get_by_label("Outcome").select_option("Failed (5xx)")
-        page.get_by_role("button", name="Apply", exact=True).click()
+        page.get_by_role("form", name="Filters").get_by_role("button", name="Apply").click()
         found = page.get_by_role("table").get_by_role("row").filter(has_text="failed 503")
         expect(found).to_have_count(1)  # neither the one that was served nor the one that was refused
         expect(found).to_contain_text("sim/test/status-500/FRPAR")

@@ -28,7 +28,13 @@ REPORT: Json = {
         "currency": "EUR",
         "completion_tokens_details": {"reasoning_tokens": 2},
     },
-    "gateway_metadata": {"provider": "sim", "cache_read_tokens": 20, "cache_creation_tokens": 7},
+    "gateway_metadata": {
+        "provider": "sim",
+        "routing_mode": "explicit",
+        "fallback_occurred": False,
+        "cache_read_tokens": 20,
+        "cache_creation_tokens": 7,
+    },
 }
 USAGE: Json = {
     "input_tokens": 3,
