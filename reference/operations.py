@@ -314,7 +314,7 @@ HEADERS: Final = {
     "Retry-After": "Whole seconds, at least 1.",
     "x-should-retry": "`false` where the same request would fail again.",
     "Allow": "The methods that the path has.",
-    "ETag": "For `If-None-Match`.",
+    "ETag": "For `If-None-Match`; not in the pages of Anthropic's clients.",
     "X-Data-As-Of": "Until when all records are in it, where a standby of the database was read.",
 }
 OF_INFERENCE: Final = ("X-Generation-Id", "X-Gateway-Adjusted-Params", *(n for n in HEADERS if n.startswith("x-rate")))
