@@ -19,6 +19,7 @@ from .outages import Outage
 
 logger = logging.getLogger(__name__)
 Hook = Callable[[], None]
+RETRY_SECONDS = 5.0  # of periodic work that failed: a database that is back finds nothing left undone for minutes
 
 
 class Reading(NamedTuple):
@@ -83,22 +84,23 @@ def _outage_of(hook: Hook) -> Outage:
 class Periodic:
     """A hook of the beat that works every so many seconds, in a greenlet of its own: other hooks do not wait for it.
 
-    Where `work` returns True there is more to do, and it is called again with the next beat. `spread` puts the first
-    time off by a random part of `every`, so that workers that start together do not work together.
+    Where `work` returns True there is more to do, and it is called again with the next beat; where it fails, after
+    RETRY_SECONDS if that is sooner. `spread` puts the first time off by a random part of `every`, so that workers that
+    start together do not work together.
     """
 
     def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:
         self._every, self.work = every, work
         self._due_at = time.monotonic() + (random.uniform(0, every) if spread else 0)  # noqa: S311  # guards nothing
+        self._next_at = self._due_at
         self._greenlet: gevent.Greenlet[..., Any] | None = None
 
     def __call__(self) -> None:
         """With every beat."""
         now = time.monotonic()
         if now >= self._due_at and (self._greenlet is None or self._greenlet.ready()):
-            self._due_at = now + self._every
+            self._due_at, self._next_at = now + min(self._every, RETRY_SECONDS), now + self._every
             self._greenlet = gevent.spawn(run_each, [self._once])
 
     def _once(self) -> None:
-        if self.work() is True:
-            self._due_at = 0.0
+        self._due_at = 0.0 if self.work() is True else self._next_at
