@@ -1,6 +1,8 @@
 """`BilledStream`: a stream's life, and the duty to settle it exactly once whatever ends it (docs/api.md#endings)."""
 
+from collections import deque
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Self
 
 import gevent
@@ -40,6 +42,7 @@ ENDING_OF: tuple[tuple[type[Exception], Generation.Ending], ...] = (
 LARGE_PIECE_BYTES = 4096  # a smaller one is written whole or not at all, but for an odd client
 KEPT_BYTES = 16 * 1024  # of a request, whose content is not worth dropping
 HEAD_BYTES = 1024  # of an answer, at most: it leaves with the first piece
+KEPT_MARKS = 64  # pieces whose lengths are known one by one; the text of older ones is taken for evenly spread
 BILLED = "What was delivered is billed."
 STOPPING = "This replica is stopping."
 
@@ -54,9 +57,9 @@ class BilledStream:
         self._admitted, self._upstream, self._reader = admitted, upstream, reader
         self._framing = admitted.form.framing(reader.normaliser, admitted.call)
         self._ready: list[bytes] = []
-        self._handed_out = self._written = 0  # bytes of text: given to the server, and known to have been written
-        self._has_written = False
-        self._piece_bytes = self._taken_before = 0  # of the piece that is being written, if it is a large one
+        self._handed_out = self._written = 0  # bytes of frames: given to the server, and known to have been written
+        self._marks = deque([(0, 0)], KEPT_MARKS)  # behind each piece: bytes of frames and of text until there
+        self._sent_before = 0  # by the kernel's count, when a large piece was handed out
         self._ending: Generation.Ending | None = None
         self._fault: UpstreamFault | None = None  # what broke it off, to be quoted
         self._stopped_because = STOPPING
@@ -108,8 +111,7 @@ class BilledStream:
     def __next__(self) -> bytes:
         """The frames of one read in one piece; at the end the closing frames. To be asked again means: written."""
         client = self._upstream.client
-        self._has_written |= client.answering
-        self._written, self._piece_bytes = self._handed_out, 0
+        self._written = self._handed_out
         while not self._ready:
             if self._settled:
                 raise StopIteration
@@ -120,10 +122,10 @@ class BilledStream:
                 self._ready = self._closing_frames(ending)
         frames, self._ready = b"".join(self._ready), []
         if len(frames) > LARGE_PIECE_BYTES:
-            self._piece_bytes = len(frames)
-            self._taken_before = client.taken_bytes + (0 if self._has_written else HEAD_BYTES)
+            self._sent_before = client.sent_bytes + (0 if self._written else HEAD_BYTES)
         client.answering = True
-        self._handed_out = self._reader.text_bytes
+        self._handed_out += len(frames)
+        self._marks.append((self._handed_out, self._reader.text_bytes))
         return frames
 
     def close(self) -> None:
@@ -135,7 +137,7 @@ class BilledStream:
             if self._settled:
                 return
             self._ending = self._ending or Ending.CLIENT_LEFT
-            if not self.has_delivered:
+            if not (self.has_delivered or self.has_checkpoint):
                 self._abandon()
                 return
             with step("settling the charge", BILLED_ONCE_AT_MOST):
@@ -155,21 +157,27 @@ class BilledStream:
 
     @property
     def has_delivered(self) -> bool:
-        """Whether a piece was written, or taken in part (`checkpointing`)."""
-        return self._has_written or self._taken > 0
+        """Whether anything has reached the client, or will (`checkpointing`)."""
+        return self._reached > 0
+
+    @property
+    def _reached(self) -> int:
+        """Bytes of frames that have reached the client or will, as far as the kernel tells: of the pieces that were
+        written, and of a large one that is being written."""
+        client, piece = self._upstream.client, self._handed_out - self._written
+        sent = client.sent_bytes - self._sent_before if piece > LARGE_PIECE_BYTES else 0
+        return max(0, self._written + min(piece, max(0, sent)) - client.lost_bytes)
 
     @property
     def _delivered(self) -> int:
-        """Bytes of text: of the pieces that were written, and of what was taken of the one that is being written."""
-        return self._written + int((self._handed_out - self._written) * self._taken)
-
-    @property
-    def _taken(self) -> float:
-        """How much of the piece that is being written the kernel says was taken: a share of 1."""
-        if not self._piece_bytes:
-            return 0.0
-        taken = self._upstream.client.taken_bytes - self._taken_before
-        return min(1.0, max(0, taken) / self._piece_bytes)
+        """Bytes of text in what has reached the client."""
+        reached, (size, text) = self._reached, self._marks[-1]
+        if reached >= size:
+            return text
+        for (start, before), (end, behind) in pairwise([(0, 0), *self._marks]):
+            if reached < end:
+                return before + (behind - before) * (reached - start) // (end - start)
+        return text
 
     def frozen(self) -> str:
         """What would be settled if the worker died now (`checkpointing`)."""
@@ -197,7 +205,11 @@ class BilledStream:
         self._fault = error if isinstance(error, UpstreamFault) else None
 
     def _closing_frames(self, ending: Generation.Ending) -> list[bytes]:
-        """Settles, then says how it ended."""
+        """Settles, then says how it ended, unless the connection has ended before all that was written had arrived."""
+        if self._upstream.client.lost_bytes:
+            self._ending = Ending.CLIENT_LEFT if ending == Ending.FINISHED else ending
+            self.close()
+            return []
         try:
             with step("settling the charge", BILLED_ONCE_AT_MOST):
                 report = self._settle(ending)

@@ -53,20 +53,31 @@ class Client:
             return 0
 
     @property
-    def taken_bytes(self) -> int:
-        """Of all that was sent on the connection: what the client's system has acknowledged, and while the connection
-        lives what the kernel will still deliver. 0 where the kernel does not tell."""
+    def sent_bytes(self) -> int:
+        """All that was written to the connection, as the kernel counts; 0 where it does not tell."""
         if self.connection is None:
             return 0
         try:
             info = self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
             (acknowledged,) = struct.unpack_from("=Q", info, BYTES_ACKED_AT)
-            if info[0] == TCP_CLOSE:
-                return int(acknowledged)
-            queued = fcntl.ioctl(self.connection.fileno(), termios.TIOCOUTQ, bytes(4))
         except (OSError, struct.error):
             return 0
-        return int(acknowledged) + int.from_bytes(queued, sys.byteorder)
+        return int(acknowledged) + self._unacknowledged_bytes
+
+    @property
+    def lost_bytes(self) -> int:
+        """Of these, what the client's system had not acknowledged when its connection ended; 0 while the connection
+        lives, since the kernel still delivers them."""
+        return self._unacknowledged_bytes if self.tcp_state == TCP_CLOSE else 0
+
+    @property
+    def _unacknowledged_bytes(self) -> int:
+        if self.connection is None:
+            return 0
+        try:
+            return int.from_bytes(fcntl.ioctl(self.connection.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        except OSError:
+            return 0
 
     def probe(self) -> bool:
         """Sends bytes that mean nothing, between two writes of the answer. False where there are none to send."""

@@ -14,6 +14,7 @@ from typing import Any
 # What it sends for each model's name; an answer in several pieces is dripped.
 Script = bytes | tuple[bytes, ...]
 DRIP_SECONDS = 0.1
+WAIT = b"wait"  # a piece that is not sent: what follows it waits until it may
 
 
 class OddUpstream:
@@ -30,6 +31,8 @@ class OddUpstream:
         self.port = self._listener.getsockname()[1]
         self.paths: list[str] = []
         self.cut_off: list[str] = []  # models whose answers were not taken to their end
+        self.sent: list[str] = []  # and those that were
+        self.may_go_on = threading.Event()  # what a WAIT in a script waits for
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
@@ -55,7 +58,11 @@ class OddUpstream:
                     for number, piece in enumerate(pieces):
                         if number:
                             time.sleep(DRIP_SECONDS)  # a drip is what this upstream is about
-                        talk.sendall(piece)
+                        if piece is WAIT:
+                            self.may_go_on.wait()
+                        else:
+                            talk.sendall(piece)
+                    self.sent.append(model)
                 except OSError:
                     self.cut_off.append(model)
 

@@ -1,6 +1,8 @@
 """A piece of a stream that a client took in part is billed as far as the kernel says that it has arrived."""
 
 import json
+import os
+import signal
 import socket
 import struct
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from tests import bills
 from tests.catalogue import catalogue_for, model, provider
 from tests.conftest import OpenAccount, StartGateway
 from tests.inference.odd_answers import chunk, streamed, usage
-from tests.inference.odd_upstream import listening
+from tests.inference.odd_upstream import WAIT, OddUpstream, Script, listening
 from tests.inference.shapes import CHAT
 from tests.patience import eventually
 from tests.rawhttp import TIMEOUT_SECONDS
@@ -23,23 +25,37 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 WORDS = 1200
 POURED = [b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'] * WORDS  # one read; as frames 250 KB
+FEW = 60  # as frames they are taken by the kernel in one write
 TAKEN = 6000
 COUNTED = {"prompt_tokens": 7, "completion_tokens": WORDS, "total_tokens": WORDS + 7}
 PROMPT = "word " * 2000
 
 
+def waiting(script: bytes) -> Script:
+    """It waits after its first word."""
+    head, word, rest = script.partition(POURED[0])
+    return head + word, WAIT, rest
+
+
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
-    scripts = {
+def odd() -> Iterator[OddUpstream]:
+    end = chunk({}, "stop"), usage() | {"usage": COUNTED}
+    scripts: dict[str, Script] = {
         "uncounted": streamed(*POURED, done=False),
-        "counted": streamed(*POURED, chunk({}, "stop"), usage() | {"usage": COUNTED}),
+        "counted": streamed(*POURED, *end),
+        "later-uncounted": waiting(streamed(*POURED[:FEW], done=False)),
+        "later-counted": waiting(streamed(*POURED[:FEW], *end)),
     }
-    with listening(scripts) as odd:
-        catalogue = catalogue_for(
-            simulator.url, *(model(name, provider="odd", upstream_model=name) for name in scripts)
-        )
-        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-        yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="1", ACCESS_LOG="all")
+    with listening(scripts) as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
+def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
+    names = ("uncounted", "counted", "later-uncounted", "later-counted")
+    catalogue = catalogue_for(simulator.url, *(model(name, provider="odd", upstream_model=name) for name in names))
+    catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
+    return start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="3", ACCESS_LOG="all")
 
 
 @pytest.fixture
@@ -92,3 +108,29 @@ def test_a_client_of_whom_nothing_is_acknowledged_pays_nothing(customer: Custome
     raw.close()
     assert eventually(lambda: "outcome=client_left" in customer.gateway.log, within=30)
     assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize(
+    ("name", "ending", "tokens"), [("uncounted", "upstream_broke", 1), ("counted", "client_left", WORDS // FEW)]
+)
+def test_what_is_written_to_a_client_that_has_left_meanwhile_is_not_billed(
+    customer: Customer, odd: OddUpstream, name: str, ending: str, tokens: int
+) -> None:
+    odd.may_go_on.clear()
+    (worker,) = customer.gateway.worker_pids()
+    with asked(customer, f"later-{name}") as raw:
+        taken = b""
+        while b'"word "' not in taken:
+            taken += raw.recv(2048)
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            raw.shutdown(socket.SHUT_RDWR)  # from now on its system refuses what comes
+            odd.may_go_on.set()
+            assert eventually(lambda: f"later-{name}" in odd.sent)
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert eventually(lambda: bool(bills.records(customer)), within=30)
+    (record,) = bills.records(customer)
+    assert (record.ending, record.interrupted, record.usage_estimated) == (ending, True, True)
+    assert 0 < record.completion_tokens <= tokens
+    assert bills.debits(customer) == [record.cost]

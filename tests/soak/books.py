@@ -12,7 +12,7 @@ SELECT g.id, g.ending, g.usage_estimated, g.completion_tokens, g.cost, count(l.i
 FROM billing_generation g LEFT JOIN billing_ledgerentry l ON l.generation_id = g.id
 GROUP BY g.id, g.ending, g.usage_estimated, g.completion_tokens, g.cost
 """
-# The kernel of a client that leaves has taken what the client has not read: one piece where they come one by one.
+# The kernel of a client that resets may have taken what the client has not read: one piece where they come one by one.
 PACED = ("sim/test/brief", "sim/test/long")
 PIECE_BYTES = 8
 Figures = Counter[str]
@@ -22,8 +22,9 @@ def compared(gateway: GatewayServer, crowd: Crowd, upstream: dict[str, int]) -> 
     """Figures of all three, and their contradictions.
 
     Every answer whose last byte arrived is billed once, as it said; whoever was told of a bill has one; nothing is
-    billed beyond what arrived (of a client that left: and the one piece on its way, of streams whose pieces come one
-    by one); each record is of one call of the upstream, and each call of one request.
+    billed beyond what arrived (of a client that left: and one piece, which it has in part; of one that reset its
+    connection only where pieces come one by one); each record is of one call of the upstream, and each call of one
+    request.
     """
     records = {f"gen-{row[0].hex}": row[1:] for row in gateway.query(RECORDS)}
     figures, wrong = Figures(requests=crowd.asked, answers=len(crowd.received), records=len(records)), list[str]()
@@ -66,8 +67,8 @@ def _billed(each: Received, found: tuple[str, bool, int, int | None, int], wrong
         return "whole, billed once" + ("" if "remaining_balance" in each.usage else ", without a balance")
     if each.whole:
         wrong.append(f"{each.id} was delivered whole and is {ending}")
-    if each.left and each.model not in PACED:
-        return f"left in a burst, billed as {ending}"
+    if each.left and each.left.by_reset and each.model not in PACED:
+        return f"reset in a burst, billed as {ending}"
     delivered = each.text_bytes + (PIECE_BYTES if each.left else 0)
     if each.streamed and estimated and cost is not None and tokens > -(-delivered // 4):
         wrong.append(f"{each} was billed {tokens} tokens")

@@ -34,6 +34,13 @@ class Reply(NamedTuple):
     whole: bool
 
 
+class Leaving(NamedTuple):
+    """When a client leaves, by the bytes that it has then, and whether it does so with a reset."""
+
+    after: int
+    by_reset: bool
+
+
 @dataclass(frozen=True)
 class Received:
     """What one client has of one answer. `usage` came with the end."""
@@ -42,17 +49,10 @@ class Received:
     model: str
     streamed: bool
     whole: bool
-    left: bool
+    left: Leaving | None
     text_bytes: int
     usage: Json | None
     told_of_the_bill: bool = False
-
-
-class Leaving(NamedTuple):
-    """When a client leaves, by the bytes that it has then, and whether it does so with a reset."""
-
-    after: int
-    by_reset: bool
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Crowd:
         if reply.status != 200:
             self.refused[f"{reply.status} {_code(reply)}"] += 1
             return False
-        self.received.append(_received(reply, model, streamed=streamed, left=leaves is not None))
+        self.received.append(_received(reply, model, streamed=streamed, left=leaves))
         return True
 
     def _look_at(self, reply: Reply) -> None:
@@ -151,6 +151,9 @@ def converse(port: int, key: str, body: Json, leaving: Leaving | None = None) ->
                     break
                 received += block
             else:
+                if not leaving.by_reset:
+                    with contextlib.suppress(OSError):  # closed by the other side
+                        connection.shutdown(socket.SHUT_RDWR)  # as with a close, no more is taken from now on
                 received += _rest(connection)
                 if leaving.by_reset:
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -161,7 +164,7 @@ def _rest(connection: socket.socket) -> bytes:
     """What has arrived already: a client that leaves has that too."""
     connection.setblocking(False)
     rest = b""
-    with contextlib.suppress(BlockingIOError):
+    with contextlib.suppress(BlockingIOError, ConnectionError):
         while block := connection.recv(65536):
             rest += block
     return rest
@@ -191,7 +194,7 @@ def _unchunked(content: bytes) -> tuple[bytes, bool]:
     return joined, False
 
 
-def _received(reply: Reply, model: str, *, streamed: bool, left: bool) -> Received:
+def _received(reply: Reply, model: str, *, streamed: bool, left: Leaving | None) -> Received:
     id_ = reply.headers["X-Generation-Id"]
     if streamed:
         said = heard(id_, reply.content)
