@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from django.conf import settings
 
+from gateway.address_limit import COUNT_ADDRESS, AddressCheck
 from gateway.errors import KeyBudgetSpent, TooManyAtOnce
 from gateway.shared_store import Script, shared_store
 
@@ -52,9 +53,13 @@ local function add(window, amount)
 end
 """
 
+# Of the address first: what is refused for it takes nothing of the budgets.
 ADMIT = Script(
     WINDOW
+    + COUNT_ADDRESS
     + """
+local wait = count_address(KEYS[3], ARGV[3], ARGV[4])
+if wait > 0 then return redis.status_reply(wait .. ' 0 0 0 0 0 0') end
 local function look(window, limit)
   local reset, wait, used = 0, 0, window.sum
   if used > 0 then reset = window.last + 60 - now end
@@ -79,9 +84,9 @@ if windows[1] and states[1][3] == 0 and states[2][3] == 0 then
   add(windows[1], 1)
   states[1] = {states[1][1] - 1, 60, 0}
 end
-return redis.status_reply(table.concat(states[1], ' ') .. ' ' .. table.concat(states[2], ' '))
+return redis.status_reply('0 ' .. table.concat(states[1], ' ') .. ' ' .. table.concat(states[2], ' '))
 """,
-    keys=2,
+    keys=3,
 )
 
 SPEND = Script(
@@ -127,13 +132,20 @@ class KeyState(NamedTuple):
 class SharedWindows:
     """The windows of all keys, in Redis and by its clock."""
 
-    def admit(self, key: str, budgets: Budgets) -> KeyState | None:
-        """Counts one request where something is left of both budgets, else nothing. None while Redis is away."""
+    def admit(self, key: str, budgets: Budgets, address: AddressCheck) -> KeyState | None:
+        """Counts one request where something is left of both budgets, else nothing. None while Redis is away.
+
+        It is counted for its address before. Raises TooManyRequests where that is beyond its limit.
+        """
         names = (f"rate:{{{key}}}:requests".encode(), f"rate:{{{key}}}:tokens".encode())
-        line = shared_store.send(ADMIT, *names, b"%d" % budgets.requests, b"%d" % budgets.tokens).wait()
+        counter, *rate = address.arguments
+        bounds = (b"%d" % budgets.requests, b"%d" % budgets.tokens)
+        line = shared_store.send(ADMIT, *names, counter, *bounds, *rate).wait()
         if line is None:
+            address.counted(None)
             return None
-        numbers = [int(number) for number in line[1:].split()]
+        wait, *numbers = [int(number) for number in line[1:].split()]
+        address.counted(wait)
         return KeyState(BudgetState(*numbers[:3]), BudgetState(*numbers[3:]))
 
     def spend(self, key: str, tokens: int, otherwise: Callable[[], object]) -> None:
@@ -210,14 +222,16 @@ def budgets_of(rpm: int | None, tpm: int | None) -> Budgets:
     )
 
 
-def spend_request(key_id: uuid.UUID, budgets: Budgets) -> dict[str, str]:
-    """Counts one request, and returns the `x-ratelimit-…` headers of its answer: none for a budget that is no limit.
+def spend_request(key_id: uuid.UUID, budgets: Budgets, address: AddressCheck) -> dict[str, str]:
+    """Counts one request, for its address too, and waits once for what Redis says of both.
 
-    Raises KeyBudgetSpent, with these headers, where nothing is left of a budget; that counts nothing.
+    Returns the `x-ratelimit-…` headers of its answer: none for a budget that is no limit. Raises TooManyRequests, and
+    KeyBudgetSpent, with these headers, where nothing is left of a budget; either takes nothing of the budgets.
     """
     if not (budgets.requests or budgets.tokens):
+        address.check()
         return {}
-    state = _shared.admit(key_id.hex, budgets) or _own.admit(key_id.hex, budgets)
+    state = _shared.admit(key_id.hex, budgets, address) or _own.admit(key_id.hex, budgets)
     headers: dict[str, str] = {}
     # OpenAI's names and formats: the limit, what remains of it, and the time until all of it does.
     for name, limit, of in (("requests", budgets.requests, state.requests), ("tokens", budgets.tokens, state.tokens)):

@@ -1,7 +1,8 @@
 """The limit of one client address on the API (GATEWAY_IP_RATE), the first check (docs/api.md#order-of-checks).
 
 Requests are counted in fixed windows, each from an address' first request on: by all workers together in Redis, by each
-alone while that is away. A count is sent when a request begins, and its answer awaited where the request would go on.
+alone while that is away. A worker that knows a window to be full asks nobody. The request of a key with budgets is
+counted with them, in one script (`accounts.rate_limits`), every other alone.
 """
 
 import functools
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from .errors import TooManyRequests
-from .shared_store import Reply, Script, shared_store
+from .shared_store import Script, shared_store
 
 IPV6_PREFIX = 64  # what one subscriber has: addresses within it are for the taking
 UNKNOWN = "unknown"
@@ -22,13 +23,17 @@ CHECK = "gateway.address_check"  # of a request's META
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOST_ADDRESSES = 100_000  # that a worker remembers
 
-# The seconds until the window ends where the limit (the first argument) is passed, else 0.
-COUNT = Script("""
-local count = redis.call('INCR', KEYS[1])
-if count == 1 then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
-if count <= tonumber(ARGV[1]) then return 0 end
-return math.max(1, redis.call('TTL', KEYS[1]))
-""")
+# Counts one request: the seconds until the window ends where the limit is passed, else 0. A limit of 0 is none.
+COUNT_ADDRESS = """
+local function count_address(key, limit, seconds)
+  if tonumber(limit) == 0 then return 0 end
+  local count = redis.call('INCR', key)
+  if count == 1 then redis.call('EXPIRE', key, seconds) end
+  if count <= tonumber(limit) then return 0 end
+  return math.max(1, redis.call('TTL', key))
+end
+"""
+COUNT = Script(COUNT_ADDRESS + "return count_address(KEYS[1], ARGV[1], ARGV[2])")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -125,48 +130,61 @@ _own = AddressWindows()
 
 
 class AddressCheck:
-    """Whether a request's address is within its limit, which Redis may not have said yet."""
+    """The limit of a request's address, for which it is counted once: by `check`, or beside other counters."""
 
-    __slots__ = ("_network", "_rate", "_reply", "_wait")
+    __slots__ = ("_is_counted", "_network", "_rate", "_wait")
 
-    def __init__(self, network: str, rate: Rate, reply: Reply | None, wait: int = 0) -> None:
-        self._network, self._rate, self._reply, self._wait = network, rate, reply, wait
+    def __init__(self, network: str, rate: Rate, *, is_counted: bool = False) -> None:
+        self._network, self._rate, self._is_counted, self._wait = network, rate, is_counted, 0
+
+    @property
+    def arguments(self) -> tuple[bytes, bytes, bytes]:
+        """Of COUNT_ADDRESS: the counter, the limit and the seconds of its window."""
+        limit, seconds = (0, 0) if self._is_counted else self._rate
+        return f"address:{settings.GATEWAY_IP_RATE}:{self._network}".encode(), b"%d" % limit, b"%d" % seconds
+
+    def counted(self, wait: int | None) -> None:
+        """Takes the answer of COUNT_ADDRESS; None while Redis is away. Raises TooManyRequests."""
+        if not self._is_counted:
+            self._is_counted = True
+            if wait is None:
+                self._wait = _own.count(self._network, self._rate)
+            elif wait:
+                self._wait = wait
+                _own.fill(self._network, self._rate, wait)
+        if self._wait:
+            raise _refusal(self._wait)
 
     def check(self) -> None:
-        """Raises TooManyRequests. Waits for Redis the first time, `WAIT_SECONDS` at the worst."""
-        if self._reply is not None:
-            reply, self._reply = self._reply, None
-            line = reply.wait()
-            if line is None:
-                self._wait = _own.count(self._network, self._rate)
-            elif line != b":0":
-                self._wait = int(line[1:])
-                _own.fill(self._network, self._rate, self._wait)
-        if self._wait:
-            raise TooManyRequests(
-                f"Too many requests from this address ({settings.GATEWAY_IP_RATE}). Try again in {self._wait} seconds.",
-                headers={"Retry-After": str(self._wait)},
-            )
+        """Counts the request, unless it is counted. Raises TooManyRequests. Waits `WAIT_SECONDS` at the worst."""
+        line = None if self._is_counted else shared_store.send(COUNT, *self.arguments).wait()
+        self.counted(None if line is None else int(line[1:]))
 
 
-UNLIMITED = AddressCheck("", Rate(0, 0), None)
+UNLIMITED = AddressCheck("", Rate(0, 0), is_counted=True)
 
 
 def begin(meta: dict[str, Any]) -> AddressCheck:
-    """Counts a request (its `META`, or WSGI's environ) for its address, once however often it is called.
+    """The check of a request (its `META`, or WSGI's environ), one however often this is called.
 
-    Does not wait. `check()` of what it returns comes before anything that the request may do or be told.
+    It is made before anything that the request may do or be told. Raises TooManyRequests at once, without counting,
+    where the window is known to be full.
     """
     check: AddressCheck | None = meta.get(CHECK)
     if check is None:
-        check = meta[CHECK] = UNLIMITED if settings.GATEWAY_IP_RATE is None else _counted(meta)
+        check = meta[CHECK] = UNLIMITED if settings.GATEWAY_IP_RATE is None else _check_of(meta)
     return check
 
 
-def _counted(meta: dict[str, Any]) -> AddressCheck:
+def _check_of(meta: dict[str, Any]) -> AddressCheck:
     network, rate = client_network(meta), _parsed_rate(settings.GATEWAY_IP_RATE)
-    wait = _own.seconds_left(network, rate)
-    if wait:
-        return AddressCheck(network, rate, None, wait)
-    key = f"address:{settings.GATEWAY_IP_RATE}:{network}".encode()
-    return AddressCheck(network, rate, shared_store.send(COUNT, key, b"%d" % rate.limit, b"%d" % rate.seconds))
+    if wait := _own.seconds_left(network, rate):
+        raise _refusal(wait)
+    return AddressCheck(network, rate)
+
+
+def _refusal(wait: int) -> TooManyRequests:
+    return TooManyRequests(
+        f"Too many requests from this address ({settings.GATEWAY_IP_RATE}). Try again in {wait} seconds.",
+        headers={"Retry-After": str(wait)},
+    )

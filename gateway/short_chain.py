@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest
 
-from . import address_limit, request_events
+from . import request_events
 from .db import WORK_SECONDS, answering_within, release_all
 from .exception_handler import API_PREFIXES, from_exception, plain
 from .responses import PlainResponse
@@ -26,7 +26,8 @@ STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.r
 class ShortChain:
     """A WSGI application that answers ordinary POSTs to `endpoints` (by path) itself and leaves the rest to Django.
 
-    It does what the middleware does for the API: request id, limit of the address, Host, declared length, headers.
+    It does what the middleware does for the API: request id, Host, declared length, headers. The limit of the
+    address is the endpoint's to count, with its other limits.
     """
 
     def __init__(
@@ -50,7 +51,6 @@ class ShortChain:
         event = request_events.begin(environ, name)
         try:
             with answering_within(WORK_SECONDS):
-                address_limit.begin(environ)  # the endpoint looks at what came of it
                 response = endpoint(environ)
             release_all()  # a client that reads slowly must not keep a connection while its answer is written
         except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500

@@ -55,19 +55,20 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     in_flight: UUID | None = None  # the account, where its requests in flight are counted
     held = HeldBody()
     try:
+        address = address_limit.begin(environ)
         try:
             with step("authenticating the key", NOTHING_BILLED):
                 payer = form.payer(environ)
-        finally:  # its answer has come meanwhile, and goes before what is wrong with the key
-            address_limit.begin(environ).check()
-        if environ["REQUEST_METHOD"] != "POST":
-            path = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
-            message = f"{environ['REQUEST_METHOD']} is not allowed on {path}. Use POST."
-            raise MethodNotAllowed(message, headers=ALLOWED)
-        if settings.GATEWAY_ACCOUNT_CONCURRENCY:
-            rate_limits.begin_request(payer.account_id)
-            in_flight = payer.account_id
-        limits = rate_limits.spend_request(payer.key_id, payer.budgets)
+            if environ["REQUEST_METHOD"] != "POST":
+                path = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
+                message = f"{environ['REQUEST_METHOD']} is not allowed on {path}. Use POST."
+                raise MethodNotAllowed(message, headers=ALLOWED)
+            if settings.GATEWAY_ACCOUNT_CONCURRENCY:
+                rate_limits.begin_request(payer.account_id)
+                in_flight = payer.account_id
+            limits = rate_limits.spend_request(payer.key_id, payer.budgets, address)
+        finally:  # where it was not counted with the budgets; its refusal goes before what is wrong with the key
+            address.check()
         body = parse_object(read_body(environ, held))
         if isinstance(model := body.get("model"), str):
             event.model = model[:LONGEST_TEXT]  # known whatever else is wrong with the body
@@ -134,10 +135,8 @@ def _count(form: WireForm, call: Call, payer: Payer, client: Client, event: Requ
 def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
     """404 for a path below a form's own, in its words, to who has a key."""
     try:
-        try:
-            form.payer(environ)
-        finally:
-            address_limit.begin(environ).check()
+        address_limit.begin(environ).check()
+        form.payer(environ)
         raise NotFound(form.nothing_below)
     except Exception as error:  # noqa: BLE001  # the boundary, as in `respond`
         return form.refusal(from_exception(error), environ)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from accounts import rate_limits
 from accounts.rate_limits import Budgets, BudgetState, KeyState, OwnWindows, SharedWindows
+from gateway.address_limit import UNLIMITED, AddressCheck, Rate
+from gateway.errors import TooManyRequests
 from gateway.shared_store import SharedStore
 from tests.patience import eventually
 from tests.servers.redis import PrivateRedis
@@ -87,7 +89,7 @@ class Shared:
         return self
 
     def admit(self, key: str, *, requests: int, tokens: int) -> KeyState:
-        state = self._windows.admit(key, Budgets(requests, tokens))
+        state = self._windows.admit(key, Budgets(requests, tokens), UNLIMITED)
         assert state is not None
         return state
 
@@ -147,6 +149,24 @@ def test_what_has_no_limit_is_not_looked_at(remember: Remember) -> None:
 def test_keys_are_counted_apart(remember: Remember) -> None:
     windows = remember({5: 1}, {})
     assert windows.admit("another", requests=1, tokens=0).requests == (0, 60, 0)
+
+
+def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(
+    redis_server: PrivateRedis, opened_store: SharedStore
+) -> None:
+    shared = Shared(redis_server)
+    shared({}, {})
+    for _ in range(2):
+        assert SharedWindows().admit(KEY, Budgets(9, 9), AddressCheck("192.0.2.9", Rate(2, 60))) is not None
+    beyond = AddressCheck("192.0.2.9", Rate(2, 60))
+    with pytest.raises(TooManyRequests) as refused:
+        SharedWindows().admit(KEY, Budgets(9, 9), beyond)
+    assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
+    with pytest.raises(TooManyRequests):
+        beyond.check()
+    counted = [shared.client.get(name) for name in shared.client.scan_iter("address:*:192.0.2.9")]
+    assert counted == [b"3"]  # once for each request, however often its check is made
+    assert shared.admit(KEY, requests=9, tokens=9).requests.remaining == 6  # of the two that were admitted and this one
 
 
 def test_redis_forgets_a_key_that_rests(redis_server: PrivateRedis, opened_store: SharedStore) -> None:

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from catalogue import loader, snapshot
+from gateway.request_events import begin
+from inference.api import ENDPOINTS
+from inference.wire_forms.chat import ChatForm
 from tests.catalogue import catalogue_for
 from tests.factories import mismatches, new_account, new_key
 from tests.servers.simulator import Simulator
@@ -106,3 +110,23 @@ def test_a_refusal_costs_one_look(token: str) -> None:
         )
     assert response.status_code == 503
     assert (shape(looked), shape(settled)) == (WHO, [])
+
+
+def test_an_address_known_to_be_beyond_its_limit_costs_nothing(token: str, settings: Settings) -> None:
+    settings.GATEWAY_IP_RATE = "1/h"
+
+    def statuses(*, address: str) -> tuple[int, list[str]]:
+        request = RequestFactory().post(
+            "/v1/chat/completions",
+            {"model": "sim/test/unpriced", "messages": [{"role": "user", "content": "Hello"}]},
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {token}"},
+            REMOTE_ADDR=address,
+        )
+        begin(request.META, ChatForm.path)
+        with CaptureQueriesContext(connection) as looked:
+            return ENDPOINTS[ChatForm.path](request.META).status, shape(looked)
+
+    asked = [statuses(address="192.0.2.201") for _ in range(3)]
+    assert asked == [(503, WHO), (429, WHO), (429, [])]
+    assert statuses(address="192.0.2.202") == (503, WHO)
