@@ -5,6 +5,7 @@ after gevent has patched the worker's process: that is why `patch` brings in the
 """
 
 import array
+import contextlib
 import errno
 import fcntl
 import functools
@@ -22,12 +23,16 @@ from gunicorn.http import errors as http_errors
 from gunicorn.http import parser
 from gunicorn.http.body import ChunkedReader, LengthReader
 from gunicorn.http.parser import RequestParser
-from gunicorn.workers.ggevent import GeventWorker
+from gunicorn.workers import ggevent
 
 BEAT_SECONDS = 1.0
 ACCEPTED_AT_ONCE = 10  # connections of a burst: what is under way has its turn between them; gevent takes a hundred
 # Streams that are cut by a drain still have to settle and to say so before the worker ends.
 SETTLING_SECONDS = 2.0
+# A drain keeps idle connections for so long: a proxy may be sending on them, and repeats no POST that it has sent.
+KEPT_SECONDS = 1.0
+KEPT_SECONDS_OF_CUT = 0.25  # once it has cut what was open
+LET_GO_EVERY_SECONDS = 0.1
 # An answer that left a body unread: as much of it is read as a client is likely to have sent already.
 LINGER_SECONDS = 5.0
 LINGER_BODIES = 4  # in units of the largest body that is taken
@@ -47,12 +52,24 @@ class _Idle:
         del self._idle[gevent.getcurrent()]
 
 
-class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
+class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for these
+    """Its end loses nobody who has connected: closing resets those whom no worker has accepted."""
+
+    max_accept = ACCEPTED_AT_ONCE
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            while self.started and not self.full() and (connection := self.do_read()):
+                self.do_handle(*connection)
+        super().close()
+
+
+class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
     """Runs the apps' worker hooks around gunicorn's own loop."""
 
     def patch(self) -> None:
         super().patch()
-        StreamServer.max_accept = ACCEPTED_AT_ONCE
+        ggevent.StreamServer = _Listener
         from . import bounded_http, broken_http, db, hooks, ordinary_http
 
         self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
@@ -77,12 +94,15 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             gevent.killall(beside)
             self._run(self._hooks.worker_hooks.stop)
 
-    def handle(self, listener: Any, client: Any, addr: Any) -> None:
-        """gunicorn's, but a client that neither sends nor takes anything for long is let go."""
+    def handle(self, _listener: Any, client: Any, addr: Any) -> None:
+        """gunicorn's, but a client that neither sends nor takes anything for long is let go.
+
+        gunicorn asks the listener for its address only, and a drain may have closed it; the client's says the same.
+        """
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
         self._connections[gevent.getcurrent()] = client
         try:
-            super(GeventWorker, self).handle(listener, client, addr)
+            super(ggevent.GeventWorker, self).handle(client, client, addr)
         finally:
             del self._connections[gevent.getcurrent()]
 
@@ -109,7 +129,7 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             self._run(self._hooks.worker_hooks.beat)
 
     def _drain(self) -> None:
-        """Lets idle connections go as soon as the worker is told to stop, and the rest when it has waited enough.
+        """Lets idle connections go soon after the worker is told to stop, and the rest when it has waited enough.
 
         Idle ones go as well where others wait for their places. Not in the beat's loop, which may hang in a database.
         """
@@ -117,28 +137,34 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             gevent.sleep(BEAT_SECONDS)
             if len(self._connections) >= self.worker_connections:
                 self._close_idle(BEAT_SECONDS)
-        self._close_idle(0)
-        gevent.sleep(max(0.0, settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS))
+        told_at = time.monotonic()
+        cut_at = told_at + settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS
+        while time.monotonic() < cut_at:
+            self._close_idle(KEPT_SECONDS, told_at)
+            gevent.sleep(LET_GO_EVERY_SECONDS)
         self._run(self._hooks.worker_hooks.drain)
+        while True:
+            self._close_idle(KEPT_SECONDS_OF_CUT, told_at)
+            gevent.sleep(LET_GO_EVERY_SECONDS)
 
-    def _close_idle(self, seconds: float) -> None:
-        """Not those whose request has come and only waits for this worker to read it."""
+    def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
+        """Those that have been idle for so long, all of it after `told_at`.
+
+        Not those whose request has come and only waits for this worker to read it.
+        """
         now = time.monotonic()
         for greenlet, since in list(self._waiting.items()):
-            if now - since >= seconds and not _has_unread(self._connections[greenlet]):
+            if now - max(since, told_at) >= seconds and not _has_unread(self._connections[greenlet]):
                 greenlet.kill(block=False)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """gunicorn's, but a connection ends with an answer that left a body unread, and the answer says so.
-
-        A connection whose answer ended during a drain ends with it: waiting for a next request would hold it up.
-        """
+        """gunicorn's, but a connection ends with an answer that left a body unread, and the answer says so."""
         # gunicorn asks this when it writes the head of the answer, and again after the answer.
         req.should_close = functools.partial(_ends_connection, req, req.should_close)
         try:
             ordinary = getattr(req, "is_ordinary", False)
             serve = functools.partial(self._respond, self) if ordinary else super().handle_request
-            served = serve(listener_name, req, sock, addr)
+            return serve(listener_name, req, sock, addr)
         except StopIteration:
             if _left_unread(req):
                 _linger(sock)
@@ -147,9 +173,6 @@ class GatewayWorker(GeventWorker):  # type: ignore[misc]  # gunicorn ships no ty
             seconds = settings.GATEWAY_STREAM_IDLE_TIMEOUT
             self.log.info("a client neither took nor sent anything for %g s: its connection is closed", seconds)
             raise StopIteration from None
-        if not self.alive:
-            raise StopIteration
-        return served
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """gunicorn's refusals of broken HTTP, in the envelope instead of HTML."""

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,29 +11,19 @@ from ruamel.yaml import YAML
 
 from tests.chat import question
 from tests.servers.customer import Customer
-from tests.servers.process import ROOT, ServerProcess, free_port
+from tests.servers.nginx import Nginx, needs_nginx
+from tests.servers.process import ROOT
 from tests.test_architecture import PACKAGES
 
 pytestmark = pytest.mark.sqlite_is_enough
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 
 
-@pytest.mark.skipif(NGINX is None, reason="needs nginx (Debian: apt-get install nginx-light)")
+@needs_nginx
 def test_nginx_passes_a_stream_on_as_it_comes_and_compresses_json(account: Customer, tmp_path: Path) -> None:
-    port = free_port()
-    text = (ROOT / "deploy" / "nginx.conf").read_text()
-    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{account.gateway.port}").replace("listen 8080", f"listen {port}")
-    (tmp_path / "nginx.conf").write_text(text)
-    command = [str(NGINX), "-p", str(tmp_path), "-c", "nginx.conf", "-e", "stderr", "-g"]
-    settings = f"pid {tmp_path}/nginx.pid; daemon off; error_log stderr;"
-    checked = subprocess.run([*command, settings, "-t"], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
-    nginx = ServerProcess([*command, settings], log=tmp_path / "nginx.log", env={})
-    try:
-        origin, headers = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {account.key}"}
-        nginx.wait_until(lambda: _answers(origin), timeout=20)
+    with Nginx([account.gateway.port], tmp_path) as nginx:
+        headers = {"Authorization": f"Bearer {account.key}"}
         reply = requests.post(
-            f"{origin}/v1/chat/completions",
+            f"{nginx.origin}/v1/chat/completions",
             json=question("slow-chunks", stream=True),
             headers=headers,
             stream=True,
@@ -46,17 +34,8 @@ def test_nginx_passes_a_stream_on_as_it_comes_and_compresses_json(account: Custo
         assert b"[DONE]" not in first, "the proxy has collected the stream"
         assert "Content-Encoding" not in reply.headers
         reply.close()
-        models = requests.get(f"{origin}/v1/models", headers=headers, timeout=30)
+        models = requests.get(f"{nginx.origin}/v1/models", headers=headers, timeout=30)
         assert models.headers["Content-Encoding"] == "gzip"
-    finally:
-        nginx.stop()
-
-
-def _answers(origin: str) -> bool:
-    try:
-        return requests.get(f"{origin}/livez", timeout=2).status_code == 200
-    except requests.RequestException:
-        return False
 
 
 def test_the_image_has_every_app_and_runs_as_nobody_in_particular() -> None:

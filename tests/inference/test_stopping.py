@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -152,23 +153,27 @@ def test_idle_connections_do_not_hold_the_stop_up(
 
 
 @pytest.mark.postgres_is_enough
-def test_a_connection_whose_answer_ends_during_the_stop_is_closed_with_it(
+def test_a_request_on_a_kept_connection_is_answered_during_the_stop_and_ends_it(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
+    """A proxy that was told to keep a connection may be sending on it, and does not repeat a POST that it has sent."""
     server = start_gateway(GATEWAY_DRAIN_TIMEOUT="60", catalogue=shapes.catalogue(simulator.url))
     customer = open_account(server)
     upstream = shapes.ALL_BEHAVIOURS["slow-whole"]
     with connect(server) as raw, raw.makefile("rb") as answers:
-        body = question("slow-whole", max_tokens=64)
-        prepared = requests.Request("POST", server.origin + PATH, json=body).prepare()
+        body = json.dumps(question("slow-whole", max_tokens=64)).encode()
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
-        assert isinstance(prepared.body, bytes)
-        raw.sendall(f"{head}Content-Length: {len(prepared.body)}\r\n\r\n".encode() + prepared.body)
+        asked = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        raw.sendall(asked)
         assert eventually(lambda: simulator.stats(upstream)["open"] == 1)
         stopping = Stopping.begin(server, pool, timeout=15)
-        assert read_response(answers).status_code == 200
+        for connection in ("keep-alive", "close"):
+            reply = read_response(answers)
+            assert (reply.status_code, reply.headers["Connection"]) == (200, connection)
+            raw.sendall(asked)
         assert answers.read() == b""
         assert stopping.exit_status == 0
+    assert len(bills.debits(customer)) == 2
 
 
 def test_a_stopped_gateway_starts_again_with_its_ledger(

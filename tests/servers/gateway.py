@@ -90,7 +90,10 @@ class GatewayServer:
     def healthy(self) -> bool:
         """Whether `/healthz` answers 200 now."""
         try:
-            return requests.get(f"{self.origin}/healthz", timeout=2, allow_redirects=False).status_code == 200
+            return (
+                requests.get(f"http://127.0.0.1:{self.port}/healthz", timeout=2, allow_redirects=False).status_code
+                == 200
+            )
         except requests.RequestException:
             return False
 

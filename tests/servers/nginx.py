@@ -1,0 +1,46 @@
+"""nginx with deploy/nginx.conf in front of gateways, from the binary on the machine."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tests.servers.process import ROOT, ServerProcess, accepts, free_port
+
+BINARY = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+CONFIGURATION = ROOT / "deploy" / "nginx.conf"
+needs_nginx = pytest.mark.skipif(BINARY is None, reason="needs nginx (Debian: apt-get install nginx-light)")
+
+
+class Nginx:
+    """In front of the gateways on these loopback ports, while it is entered."""
+
+    def __init__(self, gateways: Sequence[int], folder: Path) -> None:
+        self.port = free_port()
+        self.origin = f"http://127.0.0.1:{self.port}"
+        text = CONFIGURATION.read_text().replace("listen 8080", f"listen 127.0.0.1:{self.port}")
+        (server,) = [line for line in text.splitlines() if "server 127.0.0.1:8000" in line]
+        servers = [server.replace("127.0.0.1:8000", f"127.0.0.1:{port}") for port in gateways]
+        (folder / "nginx.conf").write_text(text.replace(server, "\n".join(servers)))
+        settings = f"pid {folder}/nginx.pid; daemon off; error_log stderr;"
+        self._command = [str(BINARY), "-p", str(folder), "-c", "nginx.conf", "-e", "stderr", "-g", settings]
+        self._log = folder / "nginx.log"
+
+    def __enter__(self) -> Self:
+        checked = subprocess.run([*self._command, "-t"], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stderr
+        self._process = ServerProcess(self._command, log=self._log, env=os.environ)
+        self._process.wait_until(lambda: accepts(self.port))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.stop()
+
+    def lost(self) -> list[str]:
+        """The requests that no gateway has answered, and why."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return [line for line in lines if " [error] " in line and "connect() failed" not in line]
