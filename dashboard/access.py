@@ -106,6 +106,17 @@ def named_account(request: HttpRequest) -> dict[str, Any]:
     return {} if account_id is None else account_context(request, account_id).template_context
 
 
+def account_if_any(request: HttpRequest) -> AccountContext | None:
+    """The account that `?account=` names, else the person's first by name; None for whoever has none.
+
+    Raises Http404 for anybody else's.
+    """
+    try:
+        return account_context(request, request.GET.get("account"))
+    except NoAccount:
+        return None
+
+
 def page_address(name: str, account_id: UUID) -> str:
     """The page of that name in the URLs, for that account."""
     return f"{reverse(name)}?account={account_id}"

@@ -1,13 +1,12 @@
-"""The page on models: what the API lists, searched; for staff also what is not served, and why.
+"""The page on models: what the API lists by canonical model, searched and sorted; for staff also what is not served.
 
 (Not `models.py`, which Django would take for tables.)
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from django import forms
 from django.core.paginator import Paginator
@@ -16,32 +15,32 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from catalogue import health, listing_cache, quota, snapshot
-from catalogue.carbon import carbon_per_token
-from catalogue.health import Observed
-from catalogue.listing import Info, View, listed
-from catalogue.models import WITH_ENDPOINT, Modality, Status
-from catalogue.pricing import MILLION, rates_between
-from catalogue.routes import AUTO, EMBEDDING, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
+from catalogue.listing import Info, View, servable
+from catalogue.models import Modality
+from catalogue.routes import AUTO, Offer, Route
+from gateway.turns import take_turns
 
-from .access import named_account, signed_in_page
+from .access import account_if_any, signed_in_page
+from .route_lines import RouteLine, ShownPrice, lines_of
 
 PER_PAGE = 50
 AUTO_NAME = "Automatic routing"
+WITHOUT_ACCOUNT = "EUR"  # the currency of prices for whoever has no account
 JURISDICTIONS = [
     ("", "Anywhere"),
     ("eu-hosted", "EU-hosted"),
     ("eu-sovereign", "EU-sovereign"),
     ("cloud-act-free", "Beyond US legal reach"),
 ]
-MAIN_PRICES = (("Prompt", "prompt"), ("Completion", "completion"))
-FURTHER_PRICES = (
-    ("Cache read", "cache_read"),
-    ("Cache write", "cache_write"),
-    ("Cache write, 1 hour", "cache_write_1h"),
-    ("Prompt in a batch", "batch_prompt"),
-    ("Completion in a batch", "batch_completion"),
-)
-Served = tuple[Offer, list[Route]]
+# By what models, and the routes of each, can be sorted, least first; None is unknown and comes last.
+Measure = Callable[[RouteLine], Decimal | int | None]
+SORTS: dict[str, Measure] = {
+    "context": lambda line: line.offer.context_length and -line.offer.context_length,
+    "prompt": lambda line: _amount(line.comparable(line.prompt)),
+    "completion": lambda line: _amount(line.comparable(line.completion)),
+    "carbon": lambda line: line.carbon,
+}
+T = TypeVar("T")
 
 
 class ModelsForm(forms.Form):
@@ -52,6 +51,7 @@ class ModelsForm(forms.Form):
     modality = forms.ChoiceField(required=False, choices=[("", "Any"), *Modality.choices])
     provider = forms.ChoiceField(required=False)
     everything = forms.BooleanField(label="Show unavailable models", required=False)
+    sort = forms.ChoiceField(required=False, choices=[("", ""), *((name, name) for name in SORTS)])
 
     def __init__(self, data: Mapping[str, Any], providers: Mapping[str, str], *, staff: bool) -> None:
         super().__init__(data, label_suffix="")
@@ -66,11 +66,14 @@ class ModelsForm(forms.Form):
         jurisdiction, modality = self.cleaned_data["jurisdiction"], self.cleaned_data["modality"]
         return replace(view, jurisdiction=jurisdiction or None, modality=modality or None)
 
-    def finds(self, provider: str, *texts: str) -> bool:
-        """Whether a valid form asks for this provider (a slug or `auto`), and each of its words is in these texts."""
-        text = " ".join(texts).lower()
-        words = self.cleaned_data["q"].lower().split()
-        return self.cleaned_data["provider"] in ("", provider) and all(word in text for word in words)
+    def finds(self, offer: Offer, route: Route) -> bool:
+        """Whether a valid form asks for this provider, and each of its words is in the names or ids of the route."""
+        place = route.place.name if route.place else ""
+        words = (offer.name, offer.upstream.name, place, route.id, f"{AUTO}/{offer.canonical_id}")
+        text = " ".join(words).lower()
+        return self.cleaned_data["provider"] in ("", AUTO, offer.upstream.slug) and all(
+            word in text for word in self.cleaned_data["q"].lower().split()
+        )
 
     @property
     def is_narrowed(self) -> bool:
@@ -79,189 +82,155 @@ class ModelsForm(forms.Form):
 
 
 @dataclass(frozen=True, slots=True)
-class RegionLine:
-    """A route in the list: grams of CO2e per 1,000,000 output tokens (None: unknown), and why it is not served."""
-
-    route: Route
-    carbon: Decimal | None
-    is_eu_sovereign: bool
-    problems: Sequence[str]
-
-    @property
-    def currency(self) -> str:
-        """Of the prices; empty where none is known."""
-        return self.route.published.currency if self.route.published else ""
-
-    @property
-    def prompt(self) -> Decimal | None:
-        """Price per 1,000,000 tokens; None is unknown."""
-        return self.route.published.prompt if self.route.published else None
-
-    @property
-    def completion(self) -> Decimal | None:
-        """Price per 1,000,000 tokens; None is unknown."""
-        return self.route.published.completion if self.route.published else None
-
-    @property
-    def completes(self) -> bool:
-        """Whether there is anything that a completion price could be for: embeddings have none."""
-        return self.route.modality != EMBEDDING or self.completion is not None
-
-    @property
-    def further_prices(self) -> Iterator[tuple[str, Decimal]]:
-        """What else has a price per 1,000,000 tokens, and the price; last those of longer prompts."""
-        published = self.route.published
-        if published is not None:
-            yield from _stated(published, FURTHER_PRICES)
-            for tier in published.tiers:
-                for label, price in _stated(tier, MAIN_PRICES + FURTHER_PRICES):
-                    yield f"{label}, prompts above {tier.above_prompt_tokens:,} tokens", price
-
-
-@dataclass(frozen=True, slots=True)
 class ModelLine:
-    """An offer in the list. `lead` is the region that its id stands for, and that its figures are of."""
+    """A canonical model, its `auto/…` entry where it has one, and those of its routes that are shown, at least one."""
 
-    offer: Offer
-    id: str
-    lead: RegionLine
-    regions: Sequence[RegionLine]
-    status: Status
-    problems: Sequence[str]
+    canonical_id: str
+    auto: Info | None
+    routes: Sequence[RouteLine]
 
     @property
-    def is_pinned(self) -> bool:
-        """Whether the id names a region because the model's default region is not among those shown."""
-        return self.id != self.offer.id
+    def name(self) -> str:
+        """The providers' name for it."""
+        return self.routes[0].offer.name
+
+    @property
+    def id(self) -> str | None:
+        """What a request names for it: automatic routing, else its one route."""
+        if self.auto is not None:
+            return f"{AUTO}/{self.canonical_id}"
+        return self.routes[0].route.id if len(self.routes) == 1 and self.has_endpoint else None
 
     @property
     def has_endpoint(self) -> bool:
-        """Whether any endpoint of the gateway serves models of this kind: a request of others is refused."""
-        return self.offer.modality in WITH_ENDPOINT
+        """Whether any endpoint of the gateway serves one of its routes."""
+        return any(line.has_endpoint for line in self.routes)
 
+    @property
+    def modalities(self) -> list[str]:
+        """What its providers offer it as; empty is unknown."""
+        return sorted({line.offer.modality or "" for line in self.routes})
 
-@dataclass(frozen=True, slots=True)
-class AutoLine:
-    """An `auto/…` entry. Ranges are (least, most): EUR, and grams of CO2e, per 1,000,000 tokens; None is unknown."""
+    @property
+    def providers(self) -> int:
+        """How many serve it."""
+        return len({line.offer.upstream.slug for line in self.routes})
 
-    info: Info
-    context_length: int | None
-    prompt: tuple[Decimal, Decimal] | None
-    completion: tuple[Decimal, Decimal] | None
-    carbon: tuple[Decimal, Decimal] | None
+    @property
+    def eu_sovereign(self) -> int:
+        """How many of the routes are."""
+        return sum(line.is_eu_sovereign for line in self.routes)
+
+    @property
+    def is_in_us_reach(self) -> bool:
+        """Whether US law reaches every provider of it."""
+        return all(line.offer.upstream.us_legal_reach for line in self.routes)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with every route."""
+        return [one for one in self.routes[0].problems if all(one in line.problems for line in self.routes)]
+
+    @property
+    def context_length(self) -> tuple[int, int] | None:
+        """Tokens, the least and the most that is known."""
+        return _range((line.offer.context_length for line in self.routes), key=int)
+
+    @property
+    def prompt(self) -> tuple[ShownPrice, ShownPrice] | None:
+        """The least and the most that is known in the account's currency."""
+        return _range((line.comparable(line.prompt) for line in self.routes), key=_amount)
+
+    @property
+    def completion(self) -> tuple[ShownPrice, ShownPrice] | None:
+        """The least and the most that is known in the account's currency."""
+        return _range((line.comparable(line.completion) for line in self.routes), key=_amount)
+
+    @property
+    def completes(self) -> bool:
+        """Whether there is anything that a completion price could be for."""
+        return any(line.completes for line in self.routes)
+
+    @property
+    def carbon(self) -> tuple[Decimal, Decimal] | None:
+        """Grams of CO2e per 1,000,000 output tokens, the least and the most that is known."""
+        return _range((line.carbon for line in self.routes), key=Decimal)
 
 
 @signed_in_page()
 def model_list(request: HttpRequest) -> HttpResponse:
-    """Search, filters and pages, all in the address."""
-    context = named_account(request)
+    """Search, filters, order and pages, all in the address."""
+    current = account_if_any(request)
+    context = current.template_context if current else {}
     catalogue, now = snapshot.current(), timezone.now()
     view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
     everything = request.user.is_staff and "everything" in request.GET
-    offers = catalogue.offers.values() if everything else [offer for offer, _ in listed(catalogue, view)]
-    names = {offer.upstream.slug: offer.upstream.name for offer in offers}
-    providers = dict(sorted(names.items(), key=lambda item: item[1].lower()))
-    form = ModelsForm(request.GET, providers, staff=request.user.is_staff)
+    shown = []
+    for offer in catalogue.offers.values():
+        take_turns()
+        shown += [(offer, route) for route in (offer.routes.values() if everything else servable(offer, view))]
+    names = {offer.upstream.slug: offer.upstream.name for offer, _ in shown}
+    form = ModelsForm(
+        request.GET, dict(sorted(names.items(), key=lambda item: item[1].lower())), staff=request.user.is_staff
+    )
     if not form.is_valid():
         return render(request, "dashboard/models.html", context | {"form": form}, status=422)
     view = form.within(view)
-    served = [
-        (offer, routes)
-        for offer, routes in (_all if form.cleaned_data.get("everything") else listed)(catalogue, view)
-        if form.finds(offer.upstream.slug, offer.id, offer.name, offer.upstream.name, offer.upstream.slug)
+    found = [
+        (offer, route)
+        for offer, route in shown
+        if view.passes(route) and view.modality in (None, offer.modality) and form.finds(offer, route)
     ]
-    autos = [
-        info for info in listing_cache.autos(catalogue, view) if form.finds(AUTO, info["id"], info["name"], AUTO_NAME)
-    ]
-    both: list[Served | Info] = [*served, *autos]
-    page = Paginator(both, PER_PAGE).get_page(request.GET.get("page"))
-    observed = health.observed(now)
+    currency = current.account.currency if current else WITHOUT_ACCOUNT
+    lines = list(lines_of(found, catalogue, view, currency, health.observed(now)))
+    provider, sort = form.cleaned_data["provider"], form.cleaned_data["sort"]
+    # A filter by provider is none for automatic routing, which would leave it.
+    autos = listing_cache.autos(catalogue, view) if provider in ("", AUTO) else []
+    models = models_of(lines, autos, sort)
+    if provider == AUTO:
+        models = [model for model in models if model.auto is not None]
     context |= {
         "form": form,
-        "page": page,
-        "found": {"models": len(served), "autos": len(autos)},
-        "lines": [_model_line(catalogue, view, one, observed) for one in page if isinstance(one, tuple)],
-        "autos": [_auto_line(one) for one in page if isinstance(one, dict)],
-        "is_anything_served": bool(providers),
+        "page": Paginator(models, PER_PAGE).get_page(request.GET.get("page")),
+        "currency": currency,
+        "sort": sort,
+        "is_anything_served": bool(names),
     }
     return render(request, "dashboard/models.html", context)
 
 
-def _all(catalogue: Snapshot, view: View) -> Iterator[Served]:
-    """As `listed`, with what is not served now."""
-    for _, offer in sorted(catalogue.offers.items()):
-        if view.modality is None or offer.modality == view.modality:
-            routes = [route for route in offer.routes.values() if view.passes(route)]
-            if routes:
-                yield offer, routes
+def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> list[ModelLine]:
+    """The routes by canonical model, both in this order of SORTS.
+
+    Without one, models are in the order of their names, and routes as automatic routing prefers them.
+    """
+    auto_of = {info["id"].removeprefix(f"{AUTO}/"): info for info in autos}
+    by_id: dict[str, list[RouteLine]] = {}
+    for line in lines:
+        by_id.setdefault(line.offer.canonical_id, []).append(line)
+    models = []
+    for canonical_id, routes in by_id.items():
+        take_turns()
+        auto = auto_of.get(canonical_id)
+        preferred = {id_: number for number, id_ in enumerate(auto["auto_routing"]["candidates"])} if auto else {}
+        routes.sort(key=lambda line: (preferred.get(line.route.id, len(preferred)), line.offer.id))
+        if sort:
+            routes.sort(key=lambda line: _last_if_unknown(SORTS[sort](line)))
+        models.append(ModelLine(canonical_id, auto, routes))
+    models.sort(key=lambda model: (model.name.lower(), model.canonical_id))
+    if sort:
+        models.sort(key=lambda model: _last_if_unknown(SORTS[sort](model.routes[0])))
+    return models
 
 
-def _model_line(catalogue: Snapshot, view: View, served: Served, observed: Mapping[str, Observed]) -> ModelLine:
-    offer, routes = served
-    regions = [_region_line(catalogue, view, route) for route in routes]
-    default = next((line for line in regions if line.route.locode == offer.default_locode), None)
-    lead = default or regions[0]
-    shared = [problem for problem in lead.problems if all(problem in line.problems for line in regions)]
-    return ModelLine(
-        offer=offer,
-        id=offer.id if default else lead.route.id,
-        lead=lead,
-        regions=regions,
-        status=health.status_of(offer.upstream.status_override, observed.get(offer.upstream.slug))[0],
-        problems=[*_problems_of_offer(offer, view.today), *shared],
-    )
+def _last_if_unknown(value: Decimal | int | None) -> tuple[bool, Decimal]:
+    return value is None, Decimal(value or 0)
 
 
-def _region_line(catalogue: Snapshot, view: View, route: Route) -> RegionLine:
-    grams = carbon_per_token(route.energy)
-    return RegionLine(
-        route=route,
-        carbon=None if grams is None else grams * MILLION,
-        is_eu_sovereign=is_eu_sovereign(route),
-        problems=list(_problems_of_route(catalogue, view, route)),
-    )
+def _range(values: Iterable[T | None], key: Callable[[T], Any]) -> tuple[T, T] | None:
+    known = [value for value in values if value is not None]
+    return (min(known, key=key), max(known, key=key)) if known else None
 
 
-def _auto_line(info: Info) -> AutoLine:
-    pricing: Mapping[str, Any] = info["auto_routing"].get("pricing_range", {})
-    carbon: Mapping[str, Any] = info["auto_routing"].get("carbon_range", {})
-    return AutoLine(
-        info=info,
-        context_length=info.get("context_length"),
-        prompt=_range(pricing.get("prompt_per_1m_tokens")),
-        completion=_range(pricing.get("completion_per_1m_tokens")),
-        carbon=_range(carbon.get("carbon_per_token_gco2e"), times=MILLION),
-    )
-
-
-def _problems_of_offer(offer: Offer, today: date) -> Iterator[str]:
-    if not offer.upstream.configured:
-        yield "not configured"
-    if offer.state == "disabled":
-        yield "disabled"
-    elif offer.is_disabled(today):
-        yield f"retired after {offer.retires_on:%Y-%m-%d}"
-    if offer.state == "unavailable":
-        yield f"unavailable: {offer.unavailable_reason}" if offer.unavailable_reason else "unavailable"
-
-
-def _problems_of_route(catalogue: Snapshot, view: View, route: Route) -> Iterator[str]:
-    if not route.is_served:
-        yield "disabled"
-    if route.region_id in view.held:
-        yield "held until midnight UTC"
-    if route.price is None:
-        yield "no price"
-    elif rates_between(route.price.currency, "EUR", catalogue.units_per_eur) is None:
-        yield f"no exchange rate for {route.price.currency}"
-
-
-def _stated(published: PublishedPricing, names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Decimal]]:
-    for label, name in names:
-        price: Decimal | None = getattr(published, name)
-        if price is not None:
-            yield label, price
-
-
-def _range(info: Mapping[str, float] | None, times: Decimal = Decimal(1)) -> tuple[Decimal, Decimal] | None:
-    return None if info is None else (Decimal(str(info["min"])) * times, Decimal(str(info["max"])) * times)
+def _amount(price: ShownPrice | None) -> Decimal | None:
+    return None if price is None else price.amount

@@ -35,7 +35,7 @@ PARAMETERS = {
     "usage-records": (*DAYS, *NARROWING, "before", "after", "q", "outcome", "status"),
     "usage-failure": (*DAYS, *NARROWING, "before", "after", "outcome", "status"),
     "usage-record": (*DAYS, *NARROWING, "before", "after"),
-    "models": ("q", "jurisdiction", "modality", "provider", "everything", "page"),
+    "models": ("q", "jurisdiction", "modality", "provider", "everything", "sort", "page"),
 }
 WITH_OBJECTS = (
     *("/keys/{}/delete", "/members/{}", "/members/{}/remove", "/members/invitations/{}", "/invitations/{}", "/{}"),

@@ -44,9 +44,9 @@ def signed(amount: Decimal) -> SafeString:
 
 
 @register.filter
-def price(amount: Decimal | None) -> SafeString:
-    """A price with cents at least, and with three digits that matter where it is smaller."""
-    return UNKNOWN if amount is None else _data(amount, _rounded(amount, least_places=2))
+def price(amount: Decimal | None, more: str = "") -> SafeString:
+    """A price with cents at least, and with three digits that matter where it is smaller; `more` ends its title."""
+    return UNKNOWN if amount is None else _data(amount, _rounded(amount, least_places=2), more)
 
 
 @register.filter
@@ -76,15 +76,15 @@ def compact(number: int) -> SafeString:
 
 
 @register.filter
-def price_range(amounts: tuple[Decimal, Decimal] | None) -> SafeString:
-    """From the least to the most, as `price`; one amount where both are the same."""
-    return UNKNOWN if amounts is None else _range(*map(price, amounts))
-
-
-@register.filter
 def measure_range(quantities: tuple[Decimal, Decimal] | None) -> SafeString:
     """From the least to the most, as `measure`."""
     return UNKNOWN if quantities is None else _range(*map(measure, quantities))
+
+
+@register.filter
+def count_range(numbers: tuple[int, int] | None) -> str:
+    """From the least to the most, as `count`."""
+    return UNKNOWN if numbers is None else _range(*map(count, numbers))
 
 
 @register.filter
@@ -93,8 +93,8 @@ def count(number: int | None) -> str:
     return UNKNOWN if number is None else f"{number:,}"
 
 
-def _range(least: SafeString, most: SafeString) -> SafeString:
-    return least if least == most else format_html("{} to {}", least, most)
+def _range(least: str, most: str) -> SafeString:
+    return format_html("{}", least) if least == most else format_html("{} to {}", least, most)
 
 
 def _data(value: Decimal, shown: str, unit: str = "") -> SafeString:

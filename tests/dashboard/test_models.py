@@ -1,4 +1,4 @@
-"""The Models page: what the API lists, searched and explained; for staff also what is not served, and why."""
+"""The Models page: what the API lists, by canonical model, searched and sorted; for staff also what is not served."""
 
 import itertools
 import re
@@ -22,6 +22,7 @@ from tests.seeding import Seed
 
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
 SECRET = "sim-secret-that-must-not-leak"
+LITTLE = {"currency": "EUR", "prompt_per_1m_tokens": 0.01, "completion_per_1m_tokens": 0.02}
 MODELS = [
     model("echo"),
     *states(),
@@ -29,6 +30,8 @@ MODELS = [
     model("cached", pricing=PRICES | CACHE_PRICES),
     model("far", regions=[region("USQAS", default=True), region("FRPAR")]),
     model("retired", retires_on="2020-01-01"),
+    model("large", context_length=9_000_000),
+    model("little", pricing=LITTLE, energy_per_token_wh=0.0000001),
     model("pounds", pricing={**PRICES, "currency": "GBP"}),
 ]
 
@@ -69,13 +72,18 @@ def words(client: Client, **query: str) -> str:
 
 
 def ids(text: str) -> list[str]:
-    """The ids at the head of the models and automatic routes, in their order."""
-    return re.findall(r'<code id="(?:id|auto)-\d+">([^<]+)<', text)
+    """The ids at the head of the models, in their order: of automatic routing, of the one route, or canonical."""
+    return re.findall(r'<code id="id-\d+">([^<]+)<', text)
 
 
 def routes(text: str) -> list[str]:
-    """The 4-part ids of every region."""
+    """The 4-part ids of every route, in their order."""
     return re.findall(r'<span class="route" id="id-[\d-]+">([^<]+)<', text)
+
+
+def names(text: str) -> list[str]:
+    """The models' names, in their order."""
+    return re.findall(r"<h3>(?:<a [^>]*>)?([^<]+)<", text)
 
 
 def entry(client: Client, name: str, **query: str) -> str:
@@ -85,8 +93,8 @@ def entry(client: Client, name: str, **query: str) -> str:
     return plain(found[0].partition("</details>")[0])
 
 
-def autos_of(found: Iterable[str]) -> list[str]:
-    return [model_id for model_id in found if model_id.startswith("auto/")]
+def autos_of(found: Iterable[str]) -> set[str]:
+    return {model_id for model_id in found if model_id.startswith("auto/")}
 
 
 def listed(token: str, jurisdiction: str, modality: str) -> list[dict[str, Any]]:
@@ -120,15 +128,15 @@ def test_other_verbs_do_nothing(member: Client) -> None:
 
 def test_a_person_without_an_account_may_look(client: Client, seeded: None) -> None:
     client.force_login(User.objects.create_user("new@example.com"))
-    assert "sim/test/echo" in ids(page(client))
+    assert "auto/test/echo" in ids(page(client))
 
 
 def test_the_account_is_kept_in_the_links_and_in_the_form(member: Client) -> None:
-    account = open_for(MEMBER, name="Second")
-    text = page(member, account=str(account.pk))
-    assert f'href="/aliases?account={account.pk}"' in text
-    assert f'<input type="hidden" name="account" value="{account.pk}">' in text
-    assert "account=" not in page(member)
+    first, second = User.objects.get(email=MEMBER).account_set.get(), open_for(MEMBER, name="Second")
+    for account, query in ((first, {}), (second, {"account": str(second.pk)})):
+        text = page(member, **query)
+        assert f'href="/aliases?account={account.pk}"' in text
+        assert f'<input type="hidden" name="account" value="{account.pk}">' in text
 
 
 def test_what_is_listed_is_what_the_api_lists(member: Client) -> None:
@@ -136,25 +144,56 @@ def test_what_is_listed_is_what_the_api_lists(member: Client) -> None:
     for jurisdiction, modality in itertools.product(["", *JURISDICTIONS], ["", "chat", "completion", "embedding"]):
         entries = listed(token, jurisdiction, modality)
         text = page(member, jurisdiction=jurisdiction, modality=modality)
-        assert len(ids(text)) == len(entries) > 0
-        assert routes(text) == [region["id"] for entry in entries for region in entry.get("regions", [])]
+        canonical = {entry["id"].split("/", 1)[1] for entry in entries}
+        assert len(ids(text)) == len(canonical) > 0
+        assert sorted(routes(text)) == sorted(region["id"] for entry in entries for region in entry.get("regions", []))
         assert autos_of(ids(text)) == autos_of(entry["id"] for entry in entries)
 
 
-def test_every_word_must_occur_in_id_name_or_provider(member: Client) -> None:
-    assert ids(page(member, q="two-prices")) == ["sim/test/two-prices", "auto/test/two-prices"]
-    assert ids(page(member, q=" TWO   prices Sim ")) == ["sim/test/two-prices"]
-    assert ids(page(member, q="echo SimUs")) == ["simus/test/echo"]
+def test_a_model_of_many_providers_is_one_entry_with_its_routes_as_automatic_routing_prefers_them(
+    member: Client,
+) -> None:
+    text = page(member, q="test/echo")
+    assert ids(text) == ["auto/test/echo"]
+    token = new_key(new_account())[1]
+    [auto] = [entry for entry in listed(token, "", "") if entry["id"] == "auto/test/echo"]
+    assert routes(text) == auto["auto_routing"]["candidates"]
+    assert "6 routes of Echo 4 providers" in plain(text)
+    assert "Echo 5 EU-sovereign auto/test/echo Copy" in plain(text)
+
+
+def test_every_word_must_occur_in_the_names_or_the_id_of_a_route(member: Client) -> None:
+    assert ids(page(member, q="two-prices")) == ["auto/test/two-prices"]
+    assert routes(page(member, q=" TWO   prices Sim PARIS")) == ["sim/test/two-prices/FRPAR"]
+    assert routes(page(member, q="echo SimUs")) == ["simus/test/echo/USQAS"]
+    assert ids(page(member, q="auto/test/two-prices")) == ["auto/test/two-prices"]
     assert ids(page(member, q="two echo")) == []
 
 
 def test_one_provider_can_be_chosen_and_automatic_routing_too(member: Client) -> None:
-    assert ids(page(member, provider="simus")) == ["simus/test/echo"]
+    text = page(member, provider="simus")
+    assert (ids(text), routes(text)) == (["simus/test/echo/USQAS"], ["simus/test/echo/USQAS"])
     assert {i.partition("/")[0] for i in ids(page(member, provider="auto"))} == {"auto"}
     assert '<option value="nokey">' not in page(member)
 
 
-@pytest.mark.parametrize("field", ["jurisdiction", "modality", "provider"])
+def test_models_are_sorted_by_a_figure_and_what_is_unknown_comes_last(member: Client) -> None:
+    assert ids(page(member, sort="context"))[0] == "auto/test/large"
+    for sort, last in (
+        ("prompt", "test/unpriced"),
+        ("completion", "test/unpriced"),
+        ("carbon", "auto/test/unknown-energy"),
+    ):
+        found = ids(page(member, sort=sort, modality="chat"))
+        assert (found[0], found[-1]) == ("auto/test/little", last)
+    cheapest = routes(page(member, q="test/echo", sort="prompt"))
+    assert cheapest[0] == "simus/test/echo/USQAS"  # 0.50 USD
+    assert names(page(member)) == sorted(names(page(member)), key=str.lower)
+    assert 'href="?sort=carbon"' in page(member)
+    assert '<input type="hidden" name="sort" value="carbon">' in page(member, sort="carbon")
+
+
+@pytest.mark.parametrize("field", ["jurisdiction", "modality", "provider", "sort"])
 def test_a_filter_that_is_none_shows_nothing(member: Client, field: str) -> None:
     response = member.get("/models", {field: "nonsense"})
     assert response.status_code == 422
@@ -163,51 +202,56 @@ def test_a_filter_that_is_none_shows_nothing(member: Client, field: str) -> None
     assert member.get("/models", {"q": "a\x00"}).status_code == 422
 
 
-def test_a_model_shows_limits_prices_and_footprint(member: Client) -> None:
-    text = entry(member, "Cached", provider="sim")
-    assert "sim/test/cached Copy Sim, FR · chat · streaming · function calling" in text
-    assert "Context tokens 131,072" in text
-    assert "Prompt per 1M tokens 0.60 EUR Completion per 1M tokens 1.20 EUR Carbon g CO₂e per 1M tokens 8.8" in text
-    assert "Paris, FR FRPAR default EU-sovereign sim/test/cached/FRPAR Copy 0.60 EUR 1.20 EUR 44 8.8" in text
-    assert "Frankfurt am Main, DE DEFRA EU-sovereign sim/test/cached/DEFRA Copy 0.60 EUR 1.20 EUR 344 68.8" in text
-    assert "Max output 8,192 tokens Streaming yes Function calling yes Image input unknown" in text
-    assert "Energy per token 0.0002 Wh" in text
-    assert "Cache read per 1M 0.06 EUR Cache write per 1M 0.75 EUR" in text
-    assert "Provider healthy" in text
+def test_a_model_shows_context_prices_and_carbon_of_its_routes(member: Client) -> None:
+    text = entry(member, "Cached")
+    assert "Cached EU-sovereign auto/test/cached Copy" in text
+    assert "Context 131,072 Prompt 0.60 Completion 1.20 Carbon 8.8 to 68.8" in text
+    assert "2 routes of Cached Sim" in text
+    assert (
+        "Sim, FR · Paris, FR FRPAR default region EU-sovereign sim/test/cached/FRPAR Copy 131,072 0.60 1.20 8.8" in text
+    )
+    assert (
+        "Sim, FR · Frankfurt am Main, DE DEFRA EU-sovereign sim/test/cached/DEFRA Copy 131,072 0.60 1.20 68.8" in text
+    )
 
 
-def test_a_model_shows_the_prices_of_longer_prompts(member: Client) -> None:
-    text = entry(member, "Tiered", provider="sim")
-    assert "Prompt per 1M tokens 0.60 EUR" in text
-    assert "Prompt, prompts above 22 tokens per 1M 1.20 EUR Completion, prompts above 22 tokens per 1M 1.80 EUR" in text
-    assert "Cache read, prompts above 22 tokens per 1M 0.12 EUR" in text
-    assert "above" not in entry(member, "Cached", provider="sim")
+def test_prices_are_in_the_accounts_currency_and_the_title_says_what_they_were(member: Client) -> None:
+    assert "Prompt 0.40 Completion 1.20" in entry(member, "Dollars")
+    assert 'title="0.4 EUR for 0.5 USD, 1 USD = 0.8 EUR">0.40</data>' in page(member, q="test/dollars")
+    assert 'title="0.6 EUR">0.60</data>' in page(member, q="test/cached")
+    dollars = str(open_for(MEMBER, name="Dollars", currency="USD").pk)
+    assert "Prices in USD per 1M tokens" in words(member, account=dollars)
+    assert "Prompt 0.50 Completion 1.50" in entry(member, "Dollars", account=dollars)
+    assert 'title="0.75 USD for 0.6 EUR, 1 EUR = 1.25 USD">0.75</data>' in page(
+        member, q="test/cached", account=dollars
+    )
 
 
-def test_a_region_shows_its_own_price(member: Client) -> None:
-    assert "sim/test/two-prices/DEFRA Copy 0.90 EUR 1.80 EUR" in entry(member, "Two prices", provider="sim")
+def test_a_route_shows_its_own_price_and_the_model_the_range(member: Client) -> None:
+    text = entry(member, "Two prices")
+    assert "Prompt 0.60 to 0.90 Completion 1.20 to 1.80" in text
+    assert "sim/test/two-prices/DEFRA Copy 131,072 0.90 1.80" in text
 
 
 def test_what_is_unknown_is_a_dash_and_never_zero(member: Client) -> None:
-    unpriced = entry(member, "Unpriced", provider="sim")
-    assert "Prompt per 1M tokens – unknown Completion per 1M tokens – unknown" in unpriced  # noqa: RUF001
+    unpriced = entry(member, "Unpriced")
+    assert "Prompt – unknown Completion – unknown" in unpriced  # noqa: RUF001
     assert "Unpriced no price" in unpriced
-    assert "Carbon g CO₂e per 1M tokens – unknown" in entry(member, "Unknown energy", provider="sim")  # noqa: RUF001
-    assert "modality unknown" in entry(member, "Unknown modality", provider="sim")
-    assert "Completion per 1M tokens none" in entry(member, "Embedding", provider="sim")
+    assert "Carbon – unknown" in entry(member, "Unknown energy")  # noqa: RUF001
+    assert "modality unknown" in entry(member, "Unknown modality")
+    assert "Completion none" in entry(member, "Embedding")
 
 
 @pytest.mark.parametrize("modality", ["realtime", ""])
 def test_what_no_endpoint_serves_is_marked_and_offers_no_copy(member: Client, modality: str) -> None:
-    none = "No endpoint of this gateway serves this model"
-    assert none not in entry(member, "Cached", provider="sim")
-    assert none not in entry(member, "Embedding", provider="sim")
+    assert "not served here" not in entry(member, "Cached")
+    assert "not served here" not in entry(member, "Embedding")
     models.Model.objects.filter(canonical_id="test/cached").update(modality=modality)
     snapshot.forget()
     snapshot.refresh()
-    text = entry(member, "Cached", provider="sim")
-    assert f"Cached not served here EU-sovereign sim/test/cached Sim, FR · {modality or 'modality unknown'}" in text
-    assert f"{none}{'' if modality else ': its modality is unknown'}." in text
+    text = entry(member, "Cached")
+    assert f"Cached not served here EU-sovereign test/cached {modality or 'modality unknown'}" in text
+    assert "sim/test/cached/FRPAR" in text
     assert "Copy" not in text
 
 
@@ -222,24 +266,7 @@ def test_an_american_provider_is_marked(member: Client) -> None:
 
 
 def test_a_place_without_a_name_is_called_by_what_it_is(member: Client) -> None:
-    assert "Worldwide" in entry(member, "Worldwide", provider="sim")
-
-
-def test_an_id_stays_within_the_filter_that_it_was_found_with(member: Client) -> None:
-    """The 3-part id stands for the default region, which may be elsewhere."""
-    assert "sim/test/far Copy" in entry(member, "Far", q="sim/test/far")
-    inside = entry(member, "Far", q="sim/test/far", jurisdiction="eu-hosted")
-    assert "Far EU-sovereign sim/test/far/FRPAR Copy" in inside
-    assert "sim/test/far stands for USQAS, which is not in this list." in inside
-
-
-def test_an_automatic_route_shows_ranges_and_candidates(member: Client) -> None:
-    text = entry(member, "Echo", provider="auto", q="test/echo")
-    assert "auto/test/echo Copy chat · streaming · function calling" in text
-    assert "Prompt EUR per 1M tokens 0.40 to 0.60 Completion EUR per 1M tokens 1.20" in text
-    assert "Carbon g CO₂e per 1M tokens 8.8 to 76.8" in text
-    best, last = "sim/test/echo/FRPAR", "simus/test/echo/USQAS"
-    assert re.search(rf"6 routes of Echo in the order of preference {best} Copy .*{last} Copy", text)
+    assert "Worldwide" in entry(member, "Worldwide")
 
 
 def test_the_status_of_a_provider_is_marked(member: Client) -> None:
@@ -248,7 +275,7 @@ def test_the_status_of_a_provider_is_marked(member: Client) -> None:
         health.note("simus", failed=True)
     health.flush()
     assert "provider down" in entry(member, "Echo", provider="simus")
-    assert "provider down" not in entry(member, "Echo", q="sim/test/echo", provider="sim")
+    assert "provider down" not in entry(member, "Echo", provider="sim")
     models.Provider.objects.filter(slug="simkey").update(status_override="degraded")
     snapshot.forget()
     snapshot.refresh()
@@ -256,18 +283,16 @@ def test_the_status_of_a_provider_is_marked(member: Client) -> None:
 
 
 def test_a_route_whose_quota_is_spent_leaves_the_list_until_midnight(member: Client, staff: Client) -> None:
-    assert "sim/test/quota" in ids(page(member, provider="sim"))
+    assert "sim/test/quota/FRPAR" in routes(page(member))
     spent = models.Region.objects.get(model__canonical_id="test/quota")
     quota.spend(spent, quota.day_of(timezone.now()))
-    assert "sim/test/quota" not in ids(page(member, provider="sim"))
+    assert "sim/test/quota/FRPAR" not in routes(page(member))
     assert "held until midnight UTC" in entry(staff, "Quota", everything="on", provider="sim")
 
 
 def test_staff_may_see_the_whole_catalogue_and_why_something_is_not_served(staff: Client) -> None:
-    assert "nokey/test/echo" not in ids(page(staff))
-    text = page(staff, everything="on")
-    offers = {f"{one.provider.slug}/{one.canonical_id}" for one in models.Model.objects.select_related("provider")}
-    assert {i for i in ids(text) if not i.startswith("auto/")} == offers
+    assert "nokey/test/echo/FRPAR" not in routes(page(staff))
+    assert sorted(routes(page(staff, everything="on"))) == sorted(map(str, models.Region.objects.all()))
     assert "Echo not configured" in entry(staff, "Echo", everything="on", provider="nokey")
     for name, mark in {
         "Gone": "disabled",
@@ -279,7 +304,7 @@ def test_staff_may_see_the_whole_catalogue_and_why_something_is_not_served(staff
         assert f"{name} {mark}" in entry(staff, name, everything="on", provider="sim")
     half = entry(staff, "Half closed", everything="on", provider="sim")
     assert "Half closed EU-sovereign" in half
-    assert "DEFRA EU-sovereign disabled sim/test/half-closed/DEFRA" in half
+    assert "DEFRA disabled EU-sovereign sim/test/half-closed/DEFRA" in half
 
 
 def test_members_who_ask_for_everything_get_what_members_get(member: Client) -> None:
@@ -299,25 +324,26 @@ def test_a_long_list_has_pages_that_keep_what_was_asked(member: Client) -> None:
     offer_many(120)
     text = page(member, q="many", modality="chat")
     assert "120 models" in plain(text)
-    assert len(ids(text)) == 50
+    assert len(ids(text)) == 50 == len(routes(text))
     assert 'href="?q=many&amp;modality=chat&amp;page=2"' in text
-    seen = [one for number in range(1, 6) for one in ids(page(member, q="many", modality="chat", page=str(number)))]
-    assert len(seen) == len({*seen}) == 240  # each with its automatic route
-    assert ids(page(member, q="many", page="99")) == ids(page(member, q="many", page="5"))
+    seen = [one for number in range(1, 4) for one in ids(page(member, q="many", modality="chat", page=str(number)))]
+    assert len(seen) == len({*seen}) == 120
+    assert ids(page(member, q="many", page="99")) == ids(page(member, q="many", page="3"))
 
 
 def test_a_large_catalogue_costs_no_more_queries(
     member: Client, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     offer_many(200)
-    with django_assert_num_queries(4):  # who is signed in, by two; the spent quotas; what was seen of the providers
+    # Who is signed in, by two; the accounts; the spent quotas; what was seen of the providers.
+    with django_assert_num_queries(5):
         page(member)
 
 
 def test_an_empty_result_says_how_to_go_on(member: Client) -> None:
     text = page(member, q="zebra", jurisdiction="eu-hosted")
     assert "No model matches" in text
-    assert '<a href="?">Clear the filters</a>' in text
+    assert re.search(r'<a href="\?">Clear the filters</a>', text)
 
 
 def test_a_gateway_without_a_provider_tells_staff_what_to_do(member: Client, staff: Client) -> None:

@@ -1,0 +1,168 @@
+"""Routes as pages show them: prices in the account's currency, footprint, the provider's status, and what is wrong."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+
+from catalogue import health
+from catalogue.carbon import carbon_per_token
+from catalogue.health import Observed
+from catalogue.listing import View
+from catalogue.models import WITH_ENDPOINT, Status
+from catalogue.pricing import MILLION, rates_between
+from catalogue.routes import EMBEDDING, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
+
+MAIN_PRICES = (("Prompt", "prompt"), ("Completion", "completion"))
+FURTHER_PRICES = (
+    ("Cache read", "cache_read"),
+    ("Cache write", "cache_write"),
+    ("Cache write, 1 hour", "cache_write_1h"),
+    ("Prompt in a batch", "batch_prompt"),
+    ("Completion in a batch", "batch_completion"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrice:
+    """A price per 1,000,000 tokens, in the account's currency where there is a rate, else in its own.
+
+    `title` goes on from the exact amount: its currency, and the price before it was converted, with the rate.
+    """
+
+    amount: Decimal
+    currency: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouteLine:
+    """A route, and what its account reads of it.
+
+    `rate` is how many units of `currency`, the account's, one of the price's currency is; None: unknown, or no price.
+    """
+
+    offer: Offer
+    route: Route
+    currency: str
+    rate: Decimal | None
+    status: Status
+    problems: tuple[str, ...]
+
+    @property
+    def is_eu_sovereign(self) -> bool:
+        """By provider and place."""
+        return is_eu_sovereign(self.route)
+
+    @property
+    def has_endpoint(self) -> bool:
+        """Whether any endpoint of the gateway serves models of this kind: a request of others is refused."""
+        return self.offer.modality in WITH_ENDPOINT
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the 3-part id stands for this region, among others."""
+        return self.route.locode == self.offer.default_locode and len(self.offer.routes) > 1
+
+    @property
+    def carbon(self) -> Decimal | None:
+        """Grams of CO2e per 1,000,000 output tokens; None is unknown."""
+        grams = carbon_per_token(self.route.energy)
+        return None if grams is None else grams * MILLION
+
+    @property
+    def prompt(self) -> ShownPrice | None:
+        """None is unknown."""
+        published = self.route.published
+        return None if published is None else self._price(published.prompt, published.currency)
+
+    @property
+    def completion(self) -> ShownPrice | None:
+        """None is unknown."""
+        published = self.route.published
+        return None if published is None else self._price(published.completion, published.currency)
+
+    @property
+    def completes(self) -> bool:
+        """Whether there is anything that a completion price could be for: embeddings have none."""
+        return self.route.modality != EMBEDDING or self.completion is not None
+
+    @property
+    def further_prices(self) -> Iterator[tuple[str, ShownPrice | None]]:
+        """What else has a price, and the price; last those of longer prompts."""
+        published = self.route.published
+        if published is not None:
+            yield from self._stated(published, FURTHER_PRICES)
+            for tier in published.tiers:
+                for label, price in self._stated(tier, MAIN_PRICES + FURTHER_PRICES):
+                    yield f"{label}, prompts above {tier.above_prompt_tokens:,} tokens", price
+
+    def comparable(self, price: ShownPrice | None) -> ShownPrice | None:
+        """A price of this route, where it is in the account's currency."""
+        return price if price is not None and price.currency == self.currency else None
+
+    def _stated(
+        self, published: PublishedPricing, names: Iterable[tuple[str, str]]
+    ) -> Iterator[tuple[str, ShownPrice | None]]:
+        for label, name in names:
+            price: Decimal | None = getattr(published, name)
+            if price is not None:
+                yield label, self._price(price, published.currency)
+
+    def _price(self, price: Decimal | None, own: str) -> ShownPrice | None:
+        if price is None:
+            return None
+        if self.rate is None:
+            return ShownPrice(price, own, f" {own}, no exchange rate")
+        if own == self.currency:
+            return ShownPrice(price, own, f" {own}")
+        rate = f"1 {own} = {self.rate.normalize():f} {self.currency}"
+        return ShownPrice(price * self.rate, self.currency, f" {self.currency} for {price.normalize():f} {own}, {rate}")
+
+
+def lines_of(
+    routes: Iterable[tuple[Offer, Route]],
+    catalogue: Snapshot,
+    view: View,
+    currency: str,
+    observed: Mapping[str, Observed],
+) -> Iterator[RouteLine]:
+    """The lines of some routes, for an account of this currency."""
+    rates: dict[str, Decimal | None] = {}
+    for offer, route in routes:
+        own = route.published.currency if route.published else ""
+        if own not in rates:
+            known = rates_between(own, currency, catalogue.units_per_eur)
+            rates[own] = None if known is None else known.account
+        yield RouteLine(
+            offer=offer,
+            route=route,
+            currency=currency,
+            rate=rates[own],
+            status=health.status_of(offer.upstream.status_override, observed.get(offer.upstream.slug))[0],
+            problems=tuple(
+                dict.fromkeys([*_problems_of_offer(offer, view.today), *_problems_of_route(catalogue, view, route)])
+            ),
+        )
+
+
+def _problems_of_offer(offer: Offer, today: date) -> Iterator[str]:
+    if not offer.upstream.configured:
+        yield "not configured"
+    if offer.state == "disabled":
+        yield "disabled"
+    elif offer.is_disabled(today):
+        yield f"retired after {offer.retires_on:%Y-%m-%d}"
+    if offer.state == "unavailable":
+        yield f"unavailable: {offer.unavailable_reason}" if offer.unavailable_reason else "unavailable"
+
+
+def _problems_of_route(catalogue: Snapshot, view: View, route: Route) -> Iterator[str]:
+    if not route.is_served:
+        yield "disabled"
+    if route.region_id in view.held:
+        yield "held until midnight UTC"
+    if route.price is None:
+        yield "no price"
+    elif rates_between(route.price.currency, "EUR", catalogue.units_per_eur) is None:
+        yield f"no exchange rate for {route.price.currency}"
