@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.db.models.signals import post_delete, post_save, pre_delete
 
 from gateway.hooks import worker_hooks
 
@@ -9,7 +10,14 @@ class AccountsConfig(AppConfig):
     name = "accounts"
 
     def ready(self) -> None:
-        from . import keys  # models exist from here on
+        from django.contrib.auth.signals import user_logged_out
+
+        from . import keys, playground_keys  # models exist from here on
+        from .models import Membership, User
 
         worker_hooks.beat.append(keys.write_uses)
         worker_hooks.stop.append(keys.write_uses)
+        user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
+        post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")
+        pre_delete.connect(playground_keys.on_removal_of_person, sender=User, dispatch_uid="playground-removal")
+        post_delete.connect(playground_keys.on_end_of_membership, sender=Membership, dispatch_uid="playground-member")

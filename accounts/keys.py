@@ -106,7 +106,7 @@ def issue(
         created_by=created_by,
         expires_at=None if window is None else timezone.now() + window,
     )
-    with _unique(account, name), transaction.atomic():
+    with unique_name(account, name), transaction.atomic():
         key.save(force_insert=True)
     return key, token
 
@@ -114,7 +114,7 @@ def issue(
 def rename(key: ApiKey, name: str) -> None:
     """Gives the key another name, in its records too. Raises KeyNameTaken, InvalidKeyName."""
     name = _checked(name)
-    with _unique(key.account, name), transaction.atomic():
+    with unique_name(key.account, name), transaction.atomic():
         ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(name=name)
 
 
@@ -126,7 +126,8 @@ def _checked(name: str) -> str:
 
 
 @contextmanager
-def _unique(account: Account, name: str) -> Iterator[None]:
+def unique_name(account: Account, name: str) -> Iterator[None]:
+    """Around what gives a key a name: raises KeyNameTaken where a live key of the account has it."""
     try:
         yield
     except IntegrityError:

@@ -221,6 +221,8 @@ class ApiKey(models.Model):
         db_constraint=False,
         editable=False,
     )
+    # Of the dashboard's Playground, by which `created_by` sends requests (accounts.playground_keys).
+    is_playground = models.BooleanField("of the Playground", default=False, db_default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)

@@ -110,7 +110,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "chart": CostChart.of(by_day, days, account.currency),
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if newest else [],
         "requests": newest,
-        "example_model": next(chats, None) or _model_to_try(now),
+        "example_model": next(chats, None) or model_to_try(now),
         "rate_warning": rate_warning(account),
         "public_url": settings.PUBLIC_URL,
         "contact": settings.BILLING_CONTACT_URL,
@@ -129,7 +129,7 @@ def _named(day: date, cost: Decimal, currency: str) -> str:
     return f"{date_format(day, 'j M Y')}: {cost:,.4f} {currency}"
 
 
-def _model_to_try(now: datetime) -> str:
+def model_to_try(now: datetime) -> str:
     """A chat model that would answer now: the cheapest EU-sovereign one, by `auto/…`, which prefers such routes.
 
     Else the 3-part id of any; a placeholder where there is none.

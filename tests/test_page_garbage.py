@@ -36,6 +36,7 @@ PARAMETERS = {
     "usage-failure": (*DAYS, *NARROWING, "before", "after", "outcome", "status"),
     "usage-record": (*DAYS, *NARROWING, "before", "after"),
     "models": ("q", "jurisdiction", "modality", "provider", "everything", "sort", "page"),
+    "playground": ("model",),
 }
 WITH_OBJECTS = (
     *("/keys/{}/delete", "/members/{}", "/members/{}/remove", "/members/invitations/{}", "/invitations/{}", "/{}"),

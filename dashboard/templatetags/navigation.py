@@ -25,6 +25,7 @@ SECTIONS = (
     Section("Credit", "credit"),
     Section("Keys", "keys", ("key", "delete-key")),
     Section("Models", "models"),
+    Section("Playground", "playground"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),
     Section("Members", "members", ("member", "remove-member")),
 )

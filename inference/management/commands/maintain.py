@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from django.db import Error
 from django.utils import timezone
 
-from accounts import invitations, keys
+from accounts import invitations, keys, playground_keys
 from billing import request_failures
 from billing.maintenance import maintain_once
 from catalogue import grid_import, health, quota
@@ -55,7 +55,7 @@ class Command(OperatorCommand):
 
     def _maintain(self) -> None:
         now = timezone.now()
-        purged = keys.purge_expired(now)
+        purged = playground_keys.delete_expired(now) + keys.purge_expired(now)
         done = maintain_once()
         dropped = quota.drop_before(quota.day_of(now)) + health.drop_before(now - health.KEPT)
         failures = request_failures.drop_before(request_failures.kept_since(now))

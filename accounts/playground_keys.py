@@ -1,0 +1,82 @@
+"""Keys of the dashboard's Playground: a person's own in an account, made by the page, for minutes.
+
+A person has one that works, whatever pages and accounts they have open. Its row stays and gets another token each time:
+the usage history names one Playground for each person, and limits that an owner gives it hold for the next token too.
+The token is known to the page alone, which forgets it when it is closed. It ends with its lifetime, the next one, a
+sign-out, a new password, and the membership.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from . import keys
+from .models import Account, ApiKey, Membership, User
+
+LIFETIME = timedelta(minutes=15)
+RPM = 30  # requests in any minute, unless an owner changes it
+
+
+def issue(person: User, account: Account) -> tuple[ApiKey, str]:
+    """The person's key in the account with a new token; whatever Playground key of theirs worked before is refused now.
+
+    Raises Membership.DoesNotExist for who is no member at this moment, KeyNameTaken.
+    """
+    token, now = keys.new_token(), timezone.now()
+    with transaction.atomic():
+        # Whoever ends the membership, and another page of the same person, wait.
+        memberships = Membership.objects.select_for_update().filter(user=person).order_by("pk")
+        if account.pk not in [membership.account_id for membership in memberships]:
+            raise Membership.DoesNotExist
+        end(person.pk)
+        key = ApiKey.objects.filter(account=account, created_by=person, is_playground=True).first() or ApiKey(
+            account=account, created_by=person, is_playground=True, name=_name(person), rpm=RPM
+        )
+        key.fingerprint, key.verifier, key.last_four = keys.fingerprint(token), keys.verifier(token), token[-4:]
+        key.expires_at, key.deleted_at = now + LIFETIME, None
+        with keys.unique_name(account, key.name), transaction.atomic():
+            key.save()
+    return key, token
+
+
+def end(person_id: int, account_id: UUID | None = None) -> None:
+    """Takes the person's keys out of service for the very next request: in one account, or wherever they belong."""
+    # By an index of accounts: keys have none by who made them.
+    where = {"account__membership__user": person_id} if account_id is None else {"account": account_id}
+    own = ApiKey.objects.filter(created_by=person_id, is_playground=True, deleted_at=None, **where)
+    own.update(deleted_at=timezone.now(), fingerprint=None, verifier=None)
+
+
+def delete_expired(now: datetime) -> int:
+    """Removes what is kept of expired tokens. Returns of how many."""
+    expired = ApiKey.objects.filter(is_playground=True, deleted_at=None, expires_at__lte=now)
+    return expired.update(deleted_at=now, fingerprint=None, verifier=None)
+
+
+def on_sign_out(*, user: User | None, **_signal: Any) -> None:
+    """A browser's: the keys of the person's other browsers end too, and their pages make new ones."""
+    if user is not None:
+        end(user.pk)
+
+
+def on_change_of_person(*, instance: User, created: bool, update_fields: frozenset[str] | None, **_signal: Any) -> None:
+    """A new password, or a person made inactive, ends the sessions; signing in changes nothing but `last_login`."""
+    if not created and update_fields != frozenset({"last_login"}):
+        end(instance.pk)
+
+
+def on_removal_of_person(*, instance: User, **_signal: Any) -> None:
+    """Before it: afterwards a key does not know who made it."""
+    end(instance.pk)
+
+
+def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
+    """After it: no key can be made in between."""
+    end(instance.user_id, instance.account_id)
+
+
+def _name(person: User) -> str:
+    return f"Playground ({person.email[: keys.MAX_NAME_LENGTH - len('Playground ()')]})"
