@@ -50,11 +50,12 @@ class Models(ControlView):
         Anthropic's clients get pages in their own shape.
         """
         catalogue = snapshot.current()
-        if ANTHROPIC_VERSION in request.META:
-            return Response(anthropic_models.page(catalogue, View(*_now(catalogue)), request.query_params.dict()))
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
-        listing = listing_cache.models(catalogue, View(*_now(catalogue), **query.validated_data))
+        view = View(*_now(catalogue), **query.validated_data)
+        if ANTHROPIC_VERSION in request.META:
+            return Response(anthropic_models.page(catalogue, view, request.query_params.dict()))
+        listing = listing_cache.models(catalogue, view)
         headers = {
             "ETag": listing.etag,
             "Cache-Control": "private, no-cache",

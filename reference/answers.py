@@ -225,6 +225,25 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
     ),
     "ModelList": list_of("ModelInfo"),
+    "AnthropicModel": record(
+        {
+            "type": {"const": "model"},
+            "id": STRING,
+            "display_name": STRING,
+            "created_at": MOMENT,
+            "lifecycle": {"const": "active"},
+            "max_input_tokens": described(nullable(COUNTED), "Null where it is not known."),
+            "max_tokens": described(nullable(COUNTED), "Null where it is not known."),
+        }
+    ),
+    "AnthropicModelPage": record(
+        {
+            "data": {"type": "array", "items": ref("AnthropicModel")},
+            "has_more": BOOLEAN,
+            "first_id": described(nullable(STRING), "Null where the page is empty."),
+            "last_id": described(nullable(STRING), "For `after_id` of the next page."),
+        }
+    ),
     "ProviderInfo": record(
         {"name": described(STRING, "The slug."), "status": {"enum": Status.values}},
         {

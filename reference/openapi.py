@@ -13,7 +13,7 @@ from gateway.errors import ApiError, MethodNotAllowed, UpstreamRefused
 from gateway.exception_handler import envelope, message_envelope
 
 from . import answers, inference_answers, stream_events
-from .answers import Schema, nullable, record, ref
+from .answers import STRING, Schema, described, nullable, record, ref
 from .operations import HEADERS, OF_INFERENCE, OPERATIONS, PATH_PARAMETERS, Operation
 
 Json = dict[str, Any]
@@ -27,6 +27,7 @@ ABOUT = (
 PASSED_ON = (
     "What is not named here goes to the provider as it came, but for what would change price, place or provider."
 )
+ANTHROPIC_VERSION = described(STRING, "Whatever it is: the answer, and errors, are in Anthropic's shape.")
 
 
 @cache
@@ -65,7 +66,7 @@ def document() -> Json:
                     "type": "apiKey",
                     "in": "header",
                     "name": "x-api-key",
-                    "description": "On `/messages` alone.",
+                    "description": "On `/messages` and, with `anthropic-version`, `/models`.",
                 },
             },
             "headers": {name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()},
@@ -94,7 +95,7 @@ def _schema_of(field: serializers.Field[Any, Any, Any, Any]) -> Schema:
 
 
 def _operation(operation: Operation) -> Json:
-    described: Json = {
+    documented: Json = {
         "operationId": operation.id,
         "summary": operation.summary,
         "tags": [operation.group],
@@ -104,19 +105,28 @@ def _operation(operation: Operation) -> Json:
         },
     }
     if not operation.needs_key:
-        described["security"] = []
+        documented["security"] = []
+    parameters: list[Json] = []
     if operation.query is not None:
-        described["parameters"] = [
+        parameters += [
             {"name": name, "in": "query", "required": field.required, "schema": _schema_of(field)}
             for name, field in operation.query().fields.items()
         ]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in operation.more_parameters.items()
+    ]
+    if operation.to_anthropic is not None:
+        parameters.append({"name": "anthropic-version", "in": "header", "required": False, "schema": ANTHROPIC_VERSION})
+    if parameters:
+        documented["parameters"] = parameters
     if operation.body is not None:
         schema = ref(operation.body.__name__) if isinstance(operation.body, type) else operation.body
-        described["requestBody"] = {
+        documented["requestBody"] = {
             "required": True,
             "content": {"application/json": {"schema": schema, "example": operation.example}},
         }
-    return described
+    return documented
 
 
 def _answer(operation: Operation, status: int, component: str | None) -> Json:
@@ -129,7 +139,10 @@ def _answer(operation: Operation, status: int, component: str | None) -> Json:
         headers.append("X-Data-As-Of")
     answer: Json = {"description": operation.summary if status == 200 else HTTPStatus(status).phrase}
     if component is not None:
-        answer["content"] = {"application/json": {"schema": ref(component)}}
+        schema = ref(component)
+        if operation.to_anthropic is not None:
+            schema = {"anyOf": [schema, ref(operation.to_anthropic)]}
+        answer["content"] = {"application/json": {"schema": schema}}
     if operation.events is not None:
         answer["content"]["text/event-stream"] = {
             "x-event-schema": ref(operation.events),

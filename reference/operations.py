@@ -56,6 +56,8 @@ class Operation:
     example: Json | None = None  # a request
     is_inference: bool = False
     errors: tuple[str, ...] = ("Error",)
+    to_anthropic: str | None = None  # the answer to a request with `anthropic-version`
+    more_parameters: Mapping[str, Schema] = field(default_factory=dict)  # of the query, checked elsewhere
     needs_key: bool = True
 
 
@@ -178,6 +180,12 @@ OPERATIONS: Final = (
         (*EVERYWHERE, errors.ServiceUnavailable),
         query=ModelsQuery,
         errors=("Error", "MessageError"),
+        to_anthropic="AnthropicModelPage",
+        more_parameters={
+            "limit": described(STRING, "With `anthropic-version`: models on a page, 1 to 1,000. Absent means 20."),
+            "after_id": described(STRING, "With `anthropic-version`: the page behind this model."),
+            "before_id": described(STRING, "With `anthropic-version`: the page before this model."),
+        },
     ),
     Operation(
         "get",
@@ -188,6 +196,7 @@ OPERATIONS: Final = (
         {200: "ModelInfo"},
         (*EVERYWHERE, errors.NotFound, errors.ServiceUnavailable),
         errors=("Error", "MessageError"),
+        to_anthropic="AnthropicModel",
     ),
     Operation(
         "get",

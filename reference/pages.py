@@ -30,6 +30,8 @@ CONTENTS = {
     "statements": "Statements",
 }
 
+_BOUNDS = {"minimum": "at least", "maximum": "at most", "default": "else"}
+
 
 @require_safe
 def page(request: HttpRequest, name: str) -> HttpResponse:
@@ -45,7 +47,12 @@ def reference(request: HttpRequest) -> HttpResponse:
     """Every endpoint and object of the OpenAPI document."""
     openapi = document()
     endpoints = [
-        {"method": method.upper(), "path": path, **operation, "example": _example(operation)}
+        {
+            **{"method": method.upper(), "path": path, **operation, "example": _example(operation)},
+            "parameters": [_parameter(each) for each in (*item["parameters"], *operation.get("parameters", ()))],
+            "body": _components(operation.get("requestBody", {})),
+            "answered": _components(next(iter(operation["responses"].values()))),
+        }
         for path, item in openapi["paths"].items()
         for method, operation in item.items()
         if method != "parameters"
@@ -65,6 +72,21 @@ def _example(operation: dict[str, Any]) -> str:
     """A body to send, or nothing."""
     body = operation.get("requestBody")
     return json.dumps(body["content"]["application/json"]["example"], indent=2) if body else ""
+
+
+def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
+    schema = parameter["schema"]
+    bounds = [f"{what} {schema[name]}" for name, what in _BOUNDS.items() if name in schema]
+    return {**parameter, "kind": ", ".join([_kind(schema), *bounds]), "meaning": schema.get("description", "")}
+
+
+def _components(body: dict[str, Any]) -> list[str]:
+    """The names of the objects that a body or an answer in JSON may be, and of a stream's events."""
+    content = body.get("content", {})
+    schema = content.get("application/json", {}).get("schema", {})
+    events = content.get("text/event-stream", {}).get("x-event-schema", {})
+    refs = [one.get("$ref", "") for one in (*schema.get("anyOf", [schema]), events)]
+    return [ref.rpartition("/")[2] for ref in refs if ref]
 
 
 def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:

@@ -190,7 +190,9 @@ words = st.sampled_from(WORDS) | st.text(max_size=8) | st.integers(-5, 10**20).m
     path=st.sampled_from(READ),
     inside=words,
     query=st.lists(st.tuples(st.sampled_from(NAMES), words), max_size=3),
-    header=st.sampled_from(["If-None-Match", "Accept", "traceparent", "X-Forwarded-For", "Content-Type"]),
+    header=st.sampled_from(
+        ["anthropic-version", "If-None-Match", "Accept", "traceparent", "X-Forwarded-For", "Content-Type"]
+    ),
     value=st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30),
 )
 def test_no_address_and_no_header_hurts(

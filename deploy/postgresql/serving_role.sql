@@ -25,6 +25,11 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO gateway_serving;
 
 -- The books: rows are added, and never changed or removed.
 REVOKE UPDATE, DELETE ON billing_ledgerentry, billing_generation FROM gateway_serving;
+DO $$ DECLARE partition regclass; BEGIN
+    FOR partition IN SELECT relid FROM pg_partition_tree('billing_generation') LOOP
+        EXECUTE format('REVOKE UPDATE, DELETE ON %s FROM gateway_serving', partition);
+    END LOOP;
+END $$;
 
 -- Histories: never changed. They go with their account or person; a price's history outlives its route and its editor.
 REVOKE UPDATE ON aliases_aliasevent, django_admin_log FROM gateway_serving;

@@ -1,67 +1,203 @@
-"""The recipe of docs/growth.md that partitions the records, run as it stands: it must leave out nothing."""
+"""manage.py partition_records (docs/growth.md#partitions-of-the-records): nothing is left out, nobody held up."""
 
-import re
-from datetime import datetime, timedelta
-from uuid import UUID
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from io import StringIO
 
+import psycopg
 import pytest
-from django.db import connection
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
+from billing import partitions
 from billing.models import Generation
 from billing.verify import Verification, verify
+from gateway.ids import first_uuid7
 from inference.dialects import read_usage
 from tests.billing.records import open_for, serve
-from tests.servers.process import ROOT
+from tests.conftest import OpenAccount, StartGateway
+from tests.patience import eventually
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
 
-pytestmark = [
-    pytest.mark.django_db,
-    pytest.mark.postgres_is_enough,
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no partitions"),
-]
-RECIPE = (ROOT / "docs" / "growth.md").read_text().split("1. While traffic goes on")[1].split("Then, each month")[0]
-END_OF_THE_FIRST_MONTH = "01a2ce8b-d400-0000-0000-000000000000"
-FOREIGN_KEY = "SELECT conname FROM pg_constraint WHERE confrelid = 'billing_generation'::regclass"
+on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no partitions")
 INDEXES = "SELECT replace(indexdef, ' ONLY ', ' ') FROM pg_indexes WHERE tablename = 'billing_generation'"
 CONSTRAINTS = """
     SELECT pg_get_constraintdef(oid) FROM pg_constraint
     WHERE 'billing_generation'::regclass IN (conrelid, confrelid) AND conparentid = 0
 """
+MONTHS = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'billing_generation'::regclass"
+GRANTS = (
+    "SELECT relname || relacl::text FROM pg_class WHERE relname LIKE 'billing\\_generation%' AND relkind IN ('r', 'p')"
+)
+WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE query LIKE 'LOCK TABLE billing_generation %' AND wait_event_type = 'Lock'
+"""
+RECORDS = int(os.environ.get("PARTITIONED_RECORDS", "1000"))
+FREE = ("prompt_price", "completion_price", "prompt_cost", "completion_cost", "cost", "cost_eur")
+AN_ID = "(left(replace(record.id::text, '-', ''), 12) || left(md5(n::text), 20))::uuid"
+ASKED = {"model": "sim/test/echo", "messages": [{"role": "user", "content": "Hello"}]}
 
 
-def test_partitions_keep_every_index_and_constraint_and_records_go_on_being_settled() -> None:
+@pytest.mark.skipif(connection.vendor == "postgresql", reason="what SQLite lacks")
+@pytest.mark.django_db
+def test_sqlite_is_refused() -> None:
+    with pytest.raises(CommandError, match="SQLite has no partitions"):
+        call_command("partition_records")
+
+
+@on_postgresql
+@pytest.mark.postgres_is_enough
+@pytest.mark.django_db
+def test_every_index_constraint_and_grant_stays_and_records_go_on_being_settled(proofs_at_once: None) -> None:
     account, now = open_for(), timezone.now()
     serve(account)
+    execute("CREATE ROLE serving_test; GRANT SELECT, INSERT ON billing_generation TO serving_test")
+    execute("ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO serving_test")
     defined = {query: rows(query) for query in (INDEXES, CONSTRAINTS)}
-    follow(first=bound(now + timedelta(days=1)), end=bound(now + timedelta(days=31)))
-    assert {query: rows(query) for query in (INDEXES, CONSTRAINTS)} == defined
+
+    assert "would make billing_generation" in run("--months", "3")
+    assert not partitions.is_partitioned()
+    assert "every row's record is proved" in run("--months", "3", "--apply")
+
+    assert {
+        query: rows(query) for query in (INDEXES, CONSTRAINTS)
+    } == defined  # none is left unproved: NOT VALID is text
     adopted = rows("SELECT indexname FROM pg_indexes WHERE tablename = 'billing_generation_old'")
     assert len(adopted) == len(defined[INDEXES])
+    assert all(grant.endswith("serving_test=ar/postgres}") for grant in rows(GRANTS)), rows(GRANTS)
+    assert rows(MONTHS) == ["5"]  # the rows so far, three months, and what nobody has foreseen
+    first = partitions.month_after(now + partitions.MARGIN)
     serve(account)
-    serve(account, id=bound(now + timedelta(days=2)))
-    assert rows("SELECT count(*) FROM billing_generation_2026_12") == ["1"]
-    assert Generation.objects.filter(account=account).count() == 3
+    serve(account, id=first_uuid7(first + timedelta(days=1)))
+    late = serve(account, id=first_uuid7(now + timedelta(days=2000)))
+    assert rows(f"SELECT count(*) FROM billing_generation_{first:%Y_%m}") == ["1"]
+    assert rows("SELECT count(*) FROM billing_generation_rest") == ["1"]
+    assert Generation.objects.filter(account=account).count() == 4
+    with pytest.raises(IntegrityError), transaction.atomic():  # the id stays unique over all of them
+        late.save(force_insert=True)
+
+
+@on_postgresql
+@pytest.mark.postgres_is_enough
+@pytest.mark.django_db
+def test_a_run_goes_on_where_another_was_cut_off_and_then_has_nothing_to_do(proofs_at_once: None) -> None:
+    account, now = open_for(), timezone.now()
+    serve(account)
+    execute(
+        f"ALTER TABLE billing_generation ADD CONSTRAINT {partitions.BELOW} CHECK (id < '{first_uuid7(now)}') NOT VALID"
+    )
+    assert "was cut off" in (partitions.fault(now) or "")
+    run("--months", "1", "--apply")
+    assert "--apply" in (partitions.fault(now) or "")
+    assert rows(f"SELECT conname FROM pg_constraint WHERE conname = '{partitions.BELOW}'") == []
+    assert "added" in run("--months", "2", "--apply")
+    assert run("--months", "2", "--apply") == ""
+    assert partitions.fault(now) is None
+    assert "nothing is to be done" in run("--months", "2")
     (proof,) = verify(account.pk, read_usage)
     assert isinstance(proof, Verification)
 
 
-def follow(*, first: UUID, end: UUID) -> None:
-    """Runs every statement of the recipe, in this test's own transaction."""
-    (foreign_key,) = rows(FOREIGN_KEY)
-    values = {":'first'": f"'{first}'", ":fk": f'"{foreign_key}"', END_OF_THE_FIRST_MONTH: str(end)}
-    script = re.sub(
-        "|".join(values), lambda found: values[found[0]], "".join(re.findall(r"```sql(.*?)```", RECIPE, re.DOTALL))
+@on_postgresql
+@pytest.mark.postgres_is_enough
+def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGateway, open_account: OpenAccount) -> None:
+    server = start_gateway(WEB_CONCURRENCY="2")
+    customers = [open_account(server) for _ in range(2)]
+    for customer in customers:
+        assert customer.http.post("/v1/chat/completions", json=ASKED).status_code == 200
+    fill(server, customers[1], RECORDS)
+    first_page = customers[0].http.get("/v1/generations").json()
+    is_done = threading.Event()
+
+    def serve_on(number: int) -> int:
+        served = 0
+        while not is_done.is_set():
+            answer = customers[number].http.post("/v1/chat/completions", json=ASKED)
+            assert answer.status_code == 200, answer.text
+            assert "remaining_balance" in answer.json()["usage"]  # settled at once, not in the spool
+            assert customers[number].http.get("/v1/generations?limit=2").status_code == 200
+            served += 1
+        return served
+
+    with ThreadPoolExecutor(3) as pool, closing(psycopg.connect(server.database_url)) as reader:
+        try:
+            served = [pool.submit(serve_on, number) for number in range(2)]
+            reader.execute("SELECT count(*) FROM billing_generation")  # in a transaction that it has to wait for
+            command = pool.submit(server.manage, "partition_records", "--months", "2", "--apply")
+            eventually(lambda: server.query(WAITING) == [(1,)])
+            reader.rollback()
+            said = command.result().ok()
+            assert "partitioned" in said
+            print(said)  # noqa: T201  # how long others had to wait
+            after = customers[0].http.post("/v1/chat/completions", json=ASKED).headers["X-Generation-Id"]
+        finally:
+            is_done.set()
+        for number, customer in enumerate(customers):
+            listed = customer.http.get("/v1/generations?limit=1000").json()["data"]
+            served_here = served[number].result() + 1 + (RECORDS if number else 1)
+            assert len(listed) == min(served_here, 1000)
+    assert customers[0].http.get(f"/v1/generation/{after}").status_code == 200
+    assert listed_ids(customers[0], limit=2)[-1:] == [first_page["data"][0]["generation_id"]]
+    assert server.query("SELECT count(*) FROM billing_checkpoint") == [(0,)]
+
+
+def fill(server: GatewayServer, customer: Customer, number: int) -> None:
+    """Copies the customer's one record so many times, for nothing, with a ledger entry each."""
+    columns = [field.column or "" for field in Generation._meta.concrete_fields]
+    free = {name: "0" for name in columns if name in FREE}
+    values = ", ".join(
+        {**free, "id": AN_ID, "balance_after": "wallet.balance"}.get(name, f"record.{name}") for name in columns
     )
+    server.query(
+        f"""
+        WITH wallet AS (
+            UPDATE billing_wallet SET seq = seq + {number} WHERE account_id = %s RETURNING account_id, balance, seq
+        ), record AS (
+            INSERT INTO billing_generation ({", ".join(columns)})
+            SELECT {values}
+            FROM wallet JOIN billing_generation record USING (account_id), generate_series(1, {number}) AS n
+            RETURNING id, created_at
+        )
+        INSERT INTO billing_ledgerentry (account_id, seq, kind, amount, balance_after, generation_id, created_at)
+        SELECT account_id, seq - row_number() OVER () + 1, 'usage', 0, balance, record.id, record.created_at
+        FROM wallet, record
+        """,
+        [customer.id],
+    )
+
+
+def listed_ids(customer: Customer, *, limit: int) -> list[str]:
+    """All of the key's records, by pages."""
+    ids, page = [], customer.http.get(f"/v1/generations?limit={limit}").json()
+    while "next_cursor" in page:
+        ids += [record["generation_id"] for record in page["data"]]
+        page = customer.http.get(f"/v1/generations?limit={limit}&after={page['next_cursor']}").json()
+    return ids + [record["generation_id"] for record in page["data"]]
+
+
+@pytest.fixture
+def proofs_at_once() -> None:
+    """Constraints are checked with each statement: a table cannot be altered in a transaction with checks to come."""
+    execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def run(*options: str) -> str:
+    """What the command prints."""
+    printed = StringIO()
+    call_command("partition_records", *options, stdout=printed)
+    return printed.getvalue()
+
+
+def execute(statements: str) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        for statement in filter(None, map(str.strip, script.split(";"))):
-            if statement not in ("BEGIN", "COMMIT"):
-                cursor.execute(statement)
-
-
-def bound(moment: datetime) -> UUID:
-    """The least id of that moment."""
-    return UUID(int=int(moment.timestamp() * 1000) << 80)
+        for statement in statements.split(";"):
+            cursor.execute(statement)
 
 
 def rows(query: str) -> list[str]:

@@ -27,5 +27,5 @@ def test_what_is_wrong_is_said_with_what_to_do(gateway: GatewayServer) -> None:
     )
     assert ran.code == 1
     wrong = [line.split(":")[0].removeprefix("WRONG ") for line in ran.stdout.splitlines() if line.startswith("WRONG")]
-    assert wrong == ["settings", "database", "migrations", "cache", "disk", "mail", "catalogue"]
+    assert wrong == ["settings", "database", "migrations", "records", "cache", "disk", "mail", "catalogue"]
     assert "hidden" not in ran.stdout + ran.stderr

@@ -51,6 +51,16 @@ def test_an_event_of_several_is_shown_with_each_of_them(client: Client) -> None:
     assert "type, partial_json" in section
 
 
+def test_an_endpoint_is_shown_with_its_parameters_body_and_answers(client: Client) -> None:
+    text = client.get("/docs/reference").content.decode()
+    sections = {one.split('"')[0]: one for one in text.split('<h2 id="')}
+    for words in ("anthropic-version", "header", "before_id", 'href="#ModelList"', 'href="#AnthropicModelPage"'):
+        assert words in sections["listModels"]
+    assert "integer, at least 1, at most 1000, else 100" in sections["listGenerations"]
+    assert 'Body: <a href="#ChatCompletionRequest"' in sections["createChatCompletion"]
+    assert all(f'id="{name}"' in text for name in re.findall(r'href="#([^"]+)"', text))
+
+
 def test_docs_begins_with_the_guide_and_knows_no_other_file(client: Client) -> None:
     assert client.get("/docs")["Location"] == "/docs/guide"
     for path in ("nothing", "../README", "%2e%2e/README", "images/usage-light"):

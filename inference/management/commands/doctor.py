@@ -20,6 +20,7 @@ from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
+from billing import partitions
 from catalogue import snapshot
 from catalogue.routes import Upstream
 from gateway import settings_warnings
@@ -58,6 +59,8 @@ class Command(OperatorCommand):
 
 def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield from (("settings", _settings), ("database", _database), ("migrations", _migrations))
+    if connection.vendor == "postgresql":
+        yield "records", _records
     yield from (("cache", _cache), ("disk", _disk), ("mail", _mail), ("catalogue", _catalogue))
     if snapshot.is_loaded():
         for upstream in snapshot.current().upstreams.values():
@@ -101,6 +104,15 @@ def _migrations() -> str:
     if missing:
         raise CheckFailed(f"{missing} are not applied: run `manage.py migrate`.")
     return "all applied"
+
+
+def _records() -> str:
+    try:
+        if fault := partitions.fault(timezone.now()):
+            raise CheckFailed(fault)
+        return "in partitions" if partitions.is_partitioned() else "in one table"
+    except Error as error:
+        raise CheckFailed(explain(error)) from None
 
 
 def _cache() -> str:

@@ -242,7 +242,11 @@ def test_the_official_client_lists_models(account: Customer) -> None:
     first = client.models.list(limit=2)
     assert ([each.id for each in first.data], first.has_more, first.last_id) == (ids[:2], True, ids[1])
     assert [each.id for each in client.models.list(limit=2, before_id=ids[3]).data] == ids[1:3]
-    for broken in ({"limit": 0}, {"after_id": "nowhere"}):
+    hosted = client.models.list(limit=1000, extra_query={"jurisdiction": "eu-hosted", "modality": "chat"})
+    assert {each.id for each in hosted.data} < set(ids)
+    for path in ("/v1/models?limit=3", "/v1/models/simanthropic/claude/echo"):  # as the OpenAPI document has them
+        assert account.http.get(path, headers={"anthropic-version": "2023-06-01"}).status_code == 200
+    for broken in ({"limit": 0}, {"after_id": "nowhere"}, {"modality": "smell"}):
         refused = account.http.get("/v1/models", params=broken, headers={"anthropic-version": "2023-06-01"})
         assert (refused.status_code, refused.json()["type"]) == (400, "error")
     with pytest.raises(anthropic.NotFoundError) as absent:
