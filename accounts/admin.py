@@ -33,7 +33,7 @@ class _LowercaseEmail(forms.BaseForm):
 
 
 class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
-    """A person by e-mail address and password."""
+    """A person by email address and password."""
 
     class Meta:
         model = User
@@ -50,7 +50,7 @@ class UserForm(_LowercaseEmail, UserChangeForm[User]):
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin[User]):
-    """People, known by e-mail address."""
+    """People, known by email address."""
 
     form = UserForm
     add_form = NewUserForm
@@ -58,7 +58,7 @@ class UserAdmin(DjangoUserAdmin[User]):
     list_display = ("email", "first_name", "last_name", "is_active", "is_staff", "last_login")
     list_filter = ("is_staff", "is_superuser", "is_active")
     search_fields = ("email", "first_name", "last_name")
-    search_help_text = "A part of the e-mail address or of the name."
+    search_help_text = "A part of the email address or of the name."
     fieldsets = (
         (None, {"fields": ("email", "password")}),
         ("Person", {"fields": ("first_name", "last_name", "wants_notices")}),

@@ -47,7 +47,7 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
     with transaction.atomic():
         account = locked_for_owner(account_id, by)
         if Membership.objects.filter(account=account, user__email=email).exists():
-            raise InvitationRefused(f"{email} is a member of this account already.")
+            raise InvitationRefused(f"{email} is already a member of this account.")
         pending = Invitation.objects.pending().filter(account=account, email=email).first()
         invitation = pending or Invitation(account=account, email=email, mails=0)
         _require_room(invitation, now)
@@ -144,11 +144,15 @@ def _require_room(invitation: Invitation, now: datetime) -> None:
     """Keeps an account from filling somebody's mailbox, by revoking and inviting again neither."""
     own = Invitation.objects.filter(account=invitation.account)
     if own.filter(email=invitation.email, sent_at__gt=now - RESEND_AFTER).exists():
-        raise InvitationRefused(f"{invitation.email} was sent an invitation less than a minute ago. Wait a little.")
+        raise InvitationRefused(
+            f"{invitation.email} was sent an invitation less than a minute ago. Wait a minute and try again."
+        )
     if own.open().exclude(pk=invitation.pk).count() >= OPEN_LIMIT:
-        raise InvitationRefused(f"All {OPEN_LIMIT} invitations of this account are open. Revoke one first.")
+        raise InvitationRefused(
+            f"This account has {OPEN_LIMIT} pending invitations, the most it can have. Revoke one first."
+        )
     if (own.filter(sent_at__gt=now - timedelta(days=1)).aggregate(sent=Sum("mails"))["sent"] or 0) >= MAILS_PER_DAY:
-        raise InvitationRefused(f"This account has sent {MAILS_PER_DAY} invitations in a day. Try again tomorrow.")
+        raise InvitationRefused(f"This account has sent {MAILS_PER_DAY} invitations within a day. Try again tomorrow.")
 
 
 def _signer() -> signing.Signer:

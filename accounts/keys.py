@@ -142,7 +142,7 @@ def find(account: Account, name: str) -> ApiKey | None:
 
 
 def delete(key: ApiKey) -> bool:
-    """Takes the key out of service for the very next request. False where it was deleted already."""
+    """Takes the key out of service for the very next request. False where it has already been deleted."""
     changed = ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(
         deleted_at=timezone.now(), fingerprint=None, verifier=None
     )

@@ -37,7 +37,7 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
     list_filter = (filters.Balance, "currency")
     list_select_related = ("wallet", "overdraft_alert")
     search_fields = ("name", "membership__user__email", "=id")
-    search_help_text = "A part of the name or of a member's e-mail address, or the account's id."
+    search_help_text = "A part of the name or of a member's email address, or the account's id."
     ordering = ("name",)
     sortable_by = ("name",)
     fields = ("name", "currency", "balance", "far_below_zero", "low_balance", "alias_limit", "id", "created_at")

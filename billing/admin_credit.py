@@ -50,12 +50,12 @@ class CreditForm(forms.Form):
     reference = forms.CharField(
         max_length=ledger.MAX_REFERENCE_LENGTH,
         help_text="Where the credit comes from, such as the number of an invoice. The account's members see it. "
-        "A reference is booked once on an account.",
+        "Each reference is used once per account.",
         widget=forms.TextInput(attrs={"class": "vTextField", "autocomplete": "off"}),
     )
     reason = forms.CharField(
         max_length=LONGEST_REASON,
-        help_text="Why it is booked. Kept beside the entry, for staff alone.",
+        help_text="Why it is added. Kept with the entry and shown to staff only.",
         widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
     )
 
@@ -71,8 +71,8 @@ class CreditForm(forms.Form):
         booked = LedgerEntry.objects.filter(account=self.account, reference=reference).first()
         if booked is not None and not self.confirmed:
             raise forms.ValidationError(
-                f"Booked before, as a {booked.kind} of {plain(booked.amount)} {self.account.currency} on "
-                f"{booked.created_at:%Y-%m-%d %H:%M} UTC. A reference is booked once on an account."
+                f"Already recorded, as a {booked.kind} of {plain(booked.amount)} {self.account.currency} on "
+                f"{booked.created_at:%Y-%m-%d %H:%M} UTC. Each reference is used once per account."
             )
         return reference
 
@@ -131,12 +131,12 @@ class CreditBooking(admin.ModelAdmin[Account]):
 
     def _report(self, request: HttpRequest, account: Account, fields: dict[str, Any], credit: Credit) -> None:
         if credit.repeated:
-            message = f"The reference {fields['reference']!r} was booked before; nothing changed."
+            message = f"The reference {fields['reference']!r} is already recorded; nothing changed."
             self.message_user(request, message, messages.WARNING)
             return
         amount = f"{plain(fields['amount'])} {account.currency}"
-        logger.info("staff %s booked a %s of %s on account %s", request.user.pk, fields["kind"], amount, account.pk)
-        message = f"Booked: a {fields['kind']} of {amount}. The balance is {plain(credit.balance)} {account.currency}."
+        logger.info("staff %s recorded a %s of %s on account %s", request.user.pk, fields["kind"], amount, account.pk)
+        message = f"Recorded a {fields['kind']} of {amount}. The balance is {plain(credit.balance)} {account.currency}."
         self.message_user(request, message, messages.SUCCESS)
 
     def _page(
@@ -160,4 +160,4 @@ class CreditBooking(admin.ModelAdmin[Account]):
 def _log_line(fields: dict[str, Any], currency: str) -> str:
     """A line of the account's history in the admin."""
     amount = plain(fields["amount"])
-    return f"Booked a {fields['kind']} of {amount} {currency}, reference {fields['reference']!r}: {fields['reason']}"
+    return f"Recorded a {fields['kind']} of {amount} {currency}, reference {fields['reference']!r}: {fields['reason']}"

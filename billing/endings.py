@@ -29,16 +29,18 @@ class EndingRule(NamedTuple):
 
 
 def _cut(closing: Closing, what_happened: str, *, is_provider_failure: bool = False) -> EndingRule:
-    text = f"{what_happened}; what was delivered until then is billed."
+    text = f"{what_happened}; what was delivered until then was charged."
     return EndingRule(closing, text, is_interrupted=True, is_provider_failure=is_provider_failure)
 
 
-UNRESOLVABLE = "The provider's usage contradicts itself, so that there is no cost: nothing is billed."
+UNRESOLVABLE = "The provider's token counts contradict each other, so the cost is unknown. Nothing was charged."
 ENDINGS: Mapping[str, EndingRule] = {
     Ending.FINISHED: EndingRule(Closing.FINISH, "Completed."),
-    Ending.STALLED: _cut(Closing.EMPTY_CHUNK, "The provider fell silent or took too long", is_provider_failure=True),
+    Ending.STALLED: _cut(
+        Closing.EMPTY_CHUNK, "The provider stopped responding or took too long", is_provider_failure=True
+    ),
     Ending.UPSTREAM_BROKE: _cut(Closing.ERROR, "Provider error (stream cut)", is_provider_failure=True),
-    Ending.CLIENT_LEFT: _cut(Closing.NOTHING, "The client left before the end"),
-    Ending.WORKER_STOPPED: _cut(Closing.ERROR, "The gateway stopped before the end"),
+    Ending.CLIENT_LEFT: _cut(Closing.NOTHING, "The client disconnected before the end"),
+    Ending.WORKER_STOPPED: _cut(Closing.ERROR, "The gateway was stopped before the end"),
     Ending.COST_UNRESOLVABLE: EndingRule(Closing.ERROR, UNRESOLVABLE, is_billed=False),
 }

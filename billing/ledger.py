@@ -281,7 +281,7 @@ def _credit(account_id: uuid.UUID, entry: LedgerEntry) -> Credit:
         if booked is not None:
             if (booked.kind, booked.amount) != (entry.kind, entry.amount):
                 raise ReferenceConflict(
-                    f"Reference {reference!r} was booked before as a {booked.kind} of {plain(booked.amount)}."
+                    f"Reference {reference!r} is already recorded as a {booked.kind} of {plain(booked.amount)}."
                 )
             return Credit(wallet.balance, repeated=True)
         entry.created_at = timezone.now()

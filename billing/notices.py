@@ -127,7 +127,7 @@ def _mail(notice: Notice) -> EmailMessage:
     match notice.kind:
         case Notice.Kind.EMPTY:
             subject = f"{account.name} has no credit left"
-            body = f"The balance of {account.name} is {balance}. Requests are refused until credit is added."
+            body = f"The balance of {account.name} is {balance}. Requests are refused until you top up."
             page = "credit"
         case Notice.Kind.LOW:
             threshold = f"{plain(account.low_balance or Decimal(0))} {account.currency}"
@@ -139,12 +139,10 @@ def _mail(notice: Notice) -> EmailMessage:
             subject = f"{account.name}: the API key {key.name} expires soon"
             body = (
                 f"The API key {key.name} ({key.masked}) of {account.name} expires on {key.expires_at:%Y-%m-%d %H:%M} "
-                "UTC. Requests with it fail from then on. Create another key before that, and use it in its place."
+                "UTC. Requests with it fail from then on. Create a new key before then and use it instead."
             )
             page = "keys"
     query = f"?account={account.pk}"
-    footer = (
-        f"You get this because you own the account. To get no such mail:\n{settings.PUBLIC_URL}/notifications{query}"
-    )
-    text = f"{body}\n\n{settings.PUBLIC_URL}/{page}{query}\n\n{footer}\n"
+    footer = "You receive this because you own the account. To turn these emails off:"
+    text = f"{body}\n\n{settings.PUBLIC_URL}/{page}{query}\n\n{footer}\n{settings.PUBLIC_URL}/notifications{query}\n"
     return EmailMessage(subject, text, to=[notice.person.email])

@@ -26,10 +26,10 @@ EVERY_SECONDS = 300.0
 MOST_AT_ONCE = 100  # a price gone wrong takes many accounts down: the rest follow at the next look
 MESSAGE = """The account {name!r} ({id}) is far below zero: its balance is {balance} {currency}.
 
-Requests of its keys are refused until credit is added. The account, its ledger and what it used:
+Its requests are refused until credit is added. The account, its ledger and its usage:
 {address}
 
-You get this once, until the balance has been zero or more again.
+You will not be told again until the balance has recovered to zero or more.
 """
 
 

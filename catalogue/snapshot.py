@@ -36,8 +36,9 @@ def refresh() -> None:
     """
     global _current, _checked_at  # noqa: PLW0603  # one worker, one snapshot, swapped whole
     if _current is None or _current.version != changes.version() or _is_over(_current):
+        level = logging.DEBUG if _current is None else logging.INFO  # a change is news, a start is not
         _current = build(_read())
-        logger.info("catalogue snapshot %s: %s offers", _current.version, len(_current.offers))
+        logger.log(level, "catalogue snapshot %s: %s offers", _current.version, len(_current.offers))
     _checked_at = time.monotonic()
 
 

@@ -1,5 +1,6 @@
 """The pages on aliases: for members of their account; anybody else finds nothing. They refuse what the API refuses."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -28,6 +29,7 @@ from .access import AccountContext, account_context, account_page, page_address,
 
 WINDOW_DAYS = 30  # UTC's, today's included
 NEWEST_EVENTS = 50
+LONGEST_NAME = 64
 NAME_RULE = f"{ALIAS_RULE[0].upper()}{ALIAS_RULE[1:]}."
 
 
@@ -51,10 +53,11 @@ class NameField(forms.CharField):
         )
 
     def clean(self, value: Any) -> str:
+        name = str(super().clean(value))
         try:
-            return alias_name(super().clean(value))
+            return alias_name(name)
         except InvalidAliasName:
-            raise forms.ValidationError(f"An alias name has {ALIAS_RULE}.") from None
+            raise forms.ValidationError(_fault(name)) from None
 
 
 class TargetField(forms.CharField):
@@ -116,7 +119,7 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
         except ApiError as error:
             form.add_error("name", error.message)
         else:
-            messages.success(request, f"alias/{form.cleaned_data['name']} is ready to be used.")
+            messages.success(request, f"alias/{form.cleaned_data['name']} has been created.")
             return redirect(page_address("aliases", account.pk))
     rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), By.ALIAS)
     used = {row.alias_id: row.totals for row in rows}
@@ -179,8 +182,16 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         changes.delete(alias.account_id, alias.name, only=alias.pk, by=current.person)
     except AliasNotFound:
         return _gone(request, alias_id)
-    messages.success(request, f"{alias.full_name} is deleted. Its name is free.")
+    messages.success(request, f"{alias.full_name} has been deleted.")
     return redirect(page_address("aliases", alias.account_id))
+
+
+def _fault(name: str) -> str:
+    """What is wrong with a name, beside the rule that stands above the field."""
+    if len(name) > LONGEST_NAME:
+        return f"This name has {len(name)} characters, the most is {LONGEST_NAME}."
+    foreign = "".join(dict.fromkeys(re.sub(r"[a-zA-Z0-9_-]", "", name)))
+    return f"Not allowed in a name: {foreign!r}." if foreign else "The name starts with a letter or a digit."
 
 
 def _gone(request: HttpRequest, alias_id: UUID) -> HttpResponse:
@@ -189,7 +200,7 @@ def _gone(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     last = own.filter(alias_id=alias_id, event_type=AliasEvent.Type.DELETED).first()
     if last is None:
         raise Http404
-    messages.info(request, f"alias/{last.old_name} was deleted already.")
+    messages.info(request, f"alias/{last.old_name} has already been deleted.")
     return redirect(page_address("aliases", last.account_id))
 
 
@@ -197,11 +208,11 @@ def _changed(before: Alias, fields: Mapping[str, Any]) -> str:
     """What a rename (`name`) or a repoint (`target`) has changed, in words."""
     if "name" in fields:
         if fields["name"] == before.name:
-            return f"Nothing has changed: the name is {before.full_name} already."
-        return f"{before.full_name} is now called alias/{fields['name']}."
+            return f"No change: the name is already {before.full_name}."
+        return f"{before.full_name} has been renamed to alias/{fields['name']}."
     if str(fields["target"]) == before.target:
-        return f"Nothing has changed: {before.full_name} leads to {before.target} already."
-    return f"{before.full_name} leads to {fields['target']} from the next request on."
+        return f"No change: the target of {before.full_name} is already {before.target}."
+    return f"The target of {before.full_name} is now {fields['target']}."
 
 
 def _problem(alias: Alias) -> str | None:

@@ -1,4 +1,4 @@
-"""The carbon page: energy and carbon of some days with their bounds, by month, day, model or region, and source.
+"""The carbon page: energy and carbon of some days with their bounds, by month, day, source, and what usage is shown by.
 
 It prints as a report. Every figure is made of sums over the lines of its CSV (`downloads.carbon_export`), which are
 those of days, routes and sources.
@@ -28,9 +28,10 @@ from gateway.turns import take_turns
 
 from . import usage_choice
 from .access import AccountContext, account_page
-from .usage_choice import Choice, Grouping
+from .usage import Group, GroupName, group_of, names_of_groups
+from .usage_choice import COLUMNS as COLUMNS_OF_USAGE
+from .usage_choice import Choice
 
-OFFERED = (Grouping.MODEL, Grouping.REGION)
 BY = (By.PROVIDER, By.MODEL, By.REGION, By.SOURCE)
 MOST_LINES = 100
 SOURCES = {MEASURED: "Measured by the provider", "provider": "Published by the provider", MODELLED: "Modelled"}
@@ -150,7 +151,7 @@ COLUMNS = tuple(Footprint().line)
 class Line:
     """A group in the table. `narrowed` is the address of it alone; None where there is nothing to narrow to."""
 
-    text: str
+    name: GroupName
     footprint: Footprint
     narrowed: str | None
 
@@ -173,7 +174,7 @@ class Report:
     """
 
     sums: Footprint
-    groups: dict[str, Footprint]
+    groups: dict[Group, Footprint]
     days: dict[date, Footprint]
     sources: dict[str | None, Footprint]
     whole: Footprint
@@ -226,7 +227,7 @@ class Report:
 def carbon(request: HttpRequest, current: AccountContext) -> HttpResponse:
     """422 where the days are none that could be shown."""
     query = request.GET.dict()
-    choice, form = usage_choice.read(query, current.account, "carbon", timezone.now(), OFFERED, usage_choice.REPORTED)
+    choice, form = usage_choice.read(query, current.account, "carbon", timezone.now(), windows=usage_choice.REPORTED)
     if "elsewhere" in query:
         choice = replace(choice, extra={"elsewhere": query["elsewhere"]})
     context = current.template_context | {"choice": choice, "form": form, "printed_at": timezone.now()}
@@ -253,15 +254,21 @@ def _shown(choice: Choice) -> dict[str, Any]:
 
 
 def read(choice: Choice) -> Report:
-    """Two SELECTs."""
+    """Two SELECTs, and two more by key or alias, which the lines of the CSV do not tell apart."""
     sums, whole = Footprint(), Footprint()
-    groups, days, sources = dict[str, Footprint](), dict[date, Footprint](), dict[str | None, Footprint]()
+    groups, days, sources = dict[Group, Footprint](), dict[date, Footprint](), dict[str | None, Footprint]()
+    finer = [by for by in COLUMNS_OF_USAGE[choice.by] if by not in BY]
+    for row in breakdown(choice.scope, choice.days, By.DAY, *BY, *finer) if finer else ():
+        take_turns()
+        group = group_of(row, choice.by)
+        groups[group] = groups.get(group, Footprint()) + Footprint.of(row.totals)
     for row in breakdown(choice.scope, choice.days, By.DAY, *BY):
         take_turns()
         footprint, day = Footprint.of(row.totals), cast(date, row.day)
-        group = f"{row.provider}/{row.model}" if choice.by == Grouping.MODEL else str(row.region)
         sums += footprint
-        groups[group] = groups.get(group, Footprint()) + footprint
+        if not finer:
+            group = group_of(row, choice.by)
+            groups[group] = groups.get(group, Footprint()) + footprint
         days[day] = days.get(day, Footprint()) + footprint
         sources[row.energy_source] = sources.get(row.energy_source, Footprint()) + footprint
         if footprint.requests == footprint.carbon_known == footprint.embodied_known:
@@ -269,16 +276,18 @@ def read(choice: Choice) -> Report:
     return Report(sums, groups, days, sources, whole)
 
 
-def _lines(choice: Choice, groups: Mapping[str, Footprint]) -> list[Line]:
+def _lines(choice: Choice, groups: Mapping[Group, Footprint]) -> list[Line]:
     """The groups that emitted most, and one line for those beyond MOST_LINES."""
-    ordered = sorted(groups.items(), key=lambda item: (-item[1].carbon_gco2e, -item[1].energy_wh, item[0]))
-    may_narrow = choice.by not in choice.narrowing
-    lines = [
-        Line(text, footprint, choice.to("carbon", **{choice.by: text}) if may_narrow else None)
-        for text, footprint in ordered[:MOST_LINES]
-    ]
+    ordered = sorted(groups.items(), key=lambda item: (-item[1].carbon_gco2e, -item[1].energy_wh, str(item[0])))
+    listed = dict(ordered[:MOST_LINES])
+    lines = []
+    for group, name in names_of_groups(choice, listed).items():
+        may_narrow = name.value is not None and choice.by not in choice.narrowing
+        narrowed = choice.to("carbon", **{choice.by: name.value}) if may_narrow else None
+        lines.append(Line(name, listed[group], narrowed))
     if rest := ordered[MOST_LINES:]:
-        lines.append(Line(f"{len(rest):,} others", sum((each for _, each in rest), Footprint()), None))
+        others = GroupName(f"{len(rest):,} others", None)
+        lines.append(Line(others, sum((each for _, each in rest), Footprint()), None))
     return lines
 
 

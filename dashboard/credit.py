@@ -140,7 +140,7 @@ class StatementForm(forms.Form):
         try:
             Period.between(**self.cleaned_data)
         except InvalidPeriod:
-            self.add_error("since", f"This is after the end date, {self.cleaned_data['until']}.")
+            self.add_error("since", f"Date is after the end date, {self.cleaned_data['until']}.")
 
 
 @account_page()
@@ -280,5 +280,5 @@ def _bound(text: str) -> str:
     try:
         Period.between("0001-01-01", text)
     except InvalidPeriod:
-        raise forms.ValidationError("Write a day as 2026-10-30.") from None
+        raise forms.ValidationError("Enter a date like 2026-10-30.") from None
     return text

@@ -141,9 +141,7 @@ def _usage_lines(choice: Choice) -> Iterator[Line]:
 @from_replica
 def carbon_export(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
     """The carbon page's sums by day, route and source as CSV: what every figure of the page is added up from."""
-    choice, form = usage_choice.read(
-        request.GET.dict(), current.account, "carbon-export", timezone.now(), carbon.OFFERED
-    )
+    choice, form = usage_choice.read(request.GET.dict(), current.account, "carbon-export", timezone.now())
     if form.errors:
         return _refused("\n".join(f"{name}: {error}" for name, errors in form.errors.items() for error in errors))
     name = f"{_slug(current.account)}-carbon-{choice.days.first}-{choice.days.last}.csv"

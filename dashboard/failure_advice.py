@@ -13,81 +13,82 @@ class Explained(NamedTuple):
     what_to_do: str
 
 
-AGAIN = "Send it again, after a pause that grows with each try."
-MEND = "Correct the request as the message says, and send it again."
+AGAIN = "Retry with exponential backoff."
+MEND = "Correct the request as the message says and send it again."
 BY_CODE = {
     "authentication_error": Explained(
-        "The request came without an API key.", "Send the header `Authorization: Bearer` with a key from the Keys page."
+        "The request came without an API key.",
+        "Send an Authorization: Bearer header with a key from the API keys page.",
     ),
     "api_key_malformed": Explained(
-        "What was sent as the API key is none of this gateway's.",
-        "Send a key from the Keys page as it was shown: `sk-gw-` and 43 characters, without quotes or blanks.",
+        "The API key is not a key of this gateway.",
+        "Send the key as it was shown: sk-gw- and 43 characters, without quotes or spaces.",
     ),
     "api_key_not_registered": Explained(
-        "The API key is not, or no longer, one of an account.", "Create a key on the Keys page and use that."
+        "The API key does not exist or has been deleted.", "Create a key on the API keys page and use it."
     ),
-    "api_key_expired": Explained("The API key has expired.", "Create a new key on the Keys page and use that."),
+    "api_key_expired": Explained("The API key has expired.", "Create a new key on the API keys page and use it."),
     "insufficient_credits": Explained(
         "The account's balance was not above zero.",
-        "Ask whoever runs the gateway for credit; the Credit page has the balance.",
+        "Top up the account: see the Billing page.",
     ),
     "rate_limit_exceeded": Explained(
-        "More requests or tokens came than the limit allows in a minute.",
-        "Wait as long as the answer's header `Retry-After` said, and spread requests out; the message names the limit.",
+        "There were more requests or tokens than the limit allows per minute.",
+        "Wait as long as the Retry-After header says and spread requests out. The message names the limit.",
     ),
-    "request_too_large": Explained("The body is larger than the gateway takes.", "Send less in one request."),
+    "request_too_large": Explained("The request body is too large.", "Send less in one request."),
     "context_length_exceeded": Explained(
-        "The prompt and the answer do not fit into the model's context window.",
-        "Shorten the conversation, or use a model with a larger window: the Models page has each one's.",
+        "The prompt and the answer do not fit in the model's context window.",
+        "Shorten the conversation, or choose a model with a larger context window on the Models page.",
     ),
     "not_found": Explained(
-        "There is no such path, record or model here.", "Copy the model's id from the Models page, or correct the path."
+        "There is no such path, record or model.", "Copy the model's id from the Models page, or correct the path."
     ),
     "alias_not_found": Explained(
-        "The account has no alias of that name.", "Create it, or correct it, on the Aliases page."
+        "The account has no alias of that name.", "Create it on the Aliases page, or correct the name."
     ),
-    "invalid_alias_name": Explained(
-        "That cannot be an alias's name.", "Use lower case letters, digits, `-` and `_`, at most 64 of them."
-    ),
-    "model_not_found": Explained("The model is no longer offered.", "Use another model of the Models page."),
+    "invalid_alias_name": Explained("The alias name is not valid.", "Use up to 64 lowercase letters, digits, - and _."),
+    "model_not_found": Explained("The model is no longer offered.", "Choose another model on the Models page."),
     "model_unavailable": Explained(
-        "The model is unavailable for now.",
-        "Use another model, or try again later; the message says why where that is known.",
+        "The model is currently unavailable.",
+        "Use another model or try again later. The message says why, if that is known.",
     ),
     "provider_unavailable": Explained(
-        "The route that was asked for is not served, or none of the providers answered.",
-        "Ask for a region of the Models page. A pinned request is never sent elsewhere.",
+        "The requested route is not served, or none of the providers answered.",
+        "Choose a region on the Models page. A pinned request is never sent elsewhere.",
     ),
     "provider_error": Explained(
-        "The provider failed, or what it answered could not be used.",
+        "The provider failed, or its answer could not be used.",
         f"{AGAIN} The message quotes what the provider said.",
     ),
     "provider_not_configured": Explained(
-        "The gateway has no credential for that provider.", "Use another provider, or ask whoever runs the gateway."
+        "The gateway has no credentials for this provider.", "Use another provider, or ask the gateway's operator."
     ),
     "provider_quota_exhausted": Explained(
-        "What may be sent to that route in a day is used up.", "Wait until midnight UTC, or use another route."
+        "The daily quota of this route is used up.", "Wait until midnight UTC, or use another route."
     ),
     "provider_timeout": Explained("The provider did not answer in time.", AGAIN),
     "cost_unresolvable": Explained(
-        "The provider's count of tokens contradicts itself, so the request has no price. It was not billed.",
-        "Nothing: staff see the record too.",
+        "The provider's token counts contradict each other, so the cost is unknown. Nothing was charged.",
+        "Nothing. The gateway's operator sees the record too.",
     ),
-    "service_unavailable": Explained("This part of the gateway was just starting or stopping.", "Send it again."),
-    "alias_exists": Explained("The account has an alias of that name.", "Choose another name, or change that alias."),
-    "alias_limit_reached": Explained("All of the account's alias slots are in use.", "Delete an alias first."),
-    "invalid_alias_target": Explained("The alias would lead nowhere.", "Choose an id of the Models page."),
-    "method_not_allowed": Explained(
-        "The path exists, but not with that method.", "Use the method that the message names."
+    "service_unavailable": Explained("The gateway was starting or stopping.", "Send it again."),
+    "alias_exists": Explained(
+        "The account already has an alias of that name.", "Choose another name, or change that alias."
     ),
+    "alias_limit_reached": Explained("The account has as many aliases as it may have.", "Delete an alias first."),
+    "invalid_alias_target": Explained(
+        "The alias target does not exist or cannot be served.", "Choose an id from the Models page."
+    ),
+    "method_not_allowed": Explained("The path does not support this method.", "Use the method that the message names."),
     "internal_server_error": Explained(
-        "Something failed on the gateway's side.",
-        f"{AGAIN} If it stays, tell whoever runs the gateway this request's id.",
+        "Something went wrong in the gateway.",
+        f"{AGAIN} If it keeps failing, give the gateway's operator this request's id.",
     ),
-    "invalid_request_error": Explained("The request breaks a rule of the API, or the provider refused it.", MEND),
+    "invalid_request_error": Explained("The request is not valid, or the provider refused it.", MEND),
 }
-OF_THE_PROVIDER = Explained("The provider refused the request; the code is its own word.", MEND)
-LEFT = Explained("The client closed the connection before its answer began.", "Nothing, if that was meant.")
+OF_THE_PROVIDER = Explained("The provider refused the request. The error code is the provider's.", MEND)
+LEFT = Explained("The client closed the connection before the answer began.", "Nothing, if that was intended.")
 
 
 def explained(failure: RequestFailure) -> Explained:

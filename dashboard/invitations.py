@@ -23,13 +23,13 @@ from .sign_in import NewPasswordForm
 
 SUBJECT = "Invitation to {account} on Inference Gateway"
 BODY = """\
-{sender} invites you to the account {account} at {origin}, as {role}.
+{sender} has invited you to join {account} at {origin} as {role}.
 
-To join, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
+To accept, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
 
 {link}
 
-If you did not expect this mail, ignore it: nothing happens unless somebody joins by the link.
+If you did not expect this email, you can ignore it.
 """
 
 
@@ -38,7 +38,7 @@ class ChoosePasswordForm(NewPasswordForm):
 
     def __init__(self, user: User, data: Any) -> None:
         super().__init__(user, data)
-        self.fields["new_password1"].label, self.fields["new_password2"].label = "Password", "Password again"
+        self.fields["new_password1"].label, self.fields["new_password2"].label = "Password", "Confirm password"
 
 
 def send(account_id: UUID, email: str, role: str, *, by: User) -> Invitation:
@@ -82,10 +82,10 @@ def change_invitation(request: HttpRequest, invitation_id: UUID) -> HttpResponse
                 except invitations.InvitationRefused as error:
                     messages.warning(request, str(error))
                 else:
-                    messages.success(request, f"The invitation is on its way to {invitation.email} again.")
+                    messages.success(request, f"The invitation has been sent to {invitation.email} again.")
             case "revoke":
                 invitations.revoke(invitation, by=current.person)
-                revoked = f"The invitation of {invitation.email} is revoked. Its link opens nothing any more."
+                revoked = f"The invitation of {invitation.email} has been revoked. Its link no longer works."
                 messages.success(request, revoked)
     return redirect(page_address("members", current.account.pk))
 
@@ -131,7 +131,7 @@ def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
 
 def _welcome(request: HttpRequest, account: Account) -> HttpResponseRedirect:
     role = "an owner" if account_context(request, account.pk).is_owner else "a member"
-    messages.success(request, f"Welcome. You are {role} of {account.name} now.")
+    messages.success(request, f"Welcome. You are now {role} of {account.name}.")
     return redirect(page_address("overview", account.pk))
 
 
@@ -146,9 +146,9 @@ def _page(
 def _ending(invitation: Invitation) -> str:
     """Why an invitation is not open any more, in words; empty where it is open."""
     if invitation.accepted_at is not None:
-        return f"{invitation.email} has joined already."
+        return f"{invitation.email} has already joined."
     if invitation.revoked_at is not None:
-        return f"The invitation of {invitation.email} was revoked already."
+        return f"The invitation of {invitation.email} has already been revoked."
     if invitation.expires_at <= timezone.now():
-        return f"The invitation of {invitation.email} has lapsed. Invite them again."
+        return f"The invitation of {invitation.email} has expired. Invite them again."
     return ""

@@ -30,8 +30,8 @@ EXPIRY_LABELS = {
     "never": "Never",
 }
 RELOADED = (
-    "If you have created it just now and reloaded the page: a key is shown once only. Delete it and create another if "
-    "you did not copy it."
+    "If you just created it and reloaded the page: a key is shown only once. If you did not copy it, delete it and "
+    "create another."
 )
 
 
@@ -56,7 +56,7 @@ class KeyLine:
 def _name_field() -> forms.CharField:
     return forms.CharField(
         label="Name",
-        help_text="Where the key is used, such as a program or a machine.",
+        help_text="Where the key is used, such as an app or a server.",
         error_messages={"required": keys.NAME_RULE},
         widget=forms.TextInput(attrs={"autocomplete": "off", "maxlength": keys.MAX_NAME_LENGTH, "spellcheck": "false"}),
     )
@@ -68,7 +68,7 @@ class CreateForm(forms.Form):
     name = _name_field()
     expiry = forms.ChoiceField(
         label="Expiry",
-        help_text="After that it stops working.",
+        help_text="The key stops working after this time.",
         choices=list(EXPIRY_LABELS.items()),
         initial=keys.DEFAULT_LIFETIME,
     )
@@ -153,7 +153,7 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
     if not may_change(current, key):
         raise PermissionDenied
     if key.deleted_at is not None:
-        messages.info(request, f"{key.name} was deleted already.")
+        messages.info(request, f"{key.name} has already been deleted.")
         return redirect(page_address("keys", key.account_id))
     sent = request.POST if request.method == "POST" else None
     action = request.POST.get("action")
@@ -163,7 +163,7 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
     limits = LimitsForm(sent if action == "limits" else None, key)
     form: RenameForm | LimitsForm = limits if action == "limits" else rename
     if form.is_bound and form.save():
-        messages.success(request, "Saved.")
+        messages.success(request, f"{key.name} has been saved.")
         return redirect(page_address("keys", key.account_id))
     context = current.template_context | {"key": key, "rename": rename, "limits": limits}
     return render(request, "dashboard/key.html", context, status=422 if form.errors else 200)
@@ -178,9 +178,9 @@ def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
     if key.deleted_at is None and request.method != "POST":
         return render(request, "dashboard/delete_key.html", current.template_context | {"key": key})
     if key.deleted_at is None and keys.delete(key):
-        messages.success(request, f"{key.name} is deleted. Requests with it are refused from now on.")
+        messages.success(request, f"{key.name} has been deleted. Requests with it are refused.")
     else:
-        messages.info(request, f"{key.name} was deleted already.")
+        messages.info(request, f"{key.name} has already been deleted.")
     return redirect(page_address("keys", key.account_id))
 
 

@@ -15,15 +15,15 @@ from . import invitations
 from .access import AccountContext, account_context, account_page, page_address, signed_in_page
 
 ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
-ROLE_RULE = "Owners also invite and remove people; everything else is open to both."
-LAST_OWNER = "An account keeps at least one owner. Make somebody else an owner first."
+ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
+LAST_OWNER = "An account needs at least one owner. Make another member an owner first."
 
 
 class InviteForm(forms.Form):
     """An address and a role."""
 
     email = forms.EmailField(
-        label="E-mail address",
+        label="Email address",
         max_length=254,
         widget=forms.EmailInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
@@ -59,7 +59,7 @@ def member_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
         except InvitationRefused as error:
             form.add_error("email", str(error))
         else:
-            messages.success(request, f"An invitation is on its way to {email}.")
+            messages.success(request, f"An invitation has been sent to {email}.")
             return redirect(page_address("members", current.account.pk))
     context = {
         "members": members.members_of(current.account),
@@ -88,7 +88,7 @@ def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
         except members.NotAMember:
             raise Http404 from None
         else:
-            messages.success(request, f"{membership.user.email}: the role is {role.label} now.")
+            messages.success(request, f"{membership.user.email} is now {role.label}.")
             return redirect(page_address("members", current.account.pk))
     context = current.template_context | {"member": membership, "form": form}
     return render(request, "dashboard/member.html", context, status=422 if form.errors else 200)

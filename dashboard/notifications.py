@@ -18,9 +18,9 @@ class NotificationsForm(forms.Form):
     """A person's wish, and the account's threshold for its owners."""
 
     wants_notices = forms.BooleanField(
-        label="Email me about accounts that I own",
+        label="Email me about accounts I own",
         required=False,
-        help_text="A low balance, no credit left, and API keys that expire within seven days: one mail each.",
+        help_text="Low balance, no credit left, and API keys that expire within seven days: one email for each event.",
     )
     low_balance = ExactDecimalFormField(
         label="Low balance",
@@ -28,14 +28,14 @@ class NotificationsForm(forms.Form):
         min_value=Decimal(0),
         max_digits=18,
         decimal_places=2,
-        help_text="Owners get a mail when the balance falls below this amount. Leave it empty for a mail at zero only.",
+        help_text="Owners get an email when the balance falls below this amount. Leave empty for one at zero only.",
     )
 
     def __init__(self, data: Any, current: AccountContext) -> None:
         account = current.account
         initial = {"wants_notices": current.person.wants_notices, "low_balance": account.low_balance}
         super().__init__(data, label_suffix="", initial=initial)
-        self.fields["low_balance"].label = f"Low balance of {account.name} ({account.currency})"
+        self.fields["low_balance"].label = f"Low-balance threshold of {account.name} ({account.currency})"
         if not current.is_owner:
             del self.fields["low_balance"]
 
@@ -48,7 +48,7 @@ def notifications(request: HttpRequest, current: AccountContext) -> HttpResponse
         User.objects.filter(pk=current.person.pk).update(wants_notices=form.cleaned_data["wants_notices"])
         if current.is_owner:
             Account.objects.filter(pk=current.account.pk).update(low_balance=form.cleaned_data["low_balance"])
-        messages.success(request, "Saved.")
+        messages.success(request, "Notifications saved.")
         return redirect(page_address("notifications", current.account.pk))
     context = current.template_context | {"form": form}
     return render(request, "dashboard/notifications.html", context, status=422 if form.errors else 200)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Self
 
@@ -62,15 +62,19 @@ class CostChart:
     bars: list[Bar]
     highest: Decimal
     total: Decimal
-    total_before: Decimal
+    total_before: Decimal | None
 
     @classmethod
-    def of(cls, by_day: Mapping[date, Totals], days: Days, currency: str) -> Self:
-        """Days that are missing, or whose cost nobody knows, are zero."""
+    def of(cls, by_day: Mapping[date, Totals], days: Days, account: Account) -> Self:
+        """Days that are missing, or whose cost nobody knows, are zero.
+
+        There is no sum of the period before where the account is younger than that: it would be of a few days.
+        """
         length = (days.last - days.first).days + 1
         dates = [days.first + timedelta(days=number) for number in range(length)]
         earlier = [day - timedelta(days=length) for day in dates]
         now, before = ([_cost(by_day, day) for day in period] for period in (dates, earlier))
+        currency, is_older = account.currency, account.created_at.astimezone(UTC).date() <= earlier[0]
         highest = max(*now, *before)
         bars = [
             Bar(
@@ -81,7 +85,7 @@ class CostChart:
             )
             for number in range(length)
         ]
-        return cls(days, bars, highest, sum(now, Decimal(0)), sum(before, Decimal(0)))
+        return cls(days, bars, highest, sum(now, Decimal(0)), sum(before, Decimal(0)) if is_older else None)
 
     @property
     def width(self) -> int:
@@ -102,12 +106,10 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
     chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
     days = Days.until(now, WINDOW_DAYS)
     by_day = usage_by_day(account.pk, Days.until(now, 2 * WINDOW_DAYS), with_errors=True)
-    choices = [
-        Choice(account, "usage", days, str(WINDOW_DAYS), by, offered=(by,)) for by in (Grouping.MODEL, Grouping.KEY)
-    ]
+    choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
     return {
         "funds": funds_of(account.pk, by_day, now),
-        "chart": CostChart.of(by_day, days, account.currency),
+        "chart": CostChart.of(by_day, days, account),
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if newest else [],
         "requests": newest,
         "example_model": next(chats, None) or model_to_try(now),

@@ -53,7 +53,7 @@ def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
     except Membership.DoesNotExist:
         raise Http404 from None
     except keys.KeyNameTaken as error:
-        return JsonResponse({"message": f"{error} Rename or delete it on the Keys page."}, status=409)
+        return JsonResponse({"message": f"{error} Rename or delete it on the API keys page."}, status=409)
     return JsonResponse({"key": token, "seconds": int(playground_keys.LIFETIME.total_seconds())})
 
 

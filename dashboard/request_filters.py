@@ -22,7 +22,7 @@ OUTCOMES = {
     Outcome.REFUSED.value: "Refused (4xx)",
     Outcome.FAILED.value: "Failed (5xx)",
     Outcome.BROKEN.value: "Broken streams",
-    Outcome.CLIENT_LEFT.value: "Client left",
+    Outcome.CLIENT_LEFT.value: "Client disconnected",
 }
 NAMES = ("outcome", "status", "model", "key", "region", "alias")
 MOST_KEYS = 500
@@ -62,11 +62,11 @@ def filters(choice: Choice) -> list[Filter]:
     statuses |= {chosen["status"]} if "status" in chosen else set()
     texts: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
         ("outcome", "Outcome", OUTCOMES.items()),
-        ("status", "Status of a failure", ((each, each) for each in sorted(statuses))),
+        ("status", "Error status", ((each, each) for each in sorted(statuses))),
         ("model", "Model", ((each, each) for each in sorted(models))),
         ("key", "Key", ((str(key.pk), _name(key)) for key in keys)),
         ("region", "Region", ((each, each) for each in sorted(regions))),
-        ("alias", "Alias", [(WITHOUT_ALIAS, "none"), *_by_name({str(id_): names[id_].text for id_ in names})]),
+        ("alias", "Alias", [(WITHOUT_ALIAS, "None"), *_by_name({str(id_): names[id_].text for id_ in names})]),
     )
     return [
         Filter(name, label, [Option(value, text, value == chosen.get(name)) for value, text in options])

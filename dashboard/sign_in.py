@@ -31,23 +31,23 @@ from gateway.mail import send_in_background
 
 from .access import login_required, named_account
 
-RESET_SUBJECT = "Your password for Inference Gateway"
+RESET_SUBJECT = "Reset your password for Inference Gateway"
 RESET_BODY = """\
-Somebody, probably you, asked for a new password for {email} at {origin}.
+Someone asked to reset the password of {email} at {origin}.
 
-Choose one here within {minutes} minutes:
+To choose a new password, open this link within {minutes} minutes:
 
 {link}
 
-If it was not you, ignore this mail: the password stays as it is.
+If this was not you, ignore this email. Your password stays the same.
 """
 
 
 CHANGED_SUBJECT = "Your password was changed"
 CHANGED_BODY = """\
-The password for {email} at {origin} was changed, and every other session was signed out.
+The password of {email} at {origin} was changed, and all other devices were signed out.
 
-If it was not you, choose another password now: {origin}{path}
+If this was not you, reset your password now: {origin}{path}
 """
 
 
@@ -69,8 +69,10 @@ class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # takes none 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, label_suffix="")
         new, again = self.fields["new_password1"], self.fields["new_password2"]
-        new.label, again.label = "New password", "New password, again"
-        new.help_text = "At least 8 characters. Not your address, not a common password, not only digits."
+        new.label, again.label = "New password", "Confirm new password"
+        new.help_text = (
+            f"At least {settings.MIN_PASSWORD_LENGTH} characters; not your address, a common password or only digits."
+        )
         again.help_text = ""
 
 
@@ -87,16 +89,16 @@ class ChangeForm(NewPasswordForm, PasswordChangeForm):
             with throttle.password_try(self._request, self.user.email):
                 return str(super().clean_old_password())
         except ValidationError:
-            raise ValidationError("That is not your password.") from None
+            raise ValidationError("Incorrect password.") from None
 
 
 class ResetForm(PasswordResetForm):
     """The address that a reset mail goes to."""
 
     email = forms.EmailField(
-        label="E-mail address",
+        label="Email address",
         max_length=254,
-        error_messages={"required": "Type the address that you sign in with."},
+        error_messages={"required": "Enter the address that you sign in with."},
         widget=forms.EmailInput(attrs={"autocomplete": "username", "autofocus": True}),
     )
 
@@ -164,7 +166,7 @@ class ChangePassword(ThrottledFormView, views.PasswordChangeView):
         account = named_account(self.request).get("account")
         if account is not None:
             self.success_url = f"{self.success_url}?account={account.pk}"  # type: ignore[assignment]  # a lazy one above
-        messages.success(self.request, "Your password is changed. You are signed out everywhere else.")
+        messages.success(self.request, "Password changed. You are signed out on all other devices.")
         send_in_background(_changed_mail(form.user))
         return super().form_valid(form)
 

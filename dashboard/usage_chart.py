@@ -136,9 +136,9 @@ class Chart:
         title = f"{measure.label} by {by} from {self._long(dates[0])} to {self._long(dates[-1])}"
         most = max(together, default=Decimal(0))
         if not most:
-            return f"{title}. {_note(measure, parts) or 'Nothing at any time.'}"
+            return f"{title}. {_note(measure, parts) or 'No usage.'}"
         stacked = f", in {len(parts)} parts" if len(parts) > 1 else ""
-        peak = f"The most is {_plain(most)}{unit}, on {self._long(dates[together.index(most)])}."
+        peak = f"The peak is {_plain(most)}{unit}, on {self._long(dates[together.index(most)])}."
         return f"{title}{stacked}. {peak} The tables have every figure."
 
     def _short(self, at: date) -> str:

@@ -73,7 +73,7 @@ class DaysForm(forms.Form):
         self.today = today
         for day in self.fields.values():
             day.widget = forms.DateInput({"type": "date", "max": today.isoformat()}, format="%Y-%m-%d")
-            day.error_messages["invalid"] = "Write a day as 2026-10-30."
+            day.error_messages["invalid"] = "Enter a date like 2026-10-30."
 
     @property
     def days(self) -> Days:
@@ -87,7 +87,7 @@ class DaysForm(forms.Form):
             return self.cleaned_data
         last = min(until or self.today, self.today)
         if last < NOTHING_BEFORE:
-            self.add_error("until", f"Nothing is older than {NOTHING_BEFORE}.")
+            self.add_error("until", f"There is no data before {NOTHING_BEFORE}.")
             return self.cleaned_data
         first = since or last - timedelta(days=USUAL_DAYS - 1)
         self._check(first, last)
@@ -96,11 +96,11 @@ class DaysForm(forms.Form):
     def _check(self, first: date, last: date) -> None:
         earliest = last - timedelta(days=MOST_DAYS - 1)
         if first > self.today:
-            self.add_error("since", f"This date is in the future: today is {self.today}, in UTC.")
+            self.add_error("since", f"Date is in the future: today is {self.today} (UTC).")
         elif first > last:
-            self.add_error("since", f"This is after the end date, {last}.")
+            self.add_error("since", f"Date is after the end date, {last}.")
         elif first < earliest:
-            self.add_error("since", f"At most {MOST_DAYS} days are shown at once: {earliest} is the earliest here.")
+            self.add_error("since", f"The period is limited to {MOST_DAYS} days: choose {earliest} or later.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,6 @@ class Choice:
     model: str | None = None
     region: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)  # further fields of the page's address
-    offered: Collection[Grouping] = tuple(Grouping)  # what the page can be shown by
     offered_windows: Mapping[str, str] = field(default_factory=lambda: WINDOWS)
 
     @property
@@ -205,7 +204,7 @@ class Choice:
     @property
     def groupings(self) -> list[Link]:
         """What to show it by, to choose from."""
-        return [Link(by.capitalize(), self.to(self.page, by=by), by == self.by) for by in self.offered]
+        return [Link(by.capitalize(), self.to(self.page, by=by), by == self.by) for by in Grouping]
 
     @property
     def narrowed(self) -> list[Narrowed]:
@@ -226,7 +225,6 @@ def read(
     account: Account,
     page: str,
     now: datetime,
-    offered: Collection[Grouping] = tuple(Grouping),
     windows: Mapping[str, str] = WINDOWS,
 ) -> tuple[Choice, DaysForm]:
     """What an address chooses; its dates hold only if the form is valid. Raises Http404 for what is not there.
@@ -249,13 +247,12 @@ def read(
         page=page,
         days=days,
         window=window,
-        by=Grouping(_one_of(offered, query.get("by", Grouping.MODEL))),
+        by=Grouping(_one_of([*Grouping], query.get("by", Grouping.MODEL))),
         key=key,
         alias_id=alias_id,
         alias=alias,
         model=_id(query.get("model"), parts=2),
         region=_id(query.get("region"), parts=1),
-        offered=offered,
         offered_windows=windows,
     )
     return choice, form
@@ -288,7 +285,7 @@ def names_of_aliases(account: Account, alias_ids: Collection[UUID]) -> dict[UUID
 
 
 def _one_of(choices: Collection[str], text: str) -> str:
-    if text not in [*choices]:
+    if text not in choices:
         raise Http404
     return text
 

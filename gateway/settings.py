@@ -294,11 +294,12 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "accounts.User"
 PASSWORD_HASHERS = ["accounts.passwords.ThreadedHasher"]
+MIN_PASSWORD_LENGTH = 12
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}", "OPTIONS": options}
     for name, options in (
         ("UserAttributeSimilarityValidator", {}),
-        ("MinimumLengthValidator", {"min_length": 12}),
+        ("MinimumLengthValidator", {"min_length": MIN_PASSWORD_LENGTH}),
         ("CommonPasswordValidator", {}),
         ("NumericPasswordValidator", {}),
     )

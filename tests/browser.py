@@ -58,7 +58,7 @@ def signed_in(
 
 def sign_in(page: Page, email: str, password: str = PASSWORD) -> None:
     """Fills in the form of the login page."""
-    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Email address").fill(email)
     page.get_by_label("Password", exact=True).fill(password)
     page.get_by_role("button", name="Sign in").click()
 

@@ -214,15 +214,17 @@ def test_a_repeated_reference_grants_once_and_says_so(operator: GatewayServer, a
     operator.manage("grant_credit", acme, "5", "--reference", "invoice 1").ok()
     again = operator.manage("grant_credit", acme, "5.0", "--reference", "invoice 1")
     assert (again.stdout, again.code) == ("15.00\n", 0)
-    assert again.stderr == "Reference 'invoice 1' was booked before; nothing changed.\n"
+    assert again.stderr == "Reference 'invoice 1' is already recorded; nothing changed.\n"
     assert len(entries(operator, acme)) == 2
 
 
 def test_a_reference_with_another_amount_fails(operator: GatewayServer, acme: str) -> None:
     operator.manage("grant_credit", acme, "5", "--reference", "invoice 1").ok()
     told = refused(operator, "grant_credit", acme, "6", "--reference", "invoice 1")
-    assert "'invoice 1' was booked before as a grant of 5.00" in told
-    assert "booked before" in refused(operator, "grant_credit", acme, "5", "--reference", "invoice 1", "--correction")
+    assert "'invoice 1' is already recorded as a grant of 5.00" in told
+    assert "already recorded" in refused(
+        operator, "grant_credit", acme, "5", "--reference", "invoice 1", "--correction"
+    )
 
 
 def test_a_correction_may_be_negative_and_below_zero(operator: GatewayServer, acme: str) -> None:

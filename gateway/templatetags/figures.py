@@ -1,6 +1,6 @@
 """How pages write numbers: short, with the exact figure as the title and in `data`; a dash where it is unknown."""
 
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from django import template
 from django.utils.html import format_html
@@ -47,6 +47,12 @@ def signed(amount: Decimal) -> SafeString:
 def price(amount: Decimal | None, more: str = "") -> SafeString:
     """A price with cents at least, and with three digits that matter where it is smaller; `more` ends its title."""
     return UNKNOWN if amount is None else _data(amount, _rounded(amount, least_places=2), more)
+
+
+@register.filter
+def rate(units: Decimal) -> SafeString:
+    """An exchange rate, with five digits that matter."""
+    return _data(units, f"{Context(prec=5).create_decimal(units).normalize():f}")
 
 
 @register.filter

@@ -96,7 +96,7 @@ def test_what_was_asked_can_be_changed(staff: Client, account: Account, address:
 def test_a_confirmed_grant_is_booked_and_told(staff: Client, account: Account, address: str) -> None:
     response = staff.post(address, FIELDS | CONFIRMED, follow=True)
     assert response.redirect_chain == [(f"/admin/accounts/account/{account.pk}/change/", 302)]
-    assert "Booked: a grant of 25.50 EUR. The balance is 125.50 EUR." in words(response)
+    assert "Recorded a grant of 25.50 EUR. The balance is 125.50 EUR." in words(response)
     assert credits_of(account) == [("grant", "25.5", "invoice 17", "Paid by bank transfer.")]
     assert mismatches(account) == []
 
@@ -111,7 +111,7 @@ def test_a_correction_may_take_back(staff: Client, account: Account, address: st
 def test_the_history_says_who_booked_what_and_why(staff: Client, account: Account, address: str) -> None:
     staff.post(address, FIELDS | CONFIRMED)
     line = LogEntry.objects.get()
-    assert line.change_message == "Booked a grant of 25.50 EUR, reference 'invoice 17': Paid by bank transfer."
+    assert line.change_message == "Recorded a grant of 25.50 EUR, reference 'invoice 17': Paid by bank transfer."
     assert (line.user.email, line.object_id) == ("staff@example.com", str(account.pk))
     assert line.change_message in words(staff.get(f"/admin/accounts/account/{account.pk}/history/"))
     ledger_page = words(staff.get("/admin/billing/ledgerentry/", {"q": "Acme", "kind": "grant"}))
@@ -126,7 +126,7 @@ def test_the_log_of_the_server_has_ids_and_amount_alone(
     actor = User.objects.get(email="staff@example.com").pk
     assert caplog.messages == [
         f"staff {actor}: change of accounts.account {account.pk}",
-        f"staff {actor} booked a grant of 25.50 EUR on account {account.pk}",
+        f"staff {actor} recorded a grant of 25.50 EUR on account {account.pk}",
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_booking_that_is_sent_twice_is_booked_once_and_said_to_be(
 ) -> None:
     staff.post(address, FIELDS | CONFIRMED)
     response = staff.post(address, FIELDS | CONFIRMED, follow=True)
-    assert "The reference 'invoice 17' was booked before; nothing changed." in words(response)
+    assert "The reference 'invoice 17' is already recorded; nothing changed." in words(response)
     assert (len(credits_of(account)), LogEntry.objects.count()) == (1, 1)
 
 
@@ -146,8 +146,8 @@ def test_a_reference_that_was_booked_is_a_fault_before_the_summary(
     staff.post(address, FIELDS | CONFIRMED)
     response = staff.post(address, FIELDS | fields)
     assert response.status_code == 422
-    assert "Booked before, as a grant of 25.50 EUR on" in words(response)
-    assert "A reference is booked once on an account." in words(response)
+    assert "Already recorded, as a grant of 25.50 EUR on" in words(response)
+    assert "Each reference is used once per account." in words(response)
 
 
 def test_another_amount_under_a_reference_is_refused_when_confirmed(
@@ -156,7 +156,7 @@ def test_another_amount_under_a_reference_is_refused_when_confirmed(
     staff.post(address, FIELDS | CONFIRMED)
     response = staff.post(address, FIELDS | {"amount": "26"} | CONFIRMED)
     assert response.status_code == 422
-    assert "'invoice 17' was booked before as a grant of 25.50." in words(response)
+    assert "'invoice 17' is already recorded as a grant of 25.50." in words(response)
     assert (len(credits_of(account)), LogEntry.objects.count()) == (1, 1)
 
 

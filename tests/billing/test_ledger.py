@@ -151,7 +151,7 @@ def test_a_repeated_grant_tells_the_balance_of_now() -> None:
 def test_a_reference_of_something_else_is_a_conflict(again: Callable[[object], object]) -> None:
     acme = new_account(credit=None)
     ledger.grant(acme.pk, Decimal(5), "ref")
-    with pytest.raises(ledger.ReferenceConflict, match=r"'ref' was booked before as a grant of 5\.00\."):
+    with pytest.raises(ledger.ReferenceConflict, match=r"'ref' is already recorded as a grant of 5\.00\."):
         again(acme.pk)
     assert balance_of(acme) == 5
 

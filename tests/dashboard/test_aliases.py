@@ -117,7 +117,7 @@ def test_the_list_marks_what_is_not_served(member: Client, alias: Alias) -> None
     text = member.get("/aliases").text
     assert "not served" in text
     assert "Being moved to new hardware." in text
-    assert "Requests are refused at the moment." in words(member, address(alias))
+    assert "Requests are currently refused." in words(member, address(alias))
 
 
 def test_an_account_without_aliases_is_told_what_one_is(member: Client) -> None:
@@ -151,14 +151,14 @@ def test_a_form_creates(member: Client, account: Account) -> None:
     fields = {"account": str(account.pk), "name": "Fast", "target": ECHO}
     response = member.post("/aliases", fields, follow=True)
     assert response.redirect_chain == [(f"/aliases?account={account.pk}", 302)]
-    assert "alias/fast is ready to be used." in plain(response.text)
+    assert "alias/fast has been created." in plain(response.text)
     assert (Alias.objects.get().name, AliasEvent.objects.get().event_type) == ("fast", "created")
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"name": "-", "target": ECHO}, "An alias name has 1-64 characters"),
+        ({"name": "-", "target": ECHO}, "The name starts with a letter or a digit."),
         ({"name": "", "target": ECHO}, "This field is required."),
         ({"name": "new", "target": ""}, "This field is required."),
         ({"name": "new"}, "This field is required."),
@@ -188,7 +188,7 @@ def test_a_form_says_that_the_slots_are_full(member: Client, account: Account) -
 
 
 def test_the_page_says_that_the_slots_are_full_before_a_form_is_filled_in(member: Client, alias: Alias) -> None:
-    full = "No alias slot is left. Delete an alias, or ask the gateway's staff for more."
+    full = "All aliases of this account are in use. Delete one, or ask the gateway's operator for more."
     assert full not in words(member, "/aliases")
     Account.objects.update(alias_limit=1)
     assert full in words(member, "/aliases")
@@ -197,8 +197,8 @@ def test_the_page_says_that_the_slots_are_full_before_a_form_is_filled_in(member
 
 def test_a_form_that_changes_nothing_says_so(member: Client, alias: Alias) -> None:
     for fields, told in (
-        ({"action": "rename", "name": "FAST"}, "Nothing has changed: the name is alias/fast already."),
-        ({"action": "repoint", "target": ECHO}, f"Nothing has changed: alias/fast leads to {ECHO} already."),
+        ({"action": "rename", "name": "FAST"}, "No change: the name is already alias/fast."),
+        ({"action": "repoint", "target": ECHO}, f"No change: the target of alias/fast is already {ECHO}."),
     ):
         assert told in plain(member.post(address(alias), fields, follow=True).text)
     assert AliasEvent.objects.count() == 1
@@ -207,13 +207,13 @@ def test_a_form_that_changes_nothing_says_so(member: Client, alias: Alias) -> No
 def test_a_form_renames(member: Client, alias: Alias) -> None:
     response = member.post(address(alias), {"action": "rename", "name": "quick"}, follow=True)
     assert response.redirect_chain == [(address(alias), 302)]
-    assert "alias/fast is now called alias/quick." in plain(response.text)
+    assert "alias/fast has been renamed to alias/quick." in plain(response.text)
     assert "renamed alias/fast alias/quick" in plain(response.text)
 
 
 def test_a_form_repoints(member: Client, alias: Alias) -> None:
     response = member.post(address(alias), {"action": "repoint", "target": CHUNKS}, follow=True)
-    assert f"alias/fast leads to {CHUNKS} from the next request on." in plain(response.text)
+    assert f"The target of alias/fast is now {CHUNKS}." in plain(response.text)
     assert f"repointed {ECHO} {CHUNKS}" in plain(response.text)
     assert Alias.objects.get().target == CHUNKS
 
@@ -222,7 +222,7 @@ def test_a_form_repoints(member: Client, alias: Alias) -> None:
     ("fields", "told"),
     [
         ({"action": "rename", "name": "other"}, "already has an alias named 'other'"),
-        ({"action": "rename", "name": "a b"}, "An alias name has"),
+        ({"action": "rename", "name": "a b"}, "Not allowed in a name: ' '."),
         ({"action": "repoint", "target": "sim/test/gone/FRPAR"}, "is disabled"),
         ({"action": "repoint", "target": ""}, "This field is required."),
     ],
@@ -257,7 +257,7 @@ def test_deleting_asks_first(member: Client, alias: Alias) -> None:
     assert Alias.objects.exists()
     response = member.post(f"{address(alias)}/delete", follow=True)
     assert response.redirect_chain == [(f"/aliases?account={alias.account_id}", 302)]
-    assert "alias/fast is deleted. Its name is free." in plain(response.text)
+    assert "alias/fast has been deleted." in plain(response.text)
     assert not Alias.objects.exists()
 
 
@@ -267,7 +267,7 @@ def test_a_page_that_is_out_of_date_deletes_no_other_alias(member: Client, alias
     for path, fields in ((f"{address(alias)}/delete", {}), (address(alias), {"action": "rename", "name": "quick"})):
         response = member.post(path, fields, follow=True)
         assert response.redirect_chain == [(f"/aliases?account={alias.account_id}", 302)]
-        assert "alias/fast was deleted already." in plain(response.text)
+        assert "alias/fast has already been deleted." in plain(response.text)
     assert Alias.objects.get().name == "fast"
 
 
@@ -281,7 +281,7 @@ def test_a_deleted_alias_of_somebody_else_is_not_there(client: Client, alias: Al
 
 
 def test_an_alias_shows_its_statistics(member: Client, account: Account, alias: Alias) -> None:
-    assert "Not used in this period." in words(member, address(alias))
+    assert "No requests in the last 30 days." in words(member, address(alias))
     serve(account, alias_id=alias.pk, model="test/echo")
     serve(account, alias_id=alias.pk, model="test/echo", region="DEFRA", carbon_gco2e=None)
     text = words(member, address(alias))

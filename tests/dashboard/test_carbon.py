@@ -17,6 +17,7 @@ from billing import rollups
 from billing.models import DailyUsage
 from catalogue.models import GridIntensity
 from dashboard import usage_choice
+from tests.billing.records import key_of
 from tests.billing.timeline import advance_until
 from tests.dashboard.usage import day_ago, noon, rows, used, words
 from tests.page_text import plain
@@ -55,7 +56,7 @@ def test_sums_have_bounds_and_say_how_many_requests_know_them(member: Client, ac
     page = words(member, "/carbon")
     assert "Energy 1.5 kWh 0.75 to 4.5 known for 2 of 3" in page
     assert "Electricity, location-based 0.216 kg CO₂e 0.183 to 0.348 known for 2 of 3" in page
-    assert "Embodied carbon 0.006 kg CO₂e known for 1 of 3 Both 0.222 kg CO₂e" in page
+    assert "Embodied carbon 0.006 kg CO₂e known for 1 of 3 Total 0.222 kg CO₂e" in page
     assert "Energy of 1 of 3 requests was measured by the provider" in page
     assert "for the 1 request whose method has them" in page
     assert "A table, 2024" in page
@@ -103,7 +104,7 @@ def test_days_from_before_bounds_were_added_up_have_none(member: Client, account
     assert (line["requests_with_bounds"], line["energy_wh_low"], line["embodied_gco2e"]) == ("0", "1000.00", "")
 
 
-def test_it_is_by_model_or_region_and_narrowed_by_following_a_link(member: Client, account: Account) -> None:
+def test_it_is_by_what_usage_is_and_narrowed_by_following_a_link(member: Client, account: Account) -> None:
     used(account, 1, **ESTIMATED)
     used(account, 1, **MEASURED, model="test/other")
     by_region = member.get("/carbon", {"by": "region"}).text
@@ -111,7 +112,11 @@ def test_it_is_by_model_or_region_and_narrowed_by_following_a_link(member: Clien
     assert "region=DEFRA" in by_region
     assert "test/other" in words(member, "/carbon")
     assert "test/other" not in words(member, "/carbon", region="FRPAR")
-    assert member.get("/carbon", {"by": "key"}).status_code == 404
+    (by_key,) = rows(member.get("/carbon", {"by": "key"}).text, "groups")
+    assert by_key.startswith(f"test {key_of(account).masked} 2 ")
+    (by_alias,) = rows(member.get("/carbon", {"by": "alias"}).text, "groups")
+    assert by_alias.removeprefix("no alias") == by_key.removeprefix(f"test {key_of(account).masked}")
+    assert member.get("/carbon", {"by": "day"}).status_code == 404
     assert "No requests in this period" in words(member, "/carbon", since=day_ago(5), until=day_ago(4))
 
 

@@ -77,7 +77,7 @@ def test_the_reason_is_for_staff_alone(member: Client, account: Account) -> None
 
 
 def test_it_says_how_credit_is_added(member: Client) -> None:
-    assert "The gateway's staff add credit." in plain(page(member))
+    assert "The gateway's operator adds credit." in plain(page(member))
 
 
 def test_a_low_and_an_empty_balance_are_noticed(member: Client, account: Account) -> None:
@@ -92,7 +92,7 @@ def test_an_account_without_entries_is_told_so(client: Client) -> None:
     client.force_login(User.objects.get(email=MEMBER))
     assert "No top-ups and no usage" in page(client)
     assert "No credit has been added yet." in page(client, "/credit?show=credit")
-    assert "Nothing has been used yet." in page(client, "/credit?show=usage")
+    assert "No usage yet." in page(client, "/credit?show=usage")
 
 
 def test_the_ledger_is_walked_by_its_links_in_both_directions(member: Client, account: Account) -> None:
@@ -142,7 +142,7 @@ def test_the_choice_is_kept_from_page_to_page(member: Client, account: Account) 
 
 def test_beyond_the_oldest_there_is_nothing_and_a_way_back(member: Client) -> None:
     text = page(member, "/credit?before=1")
-    assert "Nothing here is older." in text
+    assert "No older entries." in text
     assert references(page(member, links(text)["prev"])) == ["opening"]
 
 

@@ -18,7 +18,7 @@ def ask(customer: Customer) -> int:
 def ledger(page: Page) -> list[str]:
     """The words of each entry, newest first."""
     page.get_by_text("Menu", exact=True).click()
-    page.get_by_role("link", name="Credit", exact=True).click()
+    page.get_by_role("link", name="Billing", exact=True).click()
     expect(page.get_by_role("table")).to_be_visible()
     rows = page.get_by_role("region", name="Ledger").locator("tbody tr").all()
     return [re.sub(r"\s+", " ", row.inner_text()) for row in rows]

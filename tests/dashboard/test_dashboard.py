@@ -35,7 +35,7 @@ def words(page: Page) -> str:
 def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, role="member") as page:
         expect(page.get_by_role("heading", level=1)).to_have_text(customer.name)
-        go(page, "Keys")
+        go(page, "API keys")
         page.get_by_role("textbox", name="Name").fill("laptop")
         page.get_by_role("button", name="Create key").click()
         token = page.get_by_role("group", name="The new key").locator("code").inner_text()
@@ -51,7 +51,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
         page.get_by_role("table").get_by_role("link").first.click()
         assert str(answer["id"]) in words(page)
 
-        go(page, "Credit")
+        go(page, "Billing")
         assert "99.99 EUR" in words(page)
         assert "1 request" in words(page)
 
@@ -68,7 +68,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
         assert f"member@{customer.name}.example" in words(page)
         expect(page.get_by_role("button", name="Invite")).to_have_count(0)  # a member is no owner
 
-        go(page, "Keys")
+        go(page, "API keys")
         page.get_by_role("link", name="Delete laptop").click()
         page.get_by_role("button", name="Delete").click()
         status, refused = curl(customer.gateway, token)

@@ -77,7 +77,7 @@ def test_an_invitation_is_mailed_with_a_link_to_our_own_address(
     owner: Client, account: Account, mailoutbox: list[EmailMessage], settings: Settings
 ) -> None:
     settings.PUBLIC_URL = "https://gateway.example"
-    assert "An invitation is on its way to guest@elsewhere.example." in send(
+    assert "An invitation has been sent to guest@elsewhere.example." in send(
         owner, account, "Guest@Elsewhere.example", "owner"
     )
     invitation = Invitation.objects.get()
@@ -85,7 +85,7 @@ def test_an_invitation_is_mailed_with_a_link_to_our_own_address(
     (message,) = mailed(mailoutbox)
     assert message.to == [GUEST]
     assert message.subject == "Invitation to Acme on Inference Gateway"
-    assert f"{OWNER} invites you to the account Acme at https://gateway.example, as an owner." in message.body
+    assert f"{OWNER} has invited you to join Acme at https://gateway.example as an owner." in message.body
     assert re.findall(r"\S+://\S+/\S+", str(message.body)) == [pages.link(invitation)]
     assert pages.link(invitation).startswith("https://gateway.example/invitations/")
 
@@ -95,7 +95,7 @@ def test_inviting_tells_nothing_about_who_exists(owner: Client, account: Account
     for email in ("known@example.com", "nobody@example.com"):
         told = send(owner, account, email)
         assert told.startswith("200")
-        assert f"An invitation is on its way to {email}." in told
+        assert f"An invitation has been sent to {email}." in told
 
 
 def test_neither_addresses_nor_links_are_logged_and_a_failure_is(
@@ -122,7 +122,7 @@ def test_neither_addresses_nor_links_are_logged_and_a_failure_is(
         ({"email": "a@b.example\nBcc: c@d.example", "role": "member"}, "Enter a valid email address."),
         ({"email": f"{'a' * 250}@b.example", "role": "member"}, "at most 254 characters"),
         ({"email": GUEST, "role": "admin"}, "Select a valid choice."),
-        ({"email": OWNER.upper(), "role": "member"}, f"{OWNER} is a member of this account already."),
+        ({"email": OWNER.upper(), "role": "member"}, f"{OWNER} is already a member of this account."),
     ],
 )
 def test_a_form_at_fault_is_shown_again_with_the_reason(
@@ -157,32 +157,32 @@ def test_an_address_is_sent_one_mail_a_minute_revoked_or_not(
     owner.post(path, {"action": "revoke"})
     assert "less than a minute ago" in send(owner, account)
     minutes_pass()
-    assert "An invitation is on its way" in send(owner, account)
+    assert "An invitation has been sent" in send(owner, account)
     assert len(mailed(mailoutbox)) == 2
 
 
 def test_an_account_has_twenty_open_invitations_at_most(owner: Client, account: Account) -> None:
     sent = [invite(account, f"guest-{number}@example.com") for number in range(invitations.OPEN_LIMIT)]
-    assert "All 20 invitations of this account are open." in send(owner, account)
+    assert "This account has 20 pending invitations, the most it can have." in send(owner, account)
     minutes_pass()
     again = owner.post(f"/members/invitations/{sent[0].pk}", {"action": "resend"}, follow=True)
-    assert f"The invitation is on its way to {sent[0].email} again." in plain(again.text)  # it has its place
+    assert f"The invitation has been sent to {sent[0].email} again." in plain(again.text)  # it has its place
     Invitation.objects.filter(pk=sent[1].pk).update(expires_at=timezone.now())
-    assert "An invitation is on its way" in send(owner, account)
-    assert "All 20 invitations" in send(owner, account, "one-more@example.com")
+    assert "An invitation has been sent" in send(owner, account)
+    assert "20 pending invitations" in send(owner, account, "one-more@example.com")
 
 
 def test_an_account_sends_a_hundred_mails_a_day_at_most(owner: Client, account: Account, invited: Invitation) -> None:
     Invitation.objects.update(mails=invitations.MAILS_PER_DAY, revoked_at=timezone.now())
-    assert "has sent 100 invitations in a day" in send(owner, account, "another@example.com")
+    assert "has sent 100 invitations within a day" in send(owner, account, "another@example.com")
     minutes_pass(24 * 60)
-    assert "An invitation is on its way" in send(owner, account, "another@example.com")
+    assert "An invitation has been sent" in send(owner, account, "another@example.com")
 
 
 def test_an_owner_revokes(owner: Client, account: Account, invited: Invitation) -> None:
     response = owner.post(f"/members/invitations/{invited.pk}", {"action": "revoke"}, follow=True)
     assert response.redirect_chain == [(f"/members?account={account.pk}", 302)]
-    assert f"The invitation of {GUEST} is revoked." in plain(response.text)
+    assert f"The invitation of {GUEST} has been revoked." in plain(response.text)
     assert Client().post(path_of(invited), PASSWORDS).status_code == 410
 
 
@@ -190,9 +190,9 @@ def test_an_owner_revokes(owner: Client, account: Account, invited: Invitation) 
 @pytest.mark.parametrize(
     ("over", "told"),
     [
-        ("revoked_at", f"The invitation of {GUEST} was revoked already."),
-        ("accepted_at", f"{GUEST} has joined already."),
-        ("expires_at", f"The invitation of {GUEST} has lapsed. Invite them again."),
+        ("revoked_at", f"The invitation of {GUEST} has already been revoked."),
+        ("accepted_at", f"{GUEST} has already joined."),
+        ("expires_at", f"The invitation of {GUEST} has expired. Invite them again."),
     ],
 )
 def test_an_owner_whose_page_is_out_of_date_is_told_so_on_the_list(
@@ -252,7 +252,7 @@ def test_a_link_outlives_the_rotation_of_the_secret_key(invited: Invitation, set
 
 def test_an_owner_is_welcomed_as_one(account: Account) -> None:
     response = Client().post(path_of(invite(account, role="owner")), PASSWORDS, follow=True)
-    assert "Welcome. You are an owner of Acme now." in plain(response.text)
+    assert "Welcome. You are now an owner of Acme." in plain(response.text)
 
 
 def test_looking_changes_nothing(invited: Invitation) -> None:
@@ -267,11 +267,11 @@ def test_looking_changes_nothing(invited: Invitation) -> None:
 def test_a_newcomer_chooses_a_password_joins_and_is_signed_in(account: Account, invited: Invitation) -> None:
     client = Client()
     text = words(client, path_of(invited))
-    assert f"{OWNER} invites {GUEST} as a member." in text
+    assert f"{OWNER} has invited {GUEST} to join as a member." in text
     assert "Choose a password" in text
     response = client.post(path_of(invited), PASSWORDS, follow=True)
     assert response.redirect_chain == [(f"/?account={account.pk}", 302)]
-    assert "Welcome. You are a member of Acme now." in plain(response.text)
+    assert "Welcome. You are now a member of Acme." in plain(response.text)
     assert Membership.objects.get(user__email=GUEST).role == "member"
     assert User.objects.get(email=GUEST).check_password(PASSWORD)
     assert words(client, path_of(invited), 410)

@@ -22,9 +22,9 @@ def owner(chromium: Browser, customer: Customer) -> Iterator[Page]:
 
 
 def invite(owner: Page, email: str) -> None:
-    owner.get_by_role("textbox", name="E-mail address").fill(email)
+    owner.get_by_role("textbox", name="Email address").fill(email)
     owner.get_by_role("button", name="Send invitation").click()
-    expect(owner.get_by_role("status")).to_contain_text(f"An invitation is on its way to {email}.")
+    expect(owner.get_by_role("status")).to_contain_text(f"An invitation has been sent to {email}.")
 
 
 def mailed_link(customer: Customer, email: str) -> str:
@@ -48,9 +48,9 @@ def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
     expect(guest.get_by_role("heading", level=1)).to_have_text(f"Join {customer.name}")
     assert beyond(guest, PHONE["width"]) == []
     guest.get_by_label("Password", exact=True).fill(PASSWORD)
-    guest.get_by_label("Password again").fill(PASSWORD)
+    guest.get_by_label("Confirm password").fill(PASSWORD)
     guest.get_by_role("button", name="Join").click()
-    expect(guest.get_by_role("status")).to_contain_text(f"You are a member of {customer.name} now.")
+    expect(guest.get_by_role("status")).to_contain_text(f"You are now a member of {customer.name}.")
     guest.get_by_text("Menu", exact=True).click()
     guest.get_by_role("link", name="Members").click()
     expect(guest.get_by_role("rowheader", name=f"{email} you")).to_be_visible()
@@ -60,7 +60,7 @@ def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
 
     owner.reload()
     owner.get_by_role("link", name=f"Remove {email}").click()
-    expect(owner.get_by_text("API keys belong to the account and go on working")).to_be_visible()
+    expect(owner.get_by_text("API keys belong to the account and keep working")).to_be_visible()
     owner.get_by_role("button", name="Remove").click()
     expect(owner.get_by_role("status")).to_contain_text(f"{email} is no longer in {customer.name}.")
 
@@ -86,7 +86,7 @@ def test_a_person_with_a_password_signs_in_on_the_way(owner: Page, chromium: Bro
         stranger.get_by_role("link", name="Sign in to join").click()
         sign_in(stranger, address)
         stranger.get_by_role("button", name="Join").click()
-        expect(stranger.get_by_role("status")).to_contain_text(f"You are a member of {customer.name} now.")
+        expect(stranger.get_by_role("status")).to_contain_text(f"You are now a member of {customer.name}.")
 
 
 def test_the_list_fits_a_phone(owner: Page, customer: Customer) -> None:

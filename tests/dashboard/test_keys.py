@@ -96,7 +96,7 @@ def test_the_list_shows_everything_but_the_token(member: Client, account: Accoun
     )
     page = member.get("/keys").text
     row = f"{key.masked} active 6 May 2032 07:08 3 Feb 2031 04:05 2 Jan 2031 03:04"
-    assert f"laptop 60 requests, 100,000 tokens a minute {row}" in plain(page)
+    assert f"laptop 60 requests, 100,000 tokens per minute {row}" in plain(page)
     assert f'<a href="/usage?account={account.pk}&amp;key={key.pk}">laptop</a>' in page
     assert token not in page
 
@@ -104,16 +104,16 @@ def test_the_list_shows_everything_but_the_token(member: Client, account: Accoun
 def test_a_key_without_use_end_or_limits_says_so(member: Client, account: Account) -> None:
     key, _ = keys.issue(account, name="laptop", lifetime="never")
     page = plain(member.get("/keys").text)
-    assert f"laptop {key.masked} active never not yet" in page
-    assert "a minute" not in page
+    assert f"laptop {key.masked} active Never Never" in page
+    assert "per minute" not in page
 
 
 def test_limits_that_are_lifted_or_only_one_are_told(member: Client, account: Account) -> None:
     keys.issue(account, name="free", rpm=0, tpm=0)
     keys.issue(account, name="half", tpm=5000)
     page = plain(member.get("/keys").text)
-    assert "free any requests, any tokens a minute" in page
-    assert "half 5,000 tokens a minute" in page
+    assert "free any requests, any tokens per minute" in page
+    assert "half 5,000 tokens per minute" in page
 
 
 def test_the_limits_of_the_gateway_are_told_where_a_key_has_none_of_its_own(
@@ -124,9 +124,9 @@ def test_the_limits_of_the_gateway_are_told_where_a_key_has_none_of_its_own(
         keys.issue(account, name=name, rpm=rpm, tpm=tpm)
     page = plain(member.get("/keys").text)
     for told in (
-        "usual 600 requests a minute",
-        "small 60 requests, 5,000 tokens a minute",
-        "free any requests a minute",
+        "usual 600 requests per minute",
+        "small 60 requests, 5,000 tokens per minute",
+        "free any requests per minute",
     ):
         assert told in page
 
@@ -190,7 +190,7 @@ def test_the_new_key_is_shown_whole_with_the_line_that_uses_it(
     settings.PUBLIC_URL = "https://gateway.example"
     response = member.post("/keys", {"account": str(account.pk), "name": "ci", "expiry": "90d"})
     token, page = token_in(response.text), plain(response.text)
-    assert "shown this once and never again" in page
+    assert "It is shown only once." in page
     assert f'curl https://gateway.example/v1/models \\ -H "Authorization: Bearer {token}"' in page
     assert 'data-copy="token"' in response.text
     assert "no-store" in response["Cache-Control"]
@@ -216,7 +216,7 @@ def test_a_reload_of_the_new_key_s_page_creates_no_second_one(member: Client, ac
     first = token_in(create(member, account))
     page = create(member, account, status=422)
     assert re.search(TOKEN, page) is None
-    assert "The account already has a key named 'ci'. If you have created it just now" in plain(page)
+    assert "The account already has a key named 'ci'. If you just created it" in plain(page)
     assert caller_of(first).key_id == ApiKey.objects.get().pk
 
 
@@ -275,11 +275,11 @@ def test_deleting_asks_first_and_acts_at_once(member: Client, account: Account) 
     key = ApiKey.objects.get()
     asked = plain(member.get(deletion(key)).text)
     assert "Delete ci?" in asked
-    assert "The next request with it fails, with 401 api_key_not_registered" in asked
+    assert "Requests with it fail immediately with 401 api_key_not_registered" in asked
     assert caller_of(token).key_id == key.pk
     response = member.post(deletion(key), follow=True)
     assert response.redirect_chain == [(f"/keys?account={account.pk}", 302)]
-    assert "ci is deleted." in plain(response.text)
+    assert "ci has been deleted." in plain(response.text)
     with pytest.raises(ApiKeyNotRegistered):
         caller_of(token)
 
@@ -289,7 +289,7 @@ def test_who_deletes_a_key_that_is_gone_is_told_so_on_the_list(member: Client, k
     for send in (member.get, member.post):
         response = send(deletion(key), follow=True)
         assert response.redirect_chain == [(f"/keys?account={key.account_id}", 302)]
-        assert "laptop was deleted already." in plain(response.text)
+        assert "laptop has already been deleted." in plain(response.text)
 
 
 def test_a_deleted_key_of_somebody_else_is_not_there(client: Client, key: ApiKey) -> None:
@@ -355,4 +355,4 @@ def test_a_key_is_renamed_to_a_name_that_is_free(member: Client, key: ApiKey, na
     assert member.post(f"/keys/{key.pk}", {"action": "rename", "name": " notebook "}).status_code == 302
     assert ApiKey.objects.get(pk=key.pk).name == "notebook"
     keys.delete(key)
-    assert "notebook was deleted already." in plain(member.get(f"/keys/{key.pk}", follow=True).text)
+    assert "notebook has already been deleted." in plain(member.get(f"/keys/{key.pk}", follow=True).text)

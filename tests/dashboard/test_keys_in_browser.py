@@ -35,23 +35,23 @@ def row(page: Page, name: str) -> str:
 
 def test_a_key_lives_through_forms_alone(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, role="member", java_script_enabled=False) as page:
-        page.get_by_role("link", name="Keys", exact=True).click()
+        page.get_by_role("link", name="API keys", exact=True).click()
         create(page, "laptop", "1 year")
         token = token_on(page)
         assert use(customer, token).status_code == 200
         assert f'Bearer {token}"' in page.get_by_label("Example request").inner_text()
         expect(page.get_by_role("button", name="Copy key")).to_be_hidden()
 
-        page.get_by_role("link", name="back to all keys").click()
+        page.get_by_role("link", name="Back to API keys").click()
         assert f"laptop sk-gw-…{token[-4:]} active" in row(page, "laptop")
         assert token not in page.content()
 
         page.get_by_role("link", name="Delete laptop").click()
-        page.get_by_role("link", name="Keep it").click()
+        page.get_by_role("link", name="Cancel").click()
         assert use(customer, token).status_code == 200
         page.get_by_role("link", name="Delete laptop").click()
         page.get_by_role("button", name="Delete").click()
-        expect(page.get_by_role("status")).to_contain_text("laptop is deleted.")
+        expect(page.get_by_role("status")).to_contain_text("laptop has been deleted.")
         refused = use(customer, token)
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "api_key_not_registered")
         expect(page.get_by_role("rowheader", name="laptop")).to_have_count(0)

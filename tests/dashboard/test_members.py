@@ -124,14 +124,14 @@ def test_every_member_sees_who_is_in_and_who_is_invited(member: Client, invited:
     assert "2 people in Acme" in text
     assert text.index(f"{OWNER} owner") < text.index(f"{MEMBER} you member")
     assert f"{GUEST} member {OWNER}" in text
-    assert "Owners of the account invite and remove people." in text
-    for offered in ("Invite somebody", "Remove", "Revoke", "Send again"):
+    assert "Only owners can invite and remove members." in text
+    for offered in ("Invite a member", "Remove", "Revoke", "Resend"):
         assert offered not in text
 
 
 def test_owners_are_offered_what_they_may_do(owner: Client, invited: Invitation) -> None:
     text = words(owner, "/members")
-    for offered in ("Invite somebody", "Remove", "Leave", "Revoke", "Send again"):
+    for offered in ("Invite a member", "Remove", "Leave", "Revoke", "Resend"):
         assert offered in text
 
 
@@ -139,7 +139,7 @@ def test_an_owner_gives_a_role(owner: Client, account: Account, caplog: pytest.L
     with caplog.at_level(logging.INFO, logger="accounts.members"):
         response = owner.post(role_page(MEMBER), {"role": "owner"}, follow=True)
     assert response.redirect_chain == [(f"/members?account={account.pk}", 302)]
-    assert f"{MEMBER}: the role is owner now." in plain(response.text)
+    assert f"{MEMBER} is now owner." in plain(response.text)
     assert roles() == {OWNER: "owner", MEMBER: "owner"}
     (line,) = caplog.messages
     assert line == f"account {account.pk}: person {of(OWNER).user_id} made person {of(MEMBER).user_id} owner"
@@ -154,7 +154,7 @@ def test_a_role_is_one_of_the_two(owner: Client, role: str) -> None:
 def test_the_last_owner_stays_one(owner: Client) -> None:
     response = owner.post(role_page(OWNER), {"role": "member"})
     assert response.status_code == 422
-    assert "An account keeps at least one owner." in plain(response.text)
+    assert "An account needs at least one owner." in plain(response.text)
     assert "You are the last owner" in words(owner, removal(OWNER))
     assert owner.post(removal(OWNER)).status_code == 422
     assert roles()[OWNER] == "owner"
@@ -186,7 +186,7 @@ def test_owners_of_another_account_do_not_count(owner: Client) -> None:
 def test_removing_asks_first_and_says_that_keys_go_on(owner: Client, account: Account) -> None:
     text = words(owner, removal(MEMBER))
     assert f"Remove {MEMBER}?" in text
-    assert "API keys belong to the account and go on working" in text
+    assert "API keys belong to the account and keep working" in text
     assert MEMBER in roles()
 
 

@@ -29,7 +29,7 @@ def test_its_menu_opens_by_keyboard_and_without_scripts(chromium: Browser, custo
         page.locator(".person summary").press("Enter")
         expect(page.get_by_role("link", name="Admin")).to_be_visible()
         page.get_by_role("link", name="Change password").click()
-        expect(page.get_by_role("heading", name="Your password")).to_be_visible()
+        expect(page.get_by_role("heading", name="Change password")).to_be_visible()
         open_menu(page)
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()

@@ -27,7 +27,7 @@ def wishes() -> dict[str, bool]:
 def test_an_owner_sets_the_threshold_and_opts_out(account: Account) -> None:
     owner = client_of(OWNER)
     fields = {"account": str(account.pk), "wants_notices": "on", "low_balance": "12.5"}
-    assert "Saved." in owner.post("/notifications", fields, follow=True).text
+    assert "Notifications saved." in owner.post("/notifications", fields, follow=True).text
     assert Account.objects.get().low_balance == Decimal("12.5")
     assert 'value="12.50"' in owner.get("/notifications").text
     owner.post("/notifications", {"account": str(account.pk), "low_balance": ""})

@@ -77,12 +77,16 @@ def test_each_day_stands_before_the_one_thirty_days_earlier(page: Page, account:
     used(account)
     used(account, 30)
     used(account, 30)
+    assert read(account)["chart"].total_before is None  # the account is younger than those days
+    assert "previous 30 days" not in page.text()
+    Account.objects.update(created_at=timezone.now() - timedelta(days=60))
+    account.refresh_from_db()
     chart = read(account)["chart"]
     assert len(chart.bars) == 30
     assert (chart.bars[-1].height, chart.bars[-1].height_before, chart.bars[0].height) == (500, 1000, 0)
     assert (chart.total, chart.total_before) == (Decimal("0.00084"), Decimal("0.00168"))
     text = page.text()
-    assert "0.0008 EUR, 0.0017 in the 30 days before" in seen(text)
+    assert "0.0008 EUR · previous 30 days: 0.0017" in seen(text)
     assert f"{timezone.now():%-d %b %Y}: 0.0008 EUR" in text
 
 
@@ -119,7 +123,7 @@ def test_it_marks_interrupted_and_estimated_requests(page: Page, account: Accoun
 def test_a_request_that_was_never_priced_shows_no_cost(page: Page, account: Account) -> None:
     serve(account, priced=False)
     text = page.text()
-    assert ">not billed</span>" in text
+    assert ">not charged</span>" in text
     assert "of 0 priced requests" in text
 
 

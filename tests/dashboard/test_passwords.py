@@ -69,7 +69,7 @@ def test_a_password_is_changed_by_who_knows_it(member: User, client: Client) -> 
     fields = {"old_password": PASSWORD, "new_password1": NEW, "new_password2": NEW}
     response = client.post("/password", fields, follow=True)
     assert response.redirect_chain == [("/", 302)]
-    assert "Your password is changed. You are signed out everywhere else." in response.text
+    assert "Password changed. You are signed out on all other devices." in response.text
     mail.finish()
     assert [(sent.to, sent.subject) for sent in outbox.outbox] == [([EMAIL], "Your password was changed")]
     assert (sign_in(PASSWORD), sign_in(NEW)) == (200, 302)
@@ -92,7 +92,7 @@ def test_a_new_password_ends_every_other_session(member: User, client: Client, h
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"old_password": "wrong"}, "That is not your password."),
+        ({"old_password": "wrong"}, "Incorrect password."),
         ({"old_password": ""}, "This field is required."),
         ({"new_password2": "another one"}, "The two password fields didn"),
         ({"new_password1": "short", "new_password2": "short"}, "This password is too short."),

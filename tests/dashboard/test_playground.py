@@ -167,7 +167,7 @@ def test_a_name_that_another_key_has_is_told(member: Client, account: Account) -
     keys.issue(account, name=f"Playground ({MEMBER})")
     response = member.post("/playground/key", {"account": str(account.pk)})
     assert response.status_code == 409
-    assert "Rename or delete it on the Keys page." in response.json()["message"]
+    assert "Rename or delete it on the API keys page." in response.json()["message"]
 
 
 def test_a_membership_that_ends_meanwhile_gets_none(member: Client, account: Account) -> None:

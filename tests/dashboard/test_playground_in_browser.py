@@ -121,7 +121,7 @@ def test_stopping_is_charged_for_what_came_and_errors_say_what_to_do(chromium: B
     say(page, "Fail")
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text("503 provider_error")
-    expect(alert).to_contain_text("Send it again")
+    expect(alert).to_contain_text("Retry with exponential backoff")
     expect(page.get_by_label("Message", exact=True)).to_have_value("Fail")
     expect(page.locator(".result")).to_have_count(2)
 

@@ -67,7 +67,7 @@ def test_the_record_of_a_broken_stream_stands_for_its_failure(member: Client, ac
     assert listed(member, outcome="broken") == [failure.request_id]
     reply = member.get(f"/usage/failures/{failure.request_id}")
     assert reply["Location"] == f"/usage/records/{record.public_id}"
-    assert "The client was told: Provider 'sim' answered with HTTP 502." in words(member, reply["Location"])
+    assert "Error message: Provider 'sim' answered with HTTP 502." in words(member, reply["Location"])
 
 
 def test_pages_of_both_lead_to_the_end_and_back(member: Client, account: Account) -> None:
@@ -178,7 +178,7 @@ def test_any_id_finds_its_request_wherever_it_is(member: Client, account: Accoun
 
 @pytest.mark.parametrize("asked", ["req-", "nonsense", f"req-{'0' * 32}", "<b>"])
 def test_what_is_not_found_is_said(member: Client, asked: str) -> None:
-    assert f"No request of yours has the id “{asked}”." in words(member, LIST, q=asked)
+    assert f"No request found with the id “{asked}”." in words(member, LIST, q=asked)
 
 
 @pytest.mark.parametrize("staff", [False, True])
@@ -189,7 +189,7 @@ def test_failures_of_other_accounts_are_not_there(member: Client, account: Accou
     assert listed(member) == []
     for hidden in (foreign, nobodys):
         assert member.get(f"/usage/failures/{hidden.request_id}").status_code == 404
-        assert "No request of yours has" in words(member, LIST, q=hidden.request_id)
+        assert "No request found" in words(member, LIST, q=hidden.request_id)
 
 
 def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> None:
@@ -200,9 +200,9 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
     for told in (
         "Failed: 503 provider_error",
         failure.request_id,
-        "The provider failed, or what it answered could not be used.",
+        "The provider failed, or its answer could not be used.",
         "Provider 'sim' answered with HTTP 502.",
-        "Send it again",
+        "Retry with exponential backoff",
         "7 more requests of this account failed with this code",
         "Endpoint /v1/chat/completions",
         "Requested model alias/fast",
@@ -210,7 +210,7 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
         "Alias alias/fast",
         "Provider's status 502",
         "Key test",
-        "Charged nothing",
+        "Charged Nothing",
         "kept for 30 days",
     ):
         assert told in text, told
@@ -225,8 +225,8 @@ def test_every_code_of_ours_is_explained() -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (AliasNotFound("This account has no alias 'alias/x'."), "Create it, or correct it, on the Aliases page."),
-        (UpstreamRefused("Provider 'sim' refused the request.", code="odd_word"), "the code is its own word"),
+        (AliasNotFound("This account has no alias 'alias/x'."), "Create it on the Aliases page, or correct the name."),
+        (UpstreamRefused("Provider 'sim' refused the request.", code="odd_word"), "The error code is the provider"),
     ],
 )
 def test_the_advice_goes_by_the_code(member: Client, account: Account, error: ApiError, told: str) -> None:

@@ -37,8 +37,8 @@ def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromiu
         page.get_by_label("Request or generation id").fill(request_id)
         page.get_by_role("button", name="Find").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Failed: 503 provider_error")
-        expect(page.get_by_role("region", name="Why")).to_contain_text(said)
-        expect(page.get_by_role("region", name="Why")).to_contain_text("Send it again")
+        expect(page.get_by_role("region", name="What happened")).to_contain_text(said)
+        expect(page.get_by_role("region", name="What happened")).to_contain_text("Retry with exponential backoff")
         page.set_viewport_size({"width": PHONE, "height": 800})
         assert beyond(page, PHONE) == []
         page.get_by_role("link", name="Requests", exact=True).click()

@@ -82,10 +82,10 @@ def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> No
     ("query", "told"),
     [
         ({"since": ""}, "From This field is required."),
-        ({"until": "2026-13-01"}, "To Write a day as 2026-10-30."),
-        ({"since": "<script>"}, "From Write a day as 2026-10-30."),
-        ({"since": "2026-10-02", "until": "2026-10-01"}, "From This is after the end date, 2026-10-01."),
-        ({"since": "9999-12-31T23:59:59.9999999Z", "until": "9999-12-31"}, "From This is after the end date"),
+        ({"until": "2026-13-01"}, "To Enter a date like 2026-10-30."),
+        ({"since": "<script>"}, "From Enter a date like 2026-10-30."),
+        ({"since": "2026-10-02", "until": "2026-10-01"}, "From Date is after the end date, 2026-10-01."),
+        ({"since": "9999-12-31T23:59:59.9999999Z", "until": "9999-12-31"}, "From Date is after the end date"),
     ],
 )
 def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_field(
@@ -135,7 +135,7 @@ def test_it_can_be_printed_with_its_days_and_its_seal(
     text = seen(html)
     for told in (
         "Top-ups and corrections +105.00 EUR",
-        "Usage, 3 requests, of which 1 not billed −0.00168 EUR",  # noqa: RUF001
+        "Usage, 3 requests, of which 1 not charged −0.00168 EUR",  # noqa: RUF001
         "Closing balance 104.99832 EUR",
         "Reconciled The costs",
     ):

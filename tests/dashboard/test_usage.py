@@ -152,14 +152,14 @@ def test_this_month_begins_with_its_first_day(member: Client, account: Account) 
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ({"since": "2026-13-01"}, "Write a day as 2026-10-30."),
-        ({"until": "<script>"}, "Write a day as 2026-10-30."),
-        ({"since": "\x00"}, "Write a day as 2026-10-30."),
-        ({"since": "0001-01-01"}, "At most 366 days are shown at once"),
-        ({"since": "9999-12-31", "until": "9999-12-31"}, "This date is in the future"),
-        ({"until": "0001-01-01"}, "Nothing is older than 2000-01-01."),
-        ({"since": "2020-02-02", "until": "2020-02-01"}, "This is after the end date, 2020-02-01."),
-        ({"since": "2020-02-02", "until": "2021-02-02"}, "2020-02-03 is the earliest here."),
+        ({"since": "2026-13-01"}, "Enter a date like 2026-10-30."),
+        ({"until": "<script>"}, "Enter a date like 2026-10-30."),
+        ({"since": "\x00"}, "Enter a date like 2026-10-30."),
+        ({"since": "0001-01-01"}, "The period is limited to 366 days"),
+        ({"since": "9999-12-31", "until": "9999-12-31"}, "Date is in the future"),
+        ({"until": "0001-01-01"}, "There is no data before 2000-01-01."),
+        ({"since": "2020-02-02", "until": "2020-02-01"}, "Date is after the end date, 2020-02-01."),
+        ({"since": "2020-02-02", "until": "2021-02-02"}, "choose 2020-02-03 or later."),
     ],
 )
 def test_days_at_fault_are_explained_beside_their_field(
@@ -291,7 +291,7 @@ def test_the_chart_has_every_day_and_the_parts_of_each(member: Client, account: 
     assert data["measures"]["requests"]["values"] == [[0, 0, 0, 0, 2, 0, 1], [0, 0, 0, 0, 0, 0, 1]]
     assert data["measures"]["energy"]["values"] == [[0, 0, 0, 0, 2.23457, 0, None], [0, 0, 0, 0, 0, 0, None]]
     assert data["measures"]["cost"]["unit"] == "EUR"
-    assert f"The most is 0.00168 EUR, on {day_ago(2):%-d %B %Y}." in data["measures"]["cost"]["summary"]
+    assert f"The peak is 0.00168 EUR, on {day_ago(2):%-d %B %Y}." in data["measures"]["cost"]["summary"]
     assert data["measures"]["energy"]["note"] == "Energy is known for 2 of 4 requests."
     assert data["measures"]["carbon"]["summary"].endswith("Carbon is known for 0 of 4 requests.")
     assert data["measures"]["tokens"]["note"] == ""

@@ -87,8 +87,8 @@ def test_every_group_is_in_it(member: Client, account: Account) -> None:
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ({"since": "2026-13-01"}, "since: Write a day"),
-        ({"since": "2020-02-02", "until": "2020-02-01"}, "since: This is after the end date"),
+        ({"since": "2026-13-01"}, "since: Enter a date"),
+        ({"since": "2020-02-02", "until": "2020-02-01"}, "since: Date is after the end date"),
     ],
 )
 def test_days_at_fault_are_told_as_plain_text(member: Client, query: dict[str, str], told: str) -> None:

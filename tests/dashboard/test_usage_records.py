@@ -105,7 +105,7 @@ def test_they_say_what_was_asked_and_how_it_ended(member: Client, account: Accou
         f"{day_ago(1):%-d %b %Y} 12:00:00 sim/test/echo/FRPAR interrupted alias/fast laptop deleted "
         "1,000 / 200 0.0008 2.5 unknown"
     )
-    assert "sim/test/echo/FRPAR estimated not billed auto/test/echo test 1,000 / 200 unknown unknown unknown" in auto
+    assert "sim/test/echo/FRPAR estimated not charged auto/test/echo test 1,000 / 200 unknown unknown unknown" in auto
 
 
 # Narrowed by more than a key, records are looked for on the days that have some by the rollups, and in the tail.
@@ -247,7 +247,7 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
     for told in (
         f"Chat completion {record.public_id}",
         f"{day_ago(3):%-d %b %Y} 12:00:00 UTC interrupted",
-        "The client left before the end; what was delivered until then is billed.",
+        "The client disconnected before the end; what was delivered until then was charged.",
         'As the provider reported it {"prompt_tokens":1530}',
         "Tokens 1,730 1,530 in, 200 out",
         "Duration 800 ms first token after 210 ms",
@@ -282,9 +282,9 @@ def test_a_record_shows_the_bounds_and_the_source_of_its_energy(member: Client, 
     text = words(member, f"/usage/records/{record.public_id}")
     for told in (
         "Energy per cached token 0.0002 Wh",
-        "Energy between 0.12 and 0.96 Wh",
-        "Energy is modelled (tokens-2026-11)",
-        "Manufacture of the hardware 0.05 g CO₂e",
+        "Energy range 0.12 to 0.96 Wh",
+        "Energy figure modelled (tokens-2026-11)",
+        "Embodied carbon 0.05 g CO₂e",
     ):
         assert told in text
 
@@ -298,13 +298,13 @@ def test_a_record_shows_the_prices_of_its_tier(
     record = used(account, usage=Usage(uncached_prompt=prompt, completion=1), price=TIERED_PRICE)
     text = words(member, f"/usage/records/{record.public_id}")
     assert told in text
-    assert ("Prices of prompts above 1,000 tokens, which hold for the whole request." in text) == named
+    assert ("Prices for prompts above 1,000 tokens, applied to the whole request." in text) == named
 
 
 def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Account) -> None:
     record = used(account, priced=False, ending=Generation.Ending.COST_UNRESOLVABLE, usage_estimated=True)
     text = words(member, f"/usage/records/{record.public_id}")
-    assert "estimated not billed" in text
+    assert "estimated not charged" in text
     assert "Cost unknown Energy unknown Carbon unknown" in text
     assert "Nothing was charged for this request." in text
     assert "The provider reported no usage; the tokens were counted by the gateway." in text
@@ -313,7 +313,7 @@ def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Accoun
 def test_an_estimate_beside_a_report_says_that_the_report_was_not_enough(member: Client, account: Account) -> None:
     record = used(account, usage_estimated=True, dialect="openai", upstream_usage='{"prompt_tokens":1530}')
     text = words(member, f"/usage/records/{record.public_id}")
-    assert "The provider's count was not complete; the gateway counted the rest." in text
+    assert "The provider's count was incomplete; the gateway counted the rest." in text
     assert "The provider reported no usage" not in text
 
 
@@ -327,7 +327,7 @@ def test_prices_in_another_currency_come_with_their_rate(client: Client) -> None
     record = used(account, account_rate=Decimal("1.08"))
     client.force_login(User.objects.get(email=MEMBER))
     text = words(client, f"/usage/records/{record.public_id}")
-    assert "Rate: 1 EUR = 1.08 USD, of when the request was admitted." in text
+    assert "Rate: 1 EUR = 1.08 USD at the time of the request." in text
     assert "Cost in euros" in text
 
 

@@ -51,7 +51,7 @@ def test_means_are_those_of_the_records_rolled_up_or_not(member: Client, account
     measures = chart(member, days="7")["measures"]
     assert measures["latency"]["values"][0][-3:] == [None, 2, 1]
     assert measures["latency"]["is_mean"] is True
-    assert "The most is 3 s, on" in measures["latency"]["summary"]
+    assert "The peak is 3 s, on" in measures["latency"]["summary"]
     assert measures["first-token"]["values"][0][-3:] == [None, None, 0.1]
     assert measures["first-token"]["note"] == "Time to first token is known for 2 of 3 requests."
 

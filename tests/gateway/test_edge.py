@@ -418,7 +418,7 @@ def test_a_failure_on_a_page_is_logged_too(damaged: GatewayServer) -> None:
     with without_table(damaged, "django_session"):
         reply = requests.get(f"{damaged.origin}/", cookies={"sessionid": "a" * 32}, timeout=10)
     assert reply.status_code == 500
-    assert "<h1>Something failed on our side</h1>" in reply.text
+    assert "<h1>Something went wrong</h1>" in reply.text
     assert "django_session" not in reply.text
     assert "django_session" in damaged.log[logged:]
 

@@ -29,5 +29,5 @@ class Command(OperatorCommand):
         except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
             raise CommandError(str(error)) from None
         if credit.repeated:
-            self.stderr.write(f"Reference {options['reference']!r} was booked before; nothing changed.")
+            self.stderr.write(f"Reference {options['reference']!r} is already recorded; nothing changed.")
         self.stdout.write(plain(credit.balance))
