@@ -70,14 +70,14 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
     def patch(self) -> None:
         super().patch()
         ggevent.StreamServer = _Listener
-        from . import bounded_http, broken_http, db, hooks, ordinary_http
+        from . import bounded_http, broken_http, db, hooks, short_chain
 
         self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
         # The short way knows none of these options of gunicorn's.
         options = (self.cfg.is_ssl, self.log.access_log_enabled, self.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
-        RequestParser.mesg_class = bounded_http.BoundedRequest if any(options) else ordinary_http.Request
+        RequestParser.mesg_class = bounded_http.BoundedRequest if any(options) else short_chain.Request
         parser.SocketUnreader = bounded_http.DeadlineUnreader
-        self._respond = ordinary_http.respond
+        self._respond = short_chain.respond
 
     def run(self) -> None:
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""

@@ -15,7 +15,6 @@ from gevent.event import Event
 from gateway.request_events import UpstreamAttempt
 
 from ..dialects.base import UpstreamRequest
-from ..estimator import tokens_in
 from . import connections
 from .connections import Connection
 from .faults import AnswerTooLarge, DeadlineExpired, Unreachable, UpstreamFault
@@ -27,6 +26,7 @@ DRAIN_SECONDS = 0.1
 CLOSE_IDLE_EVERY_SWEEPS = 100
 FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
 ORDINARY_PROMPT_TOKENS = 32_000
+BYTES_PER_TOKEN = 4  # of a request's body
 MOST_ERROR_BYTES = 64 * 1024
 AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 
@@ -37,7 +37,7 @@ class WorkerStopped(Exception):
 
 def first_byte_seconds(request_bytes: int) -> float:
     """The budget of the first byte: a long prompt, estimated by the length of the request's body, has more of it."""
-    beyond = max(0, tokens_in(request_bytes) - ORDINARY_PROMPT_TOKENS)
+    beyond = max(0, request_bytes // BYTES_PER_TOKEN - ORDINARY_PROMPT_TOKENS)
     longer: float = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
     return float(settings.GATEWAY_FIRST_BYTE_TIMEOUT) + longer
 
