@@ -18,13 +18,13 @@ class BillingConfig(AppConfig):
         from . import notices, overdraft, replica, request_failures, rollups, spool
         from .accounts import ensure_wallet, keep_currency
         from .maintenance import Recovery
-        from .settlement import finish_or_spool, start_settlers
+        from .settlement import finish_or_spool, settled_accounts, start_settlers
 
         recovery = Recovery()
         worker_hooks.start += [recovery.start, start_settlers]
         worker_hooks.beat += [
             Periodic(0, recovery.work),
-            Periodic(rollups.EVERY_SECONDS, rollups.workers_share.advance),
+            Periodic(rollups.EVERY_SECONDS, rollups.WorkersShare(settled_accounts).advance),
             Periodic(overdraft.EVERY_SECONDS, overdraft.look, spread=True),
             Periodic(notices.EVERY_SECONDS, notices.look, spread=True),
             Periodic(0, request_failures.failure_log.flush),

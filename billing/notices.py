@@ -96,8 +96,8 @@ def _raise(now: datetime) -> None:
 
 
 def _note(kind: Notice.Kind, found: QuerySet[Membership], subject: str, now: datetime) -> None:
-    told = Notice.objects.filter(kind=kind, subject=OuterRef(subject), person=OuterRef("user_id"))
-    rows = found.filter(~Exists(told)).values_list("account_id", "user_id", subject)[:MOST_AT_ONCE]
+    raised = Notice.objects.filter(kind=kind, subject=OuterRef(subject), person=OuterRef("user_id"))
+    rows = found.filter(~Exists(raised)).values_list("account_id", "user_id", subject)[:MOST_AT_ONCE]
     new = [
         Notice(kind=kind, account_id=account_id, person_id=user_id, subject=of, raised_at=now)
         for account_id, user_id, of in rows

@@ -105,13 +105,9 @@ class WorkersShare:
     So the look costs what the worker's own traffic is worth, however many accounts and workers there are.
     """
 
-    def __init__(self) -> None:
-        self._settled: dict[UUID, None] = {}  # in the order of their last look
+    def __init__(self, settled: dict[UUID, None]) -> None:
+        self._settled = settled
         self._all_at = -ALL_EVERY_SECONDS
-
-    def note(self, account_id: UUID) -> None:
-        """An account that the worker has settled a request of."""
-        self._settled[account_id] = None
 
     def advance(self) -> bool:
         """Rolls up what a worker does at a time; True where there is more. Locked watermarks are others' work."""
@@ -135,9 +131,6 @@ class WorkersShare:
         finally:
             self._settled.update(dict.fromkeys(behind))
         return behind
-
-
-workers_share = WorkersShare()
 
 
 def advance(

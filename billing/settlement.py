@@ -17,7 +17,7 @@ from gevent.lock import Semaphore
 from gateway.db import release
 from gateway.postgresql.prepared import Sessions, sessions_of
 
-from . import ledger, rollups, spool
+from . import ledger, spool
 from .ledger import Settlement, settle
 from .spool import in_one_line, is_the_databases
 from .unsettled import Unsettled
@@ -54,6 +54,8 @@ class _Waiting:
             self.result.set_exception(error)
 
 
+# Of this worker, until their records are rolled up (`rollups.WorkersShare`), in the order of their last look.
+settled_accounts: dict[uuid.UUID, None] = {}
 _under_way: dict[uuid.UUID, _Waiting] = {}
 _queue: deque[_Waiting] = deque()
 _some_waiting = Semaphore(0)
@@ -80,7 +82,7 @@ def settle_shielded(unsettled: Unsettled, *, has_checkpoint: bool = False) -> Se
             _under_way.pop(key, None)
         else:
             waiting.result.rawlink(lambda _result: _under_way.pop(key, None))
-    rollups.workers_share.note(unsettled.figures.account_id)
+    settled_accounts[unsettled.figures.account_id] = None
     return settlement
 
 

@@ -172,15 +172,13 @@ def begin(meta: dict[str, Any]) -> AddressCheck:
     """
     check: AddressCheck | None = meta.get(CHECK)
     if check is None:
-        check = meta[CHECK] = UNLIMITED if settings.GATEWAY_IP_RATE is None else _check_of(meta)
+        if settings.GATEWAY_IP_RATE is None:
+            return UNLIMITED
+        network, rate = client_network(meta), _parsed_rate(settings.GATEWAY_IP_RATE)
+        if wait := _own.seconds_left(network, rate):
+            raise _refusal(wait)
+        check = meta[CHECK] = AddressCheck(network, rate)
     return check
-
-
-def _check_of(meta: dict[str, Any]) -> AddressCheck:
-    network, rate = client_network(meta), _parsed_rate(settings.GATEWAY_IP_RATE)
-    if wait := _own.seconds_left(network, rate):
-        raise _refusal(wait)
-    return AddressCheck(network, rate)
 
 
 def _refusal(wait: int) -> TooManyRequests:

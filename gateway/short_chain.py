@@ -1,8 +1,9 @@
-"""Ordinary POSTs to the inference endpoints, past most of gunicorn and past Django's handler (decision 6).
+"""Ordinary POSTs to the inference endpoints, past most of gunicorn and past Django's handler.
 
-One expression over the whole head decides what is ordinary. It is read and answered by less of gunicorn, which saves
-0.25 of a bare pass-through's instructions, and its endpoint is called by ShortChain, which saves 0.45. Everything else,
-and whatever is wrong, is gunicorn's to read and to refuse, and Django's to answer.
+docs/decisions/0006-short-chain.md has why. One expression over the whole head decides what is ordinary. It is read and
+answered by less of gunicorn, which saves 0.25 of a bare pass-through's instructions, and its endpoint is called by
+ShortChain, which saves 0.45. Everything else, and whatever is wrong, is gunicorn's to read and to refuse, and Django's
+to answer.
 """
 
 import functools

@@ -291,12 +291,12 @@ def usage_of(tokens: Tokens, behaviour: Behaviour) -> Json | None:
 
 def _energy(behaviour: Behaviour) -> Json:
     """The energy of a whole answer as Neuralwatt and GreenPT report it."""
-    said: Json = {}
+    figures: Json = {}
     if behaviour.energy_joules:
-        said["energy"] = {"energy_joules": behaviour.energy_joules, "attribution_method": "prorated"}
+        figures["energy"] = {"energy_joules": behaviour.energy_joules, "attribution_method": "prorated"}
     if behaviour.impact_wms:
-        said["impact"] = {"version": "20250922", "energy": {"total": behaviour.impact_wms, "unit": "Wms"}}
-    return said
+        figures["impact"] = {"version": "20250922", "energy": {"total": behaviour.impact_wms, "unit": "Wms"}}
+    return figures
 
 
 def _tokens(answers: Sequence[Answer], prompt: int) -> Tokens:

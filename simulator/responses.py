@@ -49,8 +49,8 @@ class Responses:
             more: Json = {"logprobs": []} if name == "output_text" else {}
             for piece in pieces:
                 yield event(Kind.OUTPUT, f"{name}.delta", **place, delta=piece, **more)
-            said = {"text": "".join(pieces)} if part is not None else {_FIELDS[item["type"]]: "".join(pieces)}
-            yield event(Kind.STRUCTURE, f"{name}.done", **place, **said, **more)
+            whole = {"text": "".join(pieces)} if part is not None else {_FIELDS[item["type"]]: "".join(pieces)}
+            yield event(Kind.STRUCTURE, f"{name}.done", **place, **whole, **more)
             if part is not None:
                 yield event(Kind.STRUCTURE, "content_part.done", **place, part=part)
             yield event(Kind.STRUCTURE, "output_item.done", output_index=index, item=item)

@@ -1,6 +1,7 @@
 """Records are rolled up once each, whoever else is at work, and none that commits late is passed by."""
 
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -183,7 +184,7 @@ def test_maintain_rolls_up(acme: Account) -> None:
 def test_a_worker_rolls_up_some_and_says_whether_there_is_more(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_some(acme)
     monkeypatch.setattr(rollups, "RECORDS_PER_BEAT", 3)
-    share = rollups.WorkersShare()
+    share = rollups.WorkersShare({})
     assert share.advance() is True
     assert rolled_up() == 3
     assert share.advance() is False
@@ -193,14 +194,15 @@ def test_a_worker_rolls_up_some_and_says_whether_there_is_more(acme: Account, mo
 def test_a_worker_looks_at_the_accounts_that_it_settled_and_each_hour_at_all(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    share = rollups.WorkersShare()
+    settled: dict[uuid.UUID, None] = {}
+    share = rollups.WorkersShare(settled)
     share.advance()
     acme, other = new_account("Acme"), new_account("Other")
     for account in (acme, other):
         serve_some(account)
     with django_assert_num_queries(0):
         assert share.advance() is False
-    share.note(acme.pk)
+    settled[acme.pk] = None
     share.advance()
     assert set(DailyUsage.objects.values_list("account_id", flat=True)) == {acme.pk}
     with django_assert_num_queries(1):  # it has been rolled up, and is forgotten
@@ -213,11 +215,12 @@ def test_a_worker_looks_at_the_accounts_that_it_settled_and_each_hour_at_all(
 
 
 def test_an_account_that_is_too_fresh_to_roll_up_is_looked_at_again() -> None:
-    share = rollups.WorkersShare()
+    settled: dict[uuid.UUID, None] = {}
+    share = rollups.WorkersShare(settled)
     share.advance()
     acme = new_account("Acme")
     ledger.settle(served(acme), using="default")
-    share.note(acme.pk)
+    settled[acme.pk] = None
     share.advance()
     assert rolled_up() == 0
     Generation.objects.update(created_at=START)

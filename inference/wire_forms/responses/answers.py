@@ -48,7 +48,7 @@ class ResponseFraming:
         for chunk in pending:
             if not self._sequence:
                 frames += self._opening()
-            if isinstance(chunk, PlainChunks) and _says_no_more(chunk):
+            if isinstance(chunk, PlainChunks) and _is_text_alone(chunk):
                 events, part = self._output.open_part(chunk.around.field)
                 frames += map(self._frame, events)
                 frames.append(plain_frames(chunk, part, self._sequence))
@@ -72,8 +72,8 @@ class ResponseFraming:
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
         """See Framing."""
-        told = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
-        return [*map(self._frame, self._output.close(INCOMPLETE)), self._frame(told), *self._failed(error, report)]
+        event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        return [*map(self._frame, self._output.close(INCOMPLETE)), self._frame(event), *self._failed(error, report)]
 
     def _opening(self) -> list[bytes]:
         begun = {
@@ -85,8 +85,8 @@ class ResponseFraming:
 
     def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
         response = response_object(self._own, self._asked, self._output.items, None, report)
-        told = {"code": "server_error", "message": error.message}
-        response |= {"status": FAILED, "completed_at": None, "error": told}
+        fault = {"code": "server_error", "message": error.message}
+        response |= {"status": FAILED, "completed_at": None, "error": fault}
         return [self._frame({"type": "response.failed", "response": response}), sse.DONE]
 
     def _frame(self, event: Json) -> bytes:
@@ -119,20 +119,20 @@ def response_object(
 
 
 def usage_of(usage: Mapping[str, Any]) -> Json:
-    """The usage of a chat under the names of a response. Counts that clients demand are 0 where nobody told them."""
+    """The usage of a chat under the names of a response. Counts that clients demand are 0 where they are unknown."""
     named = dict(usage)
     prompt = named.pop("prompt_tokens_details", {})
     completion = named.pop("completion_tokens_details", {})
     return {
         "input_tokens": named.pop("prompt_tokens"),
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, **_told(prompt)},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, **_known(prompt)},
         "output_tokens": named.pop("completion_tokens"),
-        "output_tokens_details": {"reasoning_tokens": 0, **_told(completion)},
+        "output_tokens_details": {"reasoning_tokens": 0, **_known(completion)},
         **named,
     }
 
 
-def _told(details: Mapping[str, Any]) -> Json:
+def _known(details: Mapping[str, Any]) -> Json:
     return {name: value for name, value in details.items() if value is not None}
 
 
@@ -142,8 +142,8 @@ def _identity(own: Mapping[str, Any]) -> str:
     return identity.removeprefix("gen-")
 
 
-def _says_no_more(plain: PlainChunks) -> bool:
-    """Whether these chunks say speech alone."""
+def _is_text_alone(plain: PlainChunks) -> bool:
+    """Whether these chunks have text and nothing beside it."""
     (choice,) = plain.around.chunk["choices"]
     return plain.around.field in SPEECH and choice.get("logprobs") is None
 
@@ -152,5 +152,5 @@ def with_bill(response: Mapping[str, Any], report: Report) -> Json:
     """A response of an upstream's own with our figures in its usage, and `gateway_metadata`."""
     ours, theirs = usage_of(report["usage"]), object_of(response.get("usage"))
     for name in ("input_tokens_details", "output_tokens_details"):
-        ours[name] |= _told(object_of(theirs.get(name)))
+        ours[name] |= _known(object_of(theirs.get(name)))
     return {**response, "usage": {**theirs, **ours}, "gateway_metadata": report["gateway_metadata"]}

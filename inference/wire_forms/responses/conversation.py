@@ -119,10 +119,10 @@ class Conversation:
     def _reasoning(self, item: Json, path: str) -> None:
         if self._images:
             self.close()
-        said = "".join(_texts(item.get("content"), f"{path}.content"))
-        said = said or "\n\n".join(_texts(item.get("summary"), f"{path}.summary"))
-        if said:
-            self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + said
+        text = "".join(_texts(item.get("content"), f"{path}.content"))
+        text = text or "\n\n".join(_texts(item.get("summary"), f"{path}.summary"))
+        if text:
+            self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + text
         if blocks := _decrypted(item.get("encrypted_content")):
             self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *blocks]
 
@@ -203,20 +203,20 @@ def _image(part: Json, path: str) -> Json:
 
 
 def _words(content: Any, path: str) -> tuple[str, str]:
-    """What an assistant said, and what it said in refusing."""
+    """An assistant's text, and its refusal."""
     if isinstance(content, str):
         return content, ""
     if not isinstance(content, list):
         raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
-    said, refused = [], []
+    texts, refusals = [], []
     for position, part in enumerate(content):
         if isinstance(part, dict) and part.get("type") == "refusal":
-            refused.append(text_in(part, "refusal", f"{path}[{position}]"))
+            refusals.append(text_in(part, "refusal", f"{path}[{position}]"))
         elif isinstance(part, dict) and part.get("type") in TEXTS:
-            said.append(text_in(part, "text", f"{path}[{position}]"))
+            texts.append(text_in(part, "text", f"{path}[{position}]"))
         else:
             raise InvalidRequest.of_field(f"{path}[{position}].type", "must be output_text or refusal.")
-    return "".join(said), "".join(refused)
+    return "".join(texts), "".join(refusals)
 
 
 def _texts(parts: Any, path: str) -> list[str]:

@@ -147,7 +147,7 @@ class _Part:
 
     def opening(self) -> Json:
         """The event that opens it, empty."""
-        return {"type": "response.content_part.added", **self._place, "part": self._said("", [])}
+        return {"type": "response.content_part.added", **self._place, "part": self._part("", [])}
 
     def delta(self, text: str, logprobs: Any) -> Json:
         """Takes in a piece."""
@@ -172,8 +172,8 @@ class _Part:
     def closing(self) -> list[Json]:
         """Completes the part of its item; the events that say so."""
         text: str = orjson.loads(b'"' + b"".join(self.pieces) + b'"')
-        said = self._said(text, self.logprobs)
-        self.item["content"].append(said)
+        part = self._part(text, self.logprobs)
+        self.item["content"].append(part)
         done: Json = {
             "type": f"{self._event}.done",
             **self._place,
@@ -181,9 +181,9 @@ class _Part:
         }
         if self.kind == "output_text":
             done["logprobs"] = self.logprobs
-        return [done, {"type": "response.content_part.done", **self._place, "part": said}]
+        return [done, {"type": "response.content_part.done", **self._place, "part": part}]
 
-    def _said(self, text: str, logprobs: list[Any]) -> Json:
+    def _part(self, text: str, logprobs: list[Any]) -> Json:
         if self.kind == "refusal":
             return {"type": self.kind, "refusal": text}
         if self.kind == "output_text":

@@ -50,10 +50,10 @@ class ResponseEvents:
             require_output(object_of(event.get("response")))
             self.is_complete = True
             return NormalisedChunk(event, finishes=True)
-        said = _bytes(event, ("delta",)) if kind.endswith(".delta") else 0
+        text_bytes = _bytes(event, ("delta",)) if kind.endswith(".delta") else 0
         if kind == "response.output_item.added":
-            said = _bytes(object_of(event.get("item")), ("name",))
-        return NormalisedChunk(event, has_output=said > 0, text_bytes=said)
+            text_bytes = _bytes(object_of(event.get("item")), ("name",))
+        return NormalisedChunk(event, has_output=text_bytes > 0, text_bytes=text_bytes)
 
     def finish_open(self) -> Iterable[NormalisedChunk]:
         """See Normaliser."""
@@ -73,7 +73,7 @@ class PassedFraming:
         self._last: Json = {}  # the event that ends it, which waits for the bill
         self._begun: Json = {}  # the newest response, while it is in progress
         self._items: dict[int, Json] = {}  # by their index: as they were added, then as they were done
-        self._said: dict[int, list[tuple[str, str]]] = {}  # of the items that are open: the kinds and words of deltas
+        self._deltas: dict[int, list[tuple[str, str]]] = {}  # of the items that are open: the kinds and texts
 
     def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
         """See Framing."""
@@ -98,8 +98,8 @@ class PassedFraming:
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
         """See Framing."""
-        told = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
-        return [*self._closed(), self._frame(told), *self._failed(error, report)]
+        event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        return [*self._closed(), self._frame(event), *self._failed(error, report)]
 
     def _remember(self, event: Json) -> None:
         kind, index = event["type"], event.get("output_index")
@@ -110,19 +110,19 @@ class PassedFraming:
         if kind in ("response.output_item.added", "response.output_item.done"):
             self._items[index] = object_of(event.get("item"))
             if kind == "response.output_item.added":
-                self._said[index] = []
+                self._deltas[index] = []
             else:
-                self._said.pop(index, None)
-        elif kind.endswith(".delta") and index in self._said and isinstance(event.get("delta"), str):
-            self._said[index].append((kind.removeprefix("response.").removesuffix(".delta"), event["delta"]))
+                self._deltas.pop(index, None)
+        elif kind.endswith(".delta") and index in self._deltas and isinstance(event.get("delta"), str):
+            self._deltas[index].append((kind.removeprefix("response.").removesuffix(".delta"), event["delta"]))
 
     def _closed(self) -> list[bytes]:
-        """Closes the items that are open, with what was said in them."""
+        """Closes the items that are open, with the text that came of them."""
         frames = []
-        for index, said in self._said.items():
-            item = self._items[index] = cut_item(self._items[index], said)
+        for index, deltas in self._deltas.items():
+            item = self._items[index] = cut_item(self._items[index], deltas)
             frames.append(self._frame({"type": "response.output_item.done", "output_index": index, "item": item}))
-        self._said.clear()
+        self._deltas.clear()
         return frames
 
     def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
@@ -181,11 +181,11 @@ def output_bytes(response: Mapping[str, Any]) -> int:
     return sum(_bytes(each, WORDS) for each in (*items, *parts))
 
 
-def cut_item(item: Json, said: Iterable[tuple[str, str]]) -> Json:
-    """An item that was cut: incomplete, with the words that came of it."""
+def cut_item(item: Json, deltas: Iterable[tuple[str, str]]) -> Json:
+    """An item that was cut: incomplete, with the text that came of it."""
     texts: dict[str, str] = {}
-    for kind, words in said:
-        texts[kind] = texts.get(kind, "") + words
+    for kind, delta in deltas:
+        texts[kind] = texts.get(kind, "") + delta
     cut = {**item, "status": INCOMPLETE}
     for kind, text in texts.items():
         if kind in FIELDS:
