@@ -6,77 +6,92 @@
   const form = document.getElementById("playground");
   if (!form) return;
 
-  const part = (name) => document.getElementById(`playground-${name}`);
-  const [turns, errors, message, send, stop, clear, status] = ["turns", "error", "message", "send", "stop", "clear", "status"].map(part);
-  const advice = JSON.parse(part("advice").textContent);
   const KEY_ENDED = ["api_key_not_registered", "api_key_expired"];
-  const FULL = { maximumFractionDigits: 10 };
-  const written = (value, options) => new Intl.NumberFormat("en", options).format(value);
+  const MARGIN = 30;  // seconds before its end in which a key is not used any more
+  const part = (name) => document.getElementById(`playground-${name}`);
+  const [turns, errors, message, send, stop, clear, status] =
+    ["turns", "error", "message", "send", "stop", "clear", "status"].map(part);
+  const advice = JSON.parse(part("advice").textContent);
+  const copyOf = (template) => part(template).content.firstElementChild.cloneNode(true);
   const wait = (milliseconds) => new Promise((done) => { setTimeout(done, milliseconds); });
+
   let conversation = [];  // the messages so far, as the API takes them
   let key = null;
   let keyEnds = 0;  // by the browser's clock, in milliseconds
   let running = null;  // the AbortController of the request that is under way
 
-  // What is said to the person: a code of the API or none, and its words.
+  // What went wrong: what it is called, what is said of it, and the API's code where it has one.
   class Refusal extends Error {
-    constructor(text, code = "", label = "") {
+    constructor(label, text, code = null) {
       super(text);
-      this.code = code;
       this.label = label;
+      this.code = code;
     }
   }
 
-  async function freshKey() {
+  // Requests
+
+  async function makeKey() {
     const fields = new URLSearchParams();
     for (const name of ["csrfmiddlewaretoken", "account"]) fields.set(name, form.elements[name].value);
     const response = await fetch(form.dataset.key, { method: "POST", body: fields, redirect: "manual" });
-    if (response.type === "opaqueredirect") throw new Refusal("You are signed out. Reload the page and sign in.");
+    if (response.type === "opaqueredirect") throw new Refusal("You are signed out.", "Reload the page and sign in.");
     const answer = await response.json().catch(() => ({}));
-    if (!response.ok) throw new Refusal(answer.message ?? "This page cannot send requests any more. Reload it.");
+    if (!response.ok) throw new Refusal("No key was made.", answer.message ?? "Reload the page and try again.");
     key = answer.key;
-    keyEnds = Date.now() + (answer.seconds - 30) * 1000;
+    keyEnds = Date.now() + (answer.seconds - MARGIN) * 1000;
   }
 
   async function ask(path, options = {}) {
-    if (key === null || Date.now() > keyEnds) await freshKey();
+    if (key === null || Date.now() > keyEnds) await makeKey();
     const headers = { "Authorization": `Bearer ${key}`, "Content-Type": "application/json" };
     return fetch(path, { ...options, headers, credentials: "omit" });
   }
 
-  async function refusalOf(response) {
-    const { error } = await response.json().catch(() => ({}));
-    if (!error) return new Refusal("The gateway did not answer in its own words.", "", String(response.status));
-    return new Refusal(error.message, error.code ?? "", `${response.status} ${error.code ?? ""}`);
-  }
-
-  // A key that another page of the same person, a sign-out or the clock has ended is made anew, once.
-  async function complete(body, signal) {
+  // A key that another page of the same person, a sign-out elsewhere or the clock has ended is made anew, once.
+  async function complete(request, signal) {
     for (let tries = 0; ; tries += 1) {
-      const response = await ask("/v1/chat/completions", { method: "POST", body: JSON.stringify(body), signal });
+      const response = await ask("/v1/chat/completions", { method: "POST", body: JSON.stringify(request), signal });
       if (response.ok) return response;
-      const refusal = await refusalOf(response);
-      if (tries > 0 || !KEY_ENDED.includes(refusal.code)) throw refusal;
+      const { error } = await response.json().catch(() => ({}));
+      const code = error?.code ?? "";
+      if (tries > 0 || !KEY_ENDED.includes(code)) {
+        throw new Refusal(`${response.status} ${code}`.trim(), error?.message ?? "The answer was not the gateway's.", code);
+      }
       key = null;
     }
   }
 
   async function* chunksOf(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let held = "";
-    for (;;) {
+    for (let held = ""; ;) {
       const { done, value } = await reader.read();
-      if (done) throw new Refusal("The connection ended before the answer was complete.");
-      const events = (held + value).split("\n\n");
-      held = events.pop();
-      for (const event of events) {
-        if (event === "data: [DONE]") return;
-        if (event.startsWith("data: ")) yield JSON.parse(event.slice(6));
+      if (done) throw new Refusal("The answer broke off.", "Its connection ended early.");
+      const lines = (held + value).split("\n");
+      held = lines.pop();
+      for (const line of lines) {
+        if (line === "data: [DONE]") return;
+        if (!line.startsWith("data: ")) continue;
+        const chunk = JSON.parse(line.slice("data: ".length));
+        if (chunk.error) throw new Refusal(chunk.error.code, chunk.error.message, chunk.error.code);
+        yield chunk;
       }
     }
   }
 
-  function body() {
+  // An answer that broke off is charged a moment later. The list of records has it then; asked for by its id, it would be
+  // a failed request of the account until then.
+  async function recordOf(generation) {
+    for (let tries = 0; tries < 20; tries += 1) {
+      await wait(500);
+      const response = await ask("/v1/generations?limit=20");
+      const record = response.ok && (await response.json()).data.find((one) => one.generation_id === generation);
+      if (record) return record;
+    }
+    return {};
+  }
+
+  function nextRequest() {
     const { model, system, max_tokens: most, temperature, stream } = form.elements;
     const request = { model: model.value, messages: [...conversation, { role: "user", content: message.value }] };
     if (system.value.trim()) request.messages.unshift({ role: "system", content: system.value });
@@ -86,162 +101,178 @@
     return request;
   }
 
-  function addTurn(who, text) {
-    const turn = part("turn").content.cloneNode(true).firstElementChild;
+  // What is seen
+
+  function addTurn(who, text = "") {
+    const turn = copyOf("turn");
     turn.querySelector("h3").textContent = who;
-    const said = turn.querySelector(":scope > .said");
-    said.append(text);
+    turn.querySelector(":scope > .said").textContent = text;
     turns.append(turn);
-    return { turn, said, reasoning: turn.querySelector(".reasoning") };
+    return turn;
   }
 
-  function take(shown, delta) {
-    if (delta.reasoning_content) {
-      shown.reasoning.hidden = false;
-      shown.reasoning.querySelector("p").append(delta.reasoning_content);
-    }
-    shown.said.append(delta.content ?? "", delta.refusal ?? "");
+  function addDelta(turn, delta) {
+    turn.querySelector(":scope > .said").append(delta.content ?? "", delta.refusal ?? "");
+    if (!delta.reasoning_content) return;
+    turn.querySelector(".reasoning").hidden = false;
+    turn.querySelector(".reasoning .said").append(delta.reasoning_content);
   }
 
-  // What the request was: `usage` and `gateway_metadata` of the answer, or the same of a record.
-  function showResult(shown, generation, { model, usage, metadata, seconds, note }) {
-    const result = part("result").content.cloneNode(true).firstElementChild;
-    const facts = result.querySelector("dl");
-    const fact = (label, value, unit = "") => {
-      const pair = document.createElement("div");
-      const [term, said] = [document.createElement("dt"), document.createElement("dd")];
-      term.textContent = label;
-      said.textContent = `${value} ${unit}`.trim();
-      pair.append(term, said);
-      facts.append(pair);
+  function addResult(turn, generation, note, { model, usage, energy, carbon, adjusted, seconds }) {
+    const result = copyOf("result");
+    const add = (label, text) => {
+      const fact = document.createElement("div");
+      fact.append(document.createElement("dt"), document.createElement("dd"));
+      fact.firstChild.textContent = label;
+      fact.lastChild.textContent = text;
+      result.querySelector("dl").append(fact);
     };
-    const known = (label, value, options, unit) => fact(label, value === undefined || value === null ? "unknown" : written(value, options), value === undefined || value === null ? "" : unit);
-    if (note) {
-      result.querySelector("p").textContent = note;
-      result.querySelector("p").hidden = false;
-    }
-    if (model) fact("Route", model);
+    const number = (value, unit, options) =>
+      (value === undefined ? "unknown" : `${new Intl.NumberFormat("en", options).format(value)} ${unit}`.trim());
+    const exact = { maximumFractionDigits: 10 };
+    const rounded = { maximumSignificantDigits: 3 };
     if (usage) {
-      fact("Tokens", `${written(usage.prompt_tokens)} in, ${written(usage.completion_tokens)} out`);
-      known("Cost", usage.cost, FULL, usage.currency);
-      known("Energy", metadata.energy_wh, { maximumSignificantDigits: 3 }, "Wh");
-      known("Carbon", metadata.carbon_gco2e, { maximumSignificantDigits: 3 }, "g CO₂e");
-      if (usage.remaining_balance !== undefined) known("Balance after", usage.remaining_balance, FULL, usage.currency);
+      add("Route", model);
+      add("Tokens", `${number(usage.prompt_tokens, "in")}, ${number(usage.completion_tokens, "out")}`);
+      add("Cost", number(usage.cost, usage.currency, exact));
+      add("Energy", number(energy, "Wh", rounded));
+      add("Carbon", number(carbon, "g CO₂e", rounded));
+      add("Balance after", number(usage.remaining_balance, usage.currency, exact));
     }
-    if (seconds) fact("Time", written(seconds, { maximumFractionDigits: 2 }), "s");
+    if (adjusted) add("Not sent as asked", adjusted);
+    if (seconds) add("Time", number(seconds, "s", rounded));
+    result.querySelector(".note").textContent = note;
     result.querySelector(".record").href = form.dataset.records + generation;
-    shown.turn.append(result);
+    turn.append(result);
   }
 
-  // An answer that was broken off is charged a moment later: its record says what.
-  async function recordOf(generation) {
-    for (let tries = 0; tries < 20; tries += 1) {
-      const response = await ask(`/v1/generation/${generation}`);
-      if (response.ok) return response.json();
-      await wait(500);
-    }
-    return null;
-  }
-
-  async function showBrokenOff(shown, generation, note) {
-    status.textContent = "Looking up what it cost…";
-    const record = await recordOf(generation).catch(() => null);
-    const usage = record?.usage;
-    const later = "Its cost is in the request details in a moment.";
-    showResult(shown, generation, { model: record ? [record.provider, record.model, record.region].join("/") : "", usage, metadata: record?.carbon_metrics ?? {}, note: usage ? note : `${note} ${later}` });
-  }
-
-  function showError(error) {
-    const label = document.createElement("p");
+  function showError({ label, message: text, code }) {
+    const told = document.createElement("p");
     const strong = document.createElement("strong");
-    strong.textContent = error.label || "The request failed.";
-    label.append(strong, ` ${error.message}`);
-    errors.replaceChildren(label);
-    const todo = error.code || error.label ? advice[error.code] ?? advice[""] : "";
-    if (todo) errors.append(Object.assign(document.createElement("p"), { textContent: todo }));
+    strong.textContent = label;
+    told.append(strong, ` ${text}`);
+    errors.replaceChildren(told);
+    if (code !== null) errors.append(Object.assign(document.createElement("p"), { textContent: advice[code] ?? advice[""] }));
     errors.hidden = false;
   }
 
   function setRunning(controller) {
+    const hadFocus = [send, stop].includes(document.activeElement);
     running = controller;
     turns.setAttribute("aria-busy", String(controller !== null));  // spoken once, when it is whole
-    const hadFocus = [send, stop].includes(document.activeElement);
     send.hidden = controller !== null;
     stop.hidden = controller === null;
+    clear.hidden = controller !== null || !turns.hasChildNodes();
     if (hadFocus) (controller ? stop : message).focus();
-    clear.hidden = controller !== null || turns.childElementCount === 0;
-    if (controller) return;
-    status.textContent = "";
+  }
+
+  // One message and its answer
+
+  async function receive(request, turn, signal, begun) {
+    const response = await complete(request, signal);
+    const generation = response.headers.get("X-Generation-Id");
+    begun(generation);
+    let last;
+    if (request.stream) {
+      for await (const chunk of chunksOf(response)) {
+        for (const choice of chunk.choices) addDelta(turn, choice.delta);
+        last = chunk;
+      }
+    } else {
+      last = await response.json();
+      addDelta(turn, last.choices[0].message);
+    }
+    const { energy_wh: energy, carbon_gco2e: carbon } = last.gateway_metadata;
+    return { model: last.model, usage: last.usage, energy, carbon, adjusted: response.headers.get("X-Gateway-Adjusted-Params") };
+  }
+
+  // Where an answer ended early: the turns are taken back where nothing of it came, else its charge is looked up.
+  async function endEarly(error, generation, asked, answered) {
+    const isStopped = error.name === "AbortError";
+    if (!isStopped) showError(error instanceof Refusal ? error : new Refusal("No connection.", "The gateway could not be reached."));
+    if (!generation) {
+      asked.remove();
+      answered.remove();
+      message.value ||= asked.querySelector(":scope > .said").textContent;
+      return isStopped ? "Stopped before the answer began. Nothing is charged." : "";
+    }
+    status.textContent = "Looking up what it cost…";
+    const record = await recordOf(generation).catch(() => ({}));
+    const note = record.usage ? "The prompt and what was delivered are charged." : "Its cost is in the request details in a moment.";
+    const { model, usage, energy_wh: energy, carbon_gco2e: carbon } = record;
+    addResult(answered, generation, note, { model, usage, energy, carbon });
+    return isStopped ? "Stopped." : "The answer broke off.";
   }
 
   async function run() {
-    const request = body();
-    const said = message.value;
+    const request = nextRequest();
     const began = performance.now();
-    errors.hidden = true;
-    setRunning(new AbortController());
-    const asked = addTurn("You", said);
-    const shown = addTurn(request.model, "");
-    let generation = "";
+    const asked = addTurn("You", message.value);
+    const answered = addTurn(request.model);
+    let generation = null;
     let outcome = "Answer complete.";
-    status.textContent = "Waiting for the answer…";
+    errors.hidden = true;
     message.value = "";
+    setRunning(new AbortController());
+    status.textContent = "Waiting for the answer…";
+    const begun = (id) => {
+      generation = id;
+      status.textContent = "Receiving the answer…";
+    };
     try {
-      const response = await complete(request, running.signal);
-      generation = response.headers.get("X-Generation-Id");
-      let last = {};
-      if (request.stream) {
-        for await (const chunk of chunksOf(response)) {
-          if (chunk.error) throw new Refusal(chunk.error.message, chunk.error.code ?? "", chunk.error.code ?? "");
-          for (const choice of chunk.choices) take(shown, choice.delta);
-          status.textContent = "Receiving the answer…";
-          last = chunk;
-        }
-      } else {
-        last = await response.json();
-        take(shown, last.choices[0].message);
-      }
-      showResult(shown, generation, { model: last.model, usage: last.usage, metadata: last.gateway_metadata ?? {}, seconds: (performance.now() - began) / 1000 });
+      const facts = await receive(request, answered, running.signal, begun);
+      addResult(answered, generation, "", { ...facts, seconds: (performance.now() - began) / 1000 });
     } catch (error) {
-      const isStopped = error.name === "AbortError";
-      outcome = isStopped ? "Stopped." : "";
-      if (!isStopped) showError(error instanceof Refusal ? error : new Refusal("The gateway could not be reached.", "", "No connection."));
-      if (!generation) {  // nothing was delivered, and nothing is billed: what was written can be sent again
-        asked.turn.remove();
-        shown.turn.remove();
-        message.value = said;
-        if (isStopped) outcome = "Stopped before the answer began. Nothing was charged.";
-      } else {
-        await showBrokenOff(shown, generation, isStopped ? "Stopped. The prompt and what was delivered are charged." : "The answer broke off.");
-      }
+      outcome = await endEarly(error, generation, asked, answered);
     }
-    if (shown.turn.isConnected) {
-      conversation.push({ role: "user", content: said });
-      if (shown.said.textContent) conversation.push({ role: "assistant", content: shown.said.textContent });
-    }
+    const content = answered.querySelector(":scope > .said").textContent;
+    if (generation) conversation.push(request.messages.at(-1));
+    if (content) conversation.push({ role: "assistant", content });
     setRunning(null);
     status.textContent = outcome;
     showCode();
   }
 
-  // The code for the next request, with what has been said so far.
+  // The code: of what would be sent now, or of what was sent last where nothing is written
 
-  const quoted = (text) => JSON.stringify(text);
   function showCode() {
-    const request = body();
-    if (!message.value && !conversation.length) request.messages.at(-1).content = "Hello";
-    else if (!message.value) request.messages.pop();
+    const request = nextRequest();
+    if (!message.value && conversation.length) {
+      request.messages = request.messages.slice(0, request.messages.findLastIndex((one) => one.role === "user" && one.content) + 1);
+    }
+    request.messages.at(-1).content ||= "Hello";
     const base = form.dataset.base;
-    const lines = (separator, indent) => Object.entries(request).map(([name, value]) => {
-      const shown = name === "messages"
-        ? `[\n${value.map((one) => `${indent}    ${separator === "=" ? `{"role": ${quoted(one.role)}, "content": ${quoted(one.content)}}` : `{role: ${quoted(one.role)}, content: ${quoted(one.content)}}`},\n`).join("")}${indent}]`
-        : separator === "=" && value === true ? "True" : JSON.stringify(value);
-      return `${indent}${name}${separator}${shown},\n`;
+    const messages = (quote, indent) => request.messages.map(({ role, content }) =>
+      `\n${indent}  {${quote}role${quote}: ${JSON.stringify(role)}, ${quote}content${quote}: ${JSON.stringify(content)}},`).join("");
+    const fields = (indent, assign, quote, isTrue) => Object.entries(request).map(([name, value]) => {
+      const shown = name === "messages" ? `[${messages(quote, indent)}\n${indent}]` : value === true ? isTrue : JSON.stringify(value);
+      return `\n${indent}${name}${assign}${shown},`;
     }).join("");
+    // Each message on a line of its own.
+    const json = JSON.stringify(request, null, 2).replace(/\{\s+("role": .*),\s+("content": .*)\s+\}/g, "{$1, $2}");
     const code = {
-      curl: `curl ${request.stream ? "-N " : ""}${base}/chat/completions \\\n  -H "Authorization: Bearer sk-gw-…" \\\n  -H "Content-Type: application/json" \\\n  -d '${JSON.stringify(request, null, 2).replace(/\{\n +("role".*),\n +("content".*)\n +\}/g, "{$1, $2}").replaceAll("'", "'\\''")}'`,
-      python: `# pip install openai\nfrom openai import OpenAI\n\nclient = OpenAI(base_url="${base}", api_key="sk-gw-…")\nanswer = client.chat.completions.create(\n${lines("=", "    ")})\n${request.stream ? 'for chunk in answer:\n    for choice in chunk.choices:\n        print(choice.delta.content or "", end="", flush=True)' : "print(answer.choices[0].message.content)"}`,
-      node: `// npm install openai\nimport OpenAI from "openai";\n\nconst client = new OpenAI({baseURL: "${base}", apiKey: "sk-gw-…"});\nconst answer = await client.chat.completions.create({\n${lines(": ", "  ")}});\n${request.stream ? 'for await (const chunk of answer) {\n  for (const choice of chunk.choices) process.stdout.write(choice.delta.content ?? "");\n}' : "console.log(answer.choices[0].message.content);"}`,
+      curl: `curl ${request.stream ? "-N " : ""}${base}/chat/completions \\
+  -H "Authorization: Bearer sk-gw-…" \\
+  -H "Content-Type: application/json" \\
+  -d '${json.replaceAll("'", "'\\''")}'`,
+      python: `# pip install openai
+from openai import OpenAI
+
+client = OpenAI(base_url="${base}", api_key="sk-gw-…")
+answer = client.chat.completions.create(${fields("    ", "=", '"', "True")}
+)
+${request.stream ? `for chunk in answer:
+    for choice in chunk.choices:
+        print(choice.delta.content or "", end="", flush=True)` : "print(answer.choices[0].message.content)"}`,
+      node: `// npm install openai
+import OpenAI from "openai";
+
+const client = new OpenAI({baseURL: "${base}", apiKey: "sk-gw-…"});
+const answer = await client.chat.completions.create({${fields("  ", ": ", "", "true")}
+});
+${request.stream ? `for await (const chunk of answer) {
+  for (const choice of chunk.choices) process.stdout.write(choice.delta.content ?? "");
+}` : "console.log(answer.choices[0].message.content);"}`,
     };
     for (const [language, text] of Object.entries(code)) document.getElementById(`snippet-${language}`).textContent = text;
   }

@@ -1,5 +1,6 @@
 """The Playground in a real browser: a conversation with a model, what it cost, what goes wrong, and its key's end."""
 
+import ast
 import re
 from decimal import Decimal
 
@@ -7,6 +8,7 @@ import requests
 from playwright.sync_api import Browser, Page, Request, expect
 
 from tests.browser import add_person, beyond, open_menu, sign_in, signed_in
+from tests.patience import eventually
 from tests.servers.customer import Customer
 
 API = "/v1/chat/completions"
@@ -51,7 +53,7 @@ def test_a_conversation_is_streamed_billed_and_shown_with_its_code(chromium: Bro
         page.get_by_label("Max output tokens").fill("100")
         page.get_by_label("Message", exact=True).fill("It's <img src=x> one")
         code = page.get_by_label("Example in curl").inner_text()
-        assert """"content": "It'\\''s <img src=x> one\"""" in code
+        assert """{"role": "user", "content": "It'\\''s <img src=x> one"}""" in code
         assert '"max_tokens": 100' in code
         page.keyboard.press("Control+Enter")
         expect(page.get_by_role("status").filter(has_text="Answer complete.")).to_be_visible()
@@ -74,6 +76,10 @@ def test_a_conversation_is_streamed_billed_and_shown_with_its_code(chromium: Bro
         [token] = tokens
         assert token.removeprefix("Bearer ") not in page.content()
         assert "sk-gw-…" in page.get_by_label("Example in curl").inner_text()
+        page.get_by_role("radio", name="Python").check()
+        code = page.get_by_label("Example in Python").inner_text()
+        ast.parse(code)
+        assert '{"role": "user", "content": "And two"},\n    ],\n    max_tokens=100,\n    stream=True,\n)' in code
 
         page.get_by_label("Stream the answer").uncheck()
         say(page, "Whole")
@@ -109,7 +115,8 @@ def test_stopping_is_charged_for_what_came_and_errors_say_what_to_do(chromium: B
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("status").filter(has_text="Stopped.")).to_be_visible()
     expect(page.locator(".result")).to_contain_text("The prompt and what was delivered are charged.")
-    assert amount(page, "Cost") == booked(customer)[0] > 0
+    assert (amount(page, "Cost"), amount(page, "Balance after")) == booked(customer)
+    assert amount(page, "Cost") > 0
 
     choose(page, "error-frame")
     say(page, "Break off")
@@ -124,6 +131,12 @@ def test_stopping_is_charged_for_what_came_and_errors_say_what_to_do(chromium: B
     expect(alert).to_contain_text("Retry with exponential backoff")
     expect(page.get_by_label("Message", exact=True)).to_have_value("Fail")
     expect(page.locator(".result")).to_have_count(2)
+
+    failures = "SELECT code FROM billing_requestfailure WHERE account_id = %s"
+    parameters = [customer.id.replace("-", "")]
+    assert eventually(
+        lambda: customer.gateway.query(failures, parameters) == [("provider_error",)]
+    )  # the page's own: none
 
     # Another page of the person takes the key over: this one makes itself another.
     second = context.new_page()
@@ -144,7 +157,7 @@ def test_stopping_is_charged_for_what_came_and_errors_say_what_to_do(chromium: B
 
 def test_without_a_script_the_page_says_so(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, java_script_enabled=False) as page:
-        page.get_by_role("link", name="Playground").click()
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Playground").click()
         expect(page.get_by_text("The Playground needs JavaScript.")).to_be_visible()
         expect(page.get_by_label("Message", exact=True)).to_be_hidden()
         expect(page.get_by_label("Example in curl")).to_be_visible()
