@@ -73,6 +73,17 @@ def of_route(route: str, newest: int) -> list[PriceChange]:
     return list(PriceChange.objects.filter(route=route).order_by("-id")[:newest])
 
 
+def changes_of(routes: Collection[str], newest: int) -> list[PriceChange]:
+    """The newest changes of prices that these routes had; those that a route came with are none."""
+    return list(PriceChange.objects.filter(route__in=routes, old__isnull=False).order_by("-id")[:newest])
+
+
+def recorded_since(routes: Collection[str]) -> datetime | None:
+    """When the history of these routes begins."""
+    changes = PriceChange.objects.filter(route__in=routes)
+    return changes.order_by("changed_at").values_list("changed_at", flat=True).first()
+
+
 def _write(found: Iterable[PriceChange], via: PriceChange.Via, user: User | None = None) -> None:
     rows = list(found)
     for row in rows:

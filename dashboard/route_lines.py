@@ -1,5 +1,6 @@
 """Routes as pages show them: prices in the account's currency, footprint, the provider's status, and what is wrong."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -9,18 +10,19 @@ from catalogue import health
 from catalogue.carbon import carbon_per_token
 from catalogue.health import Observed
 from catalogue.listing import View
-from catalogue.models import WITH_ENDPOINT, Status
+from catalogue.models import PER_MILLION, WITH_ENDPOINT, Status
 from catalogue.pricing import MILLION, rates_between
-from catalogue.routes import EMBEDDING, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
+from catalogue.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
 
-MAIN_PRICES = (("Prompt", "prompt"), ("Completion", "completion"))
-FURTHER_PRICES = (
-    ("Cache read", "cache_read"),
-    ("Cache write", "cache_write"),
-    ("Cache write, 1 hour", "cache_write_1h"),
-    ("Prompt in a batch", "batch_prompt"),
-    ("Completion in a batch", "batch_completion"),
-)
+# Columns of their own; what is stated besides.
+MAIN_PRICES = {"prompt": "Prompt", "completion": "Completion", "cache_read": "Cached prompt"}
+FURTHER_PRICES = {
+    "cache_write": "Cache write",
+    "cache_write_1h": "Cache write, 1 hour",
+    "batch_prompt": "Prompt in a batch",
+    "batch_completion": "Completion in a batch",
+}
+FIELD_OF_PRICE = re.compile(rf"(?:tiers\[(?P<above>\d+)\]\.)?(?P<name>\w+){PER_MILLION}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,11 @@ class RouteLine:
         return is_eu_sovereign(self.route)
 
     @property
+    def is_eu_hosted(self) -> bool:
+        """By place alone."""
+        return JURISDICTIONS["eu-hosted"](self.route)
+
+    @property
     def has_endpoint(self) -> bool:
         """Whether any endpoint of the gateway serves models of this kind: a request of others is refused."""
         return self.offer.modality in WITH_ENDPOINT
@@ -71,16 +78,35 @@ class RouteLine:
         return None if grams is None else grams * MILLION
 
     @property
+    def energy(self) -> Decimal | None:
+        """Wh per 1,000,000 output tokens; None is unknown."""
+        per_token = self.route.energy.per_token_wh
+        return None if per_token is None else per_token * MILLION
+
+    @property
+    def own_currency(self) -> str:
+        """Of the published prices; empty where none is known."""
+        return self.route.published.currency if self.route.published else ""
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether its prices are shown in another currency than their own."""
+        return self.rate is not None and self.own_currency != self.currency
+
+    @property
     def prompt(self) -> ShownPrice | None:
         """None is unknown."""
-        published = self.route.published
-        return None if published is None else self._price(published.prompt, published.currency)
+        return self._price(self.route.published, "prompt")
 
     @property
     def completion(self) -> ShownPrice | None:
         """None is unknown."""
-        published = self.route.published
-        return None if published is None else self._price(published.completion, published.currency)
+        return self._price(self.route.published, "completion")
+
+    @property
+    def cached_prompt(self) -> ShownPrice | None:
+        """None is unknown."""
+        return self._price(self.route.published, "cache_read")
 
     @property
     def completes(self) -> bool:
@@ -88,36 +114,49 @@ class RouteLine:
         return self.route.modality != EMBEDDING or self.completion is not None
 
     @property
-    def further_prices(self) -> Iterator[tuple[str, ShownPrice | None]]:
-        """What else has a price, and the price; last those of longer prompts."""
+    def further_prices(self) -> Iterator[tuple[str, ShownPrice]]:
+        """What has a price besides, and the price; last those of longer prompts."""
         published = self.route.published
         if published is not None:
             yield from self._stated(published, FURTHER_PRICES)
             for tier in published.tiers:
-                for label, price in self._stated(tier, MAIN_PRICES + FURTHER_PRICES):
-                    yield f"{label}, prompts above {tier.above_prompt_tokens:,} tokens", price
+                for label, price in self._stated(tier, MAIN_PRICES | FURTHER_PRICES):
+                    yield _of_tier(label, tier.above_prompt_tokens), price
 
     def comparable(self, price: ShownPrice | None) -> ShownPrice | None:
         """A price of this route, where it is in the account's currency."""
         return price if price is not None and price.currency == self.currency else None
 
-    def _stated(
-        self, published: PublishedPricing, names: Iterable[tuple[str, str]]
-    ) -> Iterator[tuple[str, ShownPrice | None]]:
-        for label, name in names:
-            price: Decimal | None = getattr(published, name)
+    def _stated(self, published: PublishedPricing, names: Mapping[str, str]) -> Iterator[tuple[str, ShownPrice]]:
+        for name, label in names.items():
+            price = self._price(published, name)
             if price is not None:
-                yield label, self._price(price, published.currency)
+                yield label, price
 
-    def _price(self, price: Decimal | None, own: str) -> ShownPrice | None:
+    def _price(self, published: PublishedPricing | None, name: str) -> ShownPrice | None:
+        price: Decimal | None = None if published is None else getattr(published, name)
         if price is None:
             return None
+        own = self.own_currency
         if self.rate is None:
             return ShownPrice(price, own, f" {own}, no exchange rate")
-        if own == self.currency:
+        if not self.is_converted:
             return ShownPrice(price, own, f" {own}")
         rate = f"1 {own} = {self.rate.normalize():f} {self.currency}"
         return ShownPrice(price * self.rate, self.currency, f" {self.currency} for {price.normalize():f} {own}, {rate}")
+
+
+def price_label(field: str) -> str:
+    """What people call a price of `catalogue.price_history`: `Prompt, prompts above 200,000 tokens`."""
+    found = FIELD_OF_PRICE.fullmatch(field)
+    if found is None:
+        return field
+    label = (MAIN_PRICES | FURTHER_PRICES)[found["name"]]
+    return _of_tier(label, int(found["above"])) if found["above"] else label
+
+
+def _of_tier(label: str, above: int) -> str:
+    return f"{label}, prompts above {above:,} tokens"
 
 
 def lines_of(

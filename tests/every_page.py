@@ -73,6 +73,7 @@ class Acme:
             "membership_id": self.member.pk,
             "invitation_id": self.invitation.pk,
             "alias_id": self.alias.pk,
+            "canonical_id": "demo/echo",
             "generation_id": self.record.public_id,
             "request_id": self.failure.request_id,
             "signed": invitations.sign(self.invitation),

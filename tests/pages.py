@@ -90,6 +90,7 @@ def _of_members(ids: dict[str, Any]) -> list[Place]:
         Place("models-sovereign", "/models?q=mistral+small&jurisdiction=eu-sovereign"),
         Place("models-none", "/models?q=nothing+is+called+this"),
         Place("models-refused", "/models?modality=nonsense"),
+        Place("model", f"/models/openai/gpt-oss-120b{account}"),
         Place("playground", f"/playground{account}&model=auto/mistralai/mistral-small"),
         Place("aliases", f"/aliases{account}"),
         Place("alias", f"/aliases/{ids['alias']}"),

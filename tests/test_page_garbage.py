@@ -36,6 +36,7 @@ PARAMETERS = {
     "usage-failure": (*DAYS, *NARROWING, "before", "after", "outcome", "status"),
     "usage-record": (*DAYS, *NARROWING, "before", "after"),
     "models": ("q", "jurisdiction", "modality", "provider", "everything", "sort", "page"),
+    "model": ("sort", "route", "everything"),
     "playground": ("model",),
 }
 WITH_OBJECTS = (

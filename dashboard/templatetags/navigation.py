@@ -24,7 +24,7 @@ SECTIONS = (
     Section("Carbon", "carbon"),
     Section("Billing", "credit"),
     Section("API keys", "keys", ("key", "delete-key")),
-    Section("Models", "models"),
+    Section("Models", "models", ("model",)),
     Section("Playground", "playground"),
     Section("Aliases", "aliases", ("alias", "delete-alias")),
     Section("Members", "members", ("member", "remove-member")),

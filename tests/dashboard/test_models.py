@@ -83,12 +83,12 @@ def routes(text: str) -> list[str]:
 
 def names(text: str) -> list[str]:
     """The models' names, in their order."""
-    return re.findall(r"<h3>(?:<a [^>]*>)?([^<]+)<", text)
+    return re.findall(r"<h3><a [^>]*>([^<]+)<", text)
 
 
 def entry(client: Client, name: str, **query: str) -> str:
     """The words of the model of that name."""
-    found = [one for one in page(client, **query).split('<li class="model">')[1:] if f"<h3>{name}</h3>" in one]
+    found = [one for one in page(client, **query).split('<li class="model">')[1:] if f">{name}</a></h3>" in one]
     assert len(found) == 1
     return plain(found[0].partition("</details>")[0])
 

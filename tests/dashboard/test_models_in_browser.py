@@ -36,10 +36,30 @@ def test_an_id_is_copied(chromium: Browser, customer: Customer) -> None:
         assert page.evaluate("navigator.clipboard.readText()") == "auto/test/two-prices"
 
 
-def test_no_list_is_wider_than_its_window(chromium: Browser, customer: Customer) -> None:
+def test_the_code_of_a_route_is_found_by_keyboard(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.goto("/models?q=two+prices")
+        page.get_by_role("link", name="Two prices").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Two prices")
+        page.get_by_label("Route", exact=True).focus()
+        page.keyboard.type("sim/test/two-prices/DEFRA")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"route=sim%2Ftest%2Ftwo-prices%2FDEFRA#code"))
+        page.get_by_role("radio", name="curl").focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert 'model="sim/test/two-prices/DEFRA"' in page.evaluate("navigator.clipboard.readText()")
+
+
+def test_no_page_is_wider_than_its_window(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer) as page:
         for width in (1440, 1024, 360, 320):
             page.set_viewport_size({"width": width, "height": 800})
-            page.goto("/models?q=echo")
-            page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
-            assert beyond(page, width) == []
+            for path in ("/models?q=echo", "/models/test/echo"):
+                page.goto(path)
+                page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+                assert beyond(page, width) == []

@@ -1,0 +1,208 @@
+"""The page of one model: its routes compared, code for each, price history; nothing of what other accounts do."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from accounts.models import User
+from catalogue import models, price_history, snapshot
+from tests.billing.records import MEMBER, open_for, serve
+from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, states
+from tests.page_text import plain
+from tests.seeding import Seed
+
+NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
+MODELS = [
+    model("echo"),
+    *states(),
+    *[entry for entry in other_providers() if entry["id"] == "test/echo"],
+    model("cached", pricing=PRICES | CACHE_PRICES),
+    model("answers", modality="responses"),
+    model("pounds", pricing={**PRICES, "currency": "GBP"}),
+]
+
+
+@pytest.fixture(autouse=True)
+def seeded(seed: Seed) -> Iterator[None]:
+    seed(catalogue_for(NOWHERE) | {"models": MODELS})
+    snapshot.forget()
+    snapshot.refresh()
+    yield
+    snapshot.forget()
+
+
+@pytest.fixture
+def member(client: Client) -> Client:
+    open_for(MEMBER)
+    client.force_login(User.objects.get(email=MEMBER))
+    return client
+
+
+@pytest.fixture
+def staff() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("staff@example.com"))
+    return client
+
+
+def page(client: Client, slug: str, **query: str) -> str:
+    response = client.get(f"/models/test/{slug}", query)
+    assert response.status_code == 200
+    return response.text
+
+
+def words(client: Client, slug: str, **query: str) -> str:
+    return plain(page(client, slug, **query))
+
+
+def test_the_routes_of_a_model_are_compared(member: Client) -> None:
+    text = words(member, "cached")
+    assert "Cached auto/test/cached Copy" in text
+    assert "EU-sovereign ones first, then by carbon and by price" in text
+    paris, frankfurt = text.split("Sim, FR · ")[1:]
+    assert paris.startswith("Paris, FR FRPAR default region EU-sovereign sim/test/cached/FRPAR Copy")
+    assert "chat · streaming: yes · function calling: yes · image input: unknown · Cache write: 0.75" in paris
+    # Context, max output, prompt, cached prompt, completion, energy, grid, carbon, first token, status.
+    assert "131,072 8,192 0.60 0.06 1.20 200 44 8.8 – unknown healthy" in paris  # noqa: RUF001
+    assert "131,072 8,192 0.60 0.06 1.20 200 344 68.8 – unknown healthy" in frankfurt  # noqa: RUF001
+    tiered = words(member, "tiered")
+    assert "Prompt, prompts above 22 tokens: 1.20 · Completion, prompts above 22 tokens: 1.80" in tiered
+    assert "Cached prompt, prompts above 22 tokens: 0.12" in tiered
+    assert "0.10 – unknown none" in words(member, "embedding")  # noqa: RUF001
+
+
+def test_prices_are_in_the_accounts_currency_by_the_rate_that_is_stated(member: Client) -> None:
+    assert "Prices in EUR per 1M tokens; 1 USD = 0.8 EUR" in words(member, "dollars")
+    assert "Prices in EUR per 1M tokens. " in words(member, "cached")
+    dollars = str(open_for(MEMBER, name="Dollars", currency="USD").pk)
+    assert "Prices in USD per 1M tokens; 1 EUR = 1.25 USD" in words(member, "cached", account=dollars)
+    assert 'title="0.75 USD for 0.6 EUR, 1 EUR = 1.25 USD">0.75</data>' in page(member, "cached", account=dollars)
+    assert '0.60</data> <span class="unit">GBP</span>' in page(member, "pounds")  # no rate: as the provider says it
+
+
+def test_routes_are_in_the_order_of_preference_or_of_a_figure(member: Client) -> None:
+    def routes(**query: str) -> list[str]:
+        return [
+            part.split("<")[0].partition(">")[2]
+            for part in page(member, "echo", **query).split('<span class="route" id="')[1:]
+        ]
+
+    preferred = routes()
+    assert preferred[0] == "sim/test/echo/FRPAR"
+    assert preferred[-1] == "simus/test/echo/USQAS"
+    assert routes(sort="prompt")[0] == preferred[-1]  # 0.50 USD
+    assert 'href="?sort=carbon"' in page(member, "echo")
+
+
+def test_what_is_not_there_is_not_found(member: Client) -> None:
+    foreign = open_for("somebody@example.com", name="Theirs")
+    for address in (
+        "/models/test/none",
+        "/models/test",
+        "/models/test/gone",
+        "/models/test/gone?everything=on",
+        "/models/test/echo?sort=nonsense",
+        "/models/test/echo?route=nokey/test/echo/FRPAR",
+        "/models/test/echo?route=a%00b",
+        f"/models/test/echo?account={foreign.pk}",
+        "/models/%00/x",
+    ):
+        assert member.get(address).status_code == 404, address
+    assert member.post("/models/test/echo").status_code == 405
+    assert Client().get("/models/test/echo")["Location"] == "/login?next=/models/test/echo"
+
+
+def test_a_person_without_an_account_reads_it_in_euros(client: Client) -> None:
+    client.force_login(User.objects.create_user("new@example.com"))
+    text = words(client, "cached")
+    assert "Prices in EUR" in text
+    assert "playground" not in text
+
+
+def test_staff_see_what_is_not_served_and_why(staff: Client) -> None:
+    assert staff.get("/models/test/gone").status_code == 404
+    text = page(staff, "gone", everything="on")
+    assert "disabled" in plain(text)
+    assert '<a href="/models?everything=on">Models</a>' in text
+    assert "nokey/test/echo/FRPAR" in words(staff, "echo", everything="on")
+    assert "nokey" not in words(staff, "echo")
+
+
+def test_the_time_to_the_first_token_is_the_accounts_own(member: Client) -> None:
+    mine, theirs = User.objects.get(email=MEMBER).account_set.get(), open_for("somebody@example.com", name="Theirs")
+    route: dict[str, Any] = {"provider": "sim", "model": "test/cached", "region": "FRPAR"}
+    serve(theirs, **route, first_token_ms=9_000)
+    assert "9 healthy" not in words(member, "cached")
+    for milliseconds in (300, 500):
+        serve(mine, **route, first_token_ms=milliseconds)
+    paris, frankfurt = words(member, "cached").split("Sim, FR · ")[1:]
+    assert "8.8 0.4 healthy" in paris
+    assert "68.8 – unknown healthy" in frankfurt  # noqa: RUF001
+
+
+def test_code_is_for_automatic_routing_or_the_route_that_is_chosen(member: Client) -> None:
+    account = User.objects.get(email=MEMBER).account_set.get()
+    text = page(member, "echo")
+    assert text.count('model="auto/test/echo"') == text.count('model: "auto/test/echo"') == 1
+    assert f'<a href="/playground?account={account.pk}&amp;model=auto/test/echo">' in text
+    chosen = page(member, "echo", route="simus/test/echo/USQAS")
+    assert 'model="simus/test/echo/USQAS"' in chosen
+    assert "<option selected>simus/test/echo/USQAS</option>" in chosen
+    assert "auto/test/echo</option>" in chosen
+    embedding = page(member, "embedding")
+    assert 'client.embeddings.create(model="sim/test/embedding/FRPAR"' in embedding
+    assert "/v1/embeddings" in embedding
+    assert "/playground?" not in embedding.partition("<main")[2]
+    assert "client.responses.create" in page(member, "answers")
+
+
+@pytest.mark.parametrize("modality", ["realtime", ""])
+def test_what_no_endpoint_serves_has_no_code(member: Client, modality: str) -> None:
+    models.Model.objects.filter(canonical_id="test/cached").update(modality=modality)
+    snapshot.forget()
+    snapshot.refresh()
+    text = words(member, "cached")
+    reason = "" if modality else ": its modality is unknown"
+    assert f"No endpoint of this gateway serves this model{reason}." in text
+    assert "curl" not in text
+
+
+def test_the_history_of_prices_tells_changes_and_not_what_a_route_came_with(member: Client, staff: Client) -> None:
+    assert "No price of these routes has changed since" in words(member, "cached")
+    person = User.objects.get(email="staff@example.com")
+    paris = models.Region.objects.get(model__canonical_id="test/cached", locode="FRPAR")
+    with transaction.atomic(), price_history.edited_by(person, [paris.pk]):
+        paris.prompt_per_1m_tokens, paris.cache_read_per_1m_tokens = Decimal("0.5"), None
+        paris.save()
+    text = words(member, "cached")
+    assert "sim/test/cached/FRPAR Prompt 0.60 EUR 0.50 EUR" in text
+    assert "sim/test/cached/FRPAR Cached prompt 0.06 EUR – unknown" in text  # noqa: RUF001
+    assert "staff@example.com" not in text
+    assert "No price of these routes has changed since" in words(member, "echo")
+
+
+def test_many_routes_cost_no_more_queries(member: Client) -> None:
+    def queries(slug: str) -> int:
+        page(member, slug)
+        with CaptureQueriesContext(connection) as captured:
+            page(member, slug)
+        return len(captured)
+
+    models.Region.objects.bulk_create(
+        models.Region(
+            model=models.Model.objects.get(canonical_id="test/cached"),
+            locode=f"FR{number}",
+            currency="EUR",
+            prompt_per_1m_tokens=1,
+            completion_per_1m_tokens=2,
+        )
+        for number in range(100, 200)
+    )
+    snapshot.forget()
+    snapshot.refresh()
+    assert queries("cached") == queries("global-only") <= 10
