@@ -134,7 +134,7 @@ def _rounded(value: Decimal, least_places: int = 0) -> str:
     """At least `DIGITS` significant digits and `least_places` fractional ones, no trailing zeros beyond those."""
     size = abs(value)
     places = max(least_places, DIGITS - 1 - size.adjusted()) if size else least_places
-    text = f"{size.quantize(Decimal(1).scaleb(-places), ROUND_HALF_EVEN):,}"
+    text = f"{size.quantize(Decimal(1).scaleb(-places), ROUND_HALF_EVEN):,f}"
     whole, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0").ljust(least_places, "0")
     return (MINUS if value < 0 else "") + (f"{whole}.{fraction}" if fraction else whole)

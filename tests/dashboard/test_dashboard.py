@@ -3,15 +3,18 @@
 import json
 import re
 import subprocess
+from typing import Literal
 
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import add_person, sign_in, signed_in
 from tests.chat import HELLO
+from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
 ECHO = "sim/test/echo/FRPAR"
+MOST_TABS = 60
 
 
 def curl(gateway: GatewayServer, token: str) -> tuple[int, dict[str, object]]:
@@ -35,7 +38,7 @@ def words(page: Page) -> str:
 def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, role="member") as page:
         expect(page.get_by_role("heading", level=1)).to_have_text(customer.name)
-        go(page, "API keys")
+        by_keyboard(page, "link", "API keys")
         page.get_by_role("textbox", name="Name").fill("laptop")
         page.get_by_role("button", name="Create key").click()
         token = page.get_by_role("group", name="The new key").locator("code").inner_text()
@@ -58,7 +61,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
         go(page, "Models")
         page.get_by_role("searchbox").fill("echo")
         page.get_by_role("searchbox").press("Enter")
-        assert "sim/test/echo" in words(page)
+        assert "auto/test/echo" in words(page)
 
         go(page, "Aliases")
         page.get_by_role("textbox", name="Name").fill("fast")
@@ -78,16 +81,58 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
         assert f"laptop deleted sk-gw-…{token[-4:]} 1 2 / 2" in words(page)  # its name stays in the history
 
 
-def test_staff_grant_credit_that_counts_at_once_and_is_in_the_log(chromium: Browser, customer: Customer) -> None:
+def by_keyboard(page: Page, role: Literal["button", "link"], name: str) -> None:
+    """Tabs from where the focus is to what has this name, and presses Enter."""
+    wanted = page.get_by_role(role, name=name, exact=True).first
+    for _ in range(MOST_TABS):
+        page.keyboard.press("Tab")
+        if wanted.evaluate("element => element === document.activeElement"):
+            page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"Tab does not come to the {role} {name!r}")
+
+
+def test_an_owner_invites_limits_a_key_and_gets_a_statement_by_keyboard(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer, role="owner") as page:
+        by_keyboard(page, "link", "Members")
+        page.get_by_label("Email address").focus()
+        page.keyboard.type("new@colleague.example\n")
+        expect(page.get_by_role("status")).to_contain_text("An invitation has been sent to new@colleague.example.")
+
+        by_keyboard(page, "link", "API keys")
+        by_keyboard(page, "link", "Edit test")
+        page.get_by_label("Requests per minute").focus()
+        page.keyboard.type("60\n")
+        expect(page.get_by_role("status")).to_contain_text("test has been saved.")
+        assert "test 60 requests per minute" in words(page)
+
+        by_keyboard(page, "link", "Billing")
+        by_keyboard(page, "button", "View and print")
+        assert "Closing balance 100.00 EUR Reconciled" in words(page)
+
+        page.goto("/notifications")
+        page.get_by_label("Low-balance threshold").focus()
+        page.keyboard.type("20\n")
+        expect(page.get_by_role("status")).to_contain_text("Notifications saved.")
+        expect(page.get_by_label("Low-balance threshold")).to_have_value("20.00")
+
+
+def test_staff_find_an_account_by_a_mail_look_at_it_credit_it_and_disable_a_provider(
+    chromium: Browser, customer: Customer
+) -> None:
     gateway = customer.gateway
+    member = add_person(gateway, f"member@{customer.name}.example", account=customer.name)
     email = add_person(gateway, f"staff@{customer.name}.example", staff=True)
     context = chromium.new_context(base_url=gateway.origin)
     page = context.new_page()
     page.goto("/admin/accounts/account/")
     sign_in(page, email)
-    page.locator("#searchbar").fill(customer.name)
-    page.get_by_role("button", name="Search").click()
-    page.get_by_role("link", name=customer.name, exact=True).click()
+    page.locator("#searchbar").focus()
+    page.keyboard.type(f"{member}\n")
+    by_keyboard(page, "link", customer.name)
+    by_keyboard(page, "link", "Dashboard")
+    assert f"You are viewing {customer.name} as staff. Nothing can be changed here" in words(page)
+    by_keyboard(page, "link", "Account in the admin")
     page.get_by_role("link", name="Add credit").click()
     page.get_by_label("Amount").fill("25.5")
     page.get_by_label("Reference").fill("invoice 4711")
@@ -99,4 +144,16 @@ def test_staff_grant_credit_that_counts_at_once_and_is_in_the_log(chromium: Brow
     assert reply.json()["usage"]["remaining_balance"] == 125.4999964
     page.goto("/admin/admin/logentry/")
     assert "invoice 4711" in words(page)
+
+    page.goto("/admin/catalogue/provider/")
+    page.get_by_role("link", name="simanthropic", exact=True).first.click()
+    by_keyboard(page, "link", "Disable provider")
+    page.get_by_label("Reason").focus()
+    page.keyboard.type("Answers are cut\n")
+    of_provider = {"model": "simanthropic/test/echo/DEFRA", "messages": HELLO}
+    assert eventually(lambda: customer.http.post("/v1/chat/completions", json=of_provider).status_code == 503)
+    assert "Answers are cut" in customer.http.post("/v1/chat/completions", json=of_provider).json()["error"]["message"]
+    by_keyboard(page, "link", "Serve again")
+    by_keyboard(page, "button", "Serve again")
+    assert eventually(lambda: customer.http.post("/v1/chat/completions", json=of_provider).status_code == 200)
     context.close()

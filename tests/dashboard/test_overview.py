@@ -312,6 +312,9 @@ def test_it_takes_no_post(page: Page) -> None:
         (figures.balance, "-0.0000036", "−0.01"),  # noqa: RUF001
         (figures.measure, "12345.6", "12,346"),
         (figures.measure, "2.50", "2.5"),
+        (figures.measure, "0.00000036", "0.00000036"),
+        (figures.rate, "0.887390185465", "0.88739"),
+        (figures.rate, "100.00", "100"),
     ],
 )
 def test_figures_are_short_and_their_title_exact(write: Callable[[Decimal], str], amount: str, shown: str) -> None:
