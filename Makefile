@@ -56,8 +56,8 @@ mutants: venv-dev var/secret_key ## Break a copy of the tree in some 80 ways, ea
 	@$(VENV) -m tests.mutants $(ARGS)
 
 .PHONY: cluster-campaign
-cluster-campaign: venv-dev var/secret_key var/patroni ## Kill each part of deploy/cluster in turn under load; then compare
-	$(VENV) -m pytest -m cluster --database postgres -s -o faulthandler_timeout=0 tests/test_cluster.py $(ARGS)
+cluster-campaign: venv-dev var/secret_key var/patroni ## Kill each part of deploy/cluster in turn under load, then compare; upgrade two gateways under load
+	$(VENV) -m pytest -m cluster --database postgres -s -o faulthandler_timeout=0 tests/test_cluster.py tests/test_upgrade.py $(ARGS)
 
 .PHONY: fuzz
 fuzz: venv-dev var/secret_key ## Ten times the cases of tests/test_fuzz.py: HTTP, bodies, addresses, pages, upstreams, catalogues

@@ -234,7 +234,9 @@ def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DAT
             database["NAME"] = str(BASE_DIR / database["NAME"])
         return database | {"OPTIONS": SQLITE_OPTIONS}
     options = {
-        "pool": {"min_size": 2, "max_size": pool_size, "timeout": 5.0},
+        # Tries to connect come ever more rarely until they are given up, and then begin anew with the next request: a
+        # pool that tried for minutes would miss the database's return by as long.
+        "pool": {"min_size": 2, "max_size": pool_size, "timeout": 5.0, "reconnect_timeout": 5.0},
         "server_side_binding": True,
     }
     if DATABASE_TRANSACTION_POOLING:  # a connection has no state of its own

@@ -20,7 +20,17 @@ from tests.servers.manage import run_manage
 pytestmark = pytest.mark.cluster
 CLIENTS = 16
 SLUGS = ("echo", "echo", "chunks", "brief", "long")
-PARTS = ("primary", "gateway1", "redis-primary", "rolling restart", "standby", "etcd1", "nginx reload", "haproxy")
+PARTS = (
+    "primary",
+    "gateway1",
+    "redis-primary",
+    "rolling restart",
+    "standby",
+    "etcd1",
+    "nginx reload",
+    "haproxy",
+    "pgbouncer",
+)
 QUIET_SECONDS = 3.0  # of load before and after each
 
 
@@ -72,12 +82,12 @@ def trouble(cluster: Cluster, crowd: Crowd, part: str, customer: Customer) -> di
         cluster.run("reload")
     else:
         victim = cluster.run("kill", part)
-        if part == "haproxy":  # there is one beside each gateway, and its unit restarts it
+        if part in ("haproxy", "pgbouncer"):  # there is one beside each gateway, and its unit restarts it
             cluster.run("start", victim)
         assert eventually(lambda: crowd.served_at[-1] > began + 1, within=120)
         assert eventually(lambda: ask_quietly(customer), within=120)
     everything_holds(cluster, customer)
-    if part not in ("rolling restart", "nginx reload", "haproxy"):
+    if part not in ("rolling restart", "nginx reload", "haproxy", "pgbouncer"):
         cluster.run("start", victim)
     assert eventually(lambda: cluster.status().keys() >= {"primary", "standby", "redis-primary"}, within=120)
     threading.Event().wait(QUIET_SECONDS)
@@ -121,8 +131,17 @@ def everything_holds(cluster: Cluster, customer: Customer) -> None:
     seed(cluster, name)
     assert eventually(lambda: all(name in http.get("/v1/models").text for http in own))
 
+    # Each lists what the other has served, from a standby.
+    served = own[-1].post(PATH, json=question("echo")).json()["id"]
+    assert eventually(lambda: all(served in listed_from_a_standby(http) for http in own), within=60)
+
     # While Redis is away, and for ten seconds more, each worker counts alone: then a budget holds again.
     assert eventually(lambda: admitted(at_each(f"budget{time.monotonic_ns()}", "--rpm", "4")) == 4, within=60)
+
+
+def listed_from_a_standby(http: GatewaySession) -> str:
+    reply = http.get("/v1/generations")
+    return reply.text if "X-Data-As-Of" in reply.headers else ""
 
 
 def admitted(sessions: list[GatewaySession]) -> int:

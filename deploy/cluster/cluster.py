@@ -9,7 +9,7 @@
     deploy/cluster/cluster.py down
 
 PART is one of `status`, or `primary`, `standby`, `redis-primary` for who is that now. Needs Debian's etcd-server,
-haproxy, nginx-light, postgresql, redis-sentinel, redis-server, and Patroni in var/patroni (`make var/patroni`).
+haproxy, nginx-light, pgbouncer, postgresql, redis-sentinel, redis-server; Patroni in var/patroni (its make target).
 """
 
 import argparse
@@ -47,14 +47,14 @@ PORTS = {
         **{f"redis{n}": 60 + n for n in (1, 2)},
         **{f"sentinel{n}": 70 + n for n in (1, 2, 3)},
         **{f"gateway{n}": 80 + n for n in (1, 2)},
-        **{"primary": 40, "standbys": 50, "redis": 60, "nginx": 80, "simulator": 90},
+        **{"primary": 40, "standbys": 50, "pgbouncer": 51, "redis": 60, "nginx": 80, "simulator": 90},
     }.items()
 }
 PARTS = (
     *("etcd1", "etcd2", "etcd3", "postgres1", "postgres2", "postgres3", "redis1", "redis2"),
-    *("sentinel1", "sentinel2", "sentinel3", "haproxy", "simulator", "gateway1", "gateway2", "nginx"),
+    *("sentinel1", "sentinel2", "sentinel3", "haproxy", "pgbouncer", "simulator", "gateway1", "gateway2", "nginx"),
 )
-DRAIN_SECONDS = 40.0  # a gateway's, and some
+DRAIN_SECONDS = 50.0  # a gateway's, and some
 
 
 class ClusterError(Exception):
@@ -70,7 +70,7 @@ def start(part: str) -> None:
         return
     folder = FOLDER / part
     folder.mkdir(exist_ok=True)
-    user = _postgres_user() if part.startswith("postgres") else None
+    user = _postgres_user() if part.startswith(("postgres", "pgbouncer")) else None
     command, env = _command(part, folder)
     if user is not None:
         shutil.chown(folder, user)
@@ -123,6 +123,9 @@ def _command(part: str, folder: Path) -> tuple[list[str], dict[str, str]]:
         return [_binary("redis-sentinel"), path], {}
     if kind == "haproxy":
         return [_binary("haproxy"), "-db", "-f", _written("haproxy.cfg", folder, **own)], {}
+    if kind == "pgbouncer":
+        (folder / "users.txt").write_text(f'"gateway" "{(FOLDER / "password").read_text()}"\n')
+        return [_binary("pgbouncer"), _written("pgbouncer.ini", folder, **own)], {}
     if kind == "nginx":
         _write_nginx(folder)
         options = f"pid {folder}/nginx.pid; daemon off;"
@@ -133,9 +136,10 @@ def _command(part: str, folder: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def environment(part: str) -> dict[str, str]:
-    """The settings of a gateway, and of commands beside it."""
-    folder = FOLDER / part
-    path = _written("gateway.env", folder, name=part, folder=str(folder), port=str(PORTS[part]))
+    """The settings of a gateway, and of commands beside it. The second reaches its database through PgBouncer."""
+    folder, pooled = FOLDER / part, part == "gateway2"
+    own = {"database": str(PORTS["pgbouncer" if pooled else "primary"]), "pooled": str(pooled).lower()}
+    path = _written("gateway.env", folder, name=part, folder=str(folder), port=str(PORTS[part]), **own)
     lines = (line.partition("=") for line in Path(path).read_text().splitlines() if line and not line.startswith("#"))
     return {name: value for name, _, value in lines}
 
@@ -181,9 +185,9 @@ def _answers(part: str) -> bool:
         return _status(f"http://127.0.0.1:{PORTS[f'rest{part[-1]}']}/liveness") == 200
     if kind in ("redis", "sentinel"):
         return _redis(part, "PING") == "PONG"
-    if kind == "haproxy":
+    if kind in ("haproxy", "pgbouncer"):
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", PORTS["primary"])) == 0
+            return probe.connect_ex(("127.0.0.1", port or PORTS["primary"])) == 0
     if kind == "simulator":
         return _status(f"http://127.0.0.1:{port}/v1/models") is not None
     return _status(f"http://127.0.0.1:{port}/livez") == 200
@@ -286,11 +290,12 @@ def up() -> None:
     password = (FOLDER / "password").read_text()
     for statement in (
         f"CREATE ROLE gateway LOGIN PASSWORD '{password}'",
+        "ALTER ROLE gateway SET statement_timeout = '30s'",
         "CREATE DATABASE gateway OWNER gateway TEMPLATE template0 ENCODING 'UTF8'",
     ):
         _psql(statement, password)
     manage("migrate", "--verbosity", "0")
-    _together("gateway1", "gateway2")
+    _together("pgbouncer", "gateway1", "gateway2")
     start("nginx")
     print(f"http://127.0.0.1:{PORTS['nginx']}, {json.dumps(roles())}")
 

@@ -14,18 +14,23 @@ class LossyProxy:
     """Passes bytes on to a loopback port, until it is told otherwise."""
 
     def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
+        self.target_port = target_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._wanted: bytes | None = None
+        self._upon_loss: Callable[[], None] = lambda: None
         self.lost = 0
         self._generation = 0
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = [self._listener]
         self._start(self._accept)
 
-    def lose_answer_to(self, words: bytes) -> None:
-        """The next request that contains these words is carried out, and its connection is lost before its answer."""
+    def lose_answer_to(self, words: bytes, upon_loss: Callable[[], None] = lambda: None) -> None:
+        """The next request that contains these words is carried out, and its connection is lost before its answer.
+
+        `upon_loss` is called in between.
+        """
+        self._upon_loss = upon_loss
         self._wanted = words
 
     def forget_connections(self) -> None:
@@ -56,7 +61,7 @@ class LossyProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._target_port))
+                server = socket.create_connection(("127.0.0.1", self.target_port))
                 self._sockets += [client, server]
                 doomed, generation = threading.Event(), self._generation
                 self._start(self._pass_on, client, server, doomed, generation)
@@ -83,6 +88,7 @@ class LossyProxy:
                 if not doomed.is_set():
                     client.sendall(block)
                 elif READY_FOR_QUERY in block:  # it is done, and has been committed
+                    self._upon_loss()
                     self.lost += 1
                     break
         _end(server)
