@@ -32,7 +32,7 @@ FOCUS = """() => {
   return [one.outerHTML.slice(0, 120), ring && box.width > 4 && box.height > 4];
 }"""
 MOST_TABS = 150
-KEYED = frozenset({"login", "usage", "key-created", "models", "alias", "members"})  # one of each kind of thing
+KEYED = frozenset({"login", "usage", "key-created", "models", "playground", "alias", "members"})  # one of each kind
 
 Visit = Callable[[str | None], Page]
 

@@ -1,11 +1,14 @@
 """The Playground's page and its key: whose it is, how few there are, and everything that ends it."""
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -210,3 +213,37 @@ def test_an_account_of_others_is_not_found(member: Client) -> None:
     other = new_account("Other")
     assert member.get("/playground", {"account": str(other.pk)}).status_code == 404
     assert member.post("/playground/key", {"account": str(other.pk)}).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time: nothing can race")
+def test_pages_that_ask_at_once_and_a_removal_between_them_leave_one_key_or_none() -> None:
+    account, other = new_account("Acme"), new_account("Other")
+    membership = joined(account, MEMBER)
+    joined(account, OWNER, "owner")
+    joined(other, MEMBER)
+
+    def at_once(*acts: Callable[[], object]) -> None:
+        start = threading.Barrier(len(acts))
+
+        def go(act: Callable[[], object]) -> None:
+            start.wait(10)
+            try:
+                act()
+            except Membership.DoesNotExist:
+                pass  # the removal was first
+            finally:
+                connection.close()  # this thread's
+
+        with ThreadPoolExecutor(len(acts)) as pool:
+            list(pool.map(go, acts))
+
+    def ask(account: Account) -> Callable[[], object]:
+        return lambda: playground_keys.issue(membership.user, account)
+
+    live = ApiKey.objects.filter(deleted_at=None)
+    at_once(*[ask(account)] * 3, *[ask(other)] * 3)
+    assert ApiKey.objects.count() == 2  # a row for each account
+    assert live.count() == 1
+    at_once(*[ask(account)] * 3, lambda: members.remove(membership, by=membership.user))
+    assert not live.filter(account=account).exists()
