@@ -320,7 +320,7 @@ class OverdraftAlert(models.Model):
 class UsageWatermark(models.Model):
     """How far an account's records are rolled up. The row that whoever rolls them up locks."""
 
-    account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True, related_name="+")
+    account = models.OneToOneField(Account, on_delete=models.PROTECT, primary_key=True, related_name="usage_watermark")
     rolled_until = models.DateTimeField()
     # Ledger entries known to lie behind: the wallet's seq less this is about what the raw tail holds, without counting.
     entries = models.BigIntegerField(default=0)

@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DatabaseError, OperationalError, connection, transaction
-from django.db.models import BigIntegerField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
+from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
 
 from catalogue.carbon import MEASURED
@@ -177,10 +177,9 @@ def _behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet
 
     A record without a cost has no entry: it waits in the tail for one that has.
     """
-    watermark = UsageWatermark.objects.filter(account_id=OuterRef("account_id"))
     wallets = Wallet.objects.annotate(
-        behind=F("seq") - Coalesce(Subquery(watermark.values("entries")), Value(0, BigIntegerField())),
-        rolled_until=Subquery(watermark.values("rolled_until")),
+        behind=F("seq") - Coalesce("account__usage_watermark__entries", Value(0, BigIntegerField())),
+        rolled_until=F("account__usage_watermark__rolled_until"),
     ).filter(Q(rolled_until=None) | Q(rolled_until__lt=Now() - least), behind__gt=0)
     if among is not None:
         wallets = wallets.filter(pk__in=among)
