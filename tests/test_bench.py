@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import capacity
 from bench.gate import BUDGET, verdict
 from bench.kinds import KINDS
 from bench.measure import measure
@@ -98,3 +99,14 @@ def test_the_gate_refuses_a_kind_without_a_budget_and_a_budget_without_a_kind() 
     lines, ok = verdict([Compared("new", 2e6, 1e6)], {"old": 2.0})
     assert not ok
     assert {"new", "old"} <= {line.split(" ")[0] for line in lines}
+
+
+def test_one_postgresql_and_one_wallet_are_what_a_simulation_of_many_gateways_ends_at() -> None:
+    times = capacity.measured()
+    most = capacity.most(times, 9)
+    assert most == pytest.approx(capacity.CORES_OF_POSTGRESQL / (2 * times.statement))
+    easy, much = (capacity.simulate(times, 9, 1000, share * most) for share in (0.5, 2))
+    assert easy.done == pytest.approx(0.5 * most, rel=0.05)
+    assert much.done == pytest.approx(most, rel=0.05)
+    assert easy.waits < much.waits
+    assert capacity.simulate(times, 9, 1, most).done == pytest.approx(1 / capacity.FSYNC_SECONDS, rel=0.01)

@@ -139,8 +139,8 @@ def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGatewa
         finally:
             is_done.set()
         for number, customer in enumerate(customers):
-            listed = customer.http.get("/v1/generations?limit=1000").json()["data"]
             served_here = served[number].result() + 1 + (RECORDS if number else 1)
+            listed = customer.http.get("/v1/generations?limit=1000").json()["data"]
             assert len(listed) == min(served_here, 1000)
     assert customers[0].http.get(f"/v1/generation/{after}").status_code == 200
     assert listed_ids(customers[0], limit=2)[-1:] == [first_page["data"][0]["generation_id"]]

@@ -1,5 +1,6 @@
 """The error family is the table of docs/api.md#error-codes; everything else that can be raised is folded into it."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from gateway import errors
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
 from gateway.responses import PlainResponse
+from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -87,6 +89,20 @@ def json_of(response: PlainResponse) -> dict[str, Any]:
 
 def test_the_family_is_the_table_of_the_spec() -> None:
     assert {(kind.status, kind.type, kind.code, kind.param) for kind in FAMILY} == SPEC | OURS
+
+
+def test_the_tables_of_the_documents_list_each_of_them_and_no_other() -> None:
+    api, guide = ((ROOT / "docs" / name).read_text() for name in ("api.md", "guide.md"))
+    family = {(kind.status, kind.type, kind.code) for kind in FAMILY}
+    rows = re.findall(r"^\| (\d{3}|in a stream) \| `(\w+)` \| `(\w+)`", api, re.MULTILINE)
+    assert {(503 if status == "in a stream" else int(status), *row) for status, *row in rows} == {
+        row for row in family if row[0] != 401
+    }
+    rows_of_401 = re.findall(r"^\| [^|]+ \| `(api_key_\w+|authentication_error)`", api, re.MULTILINE)
+    assert set(rows_of_401) == {code for status, _type, code in family if status == 401}
+    advice = re.findall(r"^\| (?:\d{3}|in a stream) \| ([^|]+) \|", guide, re.MULTILINE)
+    advised = set(re.findall(r"`(\w+)`", " ".join(advice)))
+    assert advised - {"context_length_exceeded"} == {code for _status, _type, code in family}
 
 
 def test_the_docstring_draws_the_whole_family() -> None:
