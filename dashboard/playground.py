@@ -35,10 +35,9 @@ def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
         "groups": groups,
         "chosen": "" if chosen == PLACEHOLDER_MODEL else chosen,
         "is_offered": any(chosen in models for _, models in groups),
-        "balance": Wallet.objects.get(pk=current.account.pk).balance,
+        "funds": {"status": "empty" if Wallet.objects.get(pk=current.account.pk).balance <= 0 else "good"},
         "contact": settings.BILLING_CONTACT_URL,
         "public_url": settings.PUBLIC_URL,
-        "minutes": playground_keys.LIFETIME.seconds // 60,
         "advice": {code: explained.what_to_do for code, explained in BY_CODE.items()}
         | {"": OF_THE_PROVIDER.what_to_do},
     }
