@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.callgrind import Dearest, Profile, dearest
-from bench.kinds import KINDS, WITH_METRICS, WITH_TRACES, WITHOUT_IP_LIMIT, Kind
+from bench.kinds import KINDS, POOLED, WITH_METRICS, WITH_TRACES, WITHOUT_IP_LIMIT, Kind
 from bench.plan import Plan
 from bench.report import Compared
 from bench.servers import QUIET_WORKER, Servers, Target, running
@@ -38,7 +38,10 @@ def measure(databases: MigratedDatabases, folder: Path, kinds: Sequence[Kind] = 
 
 
 def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
-    """The same, and gateways with metrics, with traces and without a limit of addresses: each takes another start."""
+    """The same, and gateways with metrics, with traces, as behind PgBouncer and without a limit of addresses.
+
+    Each takes another start.
+    """
     with running(databases, folder, PLAN, worker=QUIET_WORKER, callgrind=True) as servers:
         counted = _measure(servers, KINDS)
         gateway, _ = servers.targets
@@ -47,6 +50,7 @@ def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
         for env, kinds in (
             ({"METRICS_BIND": f"127.0.0.1:{free_port()}"}, WITH_METRICS),
             ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}, WITH_TRACES),
+            ({"DATABASE_TRANSACTION_POOLING": "true"}, POOLED),
             ({"GATEWAY_IP_RATE": "off"}, WITHOUT_IP_LIMIT),
         ):
             servers.gateway.env = usual | env

@@ -67,6 +67,8 @@ WITH_METRICS = (
 )
 # This takes a gateway with OTEL_EXPORTER_OTLP_ENDPOINT. What sends the spans is the beat's, and not counted.
 WITH_TRACES = (Kind("whole answer, with traces", 24, WHOLE.name),)
+# These take a gateway with DATABASE_TRANSACTION_POOLING.
+POOLED = (Kind("whole answer, statements unnamed", 24, WHOLE.name),)
 # These take a gateway that counts no addresses.
 WITHOUT_IP_LIMIT = (
     Kind("whole answer, no limit of addresses", 16, WHOLE.name),
