@@ -176,11 +176,11 @@ def model_list(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return render(request, "dashboard/models.html", context | {"form": form}, status=422)
     view = form.within(view)
-    found = [
-        (offer, route)
-        for offer, route in shown
-        if view.passes(route) and view.modality in (None, offer.modality) and form.finds(offer, route)
-    ]
+    found = []
+    for offer, route in shown:
+        take_turns()
+        if view.passes(route) and view.modality in (None, offer.modality) and form.finds(offer, route):
+            found.append((offer, route))
     currency = current.account.currency if current else WITHOUT_ACCOUNT
     lines = list(lines_of(found, catalogue, view, currency, health.observed(now)))
     provider, sort = form.cleaned_data["provider"], form.cleaned_data["sort"]

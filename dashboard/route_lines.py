@@ -13,6 +13,7 @@ from catalogue.listing import View
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Status
 from catalogue.pricing import MILLION, rates_between
 from catalogue.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
+from gateway.turns import take_turns
 
 # Columns of their own; what is stated besides.
 MAIN_PRICES = {"prompt": "Prompt", "completion": "Completion", "cache_read": "Cached prompt"}
@@ -169,6 +170,7 @@ def lines_of(
     """The lines of some routes, for an account of this currency."""
     rates: dict[str, Decimal | None] = {}
     for offer, route in routes:
+        take_turns()
         own = route.published.currency if route.published else ""
         if own not in rates:
             known = rates_between(own, currency, catalogue.units_per_eur)
