@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -108,13 +108,11 @@ class PrivatePostgres(PostgresDatabases):
             raise ServerError("PostgreSQL is not running")
         pid = self._process.pid
         processes = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-        for process in processes:
-            os.kill(process, signal.SIGSTOP)
+        _signal(processes, signal.SIGSTOP)
         try:
             yield
         finally:
-            for process in processes:
-                os.kill(process, signal.SIGCONT)
+            _signal(processes, signal.SIGCONT)
 
     def close(self) -> None:
         """Ends the server at once and removes its data."""
@@ -192,3 +190,10 @@ def _run(command: Sequence[str | Path]) -> None:
 def _environment() -> dict[str, str]:
     """Our environment without what would steer PostgreSQL elsewhere (PGDATA, PGHOST, …)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
+def _signal(processes: Sequence[int], number: signal.Signals) -> None:
+    """To those that are still there: a session may have ended meanwhile."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
