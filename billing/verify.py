@@ -181,6 +181,8 @@ def _entries(
 
 
 def _usage(wallet: Wallet, entry: Entry, record: Record) -> Iterator[str]:
+    if (record.account_id, record.cost, record.balance_after) == (wallet.pk, -entry.amount, entry.balance_after):
+        return
     name = f"entry {entry.seq} for {generation_id(record.id)}"
     if record.account_id != wallet.pk:
         yield f"{name}: the record belongs to another account"

@@ -1,11 +1,13 @@
 """What the apps' admins share: tables that are only looked at, and paging that never counts a large one."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
@@ -16,6 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from .ids import parse_generation_id, parse_request_id
+from .turns import take_turns
 
 admin.site.site_header = admin.site.site_title = "Inference Gateway"
 admin.site.index_title = "Administration"
@@ -37,7 +40,32 @@ class BoundedPaginator(Paginator[Model]):
         return rows[:COUNT_LIMIT].count() if isinstance(rows, QuerySet) else len(rows)
 
 
-class SaysValues(admin.ModelAdmin[Any]):
+class RowsInTurns(list[Any]):
+    """Rows between which the worker's other requests run: Django makes the cells of all of them in one go."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in super().__iter__():
+            take_turns()
+            yield row
+
+
+class ListInTurns(ChangeList):
+    """A list of an admin that holds up nothing else."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Django's, with turns."""
+        super().get_results(request)
+        self.result_list = RowsInTurns(self.result_list)
+
+
+class Admin(admin.ModelAdmin[Any]):
+    """What every table of the product's own has."""
+
+    def get_changelist(self, request: HttpRequest, **_kwargs: Any) -> type[ChangeList]:
+        return ListInTurns
+
+
+class SaysValues(Admin):
     """For tables without secrets: the history says what each field of the row was changed to."""
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
@@ -57,7 +85,7 @@ def _shown(row: Model, field: str) -> str:
     return "nothing" if value in (None, "") else str(value)
 
 
-class RecordAdmin(admin.ModelAdmin[Model]):
+class RecordAdmin(Admin):
     """Rows that history is made of: looked at, searched for exactly, never added, changed or removed.
 
     Newest first by primary key; no column can be sorted by, since sorting by one without an index reads everything.

@@ -226,11 +226,10 @@ def usage_of(reported: Any) -> Usage | None:
     completion = count(reported["completion_tokens"])
     reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
     total = reported.get("total_tokens")
-    if type(total) is int and reasoning and total == prompt.prompt + completion + reasoning:
-        completion += reasoning
-    elif type(total) is int and total != prompt.prompt + completion:
-        return replace(prompt, completion=completion, reasoning=reasoning, adds_up=False)
-    return replace(prompt, completion=completion, reasoning=reasoning)
+    adds_up = type(total) is not int or total == prompt.prompt + completion
+    if not adds_up and reasoning and total == prompt.prompt + completion + reasoning:
+        completion, adds_up = completion + reasoning, True
+    return Usage(prompt.uncached_prompt, prompt.cache_read, prompt.cache_write_5m, None, completion, reasoning, adds_up)
 
 
 def prompt_usage_of(reported: Any) -> Usage | None:

@@ -1,5 +1,6 @@
 """Recomputes every balance from the ledger, every usage entry from its record, and every record from its usage."""
 
+import gc
 import sys
 import time
 from typing import Any
@@ -34,6 +35,7 @@ class Command(OperatorCommand):
             None if options[name] is None else account_from(options[name]).pk for name in ("account", "start_at")
         )
         bar = Bar(self.stderr, account_id, start_at)
+        gc.freeze()  # what is loaded by now would be looked through again and again: a quarter of all the time
         failed = False
         try:
             for found in verify(account_id, read_usage, start_at=start_at, tell=bar.show):
