@@ -48,7 +48,7 @@ def auto(read: Read, slug: str) -> Json:
     return entries(read)[f"auto/test/{slug}"]
 
 
-def told(response: HttpResponse) -> tuple[int, str, str | None, str | None]:
+def error_of(response: HttpResponse) -> tuple[int, str, str | None, str | None]:
     assert response.headers["Content-Type"] == "application/json"
     return response.status_code, *checked(response.json()["error"])  # type: ignore[attr-defined]
 

@@ -35,7 +35,7 @@ def take(account: Account, amount: str) -> None:
     ledger.correct(account.pk, Decimal(amount), f"taken {amount}")
 
 
-def told() -> list[tuple[str, str]]:
+def mailed() -> list[tuple[str, str]]:
     """Looks, and returns to whom what was sent."""
     mail.outbox.clear()
     sent = notices.look()
@@ -56,56 +56,56 @@ def test_a_balance_that_falls_below_the_accounts_threshold_is_told_once_until_it
 ) -> None:
     settings.PUBLIC_URL = "https://gateway.example"
     take(account, "-5")
-    assert told() == [], "not below"
+    assert mailed() == [], "not below"
     take(account, "-0.001")
-    assert told() == [(OWNER, "Acme: the balance is low")]
+    assert mailed() == [(OWNER, "Acme: the balance is low")]
     body = str(mail.outbox[0].body)
     assert "The balance of Acme is 4.99 EUR, below 5.00 EUR. Requests are refused at zero." in body
     assert f"https://gateway.example/credit?account={account.pk}" in body
     assert f"https://gateway.example/notifications?account={account.pk}" in body
     take(account, "-1")
-    assert told() == []
+    assert mailed() == []
     ledger.grant(account.pk, Decimal(10), "recovered")
-    assert told() == []
+    assert mailed() == []
     take(account, "-12")
-    assert told() == [(OWNER, "Acme: the balance is low")]
+    assert mailed() == [(OWNER, "Acme: the balance is low")]
 
 
 def test_an_account_that_is_used_up_is_told_and_one_that_never_had_credit_is_not(account: Account) -> None:
     joined(open_for(name="New", credit=None), OWNER, "owner")
-    assert told() == []
+    assert mailed() == []
     take(account, "-11.5")
-    assert told() == [(OWNER, "Acme has no credit left")]
+    assert mailed() == [(OWNER, "Acme has no credit left")]
     assert "The balance of Acme is -1.50 EUR." in mail.outbox[0].body
-    assert told() == []
+    assert mailed() == []
 
 
 def test_without_a_threshold_only_zero_is_told(account: Account) -> None:
     Account.objects.update(low_balance=None)
     take(account, "-9.99")
-    assert told() == []
+    assert mailed() == []
 
 
 def test_a_key_that_expires_within_seven_days_is_told_to_every_owner(account: Account) -> None:
     joined(account, OTHER, "owner")
     key = expiring(account, in_days=6.9, after_days=90)
     subject = "Acme: the API key laptop expires soon"
-    assert told() == [(OTHER, subject), (OWNER, subject)]
+    assert mailed() == [(OTHER, subject), (OWNER, subject)]
     assert f"The API key laptop ({key.masked}) of Acme expires on {key.expires_at:%Y-%m-%d %H:%M} UTC." in (
         mail.outbox[0].body
     )
-    assert told() == []
+    assert mailed() == []
 
 
 @pytest.mark.parametrize(("in_days", "after_days"), [(7.1, 90), (6.9, 7), (-1, 90)])
 def test_other_keys_are_not(account: Account, in_days: float, after_days: float) -> None:
     expiring(account, in_days=in_days, after_days=after_days)
-    assert told() == []
+    assert mailed() == []
 
 
 def test_nor_one_that_is_deleted(account: Account) -> None:
     keys.delete(expiring(account, in_days=3, after_days=90))
-    assert told() == []
+    assert mailed() == []
 
 
 def test_who_wants_no_mail_gets_none(account: Account) -> None:
@@ -114,7 +114,7 @@ def test_who_wants_no_mail_gets_none(account: Account) -> None:
     User.objects.create_user("gone@acme.example", is_active=False)
     joined(account, "gone@acme.example", "owner")
     take(account, "-6")
-    assert [to for to, _ in told()] == [OTHER]
+    assert [to for to, _ in mailed()] == [OTHER]
 
 
 def test_what_a_mail_server_refuses_is_tried_again(
@@ -127,11 +127,11 @@ def test_what_a_mail_server_refuses_is_tried_again(
     works = settings.EMAIL_BACKEND
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # nobody listens
-    assert told() == []
+    assert mailed() == []
     assert caplog.messages == ["a mail could not be sent: ConnectionRefusedError"]
     settings.EMAIL_BACKEND = works
-    assert told() == [(OWNER, "Acme: the balance is low")]
-    assert told() == []
+    assert mailed() == [(OWNER, "Acme: the balance is low")]
+    assert mailed() == []
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "settlement"])

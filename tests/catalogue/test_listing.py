@@ -13,7 +13,7 @@ from django.utils import timezone
 from catalogue import loader, models, quota, snapshot
 from tests import schemas
 from tests.catalogue import PRICES, TIER, catalogue_for, model, region
-from tests.listing import NOWHERE, Json, Read, auto, catalogue, entries, locodes, told
+from tests.listing import NOWHERE, Json, Read, auto, catalogue, entries, error_of, locodes
 from tests.seeding import Seed
 from tests.servers.customer import Customer, GatewaySession
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_served_now_is_not_listed(seed: Seed, read: Read) -> None
     }
     for slug in ("off", "resting", "gone", "retired"):
         for path in (f"sim/test/{slug}", f"sim/test/{slug}/FRPAR", f"auto/test/{slug}"):
-            assert told(read(f"/v1/models/{path}"))[:3] == (404, "not_found", "not_found")
+            assert error_of(read(f"/v1/models/{path}"))[:3] == (404, "not_found", "not_found")
     assert [found["name"] for found in read("/v1/providers").json()["data"]] == ["sim"]  # type: ignore[attr-defined]
 
 
@@ -209,7 +209,7 @@ def test_a_held_route_leaves_the_listing_and_comes_back(seed: Seed, read: Read) 
     everything = locodes(read)
     quota.count(paris.pk, 10, today)
     assert locodes(read) == {"sim/test/echo": ["DEFRA"], "auto/test/echo": ["sim/test/echo/DEFRA"]}
-    assert told(read("/v1/models/sim/test/echo/FRPAR"))[0] == 404
+    assert error_of(read("/v1/models/sim/test/echo/FRPAR"))[0] == 404
     assert read("/v1/providers").json()["data"][0]["regions"] == ["DEFRA"]  # type: ignore[attr-defined]
     quota.reset(paris, today)
     assert locodes(read) == everything

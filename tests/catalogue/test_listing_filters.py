@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.catalogue import model
-from tests.listing import FILTERED, Read, catalogue, locodes, told
+from tests.listing import FILTERED, Read, catalogue, error_of, locodes
 from tests.seeding import Seed
 
 FRENCH_ONLY = {
@@ -155,5 +155,5 @@ WORDS = {
 def test_no_other_value_is_taken(seed: Seed, read: Read, path: str, param: str) -> None:
     seed(catalogue(model("echo")))
     reply = read(path)
-    assert told(reply) == (400, "invalid_request_error", "invalid_request_error", param)
+    assert error_of(reply) == (400, "invalid_request_error", "invalid_request_error", param)
     assert json.loads(reply.content)["error"]["message"] == f"`{param}` must be one of {WORDS[param]}."

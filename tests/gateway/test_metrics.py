@@ -81,7 +81,7 @@ def settled(server: GatewayServer) -> tuple[int, ...]:
     return tuple(int(value) for value in row)
 
 
-def told(scrape: Scrape) -> tuple[int, ...]:
+def scraped(scrape: Scrape) -> tuple[int, ...]:
     """The same of a scrape."""
     kinds = scrape.by("gateway_tokens_total", "kind")
     return (
@@ -121,9 +121,9 @@ def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Cust
     def has_all(scrape: Scrape) -> bool:
         """Each worker writes with a beat of its own; what was refused last may be written after what was settled."""
         requests_total = scrape.total("gateway_requests_total") - before.total("gateway_requests_total")
-        return requests_total == 24 * 7 and told(scrape) == settled(server)
+        return requests_total == 24 * 7 and scraped(scrape) == settled(server)
 
-    assert eventually(lambda: has_all(Scrape.of(server))), (told(Scrape.of(server)), settled(server))
+    assert eventually(lambda: has_all(Scrape.of(server))), (scraped(Scrape.of(server)), settled(server))
     wait_for_beats(server)  # a scrape may come while one is being written
     after = Scrape.of(server)
     assert grew("gateway_requests_total", endpoint=CHAT, outcome="served") == 72

@@ -34,7 +34,7 @@ ONE_SIDED = {"sim_message", "sim_delta", "text_offset"}
 TIMED_OUT = (504, "provider_unavailable", "provider_timeout", None)
 
 
-def said(customer: Customer, path: str, model: str, cap: int, **fields: object) -> Json:
+def comparable_answer(customer: Customer, path: str, model: str, cap: int, **fields: object) -> Json:
     """An answer without what differs between two requests. Null means absent."""
     asked = shapes.WAYS["chat-openai" if path == CHAT else "text-openai"].request("", **fields)
     reply = customer.http.post(path, json={**asked, "model": model, "max_tokens": cap})
@@ -81,8 +81,8 @@ def comparable(value: Any) -> Any:
 def test_an_answer_that_was_put_together_is_the_whole_one(
     account: Customer, path: str, model: str, fields: Json
 ) -> None:
-    whole = said(account, path, model, 64, **fields)
-    assert said(account, path, model, 1000, **fields) == whole
+    whole = comparable_answer(account, path, model, 64, **fields)
+    assert comparable_answer(account, path, model, 1000, **fields) == whole
     assert len(set(bills.debits(account))) == 1
 
 

@@ -38,13 +38,13 @@ def each(*values: object) -> tuple[object, ...]:
     return values
 
 
-def said(*messages: object) -> Json:
+def chat(*messages: object) -> Json:
     return {"messages": list(messages)}
 
 
 def calling(**changes: object) -> Json:
     """A conversation in which an assistant's one tool call is changed."""
-    return said(USER, {**CALLING, "tool_calls": [changed(TOOL_CALL, changes)]})
+    return chat(USER, {**CALLING, "tool_calls": [changed(TOOL_CALL, changes)]})
 
 
 def tool(**changes: object) -> Json:
@@ -63,31 +63,31 @@ FAULTS: list[tuple[Json, str]] = [
     ({"messages": MISSING}, "messages"),
     ({"messages": None}, "messages"),
     *(({"messages": value}, "messages") for value in each([], {}, "hello", 5, True)),
-    (said("hello"), "messages[0]"),
-    (said(None), "messages[0]"),
-    (said(USER, [USER]), "messages[1]"),
-    (said({"content": "hello"}), "messages[0].role"),
+    (chat("hello"), "messages[0]"),
+    (chat(None), "messages[0]"),
+    (chat(USER, [USER]), "messages[1]"),
+    (chat({"content": "hello"}), "messages[0].role"),
     *(
-        (said(USER, {"role": role, "content": "hello"}), "messages[1].role")
+        (chat(USER, {"role": role, "content": "hello"}), "messages[1].role")
         for role in each(None, "robot", "User", 1, [])
     ),
-    *((said({"role": role}), "messages[0].content") for role in each("system", "user", "assistant", "function")),
-    (said(USER, CALLING, {"role": "tool", "tool_call_id": "call_1"}), "messages[2].content"),
-    *((said({"role": "user", "content": value}), "messages[0].content") for value in each(None, 5, True, {})),
-    (said({"role": "assistant", "content": None, "tool_calls": []}), "messages[0].content"),
-    *((said({"role": "assistant", "refusal": value}), "messages[0].content") for value in each(None, "", 5, ["No."])),
-    (said({"role": "user", "content": None, "refusal": "No."}), "messages[0].content"),
-    (said({"role": "assistant", "content": {}, "refusal": "No."}), "messages[0].content"),
-    (said({"role": "user", "content": ["hello"]}), "messages[0].content[0]"),
-    (said({"role": "user", "content": [{"text": "hello"}]}), "messages[0].content[0].type"),
-    (said({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": 5}]}), "messages[0].content[1].type"),
-    *((said({**USER, "name": value}), "messages[0].name") for value in NOT_TEXT),
+    *((chat({"role": role}), "messages[0].content") for role in each("system", "user", "assistant", "function")),
+    (chat(USER, CALLING, {"role": "tool", "tool_call_id": "call_1"}), "messages[2].content"),
+    *((chat({"role": "user", "content": value}), "messages[0].content") for value in each(None, 5, True, {})),
+    (chat({"role": "assistant", "content": None, "tool_calls": []}), "messages[0].content"),
+    *((chat({"role": "assistant", "refusal": value}), "messages[0].content") for value in each(None, "", 5, ["No."])),
+    (chat({"role": "user", "content": None, "refusal": "No."}), "messages[0].content"),
+    (chat({"role": "assistant", "content": {}, "refusal": "No."}), "messages[0].content"),
+    (chat({"role": "user", "content": ["hello"]}), "messages[0].content[0]"),
+    (chat({"role": "user", "content": [{"text": "hello"}]}), "messages[0].content[0].type"),
+    (chat({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": 5}]}), "messages[0].content[1].type"),
+    *((chat({**USER, "name": value}), "messages[0].name") for value in NOT_TEXT),
     *(
-        (said({**CALLING, "tool_calls": value}), "messages[0].tool_calls")
+        (chat({**CALLING, "tool_calls": value}), "messages[0].tool_calls")
         for value in each("weather", 5, True, TOOL_CALL)
     ),
-    (said({**USER, "tool_calls": [TOOL_CALL]}), "messages[0].tool_calls"),
-    (said({**CALLING, "tool_calls": ["weather"]}), "messages[0].tool_calls[0]"),
+    (chat({**USER, "tool_calls": [TOOL_CALL]}), "messages[0].tool_calls"),
+    (chat({**CALLING, "tool_calls": ["weather"]}), "messages[0].tool_calls[0]"),
     *((calling(id=value), "messages[1].tool_calls[0].id") for value in each(MISSING, None, 5)),
     *((calling(type=value), "messages[1].tool_calls[0].type") for value in each(MISSING, None, "tool", 5)),
     *((calling(function=value), "messages[1].tool_calls[0].function") for value in each(MISSING, None, "weather", [])),
@@ -100,10 +100,10 @@ FAULTS: list[tuple[Json, str]] = [
         for value in each(None, {}, 5)
     ),
     *(
-        (said(USER, CALLING, {"role": "tool", "content": "sunny", "tool_call_id": value}), "messages[2].tool_call_id")
+        (chat(USER, CALLING, {"role": "tool", "content": "sunny", "tool_call_id": value}), "messages[2].tool_call_id")
         for value in each(None, 5, [])
     ),
-    (said(USER, CALLING, {"role": "tool", "content": "sunny"}), "messages[2].tool_call_id"),
+    (chat(USER, CALLING, {"role": "tool", "content": "sunny"}), "messages[2].tool_call_id"),
     *(({"temperature": value}, "temperature") for value in each(-0.1, 2.1, *NOT_NUMBERS)),
     *(({"top_p": value}, "top_p") for value in each(-0.1, 1.1, *NOT_NUMBERS)),
     *(({"n": value}, "n") for value in each(0, -1, *NOT_WHOLE)),
@@ -188,17 +188,17 @@ ACCEPTED: list[Json] = [
     {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}},
     {"tools": [CUSTOM_TOOL, TOOL], "tool_choice": {"type": "custom", "custom": {"name": "grep"}}},
     {"tools": [CUSTOM_TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": ALLOWED_TOOLS}},
-    said(USER, {**CALLING, "tool_calls": [CUSTOM_CALL]}, {"role": "tool", "tool_call_id": "call_2", "content": "x"}),
+    chat(USER, {**CALLING, "tool_calls": [CUSTOM_CALL]}, {"role": "tool", "tool_call_id": "call_2", "content": "x"}),
     {"tools": [TOOL], "parallel_tool_calls": False},
-    *(said({"role": role, "content": "hello"}, USER) for role in ("system", "developer", "user", "assistant")),
-    said({"role": "function", "name": "weather", "content": "sunny"}, USER),
-    said({**USER, "name": "Ann"}),
-    said(USER, CALLING, {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}),
-    said(USER, {**CALLING, "content": None, "refusal": None, "name": None}, USER),
-    said(USER, {"role": "assistant", "content": None, "refusal": "No."}, USER),
-    said(USER, {"role": "assistant", "refusal": "No."}, USER),
-    said({"role": "user", "content": [{"type": "text", "text": "hello"}]}),
-    said({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "of our own"}]}),
+    *(chat({"role": role, "content": "hello"}, USER) for role in ("system", "developer", "user", "assistant")),
+    chat({"role": "function", "name": "weather", "content": "sunny"}, USER),
+    chat({**USER, "name": "Ann"}),
+    chat(USER, CALLING, {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}),
+    chat(USER, {**CALLING, "content": None, "refusal": None, "name": None}, USER),
+    chat(USER, {"role": "assistant", "content": None, "refusal": "No."}, USER),
+    chat(USER, {"role": "assistant", "refusal": "No."}, USER),
+    chat({"role": "user", "content": [{"type": "text", "text": "hello"}]}),
+    chat({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "of our own"}]}),
     {"service_tier": "auto"},
     {"service_tier": "default"},
     {"store": False},

@@ -60,7 +60,7 @@ def until_asked(simulator: Simulator, upstream: str) -> None:
     assert eventually(lambda: simulator.stats(upstream)["open"] == 1)
 
 
-def until_said(answers: io.BufferedIOBase, words: bytes) -> None:
+def until_sent(answers: io.BufferedIOBase, words: bytes) -> None:
     """Reads until the words have arrived."""
     while words not in (line := answers.readline()):
         assert line
@@ -114,7 +114,7 @@ def test_a_client_that_leaves_in_mid_stream_closes_the_upstream_and_pays_for_wha
     upstream = ALL_BEHAVIOURS[slug]
     cut = simulator.stats(upstream)["cut"]
     with asking(account, way, slug, stream=True, max_tokens=16) as raw, raw.makefile("rb") as answers:
-        until_said(answers, b"there" if slug == "stall" and way.name != "chat-on-completion" else b"data: ")
+        until_sent(answers, b"there" if slug == "stall" and way.name != "chat-on-completion" else b"data: ")
     assert is_closed_soon(simulator, upstream, cut + 1)
     assert eventually(lambda: bills.records(account) != [])
     (record,) = bills.records(account)
@@ -134,7 +134,7 @@ def test_however_it_leaves_in_mid_stream_it_is_noticed(
     cut = simulator.stats(upstream)["cut"]
     way = WAYS["chat-anthropic"]
     with asking(account, way, "stall", version=version, stream=True) as raw, raw.makefile("rb") as answers:
-        until_said(answers, b"there")
+        until_sent(answers, b"there")
         if leaves == "reset":
             reset(raw)
     assert is_closed_soon(simulator, upstream, cut + 1)
@@ -187,8 +187,8 @@ def test_a_pipelined_request_is_not_taken_for_leaving(account: Customer, streams
     with connect(account.gateway) as raw, raw.makefile("rb") as answers:
         raw.sendall(first + request(account, way, "echo", max_tokens=16))
         if streams:
-            until_said(answers, b"[DONE]")
-            until_said(answers, b"0\r\n")
+            until_sent(answers, b"[DONE]")
+            until_sent(answers, b"0\r\n")
             assert answers.readline() == b"\r\n"
         else:
             assert read_response(answers).json()["choices"][0]["message"]["content"].count("hello") == 10

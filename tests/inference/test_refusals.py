@@ -33,7 +33,7 @@ NEXT_HOUR = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
 LAST_YEAR = format_datetime(datetime.now(UTC) - timedelta(days=365), usegmt=True)
 
 
-def said(words: str = "No.", **fields: Any) -> bytes:
+def error_body(words: str = "No.", **fields: Any) -> bytes:
     """An error in OpenAI's shape."""
     return json.dumps({"error": {"message": words, **fields}}).encode()
 
@@ -83,34 +83,34 @@ CLAUDES: dict[str, tuple[bytes, str, str | None]] = {
     "its-size": (by_claude("request_too_large"), GENERAL, None),
 }
 IN_ANSWERS: dict[str, bytes] = {
-    "number": said(code=400),
-    "status": said(status="422"),
-    "type": said(type=GENERAL),
-    "overflow": said(TOO_LONG),
+    "number": error_body(code=400),
+    "status": error_body(status="422"),
+    "type": error_body(type=GENERAL),
+    "overflow": error_body(TOO_LONG),
 }
 WAITS = {"9": "9", "1.2": "2", "0": "1", "3600": "120", NEXT_HOUR: "120", LAST_YEAR: "1", "soon": None, "-5": None}
 SCRIPTS: dict[str, Script] = {
-    **{name: http("400 Bad", said(**fields)) for name, (fields, _, _) in CODES.items()},
+    **{name: http("400 Bad", error_body(**fields)) for name, (fields, _, _) in CODES.items()},
     **{name: http("400 Bad", body) for name, (body, _, _) in CLAUDES.items()},
     **{f"in-200-{name}": http("200 OK", body, JSON) for name, body in IN_ANSWERS.items()},
     **{f"in-frame-{name}": frames(body) for name, body in IN_ANSWERS.items()},
     **{f"claude-frame-{kind}": frames(by_claude(kind)) for kind in (GENERAL, "request_too_large", "overloaded_error")},
     **{f"bare-{code}": http(f"{code} Bad", b"<html>nginx</html>") for code in (400, 413, 422)},
     **{
-        f"cut-{code}": f"HTTP/1.1 {code} Bad\r\nContent-Length: 1000\r\n\r\n".encode() + said()
+        f"cut-{code}": f"HTTP/1.1 {code} Bad\r\nContent-Length: 1000\r\n\r\n".encode() + error_body()
         for code in (400, 413, 422, 500)
     },
-    **{f"wait-{at}": http("429 Slow", said(), f"Retry-After: {wait}") for at, wait in enumerate(WAITS)},
-    "wait-503": http("503 Busy", said(), "Retry-After: 9"),
-    "wait-404": http("404 Gone", said(), "Retry-After: 9"),
-    "late": frames(OUTPUT, said("Too late.", code=400)),
-    "ordinary": http("400 Bad", said("Unsupported key response_format")),
-    "leaky": http("400 Bad", said(f"Key {CREDENTIAL} of http://10.2.3.4/v1 and vllm.internal:8000 is bad.")),
-    "overflows": http("400 Bad", said(TOO_LONG)),
-    "refuses": http("400 Bad", said("Refused.")),
-    "fails": http("503 Busy", said("Busy."), "Retry-After: 9"),
-    "fails-later": http("503 Busy", said("Busy."), "Retry-After: 20"),
-    "complains": http("200 OK", said("It rained.")),
+    **{f"wait-{at}": http("429 Slow", error_body(), f"Retry-After: {wait}") for at, wait in enumerate(WAITS)},
+    "wait-503": http("503 Busy", error_body(), "Retry-After: 9"),
+    "wait-404": http("404 Gone", error_body(), "Retry-After: 9"),
+    "late": frames(OUTPUT, error_body("Too late.", code=400)),
+    "ordinary": http("400 Bad", error_body("Unsupported key response_format")),
+    "leaky": http("400 Bad", error_body(f"Key {CREDENTIAL} of http://10.2.3.4/v1 and vllm.internal:8000 is bad.")),
+    "overflows": http("400 Bad", error_body(TOO_LONG)),
+    "refuses": http("400 Bad", error_body("Refused.")),
+    "fails": http("503 Busy", error_body("Busy."), "Retry-After: 9"),
+    "fails-later": http("503 Busy", error_body("Busy."), "Retry-After: 20"),
+    "complains": http("200 OK", error_body("It rained.")),
     "answers": ANSWER,
 }  # fmt: skip
 
@@ -263,9 +263,9 @@ def test_an_error_event_is_a_refusal_by_its_type(customer: Customer, kind: str, 
 
 
 def test_an_error_after_output_ends_the_stream_as_a_failure(customer: Customer) -> None:
-    said = Stream.of(ask(customer, "odd/test/late", stream=True))
-    (error,) = said.errors
-    assert (error["type"], error["code"], said.done) == ("provider_error", "provider_error", False)
+    stream = Stream.of(ask(customer, "odd/test/late", stream=True))
+    (error,) = stream.errors
+    assert (error["type"], error["code"], stream.done) == ("provider_error", "provider_error", False)
     assert error["message"].startswith("Provider 'odd' reported an error: Too late.")
     (record,) = bills.records(customer)
     assert (record.ending, record.interrupted) == ("upstream_broke", True)

@@ -48,7 +48,7 @@ def unread(customer: Customer, slug: str, word: str, words: int, **fields: objec
         yield raw
 
 
-def said_of(server: GatewayServer, before: str) -> str:
+def logged_since(server: GatewayServer, before: str) -> str:
     """What the gateway has logged since."""
     return server.log.removeprefix(before)
 
@@ -66,15 +66,15 @@ def test_a_stream_that_nobody_takes_is_billed_for_what_the_sockets_took(
     assert 0 < record.completion_tokens <= taken.count(b'"content":') * len(" word")
     assert b"[DONE]" not in taken
     assert eventually(lambda: simulator.stats("endless")["cut"] == cut + 1)
-    assert eventually(lambda: TOO_SLOW in said_of(server, before), within=30)
-    assert "Traceback" not in said_of(server, before)
+    assert eventually(lambda: TOO_SLOW in logged_since(server, before), within=30)
+    assert "Traceback" not in logged_since(server, before)
 
 
 def test_a_whole_answer_that_nobody_takes_ends_its_connection(server: GatewayServer, customer: Customer) -> None:
     before = server.log
     with unread(customer, "echo", LONG_WORD, LONG_WORDS):
-        assert eventually(lambda: TOO_SLOW in said_of(server, before), within=30)
-    assert "Traceback" not in said_of(server, before)
+        assert eventually(lambda: TOO_SLOW in logged_since(server, before), within=30)
+    assert "Traceback" not in logged_since(server, before)
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_a_client_that_never_finishes_its_head_is_let_go(server: GatewayServer, 
     with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_SECONDS) as raw:
         raw.sendall(sent)
         assert raw.recv(12) == answered
-    written = [line for line in said_of(server, before).splitlines() if " gateway.access " not in line]
+    written = [line for line in logged_since(server, before).splitlines() if " gateway.access " not in line]
     assert written == []

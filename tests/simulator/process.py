@@ -104,7 +104,7 @@ def frames(text: str) -> list[Json]:
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
-def said(chunks: list[Json]) -> list[str]:
+def texts(chunks: list[Json]) -> list[str]:
     """The words of a stream, one for each chunk that has one."""
     deltas = [choice["delta"].get("content") for chunk in chunks for choice in chunk.get("choices", ())]
     return [delta for delta in deltas if delta]

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tests.simulator.process import Json, Provider, chat_body, frames, said
+from tests.simulator.process import Json, Provider, chat_body, frames, texts
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -53,7 +53,7 @@ def test_stall_falls_silent_and_notices_that_the_caller_leaves(provider: Provide
     model = "stall:2+finish:stalls"
     response = provider.chat_stream(model)
     lines = [response.readline() for _ in range(6)]
-    assert said(frames(b"".join(lines).decode())) == ["hello", " there"]
+    assert texts(frames(b"".join(lines).decode())) == ["hello", " there"]
     assert provider.eventually(model, open=1, cut=0)
     response.close()
     assert provider.eventually(model, calls=1, cut=1, open=0)
@@ -76,7 +76,7 @@ def test_a_caller_that_leaves_a_silent_whole_answer_is_noticed(provider: Provide
 
 def test_a_caller_that_leaves_an_endless_answer_is_noticed(provider: Provider) -> None:
     with provider.chat_stream("endless") as response:
-        assert said(frames(response.read(5000).decode().rpartition("\n\n")[0]))[-1] == " there"
+        assert texts(frames(response.read(5000).decode().rpartition("\n\n")[0]))[-1] == " there"
     assert provider.eventually("endless", cut=1)
     with provider.open("/v1/chat/completions", chat_body("endless", "hi")) as response:
         assert len(response.read(5000)) == 5000
@@ -100,14 +100,14 @@ def test_counts_can_be_reset(provider: Provider) -> None:
 def test_malformed_ends_the_stream_with_what_is_no_json(provider: Provider) -> None:
     text = provider.chat_stream("malformed:1").read().decode()
     *good, bad = text.strip().split("\n\n")
-    assert said(frames("\n\n".join(good))) == ["hello"]
+    assert texts(frames("\n\n".join(good))) == ["hello"]
     with pytest.raises(json.JSONDecodeError):
         json.loads(bad.removeprefix("data: "))
 
 
 def test_an_error_frame_ends_the_stream(provider: Provider) -> None:
     chunks = frames(provider.chat_stream("error-frame:1").read().decode())
-    assert said(chunks) == ["hello"]
+    assert texts(chunks) == ["hello"]
     assert chunks[-1]["error"]["type"] == "server_error"
 
 
@@ -119,7 +119,7 @@ def test_a_fault_that_lies_beyond_the_answer_strikes_before_the_finish(provider:
 
 def test_truncated_has_no_finish(provider: Provider) -> None:
     text = provider.chat_stream("truncated").read().decode()
-    assert said(frames(text)) == ["hello", " there"]
+    assert texts(frames(text)) == ["hello", " there"]
     assert '"stop"' not in text
 
 

@@ -17,7 +17,7 @@ from openai.types.chat import (
 )
 
 from simulator.behaviour import Behaviour, parse
-from tests.simulator.process import CHECKOUT, Provider, chat_body, frames, running, said
+from tests.simulator.process import CHECKOUT, Provider, chat_body, frames, running, texts
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -110,7 +110,7 @@ def test_several_choices_take_turns(provider: Provider) -> None:
 
 def test_chunks_says_so_many_words(provider: Provider) -> None:
     chunks = frames(provider.chat_stream("chunks:5:0.001", "a b").read().decode())
-    assert said(chunks) == ["a", " b", " a", " b", " a"]
+    assert texts(chunks) == ["a", " b", " a", " b", " a"]
 
 
 def test_a_tool_loop_ends_with_the_tools_result(client: OpenAI) -> None:

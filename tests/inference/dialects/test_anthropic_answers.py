@@ -29,7 +29,7 @@ def answered(*content: Json, **fields: Any) -> Json:
     return DIALECT.reply(orjson.dumps(message), call()).body
 
 
-def said(*content: Json) -> Json:
+def message_of(*content: Json) -> Json:
     message: Json = answered(*content)["choices"][0]["message"]
     return message
 
@@ -78,21 +78,21 @@ def test_the_stop_reasons_of_the_notes() -> None:
 
 
 def test_texts_are_joined() -> None:
-    assert said({"type": "text", "text": "one "}, {"type": "text", "text": "two"})["content"] == "one two"
+    assert message_of({"type": "text", "text": "one "}, {"type": "text", "text": "two"})["content"] == "one two"
     assert played(*text(0, "one "), *text(1, "two"), finish()).text() == "one two"
 
 
 def test_content_is_null_only_where_there_are_only_tools() -> None:
     use = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}}
-    assert said(use)["content"] is None
-    assert said({"type": "text", "text": ""}, use)["content"] is None
-    assert said({"type": "text", "text": "wait"}, use)["content"] == "wait"
-    assert said()["content"] == ""
+    assert message_of(use)["content"] is None
+    assert message_of({"type": "text", "text": ""}, use)["content"] is None
+    assert message_of({"type": "text", "text": "wait"}, use)["content"] == "wait"
+    assert message_of()["content"] == ""
 
 
 def test_a_tools_input_is_dumped() -> None:
     use = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"é": 1}, "caller": {"type": "direct"}}
-    assert said(use)["tool_calls"] == [
+    assert message_of(use)["tool_calls"] == [
         {
             "id": "toolu_1",
             "type": "function",
@@ -103,7 +103,7 @@ def test_a_tools_input_is_dumped() -> None:
 
 
 def test_thinking_is_text_to_read_and_blocks_to_send_back() -> None:
-    message = said(THINKING, REDACTED, {"type": "text", "text": "well"})
+    message = message_of(THINKING, REDACTED, {"type": "text", "text": "well"})
     assert message["reasoning_content"] == "Hm."
     assert message["thinking_blocks"] == [{"index": 0, **THINKING}, {"index": 1, **REDACTED}]
     again = orjson.loads(DIALECT.request(call(message), route()).body)["messages"]

@@ -37,7 +37,7 @@ PNG = (
 )
 
 
-def said(role: str, content: Any) -> Json:
+def item(role: str, content: Any) -> Json:
     return {"type": "message", "role": role, "content": content}
 
 
@@ -51,14 +51,14 @@ class Case(NamedTuple):
 
 
 CASES = {
-    "basic": Case([said("user", "Say hello in exactly 3 words.")]),
-    "system prompt": Case([said("system", "You are a pirate."), said("user", "Say hello.")]),
-    "tool calling": Case([said("user", "What is the weather in Paris?")], "tools", "function_call", (WEATHER,)),
+    "basic": Case([item("user", "Say hello in exactly 3 words.")]),
+    "system prompt": Case([item("system", "You are a pirate."), item("user", "Say hello.")]),
+    "tool calling": Case([item("user", "What is the weather in Paris?")], "tools", "function_call", (WEATHER,)),
     "image": Case(
-        [said("user", [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": PNG}])]
+        [item("user", [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": PNG}])]
     ),
     "multi-turn": Case(
-        [said("user", "My name is Alice."), said("assistant", "Hello Alice!"), said("user", "What is my name?")]
+        [item("user", "My name is Alice."), item("assistant", "Hello Alice!"), item("user", "What is my name?")]
     ),
 }
 
