@@ -58,7 +58,7 @@ class UserAdmin(DjangoUserAdmin[User]):
     list_display = ("email", "first_name", "last_name", "is_active", "is_staff", "last_login")
     list_filter = ("is_staff", "is_superuser", "is_active")
     search_fields = ("email", "first_name", "last_name")
-    search_help_text = "A part of the email address or of the name."
+    search_help_text = "Part of the email address or of the name."
     fieldsets = (
         (None, {"fields": ("email", "password")}),
         ("Person", {"fields": ("first_name", "last_name", "wants_notices")}),
@@ -165,7 +165,7 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
     list_select_related = ("account",)
     list_filter = (KeyState,)
     search_fields = ("name", "account__name", "last_four")
-    search_help_text = "A part of the key's name, of the account's name, or of the last four characters."
+    search_help_text = "Part of the key's name, of the account's name, or of the last four characters."
     sortable_by = ()
     readonly_fields = (
         "name",

@@ -21,7 +21,7 @@ class ThreadedHasher(PBKDF2PasswordHasher):
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
         """Raises WorkerBusy where too many wait already. Holds no database connection, unless in a transaction."""
         if ThreadedHasher._under_way > WAITING:
-            raise WorkerBusy("It is checking as many passwords as it can. Yours was not looked at.")
+            raise WorkerBusy("Too many people are signing in. Your password was not checked.")
         release_all()
         if not monkey.is_module_patched("threading"):
             return super().encode(password, salt, iterations)  # a management command: there is nobody beside it

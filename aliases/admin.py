@@ -19,7 +19,7 @@ class AliasAdmin(RecordAdmin):
     list_display = ("name", "account", "target", "created_at", "updated_at")
     list_select_related = ("account",)
     search_fields = ("name", "account__name", "provider", "canonical_id")
-    search_help_text = "A part of the alias, of the account's name, or of the target."
+    search_help_text = "Part of the alias, of the account's name, or of the target."
     readonly_fields = ("id",)
 
 

@@ -37,7 +37,7 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
     list_filter = (filters.Balance, "currency")
     list_select_related = ("wallet", "overdraft_alert")
     search_fields = ("name", "membership__user__email", "=id")
-    search_help_text = "A part of the name or of a member's email address, or the account's id."
+    search_help_text = "Part of the name or of a member's email address, or the account's id."
     ordering = ("name",)
     sortable_by = ("name",)
     fields = ("name", "currency", "balance", "far_below_zero", "low_balance", "alias_limit", "id", "created_at")
@@ -86,7 +86,7 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
         """The wallet's balance, exactly."""
         return plain(account.wallet.balance) if hasattr(account, "wallet") else "0"
 
-    @admin.display(description="far below zero")
+    @admin.display(description="overdrawn")
     def far_below_zero(self, account: Account) -> str:
         """Since when staff have been alerted (billing.overdraft)."""
         if not hasattr(account, "overdraft_alert"):

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 EVERY_SECONDS = 300.0
 MOST_AT_ONCE = 100  # a price gone wrong takes many accounts down: the rest follow at the next look
-MESSAGE = """The account {name!r} ({id}) is far below zero: its balance is {balance} {currency}.
+MESSAGE = """The account {name!r} ({id}) is overdrawn: its balance is {balance} {currency}.
 
 Its requests are refused until credit is added. The account, its ledger and its usage:
 {address}
@@ -70,4 +70,4 @@ def _mail(wallet: Wallet, address: str) -> EmailMessage:
     body = MESSAGE.format(
         name=account.name, id=account.pk, balance=plain(wallet.balance), currency=account.currency, address=page
     )
-    return EmailMessage(f"Account far below zero: {account.name}", body, to=[address])
+    return EmailMessage(f"Overdrawn account: {account.name}", body, to=[address])

@@ -81,7 +81,7 @@ class ProviderAdmin(_Seeded, ProviderActions, _Admin):
     )
     list_filter = ("eu_native", "us_legal_reach", "dialect", "status_override", "country")
     search_fields = ("slug", "name")
-    search_help_text = "A part of the slug or name."
+    search_help_text = "Part of the slug or name."
     exclude = ("disabled_reason",)
     readonly_fields: ClassVar = [
         "in_service",
@@ -210,7 +210,7 @@ class ModelAdmin(_Seeded, OfferActions, _Admin):
     list_filter = ("state", "modality", "provider")
     list_select_related = ("provider",)
     search_fields = ("canonical_id", "name", "provider__slug")
-    search_help_text = "A part of the model's id or name, or of the provider's slug."
+    search_help_text = "Part of the model's id or name, or of the provider's slug."
     readonly_fields: ClassVar = ["provider", "canonical_id", "first_offered_at", "energy"]
     inlines: ClassVar = [RegionInline]
 
@@ -256,7 +256,7 @@ class RegionAdmin(_Seeded, RouteActions, _Admin):
     list_filter = ("state", "currency", "locode", "model__provider")
     list_select_related = ("model__provider",)
     search_fields = ("locode", "model__canonical_id", "model__provider__slug")
-    search_help_text = "A part of the region's code, the model's id or the provider's slug."
+    search_help_text = "Part of the region's code, the model's id or the provider's slug."
     readonly_fields: ClassVar = [
         "model",
         "locode",
@@ -329,7 +329,7 @@ class PlaceAdmin(_Admin):
     list_display = ("code", "name", "country", "eu", "eea")
     list_filter = ("eu", "eea", "country")
     search_fields = ("code", "name")
-    search_help_text = "A part of the code or name."
+    search_help_text = "Part of the code or name."
 
 
 @admin.register(models.GridIntensity)
@@ -338,7 +338,7 @@ class GridIntensityAdmin(_Admin):
 
     list_display = ("country", "gco2_per_kwh", "source", "as_of")
     search_fields = ("country",)
-    search_help_text = "A part of the country code."
+    search_help_text = "Part of the country code."
 
 
 @admin.register(grid.GridSlot)
@@ -362,7 +362,7 @@ class EnergyEstimateAdmin(_Admin):
 
     list_display = ("canonical_id", "energy_per_token_wh")
     search_fields = ("canonical_id",)
-    search_help_text = "A part of the model's id."
+    search_help_text = "Part of the model's id."
     readonly_fields: ClassVar = ["figures"]
 
     def save_model(self, request: HttpRequest, obj: models.EnergyEstimate, form: Any, change: bool) -> None:
@@ -378,4 +378,4 @@ class ExchangeRateAdmin(_Admin):
 
     list_display = ("currency", "units_per_eur", "as_of")
     search_fields = ("currency",)
-    search_help_text = "A part of the currency code."
+    search_help_text = "Part of the currency code."

@@ -102,7 +102,7 @@ def render(error: ApiError, request: HttpRequest | None = None) -> HttpResponseB
 
 def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
     """The same as a page, which needs neither session nor database."""
-    title = "The gateway is busy" if error.status == WorkerBusy.status else "That is too much"
+    title = "The gateway is busy" if error.status == WorkerBusy.status else "Request too large"
     context = {"status": error.status, "title": title, "message": error.message}
     page = HttpResponse(render_to_string("refused.html", context), status=error.status, headers=error.headers)
     page._has_been_logged = True  # type: ignore[attr-defined]

@@ -1,11 +1,13 @@
 """`make screenshots`: every page with a month's story in it, light, dark and on a phone, as var/screenshots/*.png.
 
+Beside them weights.txt says what each page costs on the wire, compressed and with an empty cache: the page, and all.
 With ARGS=--readme it also renews the pictures that the README shows.
 """
 
 import contextlib
 import shutil
 import sys
+from collections import Counter
 from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -50,6 +52,7 @@ def main() -> None:
 def _picture(browser: Browser, server: GatewayServer, places: list[Place], look: str) -> None:
     """Every page in one look; a person signs in once."""
     signed_in: dict[str | None, Page] = {}
+    weights: dict[str | None, Counter[str]] = {}
     for place in places:
         if place.who not in signed_in:
             context = browser.new_context(base_url=server.origin, reduced_motion="reduce", **LOOKS[look])
@@ -57,12 +60,40 @@ def _picture(browser: Browser, server: GatewayServer, places: list[Place], look:
             if place.who is not None:
                 signed_in[place.who].goto("/login")
                 sign_in(signed_in[place.who], place.who)
+            weights[place.who] = _weighed(signed_in[place.who])
         page = signed_in[place.who]
+        weights[place.who].clear()
         place.show(page)
+        if look == "light" and place.press is None:
+            page.wait_for_load_state("networkidle")
+            page_weight, weight = (weights[place.who][what] / 1000 for what in ("page", "all"))
+            with (FOLDER / "weights.txt").open("a") as lines:
+                lines.write(f"{place.name:24}{page_weight:8.1f} kB{weight:8.1f} kB\n")
         name = f"{place.name}-{look}.png"
         page.screenshot(path=FOLDER / name, full_page=True, animations="disabled")
         if "--readme" in sys.argv and (place.name, look) in IN_README:
             page.screenshot(path=README_FOLDER / name, animations="disabled")
+
+
+def _weighed(page: Page) -> Counter[str]:
+    """The bytes that come over the wire from now on, with nothing in a cache: those of the `page`, and of `all`."""
+    page.wait_for_load_state("networkidle")
+    weights, documents = Counter[str](), set[str]()
+
+    def received(event: dict[str, Any]) -> None:
+        if event["type"] == "Document":
+            documents.add(event["requestId"])
+
+    def finished(event: dict[str, Any]) -> None:
+        size = int(event["encodedDataLength"])
+        weights.update(all=size, page=size if event["requestId"] in documents else 0)
+
+    network = page.context.new_cdp_session(page)
+    network.on("Network.responseReceived", received)
+    network.on("Network.loadingFinished", finished)
+    network.send("Network.enable")
+    network.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    return weights
 
 
 if __name__ == "__main__":

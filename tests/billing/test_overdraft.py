@@ -50,7 +50,7 @@ def test_staff_are_told_by_mail_and_in_the_log(account: Account, caplog: pytest.
     assert caplog.messages == [f"account {account.pk} is far below zero: its balance is -10.50 EUR"]
     assert sorted(message.to for message in mail.outbox) == [["one@example.com"], ["two@example.com"]]
     message = mail.outbox[0]
-    assert message.subject == "Account far below zero: Acme"
+    assert message.subject == "Overdrawn account: Acme"
     assert "its balance is -10.50 EUR" in message.body
     assert f"http://127.0.0.1:8000{ACCOUNTS}{account.pk}/change/" in message.body
 

@@ -21,7 +21,7 @@ from tests.page_text import plain
 from tests.servers.gateway import GatewayServer
 
 POSTS = 60
-BUSY = "It is checking as many passwords as it can."
+BUSY = "Too many people are signing in."
 
 
 def test_sixty_sign_ins_at_once_leave_the_worker_to_its_requests(
