@@ -52,13 +52,14 @@ def reference(request: HttpRequest) -> HttpResponse:
             "parameters": [_parameter(each) for each in (*item["parameters"], *operation.get("parameters", ()))],
             "body": _components(operation.get("requestBody", {})),
             "answered": _components(next(iter(operation["responses"].values()))),
+            "statuses": [(status, _marked(answer["description"])) for status, answer in operation["responses"].items()],
         }
         for path, item in openapi["paths"].items()
         for method, operation in item.items()
         if method != "parameters"
     ]
     objects = [
-        (name, schema.get("description", ""), _members(schema))
+        (name, _marked(schema.get("description", "")), _members(schema))
         for name, schema in openapi["components"]["schemas"].items()
     ]
     return _shown(request, "reference/reference.html", REFERENCE, {"endpoints": endpoints, "objects": objects})
@@ -77,7 +78,7 @@ def _example(operation: dict[str, Any]) -> str:
 def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
     schema = parameter["schema"]
     bounds = [f"{what} {schema[name]}" for name, what in _BOUNDS.items() if name in schema]
-    return {**parameter, "kind": ", ".join([_kind(schema), *bounds]), "meaning": schema.get("description", "")}
+    return {**parameter, "kind": ", ".join([_kind(schema), *bounds]), "meaning": _marked(schema.get("description", ""))}
 
 
 def _components(body: dict[str, Any]) -> list[str]:
@@ -99,7 +100,7 @@ def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
             "name": name,
             "kind": _kind(member),
             "is_required": name in required,
-            "description": member.get("description", ""),
+            "description": _marked(member.get("description", "")),
         }
         for name, member in schema.get("properties", {}).items()
     ]
@@ -128,6 +129,12 @@ def _kind(schema: dict[str, Any]) -> str:
 @cache
 def _paths() -> dict[str, Path]:
     return {path.relative_to(DOCUMENTS).with_suffix("").as_posix(): path for path in DOCUMENTS.rglob("*.md")}
+
+
+@cache
+def _marked(text: str) -> SafeString:
+    """A description of ours, with its code and its lists."""
+    return mark_safe(str(mistune.create_markdown(escape=True)(text)))  # noqa: S308  # of our own texts
 
 
 class _Renderer(mistune.HTMLRenderer):
