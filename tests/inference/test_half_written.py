@@ -110,11 +110,9 @@ def test_a_client_of_whom_nothing_is_acknowledged_pays_nothing(customer: Custome
     assert bills.untouched(customer)
 
 
-@pytest.mark.parametrize(
-    ("name", "ending", "tokens"), [("uncounted", "upstream_broke", 1), ("counted", "client_left", WORDS // FEW)]
-)
+@pytest.mark.parametrize(("name", "tokens"), [("uncounted", 2), ("counted", WORDS // FEW)])
 def test_what_is_written_to_a_client_that_has_left_meanwhile_is_not_billed(
-    customer: Customer, odd: OddUpstream, name: str, ending: str, tokens: int
+    customer: Customer, odd: OddUpstream, name: str, tokens: int
 ) -> None:
     odd.may_go_on.clear()
     (worker,) = customer.gateway.worker_pids()
@@ -131,6 +129,9 @@ def test_what_is_written_to_a_client_that_has_left_meanwhile_is_not_billed(
             os.kill(worker, signal.SIGCONT)
         assert eventually(lambda: bool(bills.records(customer)), within=30)
     (record,) = bills.records(customer)
-    assert (record.ending, record.interrupted, record.usage_estimated) == (ending, True, True)
+    # That the upstream has broken off, as the uncounted one does, or that the client has left may be noticed first.
+    assert record.ending in ("client_left", "upstream_broke" if name == "uncounted" else "")
+    assert record.interrupted
+    assert record.usage_estimated
     assert 0 < record.completion_tokens <= tokens
     assert bills.debits(customer) == [record.cost]
