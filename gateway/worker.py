@@ -33,7 +33,7 @@ SETTLING_SECONDS = 2.0
 KEPT_SECONDS = 1.0
 KEPT_SECONDS_OF_CUT = 0.25  # once it has cut what was open
 LET_GO_EVERY_SECONDS = 0.1
-# An answer that left a body unread: as much of it is read as a client is likely to have sent already.
+# A last answer that left a body or another request unread: as much is read as a client is likely to have sent already.
 LINGER_SECONDS = 5.0
 LINGER_BODIES = 4  # in units of the largest body that is taken
 BLOCK_BYTES = 64 * 1024
@@ -166,7 +166,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             serve = functools.partial(self._respond, self) if ordinary else super().handle_request
             return serve(listener_name, req, sock, addr)
         except StopIteration:
-            if _left_unread(req):
+            if _left_unread(req) or _has_unread(sock):
                 _linger(sock)
             raise
         except TimeoutError:
@@ -189,7 +189,9 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
 
 def _has_unread(sock: socket.socket) -> bool:
-    """Whether bytes have come that nobody has read."""
+    """Whether bytes have come that nobody has read. A socket that is closed has none."""
+    if sock.fileno() < 0:
+        return False
     count = array.array("i", [0])
     fcntl.ioctl(sock.fileno(), termios.FIONREAD, count)
     return bool(count[0])

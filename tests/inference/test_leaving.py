@@ -205,3 +205,22 @@ def test_a_client_that_leaves_after_pipelining_is_noticed_all_the_same(account: 
         raw.sendall(request(account, way, "echo"))
     assert is_closed_soon(simulator, upstream, cut + 1)
     assert bills.untouched(account)
+
+
+def test_a_last_answer_arrives_though_more_was_sent_behind_its_request(account: Customer, simulator: Simulator) -> None:
+    """Closing a connection with bytes that nobody has read resets it, and what is under way to the client is lost."""
+    way = WAYS["chat-openai"]
+    asked = request(account, way, "slow-start")
+    old = request(account, way, "slow-start", version="1.0")
+    closing = asked.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+    with connect(account.gateway) as first, connect(account.gateway) as other:
+        first.sendall(old)
+        other.sendall(closing)
+        assert eventually(lambda: simulator.stats(ALL_BEHAVIOURS["slow-start"])["open"] == 2)
+        first.sendall(b"\r\n")  # as browsers did once
+        other.sendall(asked)
+        for raw in (first, other):
+            with raw.makefile("rb") as answers:
+                assert read_response(answers).status_code == 200
+                raw.shutdown(socket.SHUT_WR)
+                assert answers.read() == b""
