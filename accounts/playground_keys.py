@@ -23,12 +23,14 @@ RPM = 30  # requests in any minute, unless an owner changes it
 def issue(person: User, account: Account) -> tuple[ApiKey, str]:
     """The person's key in the account with a new token; whatever Playground key of theirs worked before is refused now.
 
-    Raises Membership.DoesNotExist for who is no member at this moment, KeyNameTaken.
+    Raises Membership.DoesNotExist for who is no member at this moment, or not as signed in; KeyNameTaken.
     """
     token, now = keys.new_token(), timezone.now()
     with transaction.atomic():
-        # Whoever ends the membership, and another page of the same person, wait.
-        memberships = Membership.objects.select_for_update().filter(user=person).order_by("pk")
+        # Whoever ends the membership, makes the person inactive or changes the password waits, or has done it: the
+        # session that asked is over then. Another page of the same person waits as well.
+        is_as_signed_in = {"user__is_active": True, "user__password": person.password}
+        memberships = Membership.objects.select_for_update().filter(user=person, **is_as_signed_in).order_by("pk")
         if account.pk not in [membership.account_id for membership in memberships]:
             raise Membership.DoesNotExist
         end(person.pk)

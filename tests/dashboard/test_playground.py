@@ -180,6 +180,14 @@ def test_a_membership_that_ends_meanwhile_gets_none(member: Client, account: Acc
     assert not ApiKey.objects.exists()
 
 
+@pytest.mark.parametrize("change", [{"is_active": False}, {"password": "another"}])
+def test_a_person_whose_session_ends_meanwhile_gets_none(account: Account, change: dict[str, Any]) -> None:
+    person = User.objects.get(email=MEMBER)
+    User.objects.filter(pk=person.pk).update(**change)
+    with pytest.raises(Membership.DoesNotExist):
+        playground_keys.issue(person, account)
+
+
 def test_staff_who_look_at_the_account_can_send_nothing(account: Account) -> None:
     User.objects.create_superuser("staff@example.com")
     staff = client_of("staff@example.com")
