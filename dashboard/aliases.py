@@ -22,7 +22,7 @@ from billing.usage_statistics import By, Days, Scope, Totals, breakdown
 from catalogue import quota, routing, snapshot
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routes import ALIAS_RULE, GLOBAL, Route, Snapshot
+from catalogue.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
 from .access import AccountContext, account_context, account_page, page_address, signed_in_page
@@ -61,20 +61,31 @@ class NameField(forms.CharField):
 
 
 class TargetField(forms.CharField):
-    """A route, picked from those that can serve now; checked like a target of the API."""
+    """A route's id, typed or picked from `routes`, those that can serve now; checked like a target of the API."""
 
-    def __init__(self, account: Account, catalogue: Snapshot, today: date, *, chosen: str = "") -> None:
-        groups: list[Any] = _choices(catalogue, today, account.currency)
-        offered = {route_id for _, choices in groups for route_id, _ in choices}
-        first = [] if chosen else [("", "Choose a route")]
-        if chosen and chosen not in offered:
-            first = [(chosen, f"{chosen} (not available now)")]
-        super().__init__(label="Target", initial=chosen, widget=forms.Select(choices=[*first, *groups]))
+    def __init__(self, account: Account, catalogue: Snapshot, today: date) -> None:
+        super().__init__(
+            label="Target",
+            help_text="The id of a route. Type a part of its model, provider or region to find it.",
+            widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+        )
+        self.routes = _routes(catalogue, today, account.currency)
         self._account, self._catalogue, self._today = account, catalogue, today
 
+    def get_bound_field(self, form: forms.BaseForm, field_name: str) -> forms.BoundField:
+        """With the list that its page has for it (templates/dashboard/target_field.html)."""
+        bound = super().get_bound_field(form, field_name)
+        self.widget.attrs["list"] = f"{bound.auto_id}-routes"
+        return bound
+
     def clean(self, value: Any) -> Target:
+        text = str(super().clean(value))
         try:
-            target = targets.from_id(super().clean(value))
+            target = targets.from_id(text)
+        except ApiError:
+            example = f", such as {self.routes[0][0]}" if self.routes else ""
+            raise forms.ValidationError(f"{shown(text)!r} is not the id of a route{example}.") from None
+        try:
             targets.require_routable(target, self._catalogue, self._today, self._account.currency)
         except ApiError as error:
             raise forms.ValidationError(error.message) from None
@@ -105,7 +116,7 @@ class RepointForm(forms.Form):
 
     def __init__(self, data: Any, alias: Alias, catalogue: Snapshot, today: date) -> None:
         super().__init__(data, auto_id="repoint-%s", label_suffix="")
-        self.fields["target"] = TargetField(alias.account, catalogue, today, chosen=alias.target)
+        self.fields["target"] = TargetField(alias.account, catalogue, today)
 
 
 @account_page("GET", "HEAD", "POST")
@@ -225,16 +236,15 @@ def _problem(alias: Alias) -> str | None:
     return None
 
 
-def _choices(catalogue: Snapshot, today: date, currency: str) -> list[tuple[str, list[tuple[str, str]]]]:
-    """4-part ids and labels of every route that could serve a request now, by the name of their provider."""
-    groups: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+def _routes(catalogue: Snapshot, today: date, currency: str) -> list[tuple[str, str]]:
+    """4-part ids and places of every route that could serve a request now, provider by provider."""
+    groups: dict[str, list[tuple[str, str]]] = {}
     for _, routes in listed(catalogue, View(today, held=quota.held(catalogue.with_quota, today))):
         for route in routes:
             if _serves(catalogue, route, currency):
                 place = "worldwide" if route.locode == GLOBAL else route.place.name if route.place else route.locode
-                _, choices = groups.setdefault(route.upstream.slug, (route.upstream.name, []))
-                choices.append((route.id, f"{route.id} ({place})"))
-    return list(groups.values())
+                groups.setdefault(route.upstream.slug, []).append((route.id, place))
+    return [route for routes in groups.values() for route in routes]
 
 
 def _serves(catalogue: Snapshot, route: Route, currency: str) -> bool:

@@ -1,10 +1,14 @@
 """The page of one canonical model: its routes beside each other, how to call them, and how their prices changed."""
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from billing.models import Generation
+from billing.request_failures import RequestFailure
 from billing.usage_statistics import By, Days, Scope, Totals, breakdown
 from catalogue import health, price_history, quota, snapshot
 from catalogue.listing import View, auto_info, servable
@@ -16,6 +20,16 @@ from .route_lines import lines_of, price_label
 
 OWN_DAYS = 30
 MOST_CHANGES = 50
+
+
+def listed_models(requests: Iterable[Generation | RequestFailure]) -> set[str]:
+    """The canonical ids of their models that have a page now; none while the catalogue is not loaded."""
+    if not snapshot.is_loaded():
+        return set()
+    catalogue, today = snapshot.current(), timezone.now().date()
+    view = View(today, quota.held(catalogue.with_quota, today))
+    wanted = {request.model for request in requests} & catalogue.by_canonical_id.keys()
+    return {id_ for id_ in wanted if any(servable(offer, view) for offer in catalogue.by_canonical_id[id_])}
 
 
 @signed_in_page()

@@ -25,6 +25,7 @@ from gateway.errors import ServiceUnavailable
 
 from .access import AccountContext, account_page
 from .credit import WINDOW_DAYS, funds_of, usage_by_day
+from .model_page import listed_models
 from .usage import dearest
 from .usage_choice import Choice, Grouping
 
@@ -112,6 +113,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "chart": CostChart.of(by_day, days, account),
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if newest else [],
         "requests": newest,
+        "listed_models": listed_models(newest),
         "example_model": next(chats, None) or model_to_try(now),
         "rate_warning": rate_warning(account),
         "public_url": settings.PUBLIC_URL,

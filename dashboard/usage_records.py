@@ -33,6 +33,7 @@ from gateway.ids import generation_id, parse_generation_id, parse_request_id, re
 from . import request_filters, usage_choice
 from .access import AccountContext, account_context, account_page, signed_in_page
 from .failure_advice import explained
+from .model_page import listed_models
 from .request_filters import FAILURES, OUTCOMES, SERVED
 
 PAGE_ROWS = 50
@@ -99,6 +100,7 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBa
             raise Http404 from None
         context |= {
             "records": listed.rows,
+            "listed_models": listed_models(listed.rows),
             "older": listed.older and choice.to("usage-records", before=listed.older),
             "newer": listed.newer and choice.to("usage-records", after=listed.newer),
             "here": choice.query(**position),

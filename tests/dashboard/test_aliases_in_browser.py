@@ -23,7 +23,7 @@ def page(chromium: Browser, customer: Customer) -> Iterator[Page]:
 
 def create(page: Page, name: str, target: str) -> None:
     page.get_by_role("textbox", name="Name").fill(name)
-    page.get_by_role("combobox", name="Target").select_option(target)
+    page.get_by_role("combobox", name="Target").fill(target)
     page.get_by_role("button", name="Create alias").click()
 
 
@@ -42,7 +42,7 @@ def test_an_alias_lives_through_forms_alone(page: Page, customer: Customer) -> N
     assert row(page, "fast") == "alias/fast sim/test/echo/FRPAR 1 4 < 0.0001"
 
     page.get_by_role("link", name="alias/fast").click()
-    page.get_by_role("combobox", name="Target").select_option("sim/test/echo/DEFRA")
+    page.get_by_role("combobox", name="Target").fill("sim/test/echo/DEFRA")
     page.get_by_role("button", name="Change target").click()
     expect(page.get_by_role("status")).to_contain_text("is now sim/test/echo/DEFRA")
     assert answer(customer, "alias/fast")["model"] == "sim/test/echo/DEFRA"

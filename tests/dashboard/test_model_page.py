@@ -1,5 +1,6 @@
 """The page of one model: its routes compared, code for each, price history; nothing of what other accounts do."""
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -9,7 +10,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from accounts.models import User
+from accounts.models import Account, User
 from catalogue import models, price_history, snapshot
 from tests.billing.records import MEMBER, open_for, serve
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, states
@@ -206,3 +207,15 @@ def test_many_routes_cost_no_more_queries(member: Client) -> None:
     snapshot.forget()
     snapshot.refresh()
     assert queries("cached") == queries("global-only") <= 10
+
+
+@pytest.mark.parametrize("listing", ["/usage/records", "/"])
+def test_requests_link_to_the_pages_that_their_models_have(member: Client, listing: str) -> None:
+    account = Account.objects.get()
+    for slug in ("echo", "resting", "unheard-of"):
+        serve(account, model=f"test/{slug}")
+    text = member.get(listing).text
+    linked = re.findall(r'<a class="route" href="([^"]+)">([^<]+)</a>', text)
+    assert linked == [(f"/models/test/echo?account={account.pk}", "sim/test/echo/FRPAR")]
+    assert member.get(linked[0][0]).status_code == 200
+    assert '<span class="route">sim/test/resting/FRPAR</span>' in text
