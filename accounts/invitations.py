@@ -1,4 +1,4 @@
-"""The life of an invitation: invite, renew, revoke, accept. Its link proves that whoever opens it reads the address.
+"""The life of an invitation: send, renew, revoke, accept. Its link proves that whoever opens it reads the address.
 
 The link carries the invitation's id, signed with SECRET_KEY; all else is in the row. It works once.
 """
@@ -7,12 +7,17 @@ import logging
 import uuid
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.core import signing
 from django.core.exceptions import PermissionDenied
+from django.core.mail import EmailMessage
 from django.db import IntegrityError, transaction
 from django.db.models import Sum
+from django.urls import reverse
 from django.utils import timezone
+
+from gateway.mail import send_in_background
 
 from .members import locked, locked_for_owner
 from .models import Invitation, Membership, User
@@ -23,6 +28,18 @@ OPEN_LIMIT = 20  # in one account
 RESEND_AFTER = timedelta(minutes=1)
 KEPT = timedelta(days=30)  # after it was sent: longer than it may be open
 MAILS_PER_DAY = 100  # from one account, resent ones included
+STAFF_RIGHT = "accounts.add_invitation"
+
+SUBJECT = "Invitation to {account} on Inference Gateway"
+BODY = """\
+{sender} has invited you to join {account} at {origin} as {role}.
+
+To accept, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
+
+{link}
+
+If you did not expect this email, you can ignore it.
+"""
 
 
 class InvitationRefused(ValueError):
@@ -37,15 +54,37 @@ class PersonExists(Exception):
     """Somebody of this address has a password, and signs in with it."""
 
 
+def send(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
+    """Invites, and mails the link."""
+    invitation = invite(account_id, email, role, by=by)
+    mail(invitation, by=by)
+    return invitation
+
+
+def mail(invitation: Invitation, *, by: User) -> None:
+    """Sends the link to the invited address, in the background."""
+    account = " ".join(invitation.account.name.split())  # a header is one line
+    body = BODY.format(
+        sender=by.email,
+        account=account,
+        origin=settings.PUBLIC_URL,
+        role=invitation.role_in_words,
+        end=invitation.expires_at,
+        link=link(invitation),
+    )
+    send_in_background(EmailMessage(SUBJECT.format(account=account), body, to=[invitation.email]))
+
+
 def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
     """Invites an address, or renews its open invitation; to mail the link is the caller's.
 
-    Nothing depends on whether a person of that address exists. Raises PermissionDenied where `by` is no owner, and
-    InvitationRefused.
+    Nothing depends on whether a person of that address exists. Raises PermissionDenied where `by` is neither an owner
+    nor staff with STAFF_RIGHT, and InvitationRefused.
     """
     email, now = email.lower(), timezone.now()
+    is_staff = by.is_staff and by.has_perm(STAFF_RIGHT)
     with transaction.atomic():
-        account = locked_for_owner(account_id, by)
+        account = locked(account_id) if is_staff else locked_for_owner(account_id, by)
         if Membership.objects.filter(account=account, user__email=email).exists():
             raise InvitationRefused(f"{email} is already a member of this account.")
         pending = Invitation.objects.pending().filter(account=account, email=email).first()
@@ -73,6 +112,11 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
 def sign(invitation: Invitation) -> str:
     """What the mailed address ends with; whoever has it may join as the invited person."""
     return _signer().sign(invitation.pk.hex)
+
+
+def link(invitation: Invitation) -> str:
+    """The address that is mailed."""
+    return f"{settings.PUBLIC_URL}{reverse('invitation', args=[sign(invitation)])}"
 
 
 def behind(signed: str) -> Invitation:

@@ -10,9 +10,11 @@ from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import truncatechars
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 
 from accounts.admin import MembershipInline
+from accounts.admin_invitations import InvitesMembers
+from accounts.invitations import STAFF_RIGHT
 from accounts.models import Account, Membership
 from gateway.admin import BoundedPaginator, RecordAdmin, SaysValues, searched_id, short_id
 from gateway.ids import generation_id
@@ -26,7 +28,7 @@ from .request_failures import RequestFailure
 
 
 @admin.register(Account)
-class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
+class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, admin.ModelAdmin[Account]):
     """Who pays. Accounts are renamed, never removed: their wallet, keys and history hold on to them."""
 
     paginator = BoundedPaginator
@@ -53,8 +55,8 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """With the button that books credit, for those who may."""
-        context = {"may_book_credit": request.user.has_perm(RIGHT), **(extra_context or {})}
+        """With the buttons that book credit and invite, for those who may."""
+        context = {"next_steps": _next_steps(request, object_id), **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 
     def render_change_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -67,6 +69,14 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
         super().save_model(request, obj, form, change)
         if "_continue" not in request.POST:
             self._warn(request, obj)
+
+    def response_add(self, request: HttpRequest, obj: Account, post_url_continue: str | None = None) -> HttpResponse:
+        """Says what a new account needs next, to those who may."""
+        response = super().response_add(request, obj, post_url_continue)
+        if steps := _next_steps(request, str(obj.pk)):
+            links = format_html_join(" or ", '<a href="{}">{}</a>', steps)
+            self.message_user(request, format_html("Next for {}: {}", obj.name, links))
+        return response
 
     def _warn(self, request: HttpRequest, account: Account | None) -> None:
         if account is not None and (warning := rate_warning(account)):
@@ -97,6 +107,16 @@ class AccountAdmin(CreditBooking, SaysValues, admin.ModelAdmin[Account]):
     def member_count(self, account: Any) -> int:
         """How many people are in it."""
         return account.members_in or 0
+
+
+def _next_steps(request: HttpRequest, account_id: str) -> list[tuple[str, str]]:
+    """Addresses and names of what this person may do for an account."""
+    steps = ((RIGHT, "credit", "Add credit"), (STAFF_RIGHT, "invite", "Invite a member"))
+    return [
+        (reverse(f"admin:accounts_account_{view}", args=[account_id]), name)
+        for right, view, name in steps
+        if request.user.has_perm(right)
+    ]
 
 
 def _in_account(name_or_id: str) -> UUID | None:

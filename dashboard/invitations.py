@@ -1,36 +1,21 @@
-"""Invitations: their mail, what owners do with an open one, and the page that its link opens."""
+"""Invitations: what owners do with an open one, and the page that its link opens."""
 
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
-from django.core.mail import EmailMessage
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
-from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from accounts import invitations
 from accounts.models import Account, Invitation, User
-from gateway.mail import send_in_background
 
 from .access import account_context, page_address, signed_in_page
 from .sign_in import NewPasswordForm
-
-SUBJECT = "Invitation to {account} on Inference Gateway"
-BODY = """\
-{sender} has invited you to join {account} at {origin} as {role}.
-
-To accept, open this link by {end:%d %B %Y, %H:%M} UTC. It works once:
-
-{link}
-
-If you did not expect this email, you can ignore it.
-"""
 
 
 class ChoosePasswordForm(NewPasswordForm):
@@ -39,31 +24,6 @@ class ChoosePasswordForm(NewPasswordForm):
     def __init__(self, user: User, data: Any) -> None:
         super().__init__(user, data)
         self.fields["new_password1"].label, self.fields["new_password2"].label = "Password", "Confirm password"
-
-
-def send(account_id: UUID, email: str, role: str, *, by: User) -> Invitation:
-    """Invites an address, or renews its open invitation, and mails the link in the background.
-
-    Nothing depends on whether a person of that address exists. Raises PermissionDenied where `by` is no owner, and
-    InvitationRefused.
-    """
-    invitation = invitations.invite(account_id, email, role, by=by)
-    account = " ".join(invitation.account.name.split())  # a header is one line
-    body = BODY.format(
-        sender=by.email,
-        account=account,
-        origin=settings.PUBLIC_URL,
-        role=invitation.role_in_words,
-        end=invitation.expires_at,
-        link=link(invitation),
-    )
-    send_in_background(EmailMessage(SUBJECT.format(account=account), body, to=[invitation.email]))
-    return invitation
-
-
-def link(invitation: Invitation) -> str:
-    """The address that is mailed; whoever has it may join as the invited person."""
-    return f"{settings.PUBLIC_URL}{reverse('invitation', args=[invitations.sign(invitation)])}"
 
 
 @signed_in_page("GET", "HEAD", "POST")
@@ -78,7 +38,7 @@ def change_invitation(request: HttpRequest, invitation_id: UUID) -> HttpResponse
                 messages.info(request, ending)
             case "resend":
                 try:
-                    send(invitation.account_id, invitation.email, invitation.role, by=current.person)
+                    invitations.send(invitation.account_id, invitation.email, invitation.role, by=current.person)
                 except invitations.InvitationRefused as error:
                     messages.warning(request, str(error))
                 else:

@@ -7,11 +7,10 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 
-from accounts import members
+from accounts import invitations, members
 from accounts.invitations import LIFETIME, InvitationRefused
 from accounts.models import Invitation, Membership
 
-from . import invitations
 from .access import AccountContext, account_context, account_page, page_address, signed_in_page
 
 ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]

@@ -11,12 +11,12 @@ from decimal import Decimal
 from django.utils import timezone
 
 from accounts import invitations, keys
+from accounts.invitations import link
 from accounts.models import Account, ApiKey, Membership, User
 from aliases.models import Alias
 from billing.accounts import open_account
 from billing.models import Generation
 from billing.request_failures import RequestFailure
-from dashboard.invitations import link
 from demo import sample_data
 from tests.browser import PASSWORD
 from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF

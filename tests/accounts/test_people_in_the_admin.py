@@ -85,8 +85,13 @@ def test_staff_of_a_ready_made_group_do_their_work_and_no_more() -> None:
         "Support": {
             f"/admin/accounts/account/{account.pk}/change/": 200,
             f"/admin/accounts/account/{account.pk}/credit/": 403,
+            f"/admin/accounts/account/{account.pk}/invite/": 200,
         },
-        "Finance": {f"/admin/accounts/account/{account.pk}/credit/": 200, "/admin/catalogue/provider/": 200},
+        "Finance": {
+            f"/admin/accounts/account/{account.pk}/credit/": 200,
+            f"/admin/accounts/account/{account.pk}/invite/": 403,
+            "/admin/catalogue/provider/": 200,
+        },
         "Catalogue": {"/admin/catalogue/region/": 200, f"/admin/accounts/account/{account.pk}/change/": 403},
     }
     for name, statuses in pages.items():

@@ -16,7 +16,6 @@ from pytest_django import Settings
 
 from accounts import invitations
 from accounts.models import Account, Invitation, Membership, User
-from dashboard import invitations as pages
 from gateway import mail
 from gateway.outages import Outage
 from tests.dashboard.people import GUEST, MEMBER, OWNER, client_of, joined, words
@@ -48,11 +47,11 @@ def invited(account: Account) -> Invitation:
 
 
 def invite(account: Account, email: str = GUEST, role: str = "member") -> Invitation:
-    return pages.send(account.pk, email, role, by=User.objects.get(email=OWNER))
+    return invitations.send(account.pk, email, role, by=User.objects.get(email=OWNER))
 
 
 def path_of(invitation: Invitation) -> str:
-    return pages.link(invitation).removeprefix("http://127.0.0.1:8000")
+    return invitations.link(invitation).removeprefix("http://127.0.0.1:8000")
 
 
 def send(client: Client, account: Account, email: str = GUEST, role: str = "member") -> str:
@@ -86,8 +85,8 @@ def test_an_invitation_is_mailed_with_a_link_to_our_own_address(
     assert message.to == [GUEST]
     assert message.subject == "Invitation to Acme on Inference Gateway"
     assert f"{OWNER} has invited you to join Acme at https://gateway.example as an owner." in message.body
-    assert re.findall(r"\S+://\S+/\S+", str(message.body)) == [pages.link(invitation)]
-    assert pages.link(invitation).startswith("https://gateway.example/invitations/")
+    assert re.findall(r"\S+://\S+/\S+", str(message.body)) == [invitations.link(invitation)]
+    assert invitations.link(invitation).startswith("https://gateway.example/invitations/")
 
 
 def test_inviting_tells_nothing_about_who_exists(owner: Client, account: Account) -> None:
