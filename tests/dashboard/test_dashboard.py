@@ -65,7 +65,7 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
 
         go(page, "Aliases")
         page.get_by_role("textbox", name="Name").fill("fast")
-        page.get_by_role("combobox", name="Target").select_option(ECHO)
+        page.get_by_role("combobox", name="Target").fill(ECHO)
         page.get_by_role("button", name="Create alias").click()
         go(page, "Members")
         assert f"member@{customer.name}.example" in words(page)
