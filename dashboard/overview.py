@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from statistics import median
 from typing import Any, Self
 
 from django.conf import settings
@@ -30,7 +31,8 @@ from .usage import dearest
 from .usage_choice import Choice, Grouping
 
 CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
-MOST_LISTED = 5  # of the dearest models and keys, and of the newest requests
+MOST_LISTED = 5
+MEDIAN_OF_NEWEST = 1000  # requests  # of the dearest models and keys, and of the newest requests
 PLACEHOLDER_MODEL = "provider/creator/model"
 CHART_HEIGHT = 1000  # in units of the drawing; a day is ten of them wide
 
@@ -101,7 +103,7 @@ def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """What the page shows. Eleven SELECTs, each by an index, and one for an account whose currency is not EUR."""
+    """What the page shows. Twelve SELECTs, each by an index, and one for an account whose currency is not EUR."""
     records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
     newest = list(records[:MOST_LISTED])
     chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
@@ -114,11 +116,19 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
         "dearest": [(choice, dearest(choice, MOST_LISTED)) for choice in choices] if newest else [],
         "requests": newest,
         "listed_models": listed_models(newest),
+        "median_first_token_seconds": _median_first_token_seconds(account, days),
         "example_model": next(chats, None) or model_to_try(now),
         "rate_warning": rate_warning(account),
         "public_url": settings.PUBLIC_URL,
         "contact": settings.BILLING_CONTACT_URL,
     }
+
+
+def _median_first_token_seconds(account: Account, days: Days) -> Decimal | None:
+    """Of the streams among the newest requests: the sums by day give a mean alone, which one slow answer moves."""
+    newest = Generation.objects.filter(account_id=account.pk, created_at__gte=days.since).order_by("-created_at", "-id")
+    known = [ms for ms in newest.values_list("first_token_ms", flat=True)[:MEDIAN_OF_NEWEST] if ms is not None]
+    return Decimal(median(known)) / 1000 if known else None
 
 
 def _cost(by_day: Mapping[date, Totals], day: date) -> Decimal:

@@ -136,6 +136,13 @@ def test_unknown_energy_is_a_dash_and_not_zero(page: Page, account: Account) -> 
     )  # energy and carbon, in the sums and in the row; no stream had a first token
 
 
+def test_the_time_to_first_token_is_the_median_of_recent_streams(page: Page, account: Account) -> None:
+    for milliseconds in (None, 200, 300, 9000):
+        serve(account, first_token_ms=milliseconds)
+    assert read(account)["median_first_token_seconds"] == Decimal("0.3")
+    assert "median of recent streams" in page.text()
+
+
 def test_sums_cover_thirty_days(account: Account) -> None:
     serve(account)
     serve(account)
@@ -286,8 +293,8 @@ def test_the_number_of_queries_does_not_grow_with_what_is_listed(
     for number in range(5):
         serve(account)
         keys.issue(account, name=f"key {number}")
-    # session, user, accounts; requests, wallet; by day with errors, by model, by key with names, each with a watermark
-    with django_assert_num_queries(3 + 2 + 3 + 2 + 3):
+    # session, user, accounts; requests, times, wallet; by day with errors, by model, by key with names, with watermarks
+    with django_assert_num_queries(3 + 3 + 3 + 2 + 3):
         page.text()
 
 
