@@ -41,11 +41,12 @@ def alias_statistics(alias: str, *, days: int, repeats: int) -> None:
 
 
 def session(account: str) -> None:
-    """Prints the session cookie of a new member of the account."""
+    """Prints the session cookie of a new member of the account, by its name."""
     browser, person = Client(), User.objects.create_user("member@bench.example")
     Membership.objects.create(account_id=UUID(account), user=person)
     browser.force_login(person)
-    print(json.dumps(browser.cookies[settings.SESSION_COOKIE_NAME].value))
+    name = settings.SESSION_COOKIE_NAME
+    print(json.dumps({name: browser.cookies[name].value}))
 
 
 def forget(account: str) -> None:

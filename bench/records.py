@@ -16,7 +16,6 @@ from typing import Any
 
 import psycopg
 import requests
-from django.conf import settings
 from psycopg import sql
 
 from bench import driver
@@ -178,7 +177,7 @@ def _offers(year: Year) -> Iterator[Read]:
 def _beside_pages(servers: Servers, year: Year) -> Iterator[Read]:
     """Completions of another account, one after another on one connection, while a page is read."""
     target, _ = servers.targets
-    cookies = {settings.SESSION_COOKIE_NAME: year.inside("session", year.customer.id)}
+    cookies = year.inside("session", year.customer.id)
     today = datetime.now(UTC).date()
     whole, month = today - timedelta(days=year.plan.days - 1), today - timedelta(days=min(30, year.plan.days) - 1)
     paths = {

@@ -17,9 +17,10 @@ PLAN = Plan(accounts=1, offers=5)
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one request ran: the calls of each function, named `module:function`."""
+    """What one request ran: the calls of each function, named `module:function`; and what it left behind."""
 
     calls: dict[str, int]
+    left: int  # objects that only the garbage collector frees: cycles
 
     @property
     def modules(self) -> set[str]:
@@ -27,14 +28,14 @@ class Ran:
 
 
 def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
-    """By kind of request, in a worker that has answered one before."""
+    """By kind of request, in a worker that has answered some before."""
     file = folder / "trace"
     ran = {}
     with running(databases, folder, PLAN, worker=TRACED_WORKER, env={TRACE_FILE: str(file)}) as servers:
         gateway, _ = servers.targets
         for kind in KINDS:
             with gateway.connect(kind) as connection:
-                connection.work(iter(range(2)))
+                connection.work(iter(range(3)))
             wait_until_asleep(gateway.pids()[0])  # the trace is written behind the last byte
-            ran[kind.name] = Ran(json.loads(file.read_text().splitlines()[-1]))
+            ran[kind.name] = Ran(**json.loads(file.read_text().splitlines()[-1]))
     return ran

@@ -8,9 +8,11 @@ import math
 import time
 from typing import Any
 
+import gevent.socket
 from django.conf import settings
+from gevent import get_hub, getcurrent
 from gunicorn.http import message
-from gunicorn.http.body import Body, ChunkedReader
+from gunicorn.http.body import Body, ChunkedReader, LengthReader
 from gunicorn.http.errors import LimitRequestHeaders, ParseException
 from gunicorn.http.unreader import SocketUnreader
 
@@ -25,6 +27,11 @@ MOST_TINY_CHUNKS = 10_000
 TINY_CHUNKS_A_TURN = 500
 
 
+# Who waits for the first bytes of a request, and until when by the monotonic clock: `worker` ends the wait. A timer of
+# its own for each was a sixth of what a refusal costs.
+waiting: dict[Any, float] = {}
+
+
 class HeadTooSlow(ParseException):  # type: ignore[misc]  # gunicorn ships no types
     """The head of a request was begun and not finished in time."""
 
@@ -37,9 +44,18 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
     """gunicorn's reader of a socket. Raises TimeoutError from `ends_at` on, by the monotonic clock."""
 
     ends_at = math.inf
+    is_idle = False  # between two requests
 
     def chunk(self, size_hint: int | None = None) -> bytes:
         """The next bytes of the socket."""
+        if self.is_idle and type(self.sock) is gevent.socket.socket:  # TLS keeps bytes that no wait would see
+            me = getcurrent()
+            waiting[me] = self.ends_at
+            try:
+                get_hub().wait(self.sock._read_event)  # `recv` would try first, in vain
+            finally:
+                del waiting[me]
+            return bytes(self.sock.recv(READ_BYTES))
         left = self.ends_at - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -73,13 +89,14 @@ def begin(unreader: Any, seconds: float) -> bytes:
 
     Raises StopIteration where none come.
     """
-    unreader.ends_at = time.monotonic() + seconds
+    unreader.ends_at, unreader.is_idle = time.monotonic() + seconds, True
     try:
         begun: bytes = unreader.read()
     except TimeoutError:
         raise StopIteration from None
     if not begun:
         raise StopIteration
+    unreader.is_idle = False
     unreader.ends_at = time.monotonic() + HEAD_SECONDS
     return begun
 
@@ -99,6 +116,18 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
         unreader.unread(begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive))
         super().__init__(cfg, unreader, peer_addr, req_number)
         begin_body(unreader)
+
+    @property
+    def left_unread(self) -> bool:
+        """Whether there is more of the body than anybody has read."""
+        reader = self.body.reader
+        if isinstance(reader, LengthReader):
+            return bool(reader.length)
+        return isinstance(reader, ChunkedReader) and reader.parser is not None
+
+    def should_close(self) -> bool:
+        """gunicorn asks when it writes the head of the answer, and behind it: a body left unread ends a connection."""
+        return self.left_unread or bool(super().should_close())
 
     def parse(self, unreader: Any) -> bytes:
         """gunicorn's, but the whole head is bounded. Raises HeadTooSlow, and gunicorn's refusals."""

@@ -90,7 +90,11 @@ def headers_of(error: ApiError) -> dict[str, str]:
 
 
 def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainResponse:
-    """An error as a whole response to a request, by its WSGI environ or META."""
+    """An error as a whole response to a request, by its WSGI environ or META.
+
+    It forgets its traceback, whose frames hold it: only the garbage collector would free all that they hold.
+    """
+    error.__traceback__ = None
     headers = headers_of(error) | {"Content-Type": "application/json"}
     return PlainResponse(error.status, headers, orjson.dumps(body_of(error, environ)), error)
 

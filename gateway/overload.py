@@ -27,8 +27,10 @@ from .turns import pause
 MESSAGE = "This replica has more requests than it can serve now. Nothing was billed: retry."
 STATUS_LINE = "HTTP/1.1 503 Service Unavailable"
 NO_ID = request_id(UUID(int=0)).encode()
-# Two thousand refusals a second take a third of a core: clients that come again at once must not have all of it.
-REFUSAL_SECONDS, BURST_SECONDS = 0.0005, 0.02
+# Clients that come again at once must not have all of a worker's time, and it tells how fast the machine is by what it
+# serves: a refusal takes a sixth of a request's CPU or less.
+REFUSALS_A_SECOND, REFUSALS_A_REQUEST = 2000, 5
+WINDOW_SECONDS, BURST_SECONDS = 0.1, 0.02
 
 
 class Overload:
@@ -37,13 +39,18 @@ class Overload:
     def __init__(self) -> None:
         self._refused: Counter[str] = Counter()  # by endpoint, since the last beat
         self.total = 0
-        self._refused_at = self._free_at = -math.inf
+        self.served = 0  # inference requests that were not refused, in this window
+        self._window_at = self._refused_at = self._free_at = -math.inf
+        self._seconds_each = 1 / REFUSALS_A_SECOND
 
     def refusal(self) -> WorkerBusy:
         """Of a request that has an event of its own."""
-        self.total += 1
-        self._refused_at = time.monotonic()
+        self._count(time.monotonic())
         return WorkerBusy(MESSAGE)
+
+    def _count(self, now: float) -> None:
+        self.total += 1
+        self._refused_at = now
 
     def shed(self, worker: Any, req: Any, sock: Any) -> bool:
         """Answers an ordinary request to an inference endpoint with 503. False where it may be served after all.
@@ -54,19 +61,25 @@ class Overload:
         if endpoint is None:
             return False
         now = time.monotonic()
-        self._free_at = max(self._free_at, now - BURST_SECONDS) + REFUSAL_SECONDS
+        window = now - self._window_at
+        if window > WINDOW_SECONDS:
+            self._seconds_each = 1 / (REFUSALS_A_SECOND + REFUSALS_A_REQUEST * self.served / window)
+            self.served, self._window_at = 0, now
+        self._free_at = max(self._free_at, now - BURST_SECONDS) + self._seconds_each
         if self._free_at > now:
             pause(self._free_at - now)
             if not is_full():
                 return False
-        self.refusal()
+        self._count(now)
         self._refused[endpoint] += 1
         length = req.body.reader.length
         if length <= BLOCK_BYTES and req.unreader.come(length):
             req.body.read(length)  # its connection goes on
         keeps = worker.alive and not req.should_close()
-        answer = _answer(req.path, keeps, int(time.time()))
-        sock.sendall(answer.replace(NO_ID, request_id(uuid7()).encode()))
+        answer = _answer(req.path, keeps, int(time.time())).replace(NO_ID, request_id(uuid7()).encode())
+        sent = sock.send(answer)
+        if sent < len(answer):
+            sock.sendall(answer[sent:])
         if not keeps:
             raise StopIteration
         return True

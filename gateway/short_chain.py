@@ -191,6 +191,7 @@ def respond(worker: Any, server: tuple[str, int], req: Request, sock: Any, clien
     """
     if is_full() and overload.shed(worker, req, sock):
         return
+    overload.served += 1
     response = Response(req, sock, worker.cfg)
     if not (worker.alive and worker.cfg.keepalive):
         response.force_close()

@@ -63,14 +63,6 @@ class Conversation:
         self.messages: list[Json] = []
         self._turn: Json = {}  # the assistant's, while its items come
         self._images: list[Json] = []  # among the results of tools, until all the results are there
-        self._kinds: Mapping[str, Callable[[Json, str], None]] = {
-            "message": self._message,
-            "reasoning": self._reasoning,
-            "function_call": self._function_call,
-            "custom_tool_call": self._custom_tool_call,
-            "function_call_output": self._result,
-            "custom_tool_call_output": self._result,
-        }
 
     def add(self, item: Any, path: str) -> None:
         """Takes the next item in. Raises InvalidRequest for what has no place in a chat."""
@@ -81,10 +73,10 @@ class Conversation:
             raise InvalidRequest.of_field(f"{path}.type", f"must not be item_reference. {KEPT_NOWHERE}")
         if kind == ADDED:
             return  # `tools_of` has them
-        take = self._kinds.get(kind) if isinstance(kind, str) else None
+        take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
-            raise InvalidRequest.of_field(f"{path}.type", f"must be one of {', '.join(self._kinds)}.")
-        take(item, path)
+            raise InvalidRequest.of_field(f"{path}.type", f"must be one of {', '.join(KINDS)}.")
+        take(self, item, path)
 
     def close(self) -> None:
         """Ends the assistant's turn, and that of its tools."""
@@ -95,7 +87,7 @@ class Conversation:
             self.messages.append({"role": "user", "content": self._images})
             self._images = []
 
-    def _message(self, item: Json, path: str) -> None:
+    def message(self, item: Json, path: str) -> None:
         role, content = item.get("role"), item.get("content")
         if role not in ROLES:
             raise InvalidRequest.of_field(f"{path}.role", f"must be one of {', '.join(ROLES)}.")
@@ -116,7 +108,7 @@ class Conversation:
         if text or not refusal:
             self._turn["content"] = text if before is None else f"{before}\n\n{text}"
 
-    def _reasoning(self, item: Json, path: str) -> None:
+    def reasoning(self, item: Json, path: str) -> None:
         if self._images:
             self.close()
         text = "".join(_texts(item.get("content"), f"{path}.content"))
@@ -126,14 +118,14 @@ class Conversation:
         if blocks := _decrypted(item.get("encrypted_content")):
             self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *blocks]
 
-    def _function_call(self, item: Json, path: str) -> None:
+    def function_call(self, item: Json, path: str) -> None:
         namespace = item.get("namespace")
         name = function_name(
             text_in(item, "name", path), None if namespace is None else text_in(item, "namespace", path)
         )
         self._call(text_in(item, "call_id", path), name, text_in(item, "arguments", path))
 
-    def _custom_tool_call(self, item: Json, path: str) -> None:
+    def custom_tool_call(self, item: Json, path: str) -> None:
         namespace = item.get("namespace")
         name = function_name(
             text_in(item, "name", path), None if namespace is None else text_in(item, "namespace", path)
@@ -146,7 +138,7 @@ class Conversation:
         called = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._turn.setdefault("tool_calls", []).append(called)
 
-    def _result(self, item: Json, path: str) -> None:
+    def result(self, item: Json, path: str) -> None:
         call_id = text_in(item, "call_id", path)
         output = _content(item.get("output"), f"{path}.output")
         if self._turn:
@@ -157,6 +149,16 @@ class Conversation:
             self._images += images
             output = "\n".join(texts) or (IMAGES_FOLLOW if images else "")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
+
+
+KINDS: Mapping[str, Callable[[Conversation, Json, str], None]] = {
+    "message": Conversation.message,
+    "reasoning": Conversation.reasoning,
+    "function_call": Conversation.function_call,
+    "custom_tool_call": Conversation.custom_tool_call,
+    "function_call_output": Conversation.result,
+    "custom_tool_call_output": Conversation.result,
+}
 
 
 def _content(content: Any, path: str) -> str | list[Json]:
