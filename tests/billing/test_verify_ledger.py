@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
@@ -399,3 +399,30 @@ def test_it_goes_on_with_the_account_that_it_was_stopped_in(acme: Account, monke
     entries = Wallet.objects.get(pk=second.pk).seq
     assert f"checked 1 accounts, {entries} ledger entries" in verify_ledger("--start-at", str(second.pk)).stdout
     assert "checked 2 accounts, 4 ledger entries" in verify_ledger("--start-at", first.name).stdout
+
+
+@pytest.mark.postgres_is_enough
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="no other process sees a database in memory")
+@pytest.mark.django_db(transaction=True)
+def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are forked, so that they share what is patched here: a part is one account."""
+    monkeypatch.setattr(verify, "PART", 1)
+    accounts = sorted((new_account(f"Acme {n}", credit="5") for n in range(5)), key=lambda account: account.pk)
+    Account.objects.bulk_create([Account(name="No wallet")])
+    for account in accounts[1:4]:
+        with transaction.atomic():
+            tamper(f"UPDATE {WALLET} SET balance = 0 WHERE account_id = '{account.pk}'")
+    one, several = verify_ledger("--jobs", "1"), verify_ledger("--jobs", "2")
+    assert len(one.stderr) == 4
+    assert (sorted(several.stderr), several.stdout, several.code) == (sorted(one.stderr), one.stdout, one.code)
+    of_wallets = [line for line in several.stderr if "wallet holds" in line]
+    assert of_wallets == [line for line in one.stderr if "wallet holds" in line]  # in the accounts' order
+
+    def stopped(wallet: Wallet) -> Iterator[str]:
+        if wallet.pk == accounts[2].pk:
+            raise KeyboardInterrupt
+        yield from ()
+
+    monkeypatch.setattr(verify, "_usage_by_day", stopped)
+    with pytest.raises(CommandError, match=f"^Stopped .go on with --start-at {accounts[2].pk}.$"):
+        verify_ledger("--jobs", "2")

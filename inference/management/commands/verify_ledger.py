@@ -1,23 +1,35 @@
 """Recomputes every balance from the ledger, every usage entry from its record, and every record from its usage."""
 
+import contextlib
 import gc
+import multiprocessing
+import os
+import signal
 import sys
 import time
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import astuple
+from itertools import islice
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import Error
+from django.db import Error, connections
 from django.db.models import Sum
 
 from accounts.management.arguments import account_from
+from billing import verify
 from billing.models import Wallet
-from billing.verify import Verification, verify
+from billing.verify import Verification
 from gateway.management.base import OperatorCommand, explain
 from inference.dialects import read_usage
 
 BAR_WIDTH = 40
 LINE_START = "\r\x1b[K"  # on a terminal: the line is emptied
+MOST_JOBS = 4  # unless more are asked for: whoever is served has cores of the database to find, too
+WORTH_JOBS = 100_000  # entries
 
 
 class Command(OperatorCommand):
@@ -29,16 +41,31 @@ class Command(OperatorCommand):
         accounts = parser.add_mutually_exclusive_group()
         accounts.add_argument("--account", metavar="ACCOUNT", help="only this account (name or id)")
         accounts.add_argument("--start-at", metavar="ACCOUNT", help="leave out the accounts before this one")
+        parser.add_argument(
+            "--jobs",
+            metavar="N",
+            type=int,
+            help=f"processes at work on parts of the accounts; default: one for each core, {MOST_JOBS} at most, where "
+            f"there are {WORTH_JOBS:,} entries",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         account_id, start_at = (
             None if options[name] is None else account_from(options[name]).pk for name in ("account", "start_at")
         )
-        bar = Bar(self.stderr, account_id, start_at)
+        chosen = Wallet.objects.all() if account_id is None else Wallet.objects.filter(pk=account_id)
+        chosen = chosen if start_at is None else chosen.filter(pk__gte=start_at)
+        total: int = chosen.aggregate(total=Sum("seq"))["total"] or 0
+        jobs: int = options["jobs"] or (min(MOST_JOBS, os.cpu_count() or 1) if total >= WORTH_JOBS else 1)
+        bar = Bar(self.stderr, total)
         gc.freeze()  # what is loaded by now would be looked through again and again: a quarter of all the time
+        if jobs == 1 or account_id is not None:
+            findings = verify.verify(account_id, read_usage, start_at=start_at, tell=bar.show)
+        else:
+            findings = verify_parts(start_at, jobs, bar.show)
         failed = False
         try:
-            for found in verify(account_id, read_usage, start_at=start_at, tell=bar.show):
+            for found in findings:
                 bar.clear()
                 if isinstance(found, Verification):
                     self.stdout.write(
@@ -61,16 +88,13 @@ class Command(OperatorCommand):
 class Bar:
     """How far it is, by ledger entries, drawn once a second where stderr is a terminal."""
 
-    def __init__(self, stderr: Any, account_id: UUID | None, start_at: UUID | None) -> None:
-        self.account_id: UUID | None = None  # the one at hand
+    def __init__(self, stderr: Any, total: int) -> None:
+        self.account_id: UUID | None = None  # all before it are done
         self._stderr = stderr if stderr.isatty() else None
         self._drawn_at = 0.0
-        if self._stderr is not None:
-            wallets = Wallet.objects.all() if account_id is None else Wallet.objects.filter(pk=account_id)
-            wallets = wallets if start_at is None else wallets.filter(pk__gte=start_at)
-            self._total: int = wallets.aggregate(total=Sum("seq"))["total"] or 1
+        self._total = total or 1
 
-    def show(self, account_id: UUID, result: Verification) -> None:
+    def show(self, account_id: UUID | None, result: Verification) -> None:
         """Draws it, unless it was drawn less than a second ago."""
         self.account_id = account_id
         if self._stderr is None or time.monotonic() - self._drawn_at < 1:
@@ -86,3 +110,77 @@ class Bar:
         if self._stderr is not None:
             self._stderr.write(LINE_START, ending="")
             self._drawn_at = 0.0
+
+
+def verify_parts(
+    start_at: UUID | None, jobs: int, tell: Callable[[UUID | None, Verification], object]
+) -> Iterator[str | Verification]:
+    """As `verify.verify` of all accounts, by so many processes: what each finds comes in the order of the accounts."""
+    forking = multiprocessing.get_context("fork")
+    entries = forking.Value("q", 0)
+    whole, parts = Verification(), verify.parts(start_at)
+    for connection in connections.all():
+        connection.close()
+        if getattr(connection, "pool", None) is not None:  # of whoever calls this as a function
+            connection.close_pool()  # type: ignore[attr-defined]
+    with ProcessPoolExecutor(jobs, forking, _Part.begin, (entries,)) as pool:
+        pool.submit(gc.freeze).result()  # forks them all before this process has a connection again, for its parts
+        waiting = deque(_submitted(pool, islice(parts, 2 * jobs)))
+        try:
+            while waiting:
+                first, part = waiting.popleft()
+                is_done = False
+                while not is_done:
+                    tell(first, Verification(entries=entries.value))
+                    with contextlib.suppress(TimeoutError):
+                        part.exception(timeout=1)
+                    is_done = part.done()
+                mismatches, counted = part.result()
+                yield from mismatches
+                whole = Verification(*map(sum, zip(astuple(whole), astuple(counted), strict=True)))
+                waiting.extend(_submitted(pool, islice(parts, 1)))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    yield whole
+
+
+_Submitted = tuple[UUID | None, Future[tuple[list[str], Verification]]]
+
+
+def _submitted(pool: ProcessPoolExecutor, parts: Iterable[tuple[UUID | None, UUID | None]]) -> Iterator[_Submitted]:
+    for first, before in parts:
+        yield first, pool.submit(_Part.verify, first, before)
+
+
+class _Part:
+    """What runs in the processes."""
+
+    entries: ClassVar[Any]  # read by all of them
+    _seen = 0
+
+    @classmethod
+    def begin(cls, entries: Any) -> None:
+        """Ctrl-C is for the part at hand: one that waits for its next is ended by the parent."""
+        cls.entries = entries
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    @classmethod
+    def verify(cls, first: UUID | None, before: UUID | None) -> tuple[list[str], Verification]:
+        """The mismatches of a part, and what was looked at."""
+        part, mismatches, counted = cls(), list[str](), Verification()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            for found in verify.verify(None, read_usage, start_at=first, before=before, tell=part.tell):
+                if isinstance(found, Verification):
+                    counted = found
+                else:
+                    mismatches.append(found)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        part.tell(None, counted)
+        return mismatches, counted
+
+    def tell(self, _account_id: UUID | None, result: Verification) -> None:
+        with self.entries.get_lock():
+            self.entries.value += result.entries - self._seen
+        self._seen = result.entries
