@@ -28,14 +28,15 @@ logger = logging.getLogger(__name__)
 STALE_SECONDS = 120
 _USING = "settlement"
 _TABLE = Checkpoint._meta.db_table
+# %b: as text, psycopg would look through each record for what to escape, which was half of what open streams cost.
 _INSERT = f"""
     INSERT INTO {_TABLE} (id, frozen, beat_at)
-    SELECT v.id, v.frozen, clock_timestamp() FROM unnest(%s::uuid[], %s::text[]) AS v (id, frozen)
+    SELECT v.id, v.frozen, clock_timestamp() FROM unnest(%b::uuid[], %b::text[]) AS v (id, frozen)
     ON CONFLICT (id) DO NOTHING
 """  # noqa: S608  # the table of our own model
 # In the order of the ids, so that two workers (or a worker and a sweeper) cannot wait for each other in a ring.
 _RENEW = f"""
-    WITH v AS (SELECT * FROM unnest(%s::uuid[], %s::text[]) AS v (id, frozen)),
+    WITH v AS (SELECT * FROM unnest(%b::uuid[], %b::text[]) AS v (id, frozen)),
          locked AS (SELECT c.id FROM {_TABLE} c JOIN v USING (id) ORDER BY c.id FOR UPDATE OF c)
     UPDATE {_TABLE} c SET frozen = v.frozen, beat_at = clock_timestamp()
     FROM v JOIN locked USING (id) WHERE c.id = v.id
