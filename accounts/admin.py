@@ -216,7 +216,10 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
         if chosen and "confirmed" not in request.POST:
             return self._ask(request, chosen)
         deleted = sum(self._delete(request, key) for key in chosen)
-        self._report(request, deleted, len(request.POST.getlist(ACTION_CHECKBOX_NAME)) - deleted)
+        message, left_alone = f"Keys deleted: {deleted}.", len(request.POST.getlist(ACTION_CHECKBOX_NAME)) - deleted
+        if left_alone:
+            message += f" Left alone: {left_alone}, deleted before or no longer in this list."
+        self.message_user(request, message, messages.WARNING if left_alone else messages.SUCCESS)
         return None
 
     def _ask(self, request: HttpRequest, chosen: list[ApiKey]) -> HttpResponse:
@@ -235,9 +238,3 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
             if is_deleted:
                 self.log_change(request, key, "Deleted the key.")
         return is_deleted
-
-    def _report(self, request: HttpRequest, deleted: int, left_alone: int) -> None:
-        message = f"Keys deleted: {deleted}."
-        if left_alone:
-            message += f" Left alone: {left_alone}, deleted before or no longer in this list."
-        self.message_user(request, message, messages.WARNING if left_alone else messages.SUCCESS)

@@ -25,7 +25,10 @@ def open_account(
     account = Account(name=name.strip(), currency=currency)
     account.full_clean()
     if owner_email is not None:
-        _check_email(owner_email)
+        try:
+            User._meta.get_field("email").clean(owner_email, None)
+        except ValidationError as error:
+            raise ValidationError({"owner": error.messages}) from None
     with transaction.atomic():
         account.save(force_insert=True)
         if owner_email is not None:
@@ -42,13 +45,6 @@ def rate_warning(account: Account) -> str | None:
         return None
     until = "every request of the account is refused until the catalogue has one"
     return f"There is no exchange rate for {account.currency}: {until}."
-
-
-def _check_email(address: str) -> None:
-    try:
-        User._meta.get_field("email").clean(address, None)
-    except ValidationError as error:
-        raise ValidationError({"owner": error.messages}) from None
 
 
 def ensure_wallet(instance: Account, created: bool, using: str, **_kwargs: Any) -> None:

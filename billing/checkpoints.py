@@ -94,7 +94,9 @@ def sweep() -> Swept:
             settled += retrying(partial(_settle_orphan, found), f"the checkpoint {found}")
         except Exception as error:  # noqa: BLE001  # whatever is the matter with one must not hold up the others
             unsettled += 1
-            _report(found, error)
+            if found not in _reported:  # once in a process: a sweep comes back to it again and again
+                _reported.add(found)
+                logger.error("the checkpoint %s cannot be settled: %r", found, error)  # noqa: TRY400
         found = _next_stale(after=found)
     return Swept(settled, unsettled)
 
@@ -142,10 +144,3 @@ def _claim(id_: uuid.UUID) -> str | None:
     if content is not None:
         Checkpoint.objects.using(_USING).filter(pk=id_).delete()
     return content
-
-
-def _report(id_: uuid.UUID, error: Exception) -> None:
-    """Once in a process: a sweep comes back to it again and again."""
-    if id_ not in _reported:
-        _reported.add(id_)
-        logger.error("the checkpoint %s cannot be settled: %r", id_, error)

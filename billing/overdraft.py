@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from django.conf import settings
 from django.core.mail import EmailMessage
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from accounts.models import User
@@ -42,14 +42,10 @@ def look(most: int = MOST_AT_ONCE) -> int:
     OverdraftAlert.objects.filter(Exists(solvent)).delete()
     if not settings.GATEWAY_OVERDRAFT_ALERT:
         return 0
-    found = _far_below_zero(Decimal(settings.GATEWAY_OVERDRAFT_ALERT))
-    return sum(_alert(wallet, timezone.now()) for wallet in found[:most])
-
-
-def _far_below_zero(amount: Decimal) -> QuerySet[Wallet]:
     alerted = OverdraftAlert.objects.filter(pk=OuterRef("pk"))
-    unknown = Wallet.objects.filter(~Exists(alerted), balance__lt=-amount)
-    return unknown.select_related("account").order_by("balance")
+    unknown = Wallet.objects.filter(~Exists(alerted), balance__lt=-Decimal(settings.GATEWAY_OVERDRAFT_ALERT))
+    found = unknown.select_related("account").order_by("balance")
+    return sum(_alert(wallet, timezone.now()) for wallet in found[:most])
 
 
 def _alert(wallet: Wallet, now: datetime) -> bool:

@@ -236,7 +236,8 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
         if mark is None or mark.rolled_until >= safe:
             return 0
         tail = Generation.objects.filter(account_id=barrier.account_id, created_at__gt=mark.rolled_until)
-        until = _end_of_batch(tail, safe, wanted)
+        times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
+        until = next(iter(times[wanted - 1 : wanted]), safe)  # records of one moment are never parted
         found = list(sums_by(tail.filter(created_at__lte=until), *GROUP))
         _add(barrier.account_id, found)
         is_all = until == safe and not tail.filter(created_at__gt=safe).exists()
@@ -245,12 +246,6 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
         mark.rolled_until = until
         mark.save(update_fields=["rolled_until", "entries"])
         return sum(row[SUM_PREFIX + "requests"] for row in found)
-
-
-def _end_of_batch(tail: QuerySet[Generation], safe: datetime, wanted: int) -> datetime:
-    """The time of the last record that is wanted, else what is safe: records of one moment are never parted."""
-    times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
-    return next(iter(times[wanted - 1 : wanted]), safe)
 
 
 def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, dict[str, Any]]:

@@ -56,7 +56,9 @@ def put(unsettled: Unsettled) -> None:
     path = folder / f"{unsettled.figures.id.hex}{SUFFIX}"
     partial = path.with_suffix(f".{os.getpid()}{PARTIAL}")
     try:
-        _make(folder)
+        if not folder.is_dir():  # a new folder is in its parent, and stays there, before anything is put into it
+            folder.mkdir(parents=True, exist_ok=True)
+            _sync_folder(folder.parent)
         with partial.open("wb") as file:
             file.write(_checksum(content) + b"\n" + content)
             file.flush()
@@ -171,13 +173,6 @@ def _verified(stored: bytes) -> bytes:
     if checksum != _checksum(content):
         raise BadSerializedGeneration("the checksum does not fit")
     return content
-
-
-def _make(folder: Path) -> None:
-    """A new folder is in its parent, and stays there, before anything is put into it."""
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:

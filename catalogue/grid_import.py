@@ -115,7 +115,9 @@ def _answer(source: Source, zone: str, base_url: str) -> bytes:
         address += "&" + urlencode({source.token_parameter: token})
     deadline = time.monotonic() + ANSWER_SECONDS
     try:
-        with _opener().open(address, timeout=ANSWER_SECONDS) as response:
+        context = ssl.create_default_context(cafile=certifi.where())
+        opener = request.build_opener(_NoRedirect, request.HTTPSHandler(context=context))
+        with opener.open(address, timeout=ANSWER_SECONDS) as response:
             return _read(response, deadline)
     except HTTPError as error:
         error.close()
@@ -142,11 +144,6 @@ class _NoRedirect(request.HTTPRedirectHandler):
 
     def redirect_request(self, *_args: object, **_kwargs: object) -> None:
         return None
-
-
-def _opener() -> request.OpenerDirector:
-    context = ssl.create_default_context(cafile=certifi.where())
-    return request.build_opener(_NoRedirect, request.HTTPSHandler(context=context))
 
 
 class Refresh:

@@ -214,7 +214,11 @@ def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
     """What a `model` string means. Raises InvalidRequest (with the segment count) and InvalidAliasName."""
     segments = text.split("/")
     if segments[0] == ALIAS:
-        return AliasId(_alias_name(text))
+        name = text.removeprefix(f"{ALIAS}/")
+        if name == text or not ALIAS_NAME.fullmatch(name):
+            words = f"must have {ALIAS_RULE} after alias/, and {shown(text)!r} does not."
+            raise InvalidAliasName.of_field("model", words)
+        return AliasId(name)
     if "" in segments or len(segments) not in (3, 4):
         raise InvalidRequest.of_field(
             "model",
@@ -237,13 +241,6 @@ def region_label(text: str) -> str:
     if not text.isascii():  # beyond ASCII, letters such as the long s become plain ones in upper case
         return text
     return GLOBAL if text.lower() == GLOBAL else text.upper()
-
-
-def _alias_name(text: str) -> str:
-    name = text.removeprefix(f"{ALIAS}/")
-    if name == text or not ALIAS_NAME.fullmatch(name):
-        raise InvalidAliasName.of_field("model", f"must have {ALIAS_RULE} after alias/, and {shown(text)!r} does not.")
-    return name
 
 
 def shown(text: str) -> str:

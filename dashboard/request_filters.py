@@ -1,8 +1,9 @@
 """What the list of requests can be filtered by: choices of the account's own, of the days that are shown."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -57,29 +58,21 @@ def filters(choice: Choice) -> list[Filter]:
         regions.add(choice.region)
     if choice.alias_id is not None and choice.alias_id != NO_ALIAS:
         aliases.add(choice.alias_id)
-    names = names_of_aliases(choice.account, aliases)
+    alias_names = ((str(id_), alias.text) for id_, alias in names_of_aliases(choice.account, aliases).items())
     keys = ApiKey.objects.filter(account=choice.account).order_by("name", "pk")[:MOST_KEYS]
     statuses |= {chosen["status"]} if "status" in chosen else set()
     texts: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
         ("outcome", "Outcome", OUTCOMES.items()),
         ("status", "Error status", ((each, each) for each in sorted(statuses))),
         ("model", "Model", ((each, each) for each in sorted(models))),
-        ("key", "Key", ((str(key.pk), _name(key)) for key in keys)),
+        ("key", "Key", ((str(key.pk), f"{key.name} (deleted)" if key.deleted_at else key.name) for key in keys)),
         ("region", "Region", ((each, each) for each in sorted(regions))),
-        ("alias", "Alias", [(WITHOUT_ALIAS, "None"), *_by_name({str(id_): names[id_].text for id_ in names})]),
+        ("alias", "Alias", [(WITHOUT_ALIAS, "None"), *sorted(alias_names, key=itemgetter(1))]),
     )
     return [
         Filter(name, label, [Option(value, text, value == chosen.get(name)) for value, text in options])
         for name, label, options in texts
     ]
-
-
-def _name(key: ApiKey) -> str:
-    return f"{key.name} (deleted)" if key.deleted_at else key.name
-
-
-def _by_name(texts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    yield from sorted(texts.items(), key=lambda option: option[1])
 
 
 def _groups(choice: Choice) -> tuple[set[str], set[str], set[UUID], set[str]]:

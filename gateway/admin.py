@@ -1,5 +1,6 @@
 """What the apps' admins share: tables that are only looked at, and paging that never counts a large one."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any, ClassVar
 from uuid import UUID
@@ -11,6 +12,8 @@ from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
+from django.db.models.signals import post_save
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.urls import NoReverseMatch
 from django.utils.functional import cached_property
@@ -20,10 +23,12 @@ from django.utils.safestring import SafeString
 from .ids import parse_generation_id, parse_request_id
 from .turns import take_turns
 
+logger = logging.getLogger(__name__)
+
 admin.site.site_header = admin.site.site_title = "Inference Gateway"
 admin.site.index_title = "Administration"
 admin.site.enable_nav_sidebar = False  # the tables need its room
-# Django writes the history of many rows at once past its signals, and so past gateway.staff_log.
+# Django writes the history of many rows at once past its signals, and so past `log_to_server`.
 admin.site.disable_action("delete_selected")
 
 COUNT_LIMIT = 1000
@@ -200,3 +205,13 @@ class LogEntryAdmin(RecordAdmin):
     def what(self, entry: LogEntry) -> str:
         """The change in words."""
         return str(entry.get_change_message()) or "no field changed"
+
+
+@receiver(post_save, sender=LogEntry)
+def log_to_server(instance: LogEntry, created: bool, **_signal: Any) -> None:
+    """One line of the server's log of who did what to which row, without names and values: the history has those."""
+    if created:
+        did = instance.get_action_flag_display().lower()
+        kind = instance.content_type
+        label = f"{kind.app_label}.{kind.model}" if kind is not None else "nothing"
+        logger.info("staff %s: %s of %s %s", instance.user_id, did, label, instance.object_id)

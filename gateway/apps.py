@@ -21,12 +21,11 @@ class GatewayConfig(AppConfig):
         # Settings are complete from here on.
         from django.conf import settings
 
-        from . import access_log, health, mail, staff_log
+        from . import access_log, health, mail
         from .overload import READINGS, overload
         from .postgresql import prepared
         from .shared_store import shared_store
 
-        staff_log.connect()
         access_log.register()
         if settings.OTEL_EXPORTER_OTLP_ENDPOINT:
             from . import tracing

@@ -67,7 +67,11 @@ def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes
 
     Raises RequestTooLarge, WorkerBusy, and InvalidRequest where it is compressed or ends early.
     """
-    _require_uncompressed(environ.get("HTTP_CONTENT_ENCODING"))
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
+    if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
+        raise InvalidRequest(
+            f"The request body has the Content-Encoding {encoding[:QUOTE_LENGTH]!r}: bodies are taken uncompressed."
+        )
     stream = environ["wsgi.input"]
     declared = environ.get("CONTENT_LENGTH") or ""
     try:
@@ -81,13 +85,6 @@ def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes
     except (OSError, ParseException):  # the client stopped sending, left, or cut its chunks wrongly
         raise InvalidRequest("The request body could not be read to its end.") from None
     return b""
-
-
-def _require_uncompressed(encoding: str | None) -> None:
-    if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
-        raise InvalidRequest(
-            f"The request body has the Content-Encoding {encoding[:QUOTE_LENGTH]!r}: bodies are taken uncompressed."
-        )
 
 
 def _read_declared(stream: Any, length: int, held: HeldBody | None) -> bytes:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations import AddIndex
 
@@ -26,8 +25,10 @@ class AddIndexOnline(AddIndex):
             super().database_forwards(app_label, schema_editor, from_state, to_state)
             return
         model = to_state.apps.get_model(app_label, self.model_name)
-        concurrently = not _is_partitioned(connection, model._meta.db_table)
-        with connection.cursor() as cursor:  # it holds up nobody while it waits for the transactions of others to end
+        with connection.cursor() as cursor:
+            cursor.execute(PARTITIONED, [model._meta.db_table])
+            concurrently = cursor.fetchone() is None
+            # It holds up nobody while it waits for the transactions of others to end.
             cursor.execute("SELECT current_setting('lock_timeout')")
             lock_timeout = cursor.fetchone()[0]
         schema_editor.execute("SET statement_timeout = 0")
@@ -38,9 +39,3 @@ class AddIndexOnline(AddIndex):
         finally:
             schema_editor.execute("RESET statement_timeout")
             schema_editor.execute(f"SET lock_timeout = '{lock_timeout}'")
-
-
-def _is_partitioned(connection: BaseDatabaseWrapper, table: str) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(PARTITIONED, [table])
-        return cursor.fetchone() is not None

@@ -122,8 +122,8 @@ def _kind(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(map(_kind, schema["anyOf"])))
     kinds = schema.get("type", "any")
-    said = kinds if isinstance(kinds, str) else " or ".join(kinds)
-    return f"array of {_kind(schema['items'])}" if said == "array" and "items" in schema else said
+    listed = kinds if isinstance(kinds, str) else " or ".join(kinds)
+    return f"array of {_kind(schema['items'])}" if listed == "array" and "items" in schema else listed
 
 
 @cache

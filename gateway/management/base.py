@@ -26,7 +26,8 @@ class OperatorCommand(BaseCommand):
         """As Django's, on connections for a command."""
         _connect_as_a_command()
         try:
-            if not all(map(_is_text, argv)):
+            # Python keeps bytes that are not UTF-8 as lone surrogates.
+            if any("\ud800" <= character <= "\udfff" for argument in argv for character in argument):
                 raise CommandError("An argument is not valid UTF-8.")
             super().run_from_argv(argv)
         except CommandError as error:  # Django has told of those that come from `handle`
@@ -64,8 +65,3 @@ def _connect_as_a_command() -> None:
             if not settings.DATABASE_TRANSACTION_POOLING:
                 options["options"] = "-c statement_timeout=0"
         connection.settings_dict["OPTIONS"] = options
-
-
-def _is_text(argument: str) -> bool:
-    """Whether the bytes of the command line were UTF-8: Python keeps others as lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in argument)

@@ -93,7 +93,9 @@ class OpenAIDialect:
         if call.shape == Shape.RESPONSES:
             return counted_reply(answer, answer.get("usage"), usage_of)
         if call.shape == Shape.CHAT:
-            _require_messages(answer)
+            for choice in dicts(answer.get("choices")):
+                if not object_of(choice.get("message")):  # nothing was answered, and nothing is to be paid
+                    raise MalformedReply("answered without a message")
         flatten_content(answer, "message")
         count_usage = prompt_usage_of if call.shape == Shape.EMBEDDING else usage_of
         reply = counted_reply(answer, answer.pop("usage", None), count_usage)
@@ -190,13 +192,6 @@ def measured_units_in(answer: Mapping[str, Any]) -> int | None:
             units: int = round(figure / per_wh * UNITS)
             return units
     return None
-
-
-def _require_messages(answer: Mapping[str, Any]) -> None:
-    """Raises MalformedReply where a choice has no message: nothing was answered, and nothing is to be paid."""
-    for choice in dicts(answer.get("choices")):
-        if not object_of(choice.get("message")):
-            raise MalformedReply("answered without a message")
 
 
 def _messages(messages: list[dict[str, Any]], upstream: Upstream) -> list[dict[str, Any]]:

@@ -135,7 +135,9 @@ def _converted(embedding: Any, *, as_base64: bool) -> Any:
             return embedding if as_base64 else numbers
         if not set(map(type, embedding)) <= NUMBERS:
             raise ValueError("not all of it are numbers")
-        return _base64(embedding) if as_base64 else embedding
+        if as_base64:
+            return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
+        return embedding
     except (struct.error, binascii.Error, ValueError, OverflowError):  # no base64, no numbers, or too large for 32 bits
         raise MalformedReply("answered with an embedding that cannot be read") from None
 
@@ -145,7 +147,3 @@ def _floats(packed: bytes) -> tuple[float, ...]:
     if not math.isfinite(sum(numbers)):
         raise ValueError("not a number")
     return numbers
-
-
-def _base64(numbers: list[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()

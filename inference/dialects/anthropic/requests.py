@@ -81,10 +81,14 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
             case "tool":
                 turns.append(_Turn("user", [_result(message["tool_call_id"], message, path)], is_result=True))
             case "function":
-                turns.append(_Turn("user", [_result(_called(function_call_id, path), message, path)], is_result=True))
+                if function_call_id is None:
+                    raise InvalidRequest.of_field(f"{path}.role", "must follow the call of a function.")
+                turns.append(_Turn("user", [_result(function_call_id, message, path)], is_result=True))
             case _:
                 turns.append(_Turn("user", _user(message, path)))
-    return Conversation(system, [message for turn in _merged(turns) for message in _spoken(turn)])
+    # An assistant that said nothing is left out: the API refuses it, and it means nothing.
+    spoken = (turn for turn in _merged(turns) if turn.content or turn.role != "assistant")
+    return Conversation(system, [{"role": turn.role, "content": turn.content} for turn in spoken])
 
 
 def text_blocks(content: Content) -> list[Block]:
@@ -104,13 +108,6 @@ def _merged(turns: Iterable[_Turn]) -> Iterable[_Turn]:
             yield _Turn(role, sorted(blocks, key=lambda block: block.get("type") != "tool_result"))
         else:
             yield from neighbours
-
-
-def _spoken(turn: _Turn) -> list[Block]:
-    """The turn as a message. An assistant that said nothing is left out: the API refuses it, and it means nothing."""
-    if turn.role == "assistant" and not turn.content:
-        return []
-    return [{"role": turn.role, "content": turn.content}]
 
 
 def _user(message: Mapping[str, Any], path: str) -> Content:
@@ -180,12 +177,6 @@ def _arguments(text: Any, path: str) -> orjson.Fragment:
     if not isinstance(parsed, dict):
         raise InvalidRequest.of_field(path, "must be a JSON object.")
     return orjson.Fragment(text)
-
-
-def _called(function_call_id: str | None, path: str) -> str:
-    if function_call_id is None:
-        raise InvalidRequest.of_field(f"{path}.role", "must follow the call of a function.")
-    return function_call_id
 
 
 def _result(call_id: str, message: Mapping[str, Any], path: str) -> Block:

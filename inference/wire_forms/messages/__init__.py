@@ -5,7 +5,7 @@ Over an upstream that speaks it too a request passes as it came (`passing`), ove
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -323,16 +323,12 @@ def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...
     version = environ.get("HTTP_ANTHROPIC_VERSION", "")
     if VERSION.fullmatch(version):
         headers["anthropic-version"] = version
-    betas = list(_betas(environ.get("HTTP_ANTHROPIC_BETA", "")))
+    betas = list(filter(None, map(str.strip, environ.get("HTTP_ANTHROPIC_BETA", "").split(","))))
     allowed = [beta for beta in betas if ALLOWED_BETA.fullmatch(beta)]
     if allowed:
         headers["anthropic-beta"] = ",".join(allowed)
     stripped = [f"anthropic-beta:{beta}" for beta in betas if beta not in allowed and BETA.fullmatch(beta)]
     return headers, tuple(stripped)
-
-
-def _betas(header: str) -> Iterator[str]:
-    return filter(None, map(str.strip, header.split(",")))
 
 
 def overflow(words: str) -> str:

@@ -60,8 +60,10 @@ class ResponsesForm(WireForm):
 
     def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
         """See WireForm. A field of the chat goes by the client's name, without a path that is not the client's."""
-        name = (error.param or "").partition(".")[0].partition("[")[0]
-        if isinstance(error, InvalidRequest) and name in NAMES and _is_of_a_chat(error.param or "", name):
+        path = error.param or ""
+        name = path.partition(".")[0].partition("[")[0]
+        is_the_chats = name not in ("tools", "tool_choice") or ".function" in path  # else within the client's own tools
+        if isinstance(error, InvalidRequest) and name in NAMES and is_the_chats:
             error.message = error.message.replace(f"`{error.param}`", f"`{NAMES[name]}`")
             error.param = NAMES[name]
         return super().refusal(error, environ)
@@ -111,8 +113,3 @@ class PassedForm(ResponsesForm):
 
 
 PASSED = PassedForm()
-
-
-def _is_of_a_chat(path: str, name: str) -> bool:
-    """Whether a path leads into the translated chat: one within the client's own tools is the client's."""
-    return name not in ("tools", "tool_choice") or ".function" in path
