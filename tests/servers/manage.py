@@ -1,15 +1,21 @@
 """`manage.py` for tests: by a helper process that has Django loaded, or by the real thing."""
 
+import atexit
+import functools
 import json
+import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.servers.process import ROOT, ServerError
+from tests.servers.process import ROOT, ServerError, ServerProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,42 +37,49 @@ class ManageHelper:
 
     def __init__(self, env: Mapping[str, str], log: Path) -> None:
         self._lock = threading.Lock()  # tests may call from several threads; an answer belongs to its question
-        with log.open("ab") as output:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", "tests.servers.manage_worker"],
-                cwd=ROOT,
-                env=dict(env),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=output,
-                text=True,
-                start_new_session=True,
-            )
         self._log = log
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(_workers()))
+            self._stream = connection.makefile("rw", encoding="utf-8")
+        self._send({"env": dict(env), "log": str(log.absolute())})
 
     def run(self, *arguments: str) -> Completed:
         """One command, as `manage.py` would run it."""
-        stdin, stdout = self._popen.stdin, self._popen.stdout
-        assert stdin is not None
-        assert stdout is not None
         with self._lock:
-            stdin.write(json.dumps(arguments) + "\n")
-            stdin.flush()
-            answer = stdout.readline()
+            self._send(arguments)
+            answer = self._stream.readline()
         if not answer:
             raise ServerError(f"the management helper ended:\n{self._log.read_text(errors='replace')}")
         return Completed(**json.loads(answer))
 
+    def _send(self, message: object) -> None:
+        self._stream.write(json.dumps(message) + "\n")
+        self._stream.flush()
+
     def close(self) -> None:
         """Ends the helper: it stops at the end of its input."""
-        with self._popen as popen:
-            popen.kill()
+        self._stream.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@functools.cache
+def _workers() -> Path:
+    """The socket of this process's manage_worker, which loads Django once for all helpers."""
+    folder = Path(tempfile.mkdtemp(prefix="gateway-manage-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()  # from here on connections wait for it
+        command = [sys.executable, "-m", "tests.servers.manage_worker"]
+        process = ServerProcess(command, log=folder / "manage_worker.log", env=os.environ, stdin=listener.fileno())
+    atexit.register(process.stop)
+    return path
 
 
 def run_manage(env: Mapping[str, str], *arguments: str, timeout: float = 60.0) -> Completed:

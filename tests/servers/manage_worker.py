@@ -1,33 +1,90 @@
-"""Runs management commands one after another: a JSON list of arguments per line in, a JSON object per line out.
+"""Runs management commands for tests: one process that has loaded Django, and a child of it for each environment.
 
-Each goes through Django's own `execute_from_command_line`, with fresh stdout and stderr, so that what it prints and how
-it exits is what `manage.py` does. Only what a process forgets at its end is not forgotten here: module-level state.
-Django's checks of the code are run once, instead of before each command: they take longer than most commands.
+Listens on the socket that is its standard input. A connection's first line is a JSON object of `env` and `log`; the
+child that serves it then answers each JSON list of arguments with a JSON object, and ends with the connection.
+
+Each command goes through Django's own `execute_from_command_line`, with fresh stdout and stderr, so that what it prints
+and how it exits is what `manage.py` does. Only what a process forgets at its end is not forgotten here: module-level
+state. Django's checks of the code are run once, instead of before each command: they take longer than most commands.
 """
 
+import gc
 import io
 import json
 import os
+import signal
+import socket
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import TextIO
 
 import django
-from django.core.management import BaseCommand, execute_from_command_line
+from django.conf import settings
+from django.core.management import BaseCommand, call_command, execute_from_command_line
+from django.core.signals import setting_changed
+from django.db import connections
+from django.test import signals as _resets  # noqa: F401  # forget what was derived from a setting, when told of it
+from django.utils.functional import empty
+from django.utils.log import configure_logging
 
 
 def main() -> None:
-    """Answers until its input ends. Nothing but answers may reach the pipe: stray prints go to the log instead."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    questions, sys.stdin = sys.stdin, io.StringIO()
+    """Serves each connection in a child, without end. No thread has been started, and nothing connected, before."""
+    listener = socket.socket(fileno=os.dup(0))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
     django.setup()
+    call_command("check")
+    BaseCommand.requires_system_checks = []
+    sys.stdin = io.StringIO()
+    gc.freeze()  # else the first collection in each child would write to all of the memory that they share
+    while True:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a child ended
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listener.close()
+            _end_with(connection)
+        connection.close()
+
+
+def _end_with(connection: socket.socket) -> None:
+    """The life of a child. Threads of a command (a connection pool's) do not prolong it."""
+    status = 1
+    try:
+        _serve(connection.makefile("rw", encoding="utf-8"))
+        status = 0
+    except BaseException:  # noqa: BLE001  # the child must not go on as a second server
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _serve(questions: TextIO) -> None:
+    """Answers until its input ends. Nothing but answers may reach the socket: stray prints go to the log instead."""
+    begin = json.loads(questions.readline())
+    with Path(begin["log"]).open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    _move_to(begin["env"])
     for question in questions:
-        answers.write(json.dumps(run(json.loads(question))) + "\n")
-        answers.flush()
-        BaseCommand.requires_system_checks = []
+        questions.write(json.dumps(run(json.loads(question))) + "\n")
+        questions.flush()
+
+
+def _move_to(env: Mapping[str, str]) -> None:
+    """Reads the settings anew, from this environment: what modules keep of them at import depends on no variable."""
+    os.environ.clear()
+    os.environ.update(env)
+    del sys.modules[os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")]
+    settings._wrapped = empty
+    for name in dir(settings):
+        setting_changed.send(sender=None, setting=name, value=getattr(settings, name), enter=False)
+    vars(connections).clear()
+    connections.__init__()  # type: ignore[misc]  # the checks have looked at them, and connected none
+    configure_logging(settings.LOGGING_CONFIG, settings.LOGGING)
 
 
 def run(arguments: list[str]) -> dict[str, str | int]:

@@ -31,7 +31,13 @@ class ServerProcess:
     running: ClassVar[list["ServerProcess"]] = []
 
     def __init__(
-        self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str], user: str | None = None
+        self,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str],
+        user: str | None = None,
+        stdin: IO[bytes] | int = subprocess.DEVNULL,
     ) -> None:
         self.name = log.stem
         self.log_path = log
@@ -40,7 +46,7 @@ class ServerProcess:
                 [*_bound_to_our_life(), *map(str, command)],
                 cwd=ROOT if user is None else log.parent,
                 env=dict(env),
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for pytest, which then stops us in order
