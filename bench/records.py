@@ -18,7 +18,7 @@ import psycopg
 import requests
 from psycopg import sql
 
-from bench import driver
+from bench import driver, load
 from bench.kinds import BURST, REPLY
 from bench.plan import Plan
 from bench.report import Read
@@ -201,7 +201,8 @@ def _beside_pages(servers: Servers, year: Year) -> Iterator[Read]:
                 ).raise_for_status()
                 times.append((time.perf_counter() - begun) * 1000)
             size = sum(len(page.result().content) for page in reading)
-            took = f"{size:,} bytes within {time.perf_counter() - start:.1f} s, {len(times):,} requests"
+            p95 = load.percentile(times, 0.95)
+            took = f"{size:,} bytes in {time.perf_counter() - start:.1f} s, {len(times):,} requests, p95 {p95:.0f} ms"
             yield _read(f"completion beside {name}", times, None, took)
 
 
