@@ -31,7 +31,7 @@ from gateway.turns import take_turns
 from .keyset import newer_than
 from .models import Generation, LedgerEntry, Wallet
 
-BLOCK_ROWS = 50  # some milliseconds of a worker's time
+BLOCK_ROWS = 20  # read at once: some milliseconds of a worker's time, which no turn divides
 BLOCK_CHARACTERS = 64 * 1024
 # What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included.
 FORMULA_STARTS = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}")
