@@ -48,11 +48,25 @@ class OpenAccount(Protocol):
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
-    """In-process tests on SQLite use a file: locks in a shared in-memory database are not those of production."""
-    if plugin.databases().kind == "sqlite":
-        path = plugin.scratch() / f"test-{plugin.worker_name()}.sqlite3"
-        settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = str(path)
+def migrated_databases() -> MigratedDatabases:
+    return MigratedDatabases(plugin.databases(), shared=plugin.scratch() / "template")
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(migrated_databases: MigratedDatabases) -> None:
+    """In-process tests have a copy of the migrated database too: each worker would migrate another.
+
+    On SQLite it is a file: locks in a shared in-memory database are not those of production.
+    """
+    name, url = migrated_databases.create()
+    test = settings.DATABASES["default"].setdefault("TEST", {})
+    test["NAME"] = name if migrated_databases.kind == "postgres" else url.removeprefix("sqlite:///")
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Django takes the copy as it is. It goes with all that the run has prepared."""
+    return True
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -69,11 +83,13 @@ def _light_settings() -> None:
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """Lifts triggers while a transactional test's data is flushed: SQLite's way is DELETE, which the ledger refuses.
 
-    On PostgreSQL, ends the settlement pool's connections: the test database is dropped next.
+    On PostgreSQL, ends the connections of the pools.
     """
     if connection.vendor != "sqlite":
         yield
-        connections["settlement"].close_pool()  # type: ignore[attr-defined]  # Django closes `default`'s before it drops
+        for each in connections.all():
+            each.close()
+            each.close_pool()  # type: ignore[attr-defined]  # a pool is PostgreSQL's
         return
     flush = connection.ops.execute_sql_flush
     with pytest.MonkeyPatch.context() as patch:
@@ -86,11 +102,6 @@ def _without_triggers(statements: Iterable[str]) -> list[str]:
         cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
         triggers = dict(cursor.fetchall())
     return [*(f"DROP TRIGGER {name}" for name in triggers), *statements, *triggers.values()]
-
-
-@pytest.fixture(scope="session")
-def migrated_databases() -> MigratedDatabases:
-    return MigratedDatabases(plugin.databases())
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Fresh, migrated databases in milliseconds: copies of one that was migrated once."""
 
+import fcntl
 import itertools
 import os
 import shutil
@@ -51,10 +52,14 @@ _numbers = itertools.count(1)  # of this process, however many of these there ar
 
 
 class MigratedDatabases:
-    """Copies of a template that is migrated when the first copy is asked for."""
+    """Copies of a template that is migrated when the first copy is asked for.
 
-    def __init__(self, databases: Databases) -> None:
+    Processes that name the same file in `shared` copy one template, which the first of them migrates.
+    """
+
+    def __init__(self, databases: Databases, *, shared: Path | None = None) -> None:
         self._databases = databases
+        self._shared = shared
         self._template: str | None = None
 
     @property
@@ -64,12 +69,26 @@ class MigratedDatabases:
     def create(self) -> tuple[str, str]:
         """A new migrated database: its name, for `drop`, and its DATABASE_URL."""
         if self._template is None:
-            self._template = self._migrated(f"template_{os.getpid()}_{next(_numbers)}")
+            self._template = self._own_template() if self._shared is None else self._shared_template(self._shared)
         name = f"gateway_{os.getpid()}_{next(_numbers)}"
         return name, self._databases.create_database(name, template=self._template)
 
     def drop(self, name: str) -> None:
         self._databases.drop_database(name)
+
+    def _own_template(self) -> str:
+        return self._migrated(f"template_{os.getpid()}_{next(_numbers)}")
+
+    def _shared_template(self, file: Path) -> str:
+        """The name in the file; whoever finds none migrates, while the others wait."""
+        with file.open("a+") as names:
+            fcntl.flock(names, fcntl.LOCK_EX)
+            names.seek(0)
+            name = names.read()
+            if not name:
+                name = self._own_template()
+                names.write(name)
+        return name
 
     def _migrated(self, name: str) -> str:
         """Migrates in a process of its own: a template that somebody is connected to cannot be copied."""
