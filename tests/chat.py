@@ -39,8 +39,8 @@ def answer(customer: Customer, slug: str, **fields: object) -> Json:
 
 def received(customer: Customer, **fields: object) -> Json:
     """What reached the upstream: the model `describe` answers with it. The cap keeps the answer whole upstream."""
-    said = answer(customer, "describe", **{"max_tokens": 16, **fields})["choices"][0]["message"]["content"]
-    described: Json = json.loads(said)
+    content = answer(customer, "describe", **{"max_tokens": 16, **fields})["choices"][0]["message"]["content"]
+    described: Json = json.loads(content)
     return described
 
 

@@ -16,7 +16,7 @@ import urllib3
 
 from tests import bills
 from tests.chat import PATH, question
-from tests.inference.listeners import heard
+from tests.inference.stream_clients import partial_stream
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
@@ -90,8 +90,8 @@ class Crowd:
 
 
 def _streamed(id_: str, content: bytes) -> Received:
-    said = heard(id_, content)
-    return Received(id_, True, said.done, len(said.text.encode()), said.usage)
+    streamed = partial_stream(id_, content)
+    return Received(id_, True, streamed.done, len(streamed.text.encode()), streamed.usage)
 
 
 def _whole(id_: str, content: bytes, *, at_end: bool) -> Received:

@@ -42,8 +42,8 @@ def checked(error: dict[str, Any]) -> tuple[str, str | None, str | None]:
 
 def message(reply: requests.Response) -> str:
     """The words for people."""
-    said: str = reply.json()["error"]["message"]
-    return said
+    text: str = reply.json()["error"]["message"]
+    return text
 
 
 def faulty_field(reply: requests.Response) -> str | None:
@@ -54,6 +54,6 @@ def faulty_field(reply: requests.Response) -> str | None:
     return param
 
 
-def names_the_field(said: str, path: str | None) -> bool:
+def names_the_field(message: str, path: str | None) -> bool:
     """Whether a message is a sentence about the field: "`n` must be at least 1."."""
-    return re.fullmatch(rf"`{re.escape(path or '')}` [a-z].*\.", said) is not None
+    return re.fullmatch(rf"`{re.escape(path or '')}` [a-z].*\.", message) is not None

@@ -15,7 +15,7 @@ OWNER, MEMBER, NEWCOMER, STAFF = (
     "li@example.org",
     "staff@example.org",
 )
-TELLING = "from tests.story import tell; tell({requests})"
+WRITE_STORY = "from tests.story import write; write({requests})"
 PROVIDERS = ("MISTRAL", "SCALEWAY", "OVHCLOUD", "OPENAI")
 # Nothing is ever sent to them, and no mail to anybody.
 ENVIRONMENT = {"EMAIL_URL": "dummymail://"} | {f"{provider}_API_KEY": "none" for provider in PROVIDERS}
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Screen:
     """A page: its name, its address, and who looks at it; None is a stranger.
 
     `press` is the button of a form with a name in it, where that is what shows the page.
@@ -48,69 +48,69 @@ class Place:
         return self.path.startswith("/admin/")
 
 
-def told(gateway: GatewayServer, requests: int) -> list[Place]:
-    """Tells the story on a gateway that has not started yet, and returns every page."""
-    ids: dict[str, Any] = json.loads(gateway.manage("shell", "-v0", "-c", TELLING.format(requests=requests)).ok())
+def with_story(gateway: GatewayServer, requests: int) -> list[Screen]:
+    """Writes the story on a gateway that has not started yet, and returns every page."""
+    ids: dict[str, Any] = json.loads(gateway.manage("shell", "-v0", "-c", WRITE_STORY.format(requests=requests)).ok())
     return [*_of_strangers(ids), *_of_members(ids), *_of_staff(ids)]
 
 
-def _of_strangers(ids: dict[str, Any]) -> list[Place]:
+def _of_strangers(ids: dict[str, Any]) -> list[Screen]:
     return [
-        Place("login", "/login", None),
-        Place("password-reset", "/password/reset", None),
-        Place("password-reset-sent", "/password/reset/sent", None),
-        Place("password-reset-link", "/password/reset/x/y", None),
-        Place("invitation", ids["invitation"], None),
-        Place("invitation-gone", "/invitations/nonsense", None),
-        Place("docs-guide", "/docs/guide", None),
-        Place("docs-api", "/docs/api", None),
-        Place("docs-reference", "/docs/reference", None),
+        Screen("login", "/login", None),
+        Screen("password-reset", "/password/reset", None),
+        Screen("password-reset-sent", "/password/reset/sent", None),
+        Screen("password-reset-link", "/password/reset/x/y", None),
+        Screen("invitation", ids["invitation"], None),
+        Screen("invitation-gone", "/invitations/nonsense", None),
+        Screen("docs-guide", "/docs/guide", None),
+        Screen("docs-api", "/docs/api", None),
+        Screen("docs-reference", "/docs/reference", None),
     ]
 
 
-def _of_members(ids: dict[str, Any]) -> list[Place]:
+def _of_members(ids: dict[str, Any]) -> list[Screen]:
     account = f"?account={ids['account']}"
     return [
-        Place("overview", f"/{account}"),
-        Place("usage", f"/usage{account}"),
-        Place("usage-by-key", f"/usage{account}&by=key"),
-        Place("usage-records", f"/usage/records{account}"),
-        Place("usage-records-failed", f"/usage/records{account}&outcome=failures"),
-        Place("usage-record", f"/usage/records/{ids['generation']}"),
-        Place("usage-failure", f"/usage/failures/{ids['failure']}"),
-        Place("carbon", f"/carbon{account}"),
-        Place("credit", f"/credit{account}"),
-        Place("credit-entries", f"/credit{account}&show=all"),
-        Place("statement", f"/statement{account}&format=html"),
-        Place("keys", f"/keys{account}"),
-        Place("key-created", f"/keys{account}", press="Create key"),
-        Place("key", f"/keys/{ids['key']}"),
-        Place("key-delete", f"/keys/{ids['key']}/delete"),
-        Place("models", f"/models{account}&q=mistral"),
-        Place("models-sovereign", "/models?q=mistral+small&jurisdiction=eu-sovereign"),
-        Place("models-none", "/models?q=nothing+is+called+this"),
-        Place("models-refused", "/models?modality=nonsense"),
-        Place("model", f"/models/openai/gpt-oss-120b{account}"),
-        Place("playground", f"/playground{account}&model=auto/mistralai/mistral-small"),
-        Place("aliases", f"/aliases{account}"),
-        Place("alias", f"/aliases/{ids['alias']}"),
-        Place("alias-delete", f"/aliases/{ids['alias']}/delete"),
-        Place("notifications", f"/notifications{account}"),
-        Place("members", f"/members{account}"),
-        Place("member", f"/members/{ids['membership']}"),
-        Place("member-remove", f"/members/{ids['membership']}/remove"),
-        Place("password", "/password"),
-        Place("not-found", f"/aliases/{ids['account']}"),
-        Place("members-as-member", f"/members{account}", MEMBER),
-        Place("no-account", "/", NEWCOMER),
+        Screen("overview", f"/{account}"),
+        Screen("usage", f"/usage{account}"),
+        Screen("usage-by-key", f"/usage{account}&by=key"),
+        Screen("usage-records", f"/usage/records{account}"),
+        Screen("usage-records-failed", f"/usage/records{account}&outcome=failures"),
+        Screen("usage-record", f"/usage/records/{ids['generation']}"),
+        Screen("usage-failure", f"/usage/failures/{ids['failure']}"),
+        Screen("carbon", f"/carbon{account}"),
+        Screen("credit", f"/credit{account}"),
+        Screen("credit-entries", f"/credit{account}&show=all"),
+        Screen("statement", f"/statement{account}&format=html"),
+        Screen("keys", f"/keys{account}"),
+        Screen("key-created", f"/keys{account}", press="Create key"),
+        Screen("key", f"/keys/{ids['key']}"),
+        Screen("key-delete", f"/keys/{ids['key']}/delete"),
+        Screen("models", f"/models{account}&q=mistral"),
+        Screen("models-sovereign", "/models?q=mistral+small&jurisdiction=eu-sovereign"),
+        Screen("models-none", "/models?q=nothing+is+called+this"),
+        Screen("models-refused", "/models?modality=nonsense"),
+        Screen("model", f"/models/openai/gpt-oss-120b{account}"),
+        Screen("playground", f"/playground{account}&model=auto/mistralai/mistral-small"),
+        Screen("aliases", f"/aliases{account}"),
+        Screen("alias", f"/aliases/{ids['alias']}"),
+        Screen("alias-delete", f"/aliases/{ids['alias']}/delete"),
+        Screen("notifications", f"/notifications{account}"),
+        Screen("members", f"/members{account}"),
+        Screen("member", f"/members/{ids['membership']}"),
+        Screen("member-remove", f"/members/{ids['membership']}/remove"),
+        Screen("password", "/password"),
+        Screen("not-found", f"/aliases/{ids['account']}"),
+        Screen("members-as-member", f"/members{account}", MEMBER),
+        Screen("no-account", "/", NEWCOMER),
     ]
 
 
-def _of_staff(ids: dict[str, Any]) -> list[Place]:
+def _of_staff(ids: dict[str, Any]) -> list[Screen]:
     return [
-        Place("models-everything", "/models?everything=on&provider=google-vertex", STAFF),
-        Place("admin", "/admin/", STAFF),
-        Place("admin-account", f"/admin/accounts/account/{ids['account']}/change/", STAFF),
-        Place("admin-generations", "/admin/billing/generation/", STAFF),
-        Place("admin-generation", f"/admin/billing/generation/{ids['record']}/change/", STAFF),
+        Screen("models-everything", "/models?everything=on&provider=google-vertex", STAFF),
+        Screen("admin", "/admin/", STAFF),
+        Screen("admin-account", f"/admin/accounts/account/{ids['account']}/change/", STAFF),
+        Screen("admin-generations", "/admin/billing/generation/", STAFF),
+        Screen("admin-generation", f"/admin/billing/generation/{ids['record']}/change/", STAFF),
     ]

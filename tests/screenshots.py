@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests import pages, plugin
 from tests.browser import CHROMIUM, sign_in
-from tests.pages import Place
+from tests.pages import Screen
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT
@@ -39,39 +39,39 @@ def main() -> None:
     server = GatewayServer(MigratedDatabases(plugin.databases()), plugin.scratch(), env=pages.ENVIRONMENT)
     with contextlib.closing(server):
         server.manage("seed_catalogue").ok()
-        places = pages.told(server, REQUESTS)
+        screens = pages.with_story(server, REQUESTS)
         server.start()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             for look in LOOKS:
-                _picture(browser, server, places, look)
+                _picture(browser, server, screens, look)
             browser.close()
-    sys.stdout.write(f"{len(places) * len(LOOKS)} pictures in {FOLDER.relative_to(ROOT)}\n")
+    sys.stdout.write(f"{len(screens) * len(LOOKS)} pictures in {FOLDER.relative_to(ROOT)}\n")
 
 
-def _picture(browser: Browser, server: GatewayServer, places: list[Place], look: str) -> None:
+def _picture(browser: Browser, server: GatewayServer, screens: list[Screen], look: str) -> None:
     """Every page in one look; a person signs in once."""
     signed_in: dict[str | None, Page] = {}
     weights: dict[str | None, Counter[str]] = {}
-    for place in places:
-        if place.who not in signed_in:
+    for screen in screens:
+        if screen.who not in signed_in:
             context = browser.new_context(base_url=server.origin, reduced_motion="reduce", **LOOKS[look])
-            signed_in[place.who] = context.new_page()
-            if place.who is not None:
-                signed_in[place.who].goto("/login")
-                sign_in(signed_in[place.who], place.who)
-            weights[place.who] = _weighed(signed_in[place.who])
-        page = signed_in[place.who]
-        weights[place.who].clear()
-        place.show(page)
-        if look == "light" and place.press is None:
+            signed_in[screen.who] = context.new_page()
+            if screen.who is not None:
+                signed_in[screen.who].goto("/login")
+                sign_in(signed_in[screen.who], screen.who)
+            weights[screen.who] = _weighed(signed_in[screen.who])
+        page = signed_in[screen.who]
+        weights[screen.who].clear()
+        screen.show(page)
+        if look == "light" and screen.press is None:
             page.wait_for_load_state("networkidle")
-            page_weight, weight = (weights[place.who][what] / 1000 for what in ("page", "all"))
+            page_weight, weight = (weights[screen.who][what] / 1000 for what in ("page", "all"))
             with (FOLDER / "weights.txt").open("a") as lines:
-                lines.write(f"{place.name:24}{page_weight:8.1f} kB{weight:8.1f} kB\n")
-        name = f"{place.name}-{look}.png"
+                lines.write(f"{screen.name:24}{page_weight:8.1f} kB{weight:8.1f} kB\n")
+        name = f"{screen.name}-{look}.png"
         page.screenshot(path=FOLDER / name, full_page=True, animations="disabled")
-        if "--readme" in sys.argv and (place.name, look) in IN_README:
+        if "--readme" in sys.argv and (screen.name, look) in IN_README:
             page.screenshot(path=README_FOLDER / name, animations="disabled")
 
 

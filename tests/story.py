@@ -1,6 +1,6 @@
 """A month of the demo's sample data for an account, and the people around it: what screenshots show and axe looks at.
 
-`tell` runs where the gateway's database is (tests.pages.told), on SQLite.
+`write` runs where the gateway's database is (tests.pages.with_story), on SQLite.
 """
 
 import json
@@ -22,14 +22,14 @@ from tests.browser import PASSWORD
 from tests.pages import MEMBER, NEWCOMER, OWNER, STAFF
 
 
-def tell(requests: int) -> None:
+def write(requests: int) -> None:
     """Makes it all, and prints what the pages' addresses need as JSON. `requests` is how many there were."""
     account = sample_data.create("Northwind", OWNER, requests)
     with sample_data.clock_at(timezone.now() - timedelta(days=sample_data.DAYS)):
         open_account("Northwind Research", currency="USD", credit=Decimal(25), owner_email=OWNER)
     _people(account)
     newest = Generation.objects.filter(account=account).latest("created_at")
-    told = {
+    ids = {
         "account": account.pk,
         "alias": Alias.objects.get(account=account, name="assistant").pk,
         "key": keys.find(account, "staging"),
@@ -39,7 +39,7 @@ def tell(requests: int) -> None:
         "membership": account.membership_set.get(user__email=MEMBER).pk,
         "invitation": link(account.invitations.get()),
     }
-    sys.stdout.write(json.dumps(told, default=_plain))
+    sys.stdout.write(json.dumps(ids, default=_plain))
 
 
 def _plain(value: object) -> str:

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from tests import pages
 from tests.browser import beyond, sign_in
-from tests.pages import Place
+from tests.pages import Screen
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 
@@ -64,18 +64,18 @@ Visit = Callable[[str | None], Page]
 @pytest.fixture(scope="module")
 def gateway_with_a_story(
     migrated_databases: MigratedDatabases, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[GatewayServer, list[Place]]]:
+) -> Iterator[tuple[GatewayServer, list[Screen]]]:
     """A gateway on the shipped catalogue, and its pages."""
     folder = tmp_path_factory.mktemp("gateway")
     server = GatewayServer(migrated_databases, folder, env=pages.ENVIRONMENT)
     with contextlib.closing(server):
         server.manage("seed_catalogue").ok()
-        places = pages.told(server, REQUESTS)
-        yield server.start(), places
+        screens = pages.with_story(server, REQUESTS)
+        yield server.start(), screens
 
 
 @pytest.fixture
-def as_whom(chromium: Browser, gateway_with_a_story: tuple[GatewayServer, list[Place]]) -> Iterator[Visit]:
+def as_whom(chromium: Browser, gateway_with_a_story: tuple[GatewayServer, list[Screen]]) -> Iterator[Visit]:
     """A page of the browser for each person; axe's own script could not run under the pages' policy."""
     server, _ = gateway_with_a_story
     opened: dict[str | None, Page] = {}
@@ -95,15 +95,15 @@ def as_whom(chromium: Browser, gateway_with_a_story: tuple[GatewayServer, list[P
 
 
 @pytest.fixture
-def places(gateway_with_a_story: tuple[GatewayServer, list[Place]]) -> list[Place]:
+def screens(gateway_with_a_story: tuple[GatewayServer, list[Screen]]) -> list[Screen]:
     return gateway_with_a_story[1]
 
 
-def opened(place: Place, page: Page) -> Page:
+def opened(screen: Screen, page: Page) -> Page:
     """The page in the light, on a desk, with everything on it that can be opened, and axe."""
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": DESK, "height": HEIGHT})
-    place.show(page)
+    screen.show(page)
     page.evaluate(OPEN_ALL)
     page.evaluate(Axe().axe_script)
     return page
@@ -122,35 +122,35 @@ def faults(page: Page, options: dict[str, Any]) -> list[str]:
     return [f"{one['id']}: {node['target']} {node['html'][:120]}" for one in found for node in one["nodes"]]
 
 
-def test_no_page_has_a_serious_fault_or_is_wider_than_its_window(places: list[Place], as_whom: Visit) -> None:
+def test_no_page_has_a_serious_fault_or_is_wider_than_its_window(screens: list[Screen], as_whom: Visit) -> None:
     found = {}
-    for place in (place for place in places if not place.is_djangos):
-        page = opened(place, as_whom(place.who))
-        found[place.name, "light"] = faults(page, BUT_COLOURS) + faults(page, COLOURS) + beyond(page, DESK)
+    for screen in (screen for screen in screens if not screen.is_djangos):
+        page = opened(screen, as_whom(screen.who))
+        found[screen.name, "light"] = faults(page, BUT_COLOURS) + faults(page, COLOURS) + beyond(page, DESK)
         turn_dark(page)
-        found[place.name, "dark"] = faults(page, COLOURS)
+        found[screen.name, "dark"] = faults(page, COLOURS)
         page.set_viewport_size({"width": PHONE, "height": HEIGHT})
-        found[place.name, "phone"] = faults(page, OF_A_PHONE) + beyond(page, PHONE)
+        found[screen.name, "phone"] = faults(page, OF_A_PHONE) + beyond(page, PHONE)
     assert {look: faulty for look, faulty in found.items() if faulty} == {}
 
 
-def test_the_admin_has_no_serious_fault_but_djangos_own(places: list[Place], as_whom: Visit) -> None:
-    for place in (place for place in places if place.is_djangos):
-        page = opened(place, as_whom(place.who))
+def test_the_admin_has_no_serious_fault_but_djangos_own(screens: list[Screen], as_whom: Visit) -> None:
+    for screen in (screen for screen in screens if screen.is_djangos):
+        page = opened(screen, as_whom(screen.who))
         assert [fault for fault in faults(page, BUT_COLOURS) if not fault.startswith(DJANGOS_OWN)] == []
         assert faults(page, COLOURS) == []
         turn_dark(page)
         assert faults(page, COLOURS) == []
 
 
-def test_the_keyboard_reaches_everything_is_seen_and_is_never_trapped(places: list[Place], as_whom: Visit) -> None:
-    for place in (place for place in places if place.name in KEYED):
-        page = as_whom(place.who)
-        place.show(page)
+def test_the_keyboard_reaches_everything_is_seen_and_is_never_trapped(screens: list[Screen], as_whom: Visit) -> None:
+    for screen in (screen for screen in screens if screen.name in KEYED):
+        page = as_whom(screen.who)
+        screen.show(page)
         has_begun = page.locator("[autofocus]").count() > 0  # a door: its first field is what one came for
         passed = list(tabbed_through(page))
-        assert has_begun or 'class="skip"' in passed[0][0], place.name
-        assert [element for element, is_seen in passed if not is_seen] == [], place.name
+        assert has_begun or 'class="skip"' in passed[0][0], screen.name
+        assert [element for element, is_seen in passed if not is_seen] == [], screen.name
 
 
 def tabbed_through(page: Page) -> Iterator[tuple[str, bool]]:

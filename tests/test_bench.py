@@ -56,9 +56,9 @@ MODULES = {"burst of 100 chunks": 46, "whole answer": 43, "embedding": 41}
 
 @only_postgres
 def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: Path) -> None:
-    told: list[str] = []
-    measure(migrated_databases, tmp_path, SMALLEST, told.append)
-    lines = "\n".join(told).splitlines()
+    output: list[str] = []
+    measure(migrated_databases, tmp_path, SMALLEST, output.append)
+    lines = "\n".join(output).splitlines()
     for name in TRAFFIC:
         assert [line for line in lines if line.startswith(name)], name
     counted = [
@@ -87,13 +87,13 @@ def test_every_counted_kind_has_a_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "passed", "told"),
+    ("ratio", "passed", "expected"),
     [(1.89, True, "Cheaper"), (1.91, True, ""), (2.09, True, ""), (2.11, False, "GREW")],
 )
-def test_the_gate_lets_a_ratio_grow_by_a_twentieth(ratio: float, passed: bool, told: str) -> None:
+def test_the_gate_lets_a_ratio_grow_by_a_twentieth(ratio: float, passed: bool, expected: str) -> None:
     lines, ok = verdict([Compared("whole answer", ratio * 1e6, 1e6)], {"whole answer": 2.0})
     assert ok is passed
-    assert told in "\n".join(lines)
+    assert expected in "\n".join(lines)
 
 
 def test_the_gate_refuses_a_kind_without_a_budget_and_a_budget_without_a_kind() -> None:

@@ -58,7 +58,7 @@ def test_every_part_may_die_under_load(cluster: Cluster) -> None:
         pause = threading.Event()
         pause.wait(QUIET_SECONDS)
         for part in PARTS:
-            figures[part] = trouble(cluster, crowd, part, customer)
+            figures[part] = fault(cluster, crowd, part, customer)
             print(f"\n{part}: {figures[part]}, {dict(crowd.refused)}", flush=True)  # noqa: T201  # it takes minutes
             pause.wait(QUIET_SECONDS)
     cluster.query("UPDATE billing_checkpoint SET beat_at = '2026-01-01 00:00:00'")
@@ -73,7 +73,7 @@ def test_every_part_may_die_under_load(cluster: Cluster) -> None:
     assert figures["rolling restart"]["cut"] == figures["nginx reload"]["cut"] == 0
 
 
-def trouble(cluster: Cluster, crowd: Crowd, part: str, customer: Customer) -> dict[str, float]:
+def fault(cluster: Cluster, crowd: Crowd, part: str, customer: Customer) -> dict[str, float]:
     """One part dies, or is renewed; what was refused and cut until all is well again, and the longest silence."""
     began, refused, answers = time.monotonic(), crowd.refused.total(), len(crowd.received)
     if part == "rolling restart":

@@ -220,8 +220,8 @@ def test_a_repeated_reference_grants_once_and_says_so(operator: GatewayServer, a
 
 def test_a_reference_with_another_amount_fails(operator: GatewayServer, acme: str) -> None:
     operator.manage("grant_credit", acme, "5", "--reference", "invoice 1").ok()
-    told = refused(operator, "grant_credit", acme, "6", "--reference", "invoice 1")
-    assert "'invoice 1' is already recorded as a grant of 5.00" in told
+    result = refused(operator, "grant_credit", acme, "6", "--reference", "invoice 1")
+    assert "'invoice 1' is already recorded as a grant of 5.00" in result
     assert "already recorded" in refused(
         operator, "grant_credit", acme, "5", "--reference", "invoice 1", "--correction"
     )
@@ -271,8 +271,8 @@ def test_verifying_prints_what_was_checked(operator: GatewayServer, acme: str) -
 )
 @pytest.mark.parametrize("account", ["Nobody", "", "00000000-0000-0000-0000-000000000000", "two\nlines"])
 def test_an_unknown_account_is_named(operator: GatewayServer, arguments: tuple[str, ...], account: str) -> None:
-    told = refused(operator, *(argument.format(account) for argument in arguments))
-    assert f"There is no account {account!r}." in told
+    result = refused(operator, *(argument.format(account) for argument in arguments))
+    assert f"There is no account {account!r}." in result
 
 
 @pytest.mark.sqlite_is_enough
@@ -324,9 +324,9 @@ def test_a_server_that_is_away_is_one_line_without_the_password(
     operator: GatewayServer, command: tuple[str, ...]
 ) -> None:
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
-    told = one_line(operator.manage_subprocess(*command, DATABASE_URL=url))
-    assert "Connection refused" in told
-    assert "hunter2" not in told
+    result = one_line(operator.manage_subprocess(*command, DATABASE_URL=url))
+    assert "Connection refused" in result
+    assert "hunter2" not in result
 
 
 def test_a_folder_that_is_not_there_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:

@@ -28,9 +28,9 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, Acme
 from tests.inference.dialects.recorded_openai import STREAM
-from tests.inference.listeners import heard
 from tests.inference.odd_answers import SSE
 from tests.inference.odd_upstream import Script, listening
+from tests.inference.stream_clients import partial_stream
 from tests.rawhttp import connect
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -123,8 +123,8 @@ def test_whatever_comes_on_a_connection_is_answered_in_shape_or_closed(customer:
     assert status < 500 or status in ODD_STATUSES, first
     assert b"x-request-id:" in first.lower() or status == 100
     if status >= 400 and b"application/json" in first:
-        said = json.JSONDecoder().raw_decode(rest.decode())[0]
-        described.events_conform([said], "Error")
+        streamed = json.JSONDecoder().raw_decode(rest.decode())[0]
+        described.events_conform([streamed], "Error")
 
 
 # --- Bodies, and addresses of the API
@@ -257,10 +257,10 @@ def test_a_stream_that_an_upstream_cuts_or_spoils_anywhere_ends_in_order(
         assert reply.status_code in (400, 503, 504)
         described.events_conform([reply.json()], "Error")
         return
-    said = heard(reply.headers["X-Generation-Id"], reply.content)
-    described.events_conform(said.frames, "ChatCompletionChunk")
-    assert said.done != bool(said.codes), reply.content
-    assert (said.usage is not None) == said.done
+    streamed = partial_stream(reply.headers["X-Generation-Id"], reply.content)
+    described.events_conform(streamed.frames, "ChatCompletionChunk")
+    assert streamed.done != bool(streamed.codes), reply.content
+    assert (streamed.usage is not None) == streamed.done
 
 
 # --- Catalogue files

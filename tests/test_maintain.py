@@ -100,10 +100,10 @@ def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServ
     leave_a_checkpoint(server, "nonsense")
     server.spool.mkdir(exist_ok=True)
     (server.spool / f"{'0' * 32}.outcome").write_bytes(b"nonsense")
-    told = server.manage_subprocess("maintain", "--once")
-    assert (told.stdout.strip(), told.code) == (NOTHING, 0)
-    assert "Traceback" not in told.stderr
-    spooled, orphaned, summary = told.stderr.splitlines()
+    result = server.manage_subprocess("maintain", "--once")
+    assert (result.stdout.strip(), result.code) == (NOTHING, 0)
+    assert "Traceback" not in result.stderr
+    spooled, orphaned, summary = result.stderr.splitlines()
     assert f"{'0' * 32}.outcome cannot be settled and is set aside" in spooled
     assert "the checkpoint" in orphaned
     assert summary == "1 spooled outcomes and 1 checkpoints cannot be settled: see docs/operations.md"
@@ -114,19 +114,19 @@ def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServ
 
 @pytest.mark.parametrize("arguments", [("--every", "0"), ("--every", "soon"), ("--every", "nan"), ("--once", "x")])
 def test_a_mistake_is_one_line(server: GatewayServer, arguments: tuple[str, ...]) -> None:
-    told = server.manage("maintain", *arguments)
-    assert (told.code, told.stdout) == (2, "")
-    assert told.stderr.startswith("CommandError: ")
-    assert told.stderr.count("\n") == 1
+    result = server.manage("maintain", *arguments)
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr.startswith("CommandError: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_database_that_is_away_is_one_line(server: GatewayServer) -> None:
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
-    told = server.manage_subprocess("maintain", DATABASE_URL=url)
-    assert (told.code, told.stdout) == (1, "")
-    assert told.stderr.startswith("CommandError: The database refused: ")
-    assert told.stderr.count("\n") == 1
-    assert "hunter2" not in told.stderr
+    result = server.manage_subprocess("maintain", DATABASE_URL=url)
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr.startswith("CommandError: The database refused: ")
+    assert result.stderr.count("\n") == 1
+    assert "hunter2" not in result.stderr
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import requests
 
 from bench.failover.provider import ANSWER, BreakingProvider, Timing
-from bench.failover.scoring import SCENARIOS, Heard, Scenario, Seen, Verdict, verdict
+from bench.failover.scoring import SCENARIOS, Received, Scenario, Seen, Verdict, verdict
 from tests import plugin
 from tests.catalogue import DEARER, catalogue_for, model, provider
 from tests.servers.customer import Customer
@@ -91,12 +91,12 @@ def _catalogue(url: str) -> dict[str, Any]:
 
 def _cell(way: Way, scenario: Scenario, upstream: BreakingProvider, customer: Customer, timing: Timing) -> Cell:
     asked, count = way.prefix + way.primary(scenario), timing.requests if scenario.id == "S15" else 1
-    heard = []
+    received = []
     for number in range(count):
         time.sleep(max(0.0, upstream.began_at + number * timing.between_requests - time.monotonic()))
-        heard.append(_ask(customer, asked, scenario.seconds))
+        received.append(_ask(customer, asked, scenario.seconds))
     seen = Seen(
-        heard,
+        received,
         upstream.attempts(way.primary(scenario)),
         upstream.attempts(way.fallback(scenario)),
         _ask(customer, f"primary/test/{HEALTHY}", ALIVE_SECONDS).text == ANSWER,
@@ -107,7 +107,7 @@ def _cell(way: Way, scenario: Scenario, upstream: BreakingProvider, customer: Cu
     return Cell(*verdict(scenario, seen), seen)
 
 
-def _ask(customer: Customer, asked: str, most_seconds: float) -> Heard:
+def _ask(customer: Customer, asked: str, most_seconds: float) -> Received:
     """One stream, as a careful client reads it: an error within it is one, and only [DONE] or the end ends it."""
     began = time.monotonic()
     body = {"model": asked, "messages": [{"role": "user", "content": "Why?"}], "stream": True}
@@ -128,8 +128,8 @@ def _ask(customer: Customer, asked: str, most_seconds: float) -> Heard:
                 served, has_usage = frame["model"], has_usage or "usage" in frame
                 text += "".join(choice["delta"].get("content") or "" for choice in frame["choices"])
     except requests.Timeout:
-        return Heard(time.monotonic() - began, began, hung=True)
+        return Received(time.monotonic() - began, began, hung=True)
     except requests.RequestException as broken:
         error = type(broken).__name__
     seconds = time.monotonic() - began
-    return Heard(seconds, began, text, served, has_usage, error, hung=seconds > most_seconds)
+    return Received(seconds, began, text, served, has_usage, error, hung=seconds > most_seconds)

@@ -15,7 +15,7 @@ Verdict = Literal["pass", "partial", "safe", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Received:
     """What one request's client got; `seconds` until its end, `error` of a status or of a frame within a stream."""
 
     seconds: float
@@ -31,7 +31,7 @@ class Heard:
 class Seen:
     """One scenario as it went: what the client got of each request, and what the provider saw."""
 
-    heard: list[Heard]
+    received: list[Received]
     primary: list[Attempt]
     fallback: list[Attempt]
     is_alive: bool  # a healthy request worked afterwards
@@ -40,16 +40,16 @@ class Seen:
     recovered_at: float  # when the outage was over
 
     @property
-    def last(self) -> Heard:
-        return self.heard[-1]
+    def last(self) -> Received:
+        return self.received[-1]
 
     def is_rescued(self) -> bool:
         """Every request has its whole answer."""
-        return all(not each.error and not each.hung and each.text == self.answer for each in self.heard)
+        return all(not each.error and not each.hung and each.text == self.answer for each in self.received)
 
     def presents_a_part(self) -> bool:
         """A request has ended well, without all of its answer."""
-        return any(not each.error and not each.hung and each.text != self.answer for each in self.heard)
+        return any(not each.error and not each.hung and each.text != self.answer for each in self.received)
 
     def attempts_within(self, seconds: float) -> int:
         """Of the primary, from the first on."""
@@ -62,7 +62,7 @@ class Seen:
 
     def was_served_in_the_outage(self) -> bool:
         """Each request that was sent before its end."""
-        during = [each for each in self.heard if each.at < self.recovered_at]
+        during = [each for each in self.received if each.at < self.recovered_at]
         return bool(during) and all(each.text == self.answer for each in during)
 
 
@@ -83,7 +83,7 @@ class Scenario:
 
 def verdict(scenario: Scenario, seen: Seen) -> tuple[Verdict, str]:
     """The cell, and why."""
-    if any(each.hung for each in seen.heard):
+    if any(each.hung for each in seen.received):
         return "fail", "hangs"
     if seen.presents_a_part() and not scenario.wants_error:
         return "fail", "a part presented as the whole"
@@ -93,7 +93,7 @@ def verdict(scenario: Scenario, seen: Seen) -> tuple[Verdict, str]:
     if scenario.wants_error:
         return ("pass", "the error, as it was") if seen.last.error else ("partial", "routed around")
     if not seen.is_rescued():
-        return "safe", next(each.error for each in seen.heard if each.error)
+        return "safe", next(each.error for each in seen.received if each.error)
     missed = [name for name, holds in scenario.advice.items() if not holds(seen)]
     return ("partial", ", ".join(missed)) if missed else ("pass", "rescued")
 

@@ -66,13 +66,13 @@ def test_what_owners_are_refused_staff_are_refused_too(
     support: Client, account: Account, mailoutbox: list[EmailMessage]
 ) -> None:
     support.post(address(account), FIELDS)
-    for fields, told in (
+    for fields, expected in (
         (FIELDS, "was sent an invitation less than a minute ago"),
         ({"email": "nonsense", "role": "member"}, "Enter a valid email address."),
         ({"email": GUEST, "role": "boss"}, "Select a valid choice."),
     ):
         response = support.post(address(account), fields)
-        assert (response.status_code, told in plain(response.text)) == (422, True)
+        assert (response.status_code, expected in plain(response.text)) == (422, True)
     mail.finish()
     assert (len(mailoutbox), LogEntry.objects.count()) == (1, 1)
 

@@ -44,9 +44,9 @@ def live() -> set[str]:
 def test_it_asks_first_and_names_the_keys_their_accounts_and_last_use(staff: Client, chosen: list[ApiKey]) -> None:
     ApiKey.objects.filter(pk=chosen[0].pk).update(last_used_at="2026-10-30T08:15:00Z")
     response = post(staff, chosen)
-    told = plain(response.text)
-    assert f"laptop {chosen[0].masked} Acme 2026-10-30 08:15 UTC" in told
-    assert f"server {chosen[1].masked} Beta & Sons never" in told
+    shown = plain(response.text)
+    assert f"laptop {chosen[0].masked} Acme 2026-10-30 08:15 UTC" in shown
+    assert f"server {chosen[1].masked} Beta & Sons never" in shown
     for key in chosen:
         assert f'name="_selected_action" value="{key.pk}"' in response.text
     assert live() == {"laptop", "server"}

@@ -47,8 +47,8 @@ class Reply:
 
     @property
     def message(self) -> str:
-        said: str = self.body["error"]["message"]
-        return said
+        text: str = self.body["error"]["message"]
+        return text
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def names() -> list[str]:
     return list(Alias.objects.values_list("name", flat=True))
 
 
-def told() -> list[str]:
+def event_types() -> list[str]:
     """The events' types, oldest first."""
     return list(AliasEvent.objects.order_by("created_at", "id").values_list("event_type", flat=True))
 
@@ -71,7 +71,7 @@ def test_of_two_creates_of_one_name_the_second_is_refused(account: Account) -> N
         changes.create(account.pk, "fast", ECHO)
     with pytest.raises(AliasExists):
         second.result()
-    assert (Alias.objects.get().target, told()) == (str(ECHO), ["created"])
+    assert (Alias.objects.get().target, event_types()) == (str(ECHO), ["created"])
 
 
 def test_the_last_slot_is_given_once(account: Account, settings: Settings) -> None:
@@ -89,7 +89,7 @@ def test_a_rename_of_what_is_being_deleted_finds_nothing(account: Account) -> No
         changes.delete(account.pk, "fast")
     with pytest.raises(AliasNotFound):
         rename.result()
-    assert (names(), told()) == ([], ["created", "deleted"])
+    assert (names(), event_types()) == ([], ["created", "deleted"])
 
 
 def test_a_delete_of_what_is_being_renamed_finds_nothing(account: Account) -> None:
@@ -98,7 +98,7 @@ def test_a_delete_of_what_is_being_renamed_finds_nothing(account: Account) -> No
         changes.change(account.pk, "fast", name="quick")
     with pytest.raises(AliasNotFound):
         deletion.result()
-    assert (names(), told()) == (["quick"], ["created", "renamed"])
+    assert (names(), event_types()) == (["quick"], ["created", "renamed"])
 
 
 def test_a_rename_to_a_name_that_is_being_created_is_refused(account: Account) -> None:
@@ -167,4 +167,4 @@ def test_many_creates_at_once_fill_the_slots_and_no_more(account: Account) -> No
         attempts = [in_thread(pool, lambda number=number: create(number)) for number in range(THREADS)]  # type: ignore[misc]
         errors = [attempt.exception(20) for attempt in attempts]
     assert [type(error) for error in errors if error] == [AliasLimitReached] * 3
-    assert len(names()) == len(told()) == 5
+    assert len(names()) == len(event_types()) == 5

@@ -55,8 +55,8 @@ def test_the_nearest_of_the_accounts_own_aliases_are_named(account: Customer, op
     other = open_account(account.gateway)
     create(account)
     create(other, name="fasts")
-    said = message(ask(account, "alias/fats"))
-    assert said == ("This account has no alias 'alias/fats'. Did you mean `alias/fast`? `GET /v1/aliases` lists them.")
+    text = message(ask(account, "alias/fats"))
+    assert text == ("This account has no alias 'alias/fats'. Did you mean `alias/fast`? `GET /v1/aliases` lists them.")
     assert "fast" not in message(ask(account, "alias/unlike")).replace("alias/unlike", "")
     assert "Did you mean `alias/fast`?" in message(account.http.get("/v1/aliases/fst"))
 

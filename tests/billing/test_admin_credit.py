@@ -80,9 +80,9 @@ def test_the_account_links_only_to_what_one_may_see(
 def test_it_asks_before_it_books(staff: Client, account: Account, address: str) -> None:
     assert "100.00 EUR" in words(staff.get(address))
     response = staff.post(address, FIELDS)
-    told = words(response)
-    for said in ("Confirm this credit", "+25.50 EUR", "invoice 17", "Paid by bank transfer.", "125.50 EUR"):
-        assert said in told
+    text = words(response)
+    for expected in ("Confirm this credit", "+25.50 EUR", "invoice 17", "Paid by bank transfer.", "125.50 EUR"):
+        assert expected in text
     assert credits_of(account) == []
 
 
@@ -161,7 +161,7 @@ def test_another_amount_under_a_reference_is_refused_when_confirmed(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"amount": "0"}, "A grant is an amount above zero."),
         ({"amount": "-5"}, "A grant is an amount above zero."),
@@ -180,14 +180,14 @@ def test_another_amount_under_a_reference_is_refused_when_confirmed(
 )
 @pytest.mark.parametrize("confirmed", [{}, CONFIRMED], ids=["asked", "confirmed"])
 def test_a_fault_is_told_beside_its_field_and_books_nothing(
-    staff: Client, account: Account, address: str, fields: dict[str, str], told: str, confirmed: dict[str, str]
+    staff: Client, account: Account, address: str, fields: dict[str, str], expected: str, confirmed: dict[str, str]
 ) -> None:
     response = staff.post(address, FIELDS | fields | confirmed)
     if fields == {"amount": "922337203"} and not confirmed:  # the balance is known under the wallet's lock alone
         assert response.status_code == 200
     else:
         assert response.status_code == 422
-        assert told in words(response)
+        assert expected in words(response)
     assert (credits_of(account), LogEntry.objects.count()) == ([], 0)
 
 

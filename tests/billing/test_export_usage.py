@@ -92,7 +92,7 @@ def test_json_lines_say_the_same(account: Customer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ((), "--since"),
         (("--since", "2026-10-01"), "--until"),
@@ -103,13 +103,13 @@ def test_json_lines_say_the_same(account: Customer) -> None:
         ((*ALWAYS, "--format", "xlsx"), "--format"),
     ],
 )
-def test_a_mistake_is_one_line(account: Customer, options: tuple[str, ...], told: str) -> None:
+def test_a_mistake_is_one_line(account: Customer, options: tuple[str, ...], expected: str) -> None:
     done = account.gateway.manage("export_usage", account.name, *options)
     assert done.code != 0
     assert done.stdout == ""
     assert done.stderr.startswith("CommandError: ")
     assert done.stderr.count("\n") == 1
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 def test_an_unknown_account_is_named(account: Customer) -> None:

@@ -65,8 +65,16 @@ def test_a_line_says_what_was_answered(staff: Client, account: Account) -> None:
 def test_one_says_all_that_is_known(staff: Client, account: Account) -> None:
     failure = of_a_provider(account)
     page = staff.get(f"{LIST}{failure.pk}/change/").text
-    for told in ("Acme", "provider_error", "answered with HTTP 502", "502", "test/echo", "FRPAR", "chat/completions"):
-        assert told in page
+    for expected in (
+        "Acme",
+        "provider_error",
+        "answered with HTTP 502",
+        "502",
+        "test/echo",
+        "FRPAR",
+        "chat/completions",
+    ):
+        assert expected in page
     assert 'name="_save"' not in page
 
 

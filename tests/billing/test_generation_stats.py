@@ -118,7 +118,7 @@ def test_it_reads_the_record_and_never_todays_catalogue(
 ) -> None:
     customer = open_account(start_gateway())
     before = answer(customer, "echo")
-    told = [customer.http.get(path.format(before["id"])).json() for path in PATHS]
+    reports = [customer.http.get(path.format(before["id"])).json() for path in PATHS]
     catalogue = catalogue_for(simulator.url)
     echo = model("echo", pricing=DEARER, energy_per_token_wh=0.5, regions=[region("FRPAR", default=True)])
     catalogue["models"] = [
@@ -129,7 +129,7 @@ def test_it_reads_the_record_and_never_todays_catalogue(
     assert eventually(lambda: answer(customer, "echo")["usage"]["cost"] != before["usage"]["cost"])
     dearer = answer(customer, "echo")
     assert dearer["gateway_metadata"]["energy_wh"] != before["gateway_metadata"]["energy_wh"]
-    assert [customer.http.get(path.format(before["id"])).json() for path in PATHS] == told
+    assert [customer.http.get(path.format(before["id"])).json() for path in PATHS] == reports
     assert customer.http.get("/v1/generations").json()["data"][-1]["usage"] == recorded(before["usage"])
 
 

@@ -132,9 +132,9 @@ def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGatewa
             command = pool.submit(server.manage, "partition_records", "--months", "2", "--apply")
             eventually(lambda: server.query(WAITING) == [(1,)])
             reader.rollback()
-            said = command.result().ok()
-            assert "partitioned" in said
-            print(said)  # noqa: T201  # how long others had to wait
+            output = command.result().ok()
+            assert "partitioned" in output
+            print(output)  # noqa: T201  # how long others had to wait
             after = customers[0].http.post("/v1/chat/completions", json=ASKED).headers["X-Generation-Id"]
         finally:
             is_done.set()

@@ -65,7 +65,7 @@ def test_the_history_says_what_a_field_was_changed_to(seed: Seed, llama: Entry, 
     provider = models.Provider.objects.get()
     edit(admin_client, provider, status_override="down", name="Acme AI")
     edit(admin_client, provider, status_override="", eu_native="")
-    assert said(provider) == [
+    assert history(provider) == [
         "Changed Name to Acme AI and Status override to down.",
         "Changed EU native to False and Status override to nothing.",
     ]
@@ -158,7 +158,7 @@ def test_a_model_is_made_unavailable_with_a_reason(seed: Seed, llama: Entry, adm
     model.refresh_from_db()
     assert (model.state, model.unavailable_reason) == ("unavailable", "Moving house.")
     assert changes.version() > before
-    assert said(model) == ["Unavailable for now: Moving house."]
+    assert history(model) == ["Unavailable for now: Moving house."]
     assert "Unavailable for now: Moving house. (acme/meta/llama)" in page.text
     act(admin_client, model, "serve")
     model.refresh_from_db()
@@ -172,10 +172,10 @@ def test_disabling_takes_a_reason_and_keeps_it(
     seed(llama)
     row, before = table._default_manager.get(), changes.version()
     assert "give a reason" in act(admin_client, row, "disable").text
-    assert (table._default_manager.get().state, changes.version(), said(row)) == ("served", before, [])
+    assert (table._default_manager.get().state, changes.version(), history(row)) == ("served", before, [])
     act(admin_client, row, "disable", reason="It lies.")
     assert table._default_manager.get().state == "disabled"
-    assert said(row) == ["Disabled: It lies."]
+    assert history(row) == ["Disabled: It lies."]
     act(admin_client, row, "serve")
     assert table._default_manager.get().state == "served"
     assert changes.version() == before + 2
@@ -197,7 +197,7 @@ def test_staff_hold_a_route_and_bring_it_back(
     page = act(admin_client, region, "reset_today")
     assert "0 of 5,000" in page.text
     assert quota.held([region], today) == frozenset()
-    assert said(region) == [
+    assert history(region) == [
         "Held until midnight UTC: the remaining 3,800 tokens of 2026-11-20 are spent. Too slow.",
         "Quota reset: 5,000 tokens of 2026-11-20 are forgotten.",
     ]
@@ -208,7 +208,7 @@ def test_a_route_without_a_quota_cannot_be_held(seed: Seed, llama: Entry, admin_
     region = models.Region.objects.get()
     page = act(admin_client, region, "hold_today")
     assert "Not held, for it has no daily quota to spend: disable it instead. (acme/meta/llama/global)" in page.text
-    assert said(region) == []
+    assert history(region) == []
     assert "no quota" in admin_client.get(reverse("admin:catalogue_region_change", args=[region.pk])).text
 
 
@@ -270,7 +270,7 @@ def test_staff_disable_a_provider_and_serve_it_again_whatever_is_seeded(
         ]
     act(admin_client, provider, "serve_again")
     assert [refusal_of(slug) for slug in ("llama", "off")] == [None, (404, "Model 'acme/meta/off' is disabled.")]
-    assert said(provider) == ["Disabled: It answers in tongues.", "Served again."]
+    assert history(provider) == ["Disabled: It answers in tongues.", "Served again."]
     assert models.Provider.objects.get().name == "Acme, seeded again"
 
 
@@ -291,7 +291,7 @@ def test_a_providers_page_leads_to_a_form_that_keeps_what_it_was_given(
     assert "It answers in tongues." in admin_client.get(form).text
     assert admin_client.post(form, {"serve": ""})["Location"] == page
     assert refusal_of("llama") is None
-    assert said(provider) == ["Disabled: It answers in tongues.", "Served again."]
+    assert history(provider) == ["Disabled: It answers in tongues.", "Served again."]
 
 
 def test_the_form_is_for_who_may_change_providers(seed: Seed, llama: Entry, client: Client) -> None:
@@ -369,7 +369,7 @@ def act(client: Client, row: Row, action: str, reason: str = "") -> Any:
     return client.post(listing(row), form, follow=True)
 
 
-def said(row: Row) -> list[str]:
+def history(row: Row) -> list[str]:
     """The history that the admin shows of a row, oldest first."""
     entries = LogEntry.objects.filter(object_id=str(row.pk), content_type__model=row._meta.model_name)
     return [entry.get_change_message() for entry in entries.order_by("pk")]

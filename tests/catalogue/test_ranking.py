@@ -272,7 +272,7 @@ def refused(*offers: Offer, wanted: AutoId = ECHO) -> ApiError:
     return caught.value
 
 
-def told(error: ApiError) -> tuple[int, str, str | None, str | None]:
+def answered(error: ApiError) -> tuple[int, str, str | None, str | None]:
     return error.status, error.type, error.code, error.param
 
 
@@ -280,7 +280,7 @@ def told(error: ApiError) -> tuple[int, str, str | None, str | None]:
 @pytest.mark.parametrize("count", [1, 3])
 def test_where_all_have_the_same_defect_it_is_the_answer(name: str, count: int) -> None:
     error = refused(*offered([frozenset({name})] * count))
-    assert told(error) == DEFECTS[name].refusal
+    assert answered(error) == DEFECTS[name].refusal
     assert "auto/test/echo" in error.message
     assert error.retry is False
 
@@ -291,8 +291,8 @@ def test_one_sound_route_is_enough(name: str) -> None:
 
 
 def test_an_unknown_model_is_not_found() -> None:
-    assert told(refused()) == NOT_FOUND
-    assert told(refused(*offered([frozenset()]), wanted=AutoId("test/other"))) == NOT_FOUND
+    assert answered(refused()) == NOT_FOUND
+    assert answered(refused(*offered([frozenset()]), wanted=AutoId("test/other"))) == NOT_FOUND
 
 
 @given(st.lists(st.frozensets(st.sampled_from(list(DEFECTS)), max_size=3), max_size=4))
@@ -303,15 +303,15 @@ def test_of_mixed_defects_the_one_that_kept_out_the_last_is_the_answer(names: li
         assert eligible(*offers) == [f"provider{number}" for number, first in enumerate(firsts) if first is None]
     else:
         furthest = max((REFUSALS.index(first) for first in firsts if first is not None), default=0)
-        assert told(refused(*offers)) == REFUSALS[furthest]
+        assert answered(refused(*offers)) == REFUSALS[furthest]
 
 
 def test_the_reasons_of_those_that_rest_are_told() -> None:
     at = [upstream(slug) for slug in ("acme", "beta", "core")]
-    said = ["Moving house.", "", "Moving house."]
+    reasons = ["Moving house.", "", "Moving house."]
     resting = [
         offer_of(one, "test/echo", route(one), state="unavailable", unavailable_reason=reason)
-        for one, reason in zip(at, said, strict=True)
+        for one, reason in zip(at, reasons, strict=True)
     ]
     assert refused(*resting).message == "Every route of 'auto/test/echo' is unavailable for now: Moving house."
     assert refused(resting[1]).message == "Every route of 'auto/test/echo' is unavailable for now."

@@ -83,7 +83,7 @@ def test_no_key_survives(form: str, rng: random.Random, place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "secret"),
+    ("text", "secret"),
     [
         ("api_key=hunter", "hunter"),
         ("?token=abc&n=1", "abc"),
@@ -99,8 +99,8 @@ def test_no_key_survives(form: str, rng: random.Random, place: str) -> None:
         ("id 123e4567-e89b-42d3-a456-556642440000", "556642440000"),
     ],
 )
-def test_what_stands_where_a_secret_is_named_does_not_survive(said: str, secret: str) -> None:
-    assert secret not in without_secrets(said)
+def test_what_stands_where_a_secret_is_named_does_not_survive(text: str, secret: str) -> None:
+    assert secret not in without_secrets(text)
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,15 @@ def test_no_address_survives(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "left"),
+    ("text", "left"),
     [
         ("HTTPConnectionPool(host='vllm', port=8000)", "HTTPConnectionPool(host=[…], port=8000)"),
         ('{"host": "vllm", "n": 1}', '{"host": […], "n": 1}'),
         ("dial tcp: lookup vllm on 10.0.0.2:53: no such host", "dial tcp: lookup […] on […]: no such host"),
     ],
 )
-def test_no_host_survives_where_hosts_stand(said: str, left: str) -> None:
-    assert without_secrets(said) == left
+def test_no_host_survives_where_hosts_stand(text: str, left: str) -> None:
+    assert without_secrets(text) == left
 
 
 @pytest.mark.parametrize("base_url", ["http://api.acme.example/v1", "http://api.acme.example:8000/v1"])

@@ -31,7 +31,7 @@ def refusal(text: str, *offers: Offer, today: date = TODAY) -> ApiError:
     return caught.value
 
 
-def told(error: ApiError) -> tuple[int, str, str | None, str | None]:
+def answered(error: ApiError) -> tuple[int, str, str | None, str | None]:
     return error.status, error.type, error.code, error.param
 
 
@@ -52,13 +52,13 @@ def test_global_can_be_named_where_there_is_one() -> None:
 @pytest.mark.parametrize("text", ["sim/test/other", "other/test/echo", "sim/other/echo", "SIM/test/echo"])
 def test_what_is_not_offered_is_not_found(text: str) -> None:
     error = refusal(text, offer())
-    assert told(error) == (404, "not_found", "not_found", "model")
+    assert answered(error) == (404, "not_found", "not_found", "model")
     assert text.partition("/")[0] in error.message
 
 
 def test_global_is_not_found_on_a_regional_model() -> None:
     error = refusal("sim/test/echo/global", offer())
-    assert told(error) == (404, "not_found", "not_found", "model")
+    assert answered(error) == (404, "not_found", "not_found", "model")
     assert "only in specific regions (FRPAR, DEFRA)" in error.message
     assert refusal("sim/test/echo/GLOBAL", offer()).message == error.message
 
@@ -66,14 +66,14 @@ def test_global_is_not_found_on_a_regional_model() -> None:
 @pytest.mark.parametrize("locode", ["USQAS", "usqas", "WORLD"])
 def test_a_region_that_is_not_served_is_never_substituted(locode: str) -> None:
     error = refusal(f"sim/test/echo/{locode}", offer())
-    assert told(error) == (503, "provider_unavailable", "provider_unavailable", "model")
+    assert answered(error) == (503, "provider_unavailable", "provider_unavailable", "model")
     assert "Served: FRPAR, DEFRA." in error.message
     assert error.headers == {"x-should-retry": "false"}
 
 
 def test_a_region_that_is_switched_off_is_not_served() -> None:
     error = refusal("sim/test/echo/DEFRA", offer(regions="FRPAR defra"))
-    assert told(error) == (503, "provider_unavailable", "provider_unavailable", "model")
+    assert answered(error) == (503, "provider_unavailable", "provider_unavailable", "model")
     assert "Served: FRPAR." in error.message
 
 
@@ -84,14 +84,14 @@ def test_a_default_that_is_switched_off_is_not_substituted() -> None:
 
 def test_an_unavailable_model_says_why() -> None:
     error = refusal("sim/test/echo", offer(state="unavailable", unavailable_reason="Moving house."))
-    assert told(error) == (503, "provider_unavailable", "model_unavailable", "model")
+    assert answered(error) == (503, "provider_unavailable", "model_unavailable", "model")
     assert error.message.endswith("is unavailable: Moving house.")
     assert refusal("sim/test/echo", offer(state="unavailable")).message.endswith("is unavailable.")
 
 
 def test_a_disabled_model_has_the_odd_type() -> None:
     error = refusal("sim/test/echo/DEFRA", offer(state="disabled"))
-    assert told(error) == (404, "internal_server_error", "model_not_found", "model")
+    assert answered(error) == (404, "internal_server_error", "model_not_found", "model")
 
 
 def test_a_model_retires_when_its_last_day_has_passed() -> None:
@@ -135,7 +135,7 @@ def test_a_modality_that_does_not_fit_is_refused(modality: str | None) -> None:
     found = replace(pin("sim/test/echo", offer()), modality=modality)
     with pytest.raises(ApiError) as caught:
         routing.require_modality(found, ("chat", "completion"), "chat completions")
-    assert told(caught.value) == (400, "invalid_request_error", "invalid_request_error", "model")
+    assert answered(caught.value) == (400, "invalid_request_error", "invalid_request_error", "model")
     assert repr(modality or "unknown") in caught.value.message
     routing.require_modality(replace(found, modality="completion"), ("chat", "completion"), "chat completions")
 
@@ -145,7 +145,7 @@ def test_a_provider_without_its_credential_is_refused_without_naming_it() -> Non
     routing.require_configured(found)
     with pytest.raises(ApiError) as caught:
         routing.require_configured(replace(found, upstream=upstream(configured=False)))
-    assert told(caught.value) == (503, "provider_unavailable", "provider_not_configured", None)
+    assert answered(caught.value) == (503, "provider_unavailable", "provider_not_configured", None)
     assert "'sim'" in caught.value.message
     assert "secret" not in caught.value.message
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_billed_is_not_served(price: Price | None, currency: str)
     found = replace(pin("sim/test/echo", offer()), price=price)
     with pytest.raises(ApiError) as caught:
         routing.require_price(snapshot(USD="1.25"), found, currency)
-    assert told(caught.value) == (503, "provider_error", "provider_error", None)
+    assert answered(caught.value) == (503, "provider_error", "provider_error", None)
     assert caught.value.retry is False
 
 

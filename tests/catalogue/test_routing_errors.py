@@ -115,10 +115,10 @@ def test_an_overlong_id_is_shortened_in_the_message(account: Customer) -> None:
     ],
 )
 def test_an_id_pins_its_region_or_the_default_one(account: Customer, model: str, served: str) -> None:
-    said = answer(account, model)
+    result = answer(account, model)
     provider, _creator, _model, region = served.split("/")
-    assert said["model"] == served
-    assert (said["gateway_metadata"]["provider"], said["gateway_metadata"]["region"]) == (provider, region)
+    assert result["model"] == served
+    assert (result["gateway_metadata"]["provider"], result["gateway_metadata"]["region"]) == (provider, region)
     (record,) = bills.records(account)
     assert f"{record.provider}/{record.model}/{record.region}" == served
 

@@ -158,7 +158,7 @@ def test_a_form_creates(member: Client, account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"name": "-", "target": ECHO}, "The name starts with a letter or a digit."),
         ({"name": "", "target": ECHO}, "This field is required."),
@@ -173,11 +173,11 @@ def test_a_form_creates(member: Client, account: Account) -> None:
     ],
 )
 def test_a_form_at_fault_is_shown_again_with_the_reason(
-    member: Client, alias: Alias, fields: dict[str, str], told: str
+    member: Client, alias: Alias, fields: dict[str, str], expected: str
 ) -> None:
     response = member.post("/aliases", {"account": str(alias.account_id), **fields})
     assert response.status_code == 422
-    assert told in plain(response.text)
+    assert expected in plain(response.text)
     assert 'aria-invalid="true"' in response.text
     assert "<b>" not in response.text
     assert Alias.objects.count() == 1
@@ -199,11 +199,11 @@ def test_the_page_says_that_the_slots_are_full_before_a_form_is_filled_in(member
 
 
 def test_a_form_that_changes_nothing_says_so(member: Client, alias: Alias) -> None:
-    for fields, told in (
+    for fields, expected in (
         ({"action": "rename", "name": "FAST"}, "No change: the name is already alias/fast."),
         ({"action": "repoint", "target": ECHO}, f"No change: the target of alias/fast is already {ECHO}."),
     ):
-        assert told in plain(member.post(address(alias), fields, follow=True).text)
+        assert expected in plain(member.post(address(alias), fields, follow=True).text)
     assert AliasEvent.objects.count() == 1
 
 
@@ -222,7 +222,7 @@ def test_a_form_repoints(member: Client, alias: Alias) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"action": "rename", "name": "other"}, "already has an alias named 'other'"),
         ({"action": "rename", "name": "a b"}, "Not allowed in a name: ' '."),
@@ -231,12 +231,12 @@ def test_a_form_repoints(member: Client, alias: Alias) -> None:
     ],
 )
 def test_a_change_at_fault_is_shown_again_with_the_reason(
-    member: Client, alias: Alias, fields: dict[str, str], told: str
+    member: Client, alias: Alias, fields: dict[str, str], expected: str
 ) -> None:
     changes.create(alias.account_id, "other", ECHO_TARGET)
     response = member.post(address(alias), fields)
     assert response.status_code == 422
-    assert told in plain(response.text)
+    assert expected in plain(response.text)
     alias.refresh_from_db()
     assert (alias.name, alias.target) == ("fast", ECHO)
 

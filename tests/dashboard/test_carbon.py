@@ -133,8 +133,8 @@ def test_its_sums_are_those_of_the_statement_added_up_by_a_third_program(
     statement.write_bytes(response.getvalue())
     script = ROOT / "docs" / "recompute_footprint.py"
     command: list[Path | str] = [sys.executable, "-I", "-S", script, statement]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    sums = {name: Decimal(figure) for name, figure in map(str.split, said.splitlines())}
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    sums = {name: Decimal(figure) for name, figure in map(str.split, output.splitlines())}
     assert sums.keys() == {"energy_wh", "carbon_gco2e", "embodied_gco2e"}
     page = member.get("/carbon", period).text
     for name, figure in sums.items():

@@ -170,14 +170,14 @@ def test_a_page_is_read_from_an_index_where_it_begins(account: Account) -> None:
     for shown, position in itertools.product(Shown, positions):
         read = functools.partial(ledger_page, account.pk, shown, **position)
         for sql, plan in plans(read, "billing_ledgerentry").items():
-            told = f"{shown} {position}: {sql}\n{plan}"
-            assert "Seq Scan" not in plan, told
-            assert "SCAN" not in plan, told
+            plan_of_query = f"{shown} {position}: {sql}\n{plan}"
+            assert "Seq Scan" not in plan, plan_of_query
+            assert "SCAN" not in plan, plan_of_query
             if shown == Shown.CREDIT:  # of few entries; so few here that PostgreSQL may sort them
-                assert "ledger_credit" in plan, told
+                assert "ledger_credit" in plan, plan_of_query
             else:
-                assert "TEMP B-TREE" not in plan, told
-                assert "Sort" not in plan, told
+                assert "TEMP B-TREE" not in plan, plan_of_query
+                assert "Sort" not in plan, plan_of_query
 
 
 def test_strangers_are_sent_to_the_login(client: Client, account: Account) -> None:

@@ -92,9 +92,9 @@ def test_an_invitation_is_mailed_with_a_link_to_our_own_address(
 def test_inviting_tells_nothing_about_who_exists(owner: Client, account: Account) -> None:
     User.objects.create_user("known@example.com", PASSWORD)
     for email in ("known@example.com", "nobody@example.com"):
-        told = send(owner, account, email)
-        assert told.startswith("200")
-        assert f"An invitation has been sent to {email}." in told
+        result = send(owner, account, email)
+        assert result.startswith("200")
+        assert f"An invitation has been sent to {email}." in result
 
 
 def test_neither_addresses_nor_links_are_logged_and_a_failure_is(
@@ -114,7 +114,7 @@ def test_neither_addresses_nor_links_are_logged_and_a_failure_is(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"email": "", "role": "member"}, "This field is required."),
         ({"email": "nonsense", "role": "member"}, "Enter a valid email address."),
@@ -125,11 +125,11 @@ def test_neither_addresses_nor_links_are_logged_and_a_failure_is(
     ],
 )
 def test_a_form_at_fault_is_shown_again_with_the_reason(
-    owner: Client, account: Account, mailoutbox: list[EmailMessage], fields: dict[str, str], told: str
+    owner: Client, account: Account, mailoutbox: list[EmailMessage], fields: dict[str, str], expected: str
 ) -> None:
     response = owner.post("/members", {"account": str(account.pk), **fields})
     assert response.status_code == 422
-    assert told in plain(response.text)
+    assert expected in plain(response.text)
     assert 'aria-invalid="true"' in response.text
     assert not Invitation.objects.exists()
     assert mailed(mailoutbox) == []
@@ -187,7 +187,7 @@ def test_an_owner_revokes(owner: Client, account: Account, invited: Invitation) 
 
 @pytest.mark.parametrize("action", ["revoke", "resend"])
 @pytest.mark.parametrize(
-    ("over", "told"),
+    ("over", "expected"),
     [
         ("revoked_at", f"The invitation of {GUEST} has already been revoked."),
         ("accepted_at", f"{GUEST} has already joined."),
@@ -195,7 +195,7 @@ def test_an_owner_revokes(owner: Client, account: Account, invited: Invitation) 
     ],
 )
 def test_an_owner_whose_page_is_out_of_date_is_told_so_on_the_list(
-    owner: Client, account: Account, invited: Invitation, over: str, told: str, action: str
+    owner: Client, account: Account, invited: Invitation, over: str, expected: str, action: str
 ) -> None:
     path = f"/members/invitations/{invited.pk}"
     Invitation.objects.update(**{over: timezone.now()})
@@ -204,7 +204,7 @@ def test_an_owner_whose_page_is_out_of_date_is_told_so_on_the_list(
     assert client_of("outsider@example.com").post(path, {"action": action}).status_code == 404
     response = owner.post(path, {"action": action}, follow=True)
     assert response.redirect_chain == [(f"/members?account={account.pk}", 302)]
-    assert told in plain(response.text)
+    assert expected in plain(response.text)
     assert list(Invitation.objects.values()) == before
 
 
@@ -278,7 +278,7 @@ def test_a_newcomer_chooses_a_password_joins_and_is_signed_in(account: Account, 
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({}, "This field is required."),
         ({"new_password1": PASSWORD, "new_password2": "another"}, "match"),
@@ -287,11 +287,11 @@ def test_a_newcomer_chooses_a_password_joins_and_is_signed_in(account: Account, 
         ({"new_password1": GUEST, "new_password2": GUEST}, "too similar to the e-mail address"),
     ],
 )
-def test_a_password_must_be_good(invited: Invitation, fields: dict[str, str], told: str) -> None:
+def test_a_password_must_be_good(invited: Invitation, fields: dict[str, str], expected: str) -> None:
     client = Client()
     response = client.post(path_of(invited), fields)
     assert response.status_code == 422
-    assert told in plain(response.text)
+    assert expected in plain(response.text)
     assert "sessionid" not in client.cookies
     assert not User.objects.filter(email=GUEST).exists()
     assert Invitation.objects.open().exists()

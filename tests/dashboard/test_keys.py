@@ -123,12 +123,12 @@ def test_the_limits_of_the_gateway_are_told_where_a_key_has_none_of_its_own(
     for name, rpm, tpm in (("usual", None, None), ("small", 60, 5000), ("free", 0, None)):
         keys.issue(account, name=name, rpm=rpm, tpm=tpm)
     page = plain(member.get("/keys").text)
-    for told in (
+    for expected in (
         "usual 600 requests per minute",
         "small 60 requests, 5,000 tokens per minute",
         "free any requests per minute",
     ):
-        assert told in page
+        assert expected in page
 
 
 def test_an_expired_key_is_marked_by_the_clock_and_a_deleted_one_is_not_listed(
@@ -221,7 +221,7 @@ def test_a_reload_of_the_new_key_s_page_creates_no_second_one(member: Client, ac
 
 
 @pytest.mark.parametrize(
-    ("name", "expiry", "told"),
+    ("name", "expiry", "expected"),
     [
         ("", "90d", keys.NAME_RULE),
         ("  ", "90d", keys.NAME_RULE),
@@ -234,10 +234,10 @@ def test_a_reload_of_the_new_key_s_page_creates_no_second_one(member: Client, ac
     ],
 )
 def test_a_form_at_fault_is_shown_again_with_the_reason(
-    member: Client, key: ApiKey, name: str, expiry: str, told: str
+    member: Client, key: ApiKey, name: str, expiry: str, expected: str
 ) -> None:
     page = create(member, key.account, name, expiry, status=422)
-    assert told in plain(page)
+    assert expected in plain(page)
     assert 'aria-invalid="true"' in page
     assert "<b>" not in page
     assert ApiKey.objects.count() == 1
@@ -346,12 +346,12 @@ def test_a_key_made_on_the_page_says_by_whom_and_one_of_a_command_is_for_owners(
     assert member.post(deletion(made)).status_code == 403
 
 
-@pytest.mark.parametrize(("name", "told"), [("server", "already has a key named"), (" ", "1 to 200 printable")])
-def test_a_key_is_renamed_to_a_name_that_is_free(member: Client, key: ApiKey, name: str, told: str) -> None:
+@pytest.mark.parametrize(("name", "expected"), [("server", "already has a key named"), (" ", "1 to 200 printable")])
+def test_a_key_is_renamed_to_a_name_that_is_free(member: Client, key: ApiKey, name: str, expected: str) -> None:
     keys.issue(key.account, name="server")
     response = member.post(f"/keys/{key.pk}", {"action": "rename", "name": name})
     assert response.status_code == 422
-    assert told in plain(response.text)
+    assert expected in plain(response.text)
     assert member.post(f"/keys/{key.pk}", {"action": "rename", "name": " notebook "}).status_code == 302
     assert ApiKey.objects.get(pk=key.pk).name == "notebook"
     keys.delete(key)

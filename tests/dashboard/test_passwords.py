@@ -90,7 +90,7 @@ def test_a_new_password_ends_every_other_session(member: User, client: Client, h
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"old_password": "wrong"}, "Incorrect password."),
         ({"old_password": ""}, "This field is required."),
@@ -99,13 +99,13 @@ def test_a_new_password_ends_every_other_session(member: User, client: Client, h
         ({"new_password1": EMAIL, "new_password2": EMAIL}, "too similar to the e-mail address"),
     ],
 )
-def test_a_change_at_fault_is_explained(member: User, client: Client, fields: dict[str, str], told: str) -> None:
+def test_a_change_at_fault_is_explained(member: User, client: Client, fields: dict[str, str], expected: str) -> None:
     client.force_login(member)
     response = client.post(
         "/password", {"old_password": PASSWORD, "new_password1": NEW, "new_password2": NEW, **fields}
     )
     assert response.status_code == 422
-    assert told in response.text
+    assert expected in response.text
     assert sign_in(PASSWORD) == 302
 
 

@@ -197,7 +197,7 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
     failure = failed(account, alias_id=alias.pk, model="alias/fast")
     RequestFailure.objects.update(repeated=7)
     text = words(member, f"/usage/failures/{failure.request_id}")
-    for told in (
+    for expected in (
         "Failed: 503 provider_error",
         failure.request_id,
         "The provider failed, or its answer could not be used.",
@@ -213,7 +213,7 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
         "Charged Nothing",
         "kept for 30 days",
     ):
-        assert told in text, told
+        assert expected in text, expected
     (back,) = links(member.get(f"/usage/failures/{failure.request_id}?status=503").text, "Requests")
     assert "status=503" in back
 
@@ -223,14 +223,14 @@ def test_every_code_of_ours_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (AliasNotFound("This account has no alias 'alias/x'."), "Create it on the Aliases page, or correct the name."),
         (UpstreamRefused("Provider 'sim' refused the request.", code="odd_word"), "The error code is the provider"),
     ],
 )
-def test_the_advice_goes_by_the_code(member: Client, account: Account, error: ApiError, told: str) -> None:
-    assert told in words(member, f"/usage/failures/{fail(account, error).request_id}")
+def test_the_advice_goes_by_the_code(member: Client, account: Account, error: ApiError, expected: str) -> None:
+    assert expected in words(member, f"/usage/failures/{fail(account, error).request_id}")
 
 
 def plans(scope: Scope) -> Iterator[str]:

@@ -22,7 +22,7 @@ def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromiu
     answer(customer, "echo")
     body = {"model": "sim/test/status-500", "messages": HELLO}
     reply = customer.http.post("/v1/chat/completions", json=body)
-    request_id, said = reply.headers["X-Request-Id"], reply.json()["error"]["message"]
+    request_id, message = reply.headers["X-Request-Id"], reply.json()["error"]["message"]
     customer.http.get("/v1/generation/gen-unknown")
     assert eventually(lambda: kept(customer) == 2)  # with the worker's next beat
 
@@ -37,7 +37,7 @@ def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromiu
         page.get_by_label("Request or generation id").fill(request_id)
         page.get_by_role("button", name="Find").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Failed: 503 provider_error")
-        expect(page.get_by_role("region", name="What happened")).to_contain_text(said)
+        expect(page.get_by_role("region", name="What happened")).to_contain_text(message)
         expect(page.get_by_role("region", name="What happened")).to_contain_text("Retry with exponential backoff")
         page.set_viewport_size({"width": PHONE, "height": 800})
         assert beyond(page, PHONE) == []
@@ -51,6 +51,6 @@ def test_a_failed_call_is_found_and_explained_to_the_member_and_to_staff(chromiu
         page.keyboard.press("Enter")
         expect(page.locator("#result_list tbody tr")).to_have_count(1)
         page.locator("#result_list tbody a").first.click()
-        expect(page.locator("#content")).to_contain_text(said)
+        expect(page.locator("#content")).to_contain_text(message)
         expect(page.locator("#content")).to_contain_text("sim")
         expect(page.get_by_role("button", name="Save")).to_have_count(0)

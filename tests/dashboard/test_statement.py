@@ -79,7 +79,7 @@ def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ({"since": ""}, "From This field is required."),
         ({"until": "2026-13-01"}, "To Enter a date like 2026-10-30."),
@@ -89,7 +89,7 @@ def test_an_account_that_is_none_is_not_found(member: Client, wanted: str) -> No
     ],
 )
 def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_field(
-    member: Client, account: Account, query: dict[str, str], told: str
+    member: Client, account: Account, query: dict[str, str], expected: str
 ) -> None:
     other = open_for(MEMBER, name="Beta")
     response = member.get("/statement", {**query, "account": str(other.pk), "format": "csv"}, follow=True)
@@ -97,7 +97,7 @@ def test_days_at_fault_lead_to_the_credit_page_with_the_reason_beside_their_fiel
     assert response.status_code == 422
     for value in query.values():
         assert f'value="{escape(value)}"' in response.text or not value
-    assert told in plain(response.text)
+    assert expected in plain(response.text)
     assert 'aria-invalid="true"' in response.text
     assert f'name="account" value="{other.pk}"' in response.text
     assert "Ledger" in response.text
@@ -133,13 +133,13 @@ def test_it_can_be_printed_with_its_days_and_its_seal(
     query = {"format": "html", "since": f"{day_ago()}", "until": f"{day_ago()}"}
     html = member.get("/statement", query).text
     text = seen(html)
-    for told in (
+    for expected in (
         "Top-ups and corrections +105.00 EUR",
         "Usage, 3 requests, of which 1 not charged −0.00168 EUR",  # noqa: RUF001
         "Closing balance 104.99832 EUR",
         "Reconciled The costs",
     ):
-        assert told in text
+        assert expected in text
     assert [row.split()[-2:] for row in rows(html, "credits")] == [["opening", "+100.00"], ["5", "+5.00"]]
     assert rows(html, "days")[0].startswith(f"{day_ago():%-d %b %Y} 3 0.0017")
     monkeypatch.setattr(downloads, "MOST_PRINTED", 2)

@@ -150,7 +150,7 @@ def test_this_month_begins_with_its_first_day(member: Client, account: Account) 
 
 @pytest.mark.parametrize("path", ["/usage", "/usage/records"])
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ({"since": "2026-13-01"}, "Enter a date like 2026-10-30."),
         ({"until": "<script>"}, "Enter a date like 2026-10-30."),
@@ -163,11 +163,11 @@ def test_this_month_begins_with_its_first_day(member: Client, account: Account) 
     ],
 )
 def test_days_at_fault_are_explained_beside_their_field(
-    member: Client, path: str, query: dict[str, str], told: str
+    member: Client, path: str, query: dict[str, str], expected: str
 ) -> None:
     response = member.get(path, query)
     assert response.status_code == 422
-    assert told in seen(response.text)
+    assert expected in seen(response.text)
     assert response.text.count('aria-invalid="true"') == 1
     assert "<script>" not in response.text
     assert "All requests" not in response.text

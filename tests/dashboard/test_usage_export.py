@@ -85,16 +85,16 @@ def test_every_group_is_in_it(member: Client, account: Account) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "expected"),
     [
         ({"since": "2026-13-01"}, "since: Enter a date"),
         ({"since": "2020-02-02", "until": "2020-02-01"}, "since: Date is after the end date"),
     ],
 )
-def test_days_at_fault_are_told_as_plain_text(member: Client, query: dict[str, str], told: str) -> None:
+def test_days_at_fault_are_told_as_plain_text(member: Client, query: dict[str, str], expected: str) -> None:
     response = member.get("/usage/export", query)
     assert (response.status_code, response["Content-Type"]) == (400, "text/plain; charset=utf-8")
-    assert response.text.startswith(told)
+    assert response.text.startswith(expected)
 
 
 def test_it_is_only_read(member: Client) -> None:

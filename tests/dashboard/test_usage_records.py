@@ -244,7 +244,7 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         upstream_usage='{"prompt_tokens":1530}',
     )
     text = words(member, f"/usage/records/{record.public_id}")
-    for told in (
+    for expected in (
         f"Chat completion {record.public_id}",
         f"{day_ago(3):%-d %b %Y} 12:00:00 UTC interrupted",
         "The client disconnected before the end; what was delivered until then was charged.",
@@ -262,7 +262,7 @@ def test_a_record_shows_everything_that_it_froze(member: Client, account: Accoun
         "Energy per token 0.0021 Wh",
         "Grid intensity 44 g CO₂e per kWh",
     ):
-        assert told in text
+        assert expected in text
 
 
 def test_a_record_shows_the_bounds_and_the_source_of_its_energy(member: Client, account: Account) -> None:
@@ -280,24 +280,24 @@ def test_a_record_shows_the_bounds_and_the_source_of_its_energy(member: Client, 
         energy_figures={**figures, "method": "tokens-2026-11", "source": "", "as_of": ""},
     )
     text = words(member, f"/usage/records/{record.public_id}")
-    for told in (
+    for expected in (
         "Energy per cached token 0.0002 Wh",
         "Energy range 0.12 to 0.96 Wh",
         "Energy figure modelled (tokens-2026-11)",
         "Embodied carbon 0.05 g CO₂e",
     ):
-        assert told in text
+        assert expected in text
 
 
 @pytest.mark.parametrize(
-    ("prompt", "told", "named"), [(1000, "Prompt 1,000 0.60", False), (1001, "Prompt 1,001 1.20", True)]
+    ("prompt", "expected", "named"), [(1000, "Prompt 1,000 0.60", False), (1001, "Prompt 1,001 1.20", True)]
 )
 def test_a_record_shows_the_prices_of_its_tier(
-    member: Client, account: Account, prompt: int, told: str, named: bool
+    member: Client, account: Account, prompt: int, expected: str, named: bool
 ) -> None:
     record = used(account, usage=Usage(uncached_prompt=prompt, completion=1), price=TIERED_PRICE)
     text = words(member, f"/usage/records/{record.public_id}")
-    assert told in text
+    assert expected in text
     assert ("Prices for prompts above 1,000 tokens, applied to the whole request." in text) == named
 
 

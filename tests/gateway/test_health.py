@@ -21,9 +21,9 @@ def _loaded(db: None) -> Iterator[None]:
 
 def reasons() -> list[str]:
     reply = Client().get("/readyz", headers={"Host": "10.1.2.3"})
-    said = reply.json()
-    assert (reply.status_code, said["status"]) == ((503, "not ready") if "reasons" in said else (200, "ready"))
-    found: list[str] = said.get("reasons", [])
+    body = reply.json()
+    assert (reply.status_code, body["status"]) == ((503, "not ready") if "reasons" in body else (200, "ready"))
+    found: list[str] = body.get("reasons", [])
     return found
 
 

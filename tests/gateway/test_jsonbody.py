@@ -22,7 +22,7 @@ fractions = st.tuples(integers, st.just("."), digits).map("".join)
 exponents = st.tuples(integers | fractions, st.sampled_from(["e", "E-", "E+", "e0", "e-000"]), digits).map("".join)
 numbers = integers | fractions | exponents.filter(lambda number: math.isfinite(float(number)))
 texts = st.text('"\\/,:[]{} -.eE019\n', max_size=60) | st.text() | st.tuples(st.text(), integers).map("".join)
-strings = st.tuples(texts, st.booleans()).map(lambda said: json.dumps(said[0], ensure_ascii=said[1]))
+strings = st.tuples(texts, st.booleans()).map(lambda pair: json.dumps(pair[0], ensure_ascii=pair[1]))
 spaces = st.sampled_from(["", " ", "\n", "\t\r\n  "])
 
 
@@ -79,10 +79,10 @@ def test_objects_and_arrays_are_counted_before_they_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["," * (MAX_COMMAS + 1), "a, " * (MAX_COMMAS + 1), "{[" * MAX_CONTAINERS], ids=lambda said: said[:3]
+    "text", ["," * (MAX_COMMAS + 1), "a, " * (MAX_COMMAS + 1), "{[" * MAX_CONTAINERS], ids=lambda text: text[:3]
 )
-def test_what_stands_in_a_text_is_no_value(said: str) -> None:
-    assert parse_object(json.dumps({"input": said}).encode()) == {"input": said}
+def test_what_stands_in_a_text_is_no_value(text: str) -> None:
+    assert parse_object(json.dumps({"input": text}).encode()) == {"input": text}
 
 
 @given(bodies, st.integers(0, 60))

@@ -63,8 +63,8 @@ def read(kind: type[Any], data: bytes, wire: Wire) -> tuple[Any, dict[str, Any]]
     for name in ("wsgi.errors", "wsgi.early_hints"):
         environ.pop(name, None)
     environ["wsgi.input"] = environ["wsgi.input"].read()
-    told = (request.version, request.headers, request.should_close(), request._expected_100_continue, request.trailers)
-    return (*told, parser.unreader.take_buffered()), environ
+    seen = (request.version, request.headers, request.should_close(), request._expected_100_continue, request.trailers)
+    return (*seen, parser.unreader.take_buffered()), environ
 
 
 def head_of(line: str, given_fields: list[tuple[str, str]]) -> bytes:

@@ -152,9 +152,9 @@ def catalogue(simulator_url: str) -> Json:
 def asked(customer: Customer, slug: str, *, streams: bool, **fields: object) -> tuple[str, Json]:
     """The model and the metadata of a request to `auto/test/{slug}`, which must succeed."""
     if not streams:
-        said = answer(customer, f"auto/test/{slug}", **fields)
-        assert said["choices"][0]["message"]["content"] == "hello there"
-        return said["model"], said["gateway_metadata"]
+        result = answer(customer, f"auto/test/{slug}", **fields)
+        assert result["choices"][0]["message"]["content"] == "hello there"
+        return result["model"], result["gateway_metadata"]
     whole = stream(customer, f"auto/test/{slug}", **fields)
     assert (whole.done, whole.errors, whole.text) == (True, [], "hello there")
     (model_id,) = {chunk["model"] for chunk in whole.frames}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import PROVIDER_KEYS, OpenAccount
 from tests.inference import shapes
-from tests.inference.listeners import Listeners, listeners
+from tests.inference.stream_clients import StreamClients, stream_clients
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
@@ -51,6 +51,6 @@ def hurried_account(hurried_gateway: GatewayServer, open_account: OpenAccount) -
 
 
 @pytest.fixture
-def clients() -> Iterator[Listeners]:
-    with listeners() as opened:
+def clients() -> Iterator[StreamClients]:
+    with stream_clients() as opened:
         yield opened

@@ -9,7 +9,7 @@ import requests
 from tests import bills
 from tests.catalogue import catalogue_for, model
 from tests.chat import ask
-from tests.inference.listeners import Heard, Listeners
+from tests.inference.stream_clients import PartialStream, StreamClients
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -40,7 +40,7 @@ def until_checkpointed(server: GatewayServer, streams: int) -> None:
     assert eventually(lambda: checkpoints(server) == streams, within=CHECKPOINTED_WITHIN)
 
 
-def streamed_and_whole(customer: Customer, clients: Listeners) -> tuple[Heard, requests.Response]:
+def streamed_and_whole(customer: Customer, clients: StreamClients) -> tuple[PartialStream, requests.Response]:
     """Two answers at once."""
     with ThreadPoolExecutor(1) as pool:
         (streamed,) = clients.open(customer, "brief")

@@ -72,10 +72,10 @@ class Way:
         choice = answer["choices"][0]
         return choice["message"]["content"] if self.is_chat else choice["text"]
 
-    def streamed_text(self, said: Stream) -> str:
+    def streamed_text(self, expected: Stream) -> str:
         """What a stream says."""
-        choices = [choice for chunk in said.chunks for choice in chunk["choices"]]
-        return said.text if self.is_chat else "".join(choice["text"] for choice in choices)
+        choices = [choice for chunk in expected.chunks for choice in chunk["choices"]]
+        return expected.text if self.is_chat else "".join(choice["text"] for choice in choices)
 
 
 CHAT, TEXT, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"

@@ -39,8 +39,8 @@ every_mode = pytest.mark.parametrize(
 def answer(customer: Customer, slug: str, **fields: object) -> Json:
     reply = post(customer, WAY, slug, **fields)
     assert reply.status_code == 200, reply.text
-    said: Json = reply.json()
-    return said
+    result: Json = reply.json()
+    return result
 
 
 def received(customer: Customer, slug: str = "describe", **fields: object) -> Json:
@@ -228,8 +228,8 @@ def test_thinking_is_reasoning_and_can_come_back_signed(account: Customer, field
         blocks = [block for delta in deltas for block in delta.get("thinking_blocks", ())]
         reasoning = "".join(delta.get("reasoning_content", "") for delta in deltas)
     else:
-        said = reply.json()["choices"][0]["message"]
-        blocks, reasoning = said["thinking_blocks"], said["reasoning_content"]
+        result = reply.json()["choices"][0]["message"]
+        blocks, reasoning = result["thinking_blocks"], result["reasoning_content"]
     assert reasoning == "First I read the question."
     (block,) = blocks
     assert block["signature"].startswith("sig-sim-")
@@ -278,8 +278,8 @@ def test_the_official_client_runs_a_tool_loop(account: Customer, how: str) -> No
     client = account.openai().chat.completions
 
     def ask_whole(**request: Any) -> ChatCompletion:
-        said: ChatCompletion = client.create(**request, max_tokens=64 if how == "whole" else 1000)
-        return said
+        result: ChatCompletion = client.create(**request, max_tokens=64 if how == "whole" else 1000)
+        return result
 
     def ask_streamed(**request: Any) -> Any:
         with client.stream(**request) as events:
@@ -316,8 +316,8 @@ def test_the_official_client_parses_structured_answers(account: Customer, models
     asked: Any = [{"role": "user", "content": '{"city": "Paris", "people": 2102650}'}]
     client = account.openai()
     for parse in (client.chat.completions.parse, client.beta.chat.completions.parse):
-        said = parse(model=f"{models}/echo", messages=asked, response_format=Place)
-        assert said.choices[0].message.parsed == Place(city="Paris", people=2102650)
+        result = parse(model=f"{models}/echo", messages=asked, response_format=Place)
+        assert result.choices[0].message.parsed == Place(city="Paris", people=2102650)
 
 
 @both_dialects
@@ -334,12 +334,12 @@ def test_the_official_client_parses_tool_arguments(account: Customer, models: st
     class Search(BaseModel):
         query: str
 
-    said = account.openai().chat.completions.parse(
+    result = account.openai().chat.completions.parse(
         model=f"{models}/tools",
         messages=[{"role": "user", "content": "hello there"}],
         tools=[openai.pydantic_function_tool(Search)],
     )
-    calls = said.choices[0].message.tool_calls
+    calls = result.choices[0].message.tool_calls
     assert calls is not None
     assert calls[0].function.parsed_arguments == Search(query="hello there")
 

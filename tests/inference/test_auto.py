@@ -119,8 +119,8 @@ def test_what_is_pinned_says_nothing_of_auto(customer: Customer, streams: bool) 
 
 
 def test_the_answer_is_billed_at_the_price_of_the_route_that_served(customer: Customer) -> None:
-    said = answer(customer, "auto/test/cost")
-    assert f"{said['usage']['cost']:.10f}".rstrip("0") == "0.0000026"
+    result = answer(customer, "auto/test/cost")
+    assert f"{result['usage']['cost']:.10f}".rstrip("0") == "0.0000026"
     assert [f"{debit:f}".rstrip("0") for debit in bills.debits(customer)] == ["0.0000026"]
 
 
@@ -151,13 +151,13 @@ def test_a_conversation_stays_on_one_of_the_tied_in_every_worker_and_conversatio
         """Every turn of a conversation is served by the one provider that is returned."""
         turns = [{"role": "user", "content": f"question {number}"}]
         served = set()
-        for said in ("first", "second"):
+        for text in ("first", "second"):
             with GatewaySession(customer.gateway.origin, customer.key) as http:  # a connection, so any worker
                 reply = http.post(PATH, json=question("auto/test/tied", messages=turns))
             assert reply.status_code == 200, reply.text
             assert reply.json()["gateway_metadata"]["routing_reason"] == "round_robin"
             served.add(str(reply.json()["gateway_metadata"]["provider"]))
-            turns += [{"role": "assistant", "content": f"answer {said}"}, {"role": "user", "content": said}]
+            turns += [{"role": "assistant", "content": f"answer {text}"}, {"role": "user", "content": text}]
         (provider,) = served
         return provider
 
@@ -282,8 +282,8 @@ def test_an_auto_id_without_an_eligible_route_is_refused(
     customer: Customer, simulator: Simulator, path: str, slug: str, expected: tuple[object, ...], word: str
 ) -> None:
     before = simulator.stats()["calls"]
-    said = {"messages": HELLO} if path == PATH else {"prompt": "hello there"}
-    reply = customer.http.post(path, json={"model": f"auto/test/{slug}", **said})
+    prompt = {"messages": HELLO} if path == PATH else {"prompt": "hello there"}
+    reply = customer.http.post(path, json={"model": f"auto/test/{slug}", **prompt})
     assert refusal(reply) == expected
     assert word in message(reply)
     assert reply.headers["x-should-retry"] == "false"

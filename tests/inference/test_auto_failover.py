@@ -117,8 +117,8 @@ def test_a_single_route_that_fails_is_all_that_failed(insured: Customer) -> None
 
 def test_a_stream_that_has_begun_stays_with_its_provider(insured: Customer, simulator: Simulator) -> None:
     before = calls(simulator, "breaks", SECOND)
-    said = stream(insured, "auto/test/breaks")
-    assert (said.done, [error["type"] for error in said.errors]) == (False, ["provider_error"])
+    streamed = stream(insured, "auto/test/breaks")
+    assert (streamed.done, [error["type"] for error in streamed.errors]) == (False, ["provider_error"])
     assert calls(simulator, "breaks", SECOND) == before
     (record,) = bills.records(insured)
     assert (record.provider, record.interrupted, record.ending) == ("sim", True, "upstream_broke")

@@ -19,15 +19,15 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 def test_a_whole_answer_has_every_field_of_the_spec(account: Customer) -> None:
     asked_at = time.time()
-    said = answer(account, "echo", max_tokens=16)
-    assert set(said) == {
+    result = answer(account, "echo", max_tokens=16)
+    assert set(result) == {
         "id", "object", "created", "model", "choices", "usage", "gateway_metadata", "system_fingerprint"
     }  # fmt: skip
-    assert GENERATION_ID.fullmatch(said["id"])
-    assert (said["object"], said["model"]) == ("chat.completion", "sim/test/echo/FRPAR")
-    assert type(said["created"]) is int
-    assert int(asked_at) <= said["created"] <= time.time()
-    assert said["choices"] == [
+    assert GENERATION_ID.fullmatch(result["id"])
+    assert (result["object"], result["model"]) == ("chat.completion", "sim/test/echo/FRPAR")
+    assert type(result["created"]) is int
+    assert int(asked_at) <= result["created"] <= time.time()
+    assert result["choices"] == [
         {
             "index": 0,
             "message": {"role": "assistant", "content": "hello there", "refusal": None},
@@ -35,15 +35,15 @@ def test_a_whole_answer_has_every_field_of_the_spec(account: Customer) -> None:
             "finish_reason": "stop",
         }
     ]
-    assert reports(said) == (USAGE, METADATA)
+    assert reports(result) == (USAGE, METADATA)
 
 
 def test_the_official_client_gets_an_answer(account: Customer) -> None:
-    said = account.openai().chat.completions.create(model=ECHO, messages=HI)
-    assert (said.choices[0].message.content, said.choices[0].finish_reason) == ("hello there", "stop")
-    assert said.usage is not None
-    assert said.usage.to_dict() == USAGE
-    assert said.to_dict()["gateway_metadata"]
+    result = account.openai().chat.completions.create(model=ECHO, messages=HI)
+    assert (result.choices[0].message.content, result.choices[0].finish_reason) == ("hello there", "stop")
+    assert result.usage is not None
+    assert result.usage.to_dict() == USAGE
+    assert result.to_dict()["gateway_metadata"]
 
 
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
@@ -63,11 +63,11 @@ def test_the_official_client_works_under_the_older_prefix(account: Customer) -> 
 
 
 def test_several_choices_are_answered_in_order(account: Customer) -> None:
-    said = answer(account, "echo", n=3)
-    assert [(choice["index"], choice["message"]["content"]) for choice in said["choices"]] == [
+    result = answer(account, "echo", n=3)
+    assert [(choice["index"], choice["message"]["content"]) for choice in result["choices"]] == [
         (0, "hello there"), (1, "hello there"), (2, "hello there")
     ]  # fmt: skip
-    assert said["usage"]["completion_tokens"] == 6
+    assert result["usage"]["completion_tokens"] == 6
 
 
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
@@ -77,17 +77,17 @@ def test_an_answer_that_reaches_the_cap_finishes_with_length(account: Customer, 
 
 
 def test_a_long_answer_comes_whole(account: Customer) -> None:
-    said = answer(account, "many-chunks")
-    assert len(said["choices"][0]["message"]["content"].split()) == 1000
-    assert (said["choices"][0]["finish_reason"], said["usage"]["completion_tokens"]) == ("stop", 1000)
+    result = answer(account, "many-chunks")
+    assert len(result["choices"][0]["message"]["content"].split()) == 1000
+    assert (result["choices"][0]["finish_reason"], result["usage"]["completion_tokens"]) == ("stop", 1000)
 
 
 def test_cached_tokens_are_reported_and_cost_less(account: Customer) -> None:
-    said = answer(account, "cached")
-    assert said["gateway_metadata"]["cache_read_tokens"] == 20
-    assert said["usage"]["prompt_tokens"] == 22
-    assert said["usage"]["prompt_tokens_details"] == {"cached_tokens": 20, "audio_tokens": 0}
-    assert said["usage"]["cost"] == 0.0000048
+    result = answer(account, "cached")
+    assert result["gateway_metadata"]["cache_read_tokens"] == 20
+    assert result["usage"]["prompt_tokens"] == 22
+    assert result["usage"]["prompt_tokens_details"] == {"cached_tokens": 20, "audio_tokens": 0}
+    assert result["usage"]["cost"] == 0.0000048
 
 
 def test_reasoning_counts_as_completion(account: Customer) -> None:
@@ -183,12 +183,12 @@ def test_a_call_without_arguments_has_an_empty_object_of_them(account: Customer)
 
 def test_streamed_calls_are_numbered_and_each_is_named_once(account: Customer) -> None:
     messages = [{"role": "user", "content": "both please"}]
-    said = fragments(stream(account, "tools", tools=[WEATHER, CLOCK], messages=messages).chunks)
-    named = [fragment for fragment in said if "id" in fragment]
+    streamed = fragments(stream(account, "tools", tools=[WEATHER, CLOCK], messages=messages).chunks)
+    named = [fragment for fragment in streamed if "id" in fragment]
     assert [(each["index"], each["type"], each["function"]["name"]) for each in named] == [
         (0, "function", "weather"), (1, "function", "clock")
     ]  # fmt: skip
-    assert all("name" not in fragment["function"] for fragment in said if fragment not in named)
+    assert all("name" not in fragment["function"] for fragment in streamed if fragment not in named)
 
 
 def fragments(chunks: list[Json]) -> list[Json]:

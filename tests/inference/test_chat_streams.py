@@ -24,37 +24,37 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 
 def test_a_stream_is_the_specs_chunks_and_done(account: Customer) -> None:
-    said = stream(account, "echo")
-    first, *middle, last = said.chunks
-    assert (said.done, said.errors) == (True, [])
+    streamed = stream(account, "echo")
+    first, *middle, last = streamed.chunks
+    assert (streamed.done, streamed.errors) == (True, [])
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "hello"}
     assert [chunk["choices"][0]["delta"] for chunk in middle] == [{"content": " there"}]
     assert (last["choices"][0]["delta"], last["choices"][0]["finish_reason"]) == ({}, "stop")
     assert reports(last) == (USAGE, METADATA)
-    for chunk in said.chunks:
+    for chunk in streamed.chunks:
         assert {"id", "object", "created", "model", "choices"} <= set(chunk)
         assert [set(choice) >= {"index", "delta", "finish_reason"} for choice in chunk["choices"]] == [True]
 
 
 def test_every_chunk_has_the_same_identity(account: Customer) -> None:
-    said = stream(account, "chunks")
-    (identity,) = {(chunk["id"], chunk["object"], chunk["created"], chunk["model"]) for chunk in said.chunks}
-    assert identity[0] == said.id
+    streamed = stream(account, "chunks")
+    (identity,) = {(chunk["id"], chunk["object"], chunk["created"], chunk["model"]) for chunk in streamed.chunks}
+    assert identity[0] == streamed.id
     assert (identity[1], identity[3]) == ("chat.completion.chunk", "sim/test/chunks/FRPAR")
 
 
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}], ids=["absent", "empty", "false"])
 def test_usage_rides_on_the_finish_unless_it_is_asked_for(account: Customer, options: Json | None) -> None:
-    said = stream(account, "echo", stream_options=options)
-    assert all(chunk["choices"] for chunk in said.chunks)
-    assert [chunk.get("usage") is not None for chunk in said.chunks] == [False, False, True]
-    assert [chunk["choices"][0]["finish_reason"] for chunk in said.chunks] == [None, None, "stop"]
-    assert ["gateway_metadata" in chunk for chunk in said.chunks] == [False, False, True]
+    streamed = stream(account, "echo", stream_options=options)
+    assert all(chunk["choices"] for chunk in streamed.chunks)
+    assert [chunk.get("usage") is not None for chunk in streamed.chunks] == [False, False, True]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in streamed.chunks] == [None, None, "stop"]
+    assert ["gateway_metadata" in chunk for chunk in streamed.chunks] == [False, False, True]
 
 
 def test_usage_that_is_asked_for_is_a_chunk_of_its_own(account: Customer) -> None:
-    said = stream(account, "echo", stream_options=ASK_FOR_USAGE)
-    *others, last = said.chunks
+    streamed = stream(account, "echo", stream_options=ASK_FOR_USAGE)
+    *others, last = streamed.chunks
     assert last["choices"] == []
     assert reports(last) == (USAGE, METADATA)
     assert others[-1]["choices"][0]["finish_reason"] == "stop"
@@ -103,10 +103,10 @@ def test_several_choices_stream_side_by_side(account: Customer) -> None:
     assert [(choice.index, choice.message.content) for choice in final.choices] == [
         (0, "hello there"), (1, "hello there"), (2, "hello there")
     ]  # fmt: skip
-    said = stream(account, "echo", n=3)
-    roles = [choice["index"] for chunk in said.chunks for choice in chunk["choices"] if "role" in choice["delta"]]
+    streamed = stream(account, "echo", n=3)
+    roles = [choice["index"] for chunk in streamed.chunks for choice in chunk["choices"] if "role" in choice["delta"]]
     assert roles == [0, 1, 2]
-    assert [chunk.get("usage") is not None for chunk in said.chunks].count(True) == 1
+    assert [chunk.get("usage") is not None for chunk in streamed.chunks].count(True) == 1
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_several_choices_stream_side_by_side(account: Customer) -> None:
     ],
 )
 def test_a_stream_is_the_same_however_the_upstream_writes_it(account: Customer, slug: str) -> None:
-    said = stream(account, slug)
-    assert (said.text, said.done, said.errors) == ("hello there", True, [])
-    assert reports(said.chunks[-1]) == (USAGE, METADATA)
-    assert [chunk.get("usage") is not None for chunk in said.chunks].count(True) == 1
+    streamed = stream(account, slug)
+    assert (streamed.text, streamed.done, streamed.errors) == ("hello there", True, [])
+    assert reports(streamed.chunks[-1]) == (USAGE, METADATA)
+    assert [chunk.get("usage") is not None for chunk in streamed.chunks].count(True) == 1

@@ -23,9 +23,9 @@ def test_the_upstream_gets_what_was_asked_and_no_defaults(account: Customer) -> 
 
 
 def test_a_streamed_request_asks_the_upstream_for_usage_and_for_nothing_else(account: Customer) -> None:
-    said = stream(account, "describe", max_tokens=16, stream_options={"include_usage": False, "else": 1})
+    streamed = stream(account, "describe", max_tokens=16, stream_options={"include_usage": False, "else": 1})
     own = {"stream": True, "stream_options": {"include_usage": True}}
-    assert json.loads(said.text)["body"] == {"model": "describe", "messages": HELLO, "max_tokens": 16, **own}
+    assert json.loads(streamed.text)["body"] == {"model": "describe", "messages": HELLO, "max_tokens": 16, **own}
 
 
 def test_every_field_of_the_spec_reaches_the_upstream_as_it_came(account: Customer) -> None:
@@ -207,12 +207,12 @@ def test_an_upstream_that_needs_no_credential_gets_none(account: Customer) -> No
 
 
 def test_fields_of_an_answer_that_the_spec_does_not_name_are_passed_back(account: Customer) -> None:
-    said = answer(account, "extra-fields", max_tokens=16)
-    (choice,) = said["choices"]
-    assert said["sim_answer"] == {"kept": True}
+    result = answer(account, "extra-fields", max_tokens=16)
+    (choice,) = result["choices"]
+    assert result["sim_answer"] == {"kept": True}
     assert choice["sim_choice"] == "kept"
     assert choice["message"]["sim_message"] == {"kept": True}
-    assert said["system_fingerprint"] == "fp_simulated"
+    assert result["system_fingerprint"] == "fp_simulated"
 
 
 def test_fields_of_a_chunk_that_the_spec_does_not_name_are_passed_back(account: Customer) -> None:
@@ -225,10 +225,10 @@ def test_fields_of_a_chunk_that_the_spec_does_not_name_are_passed_back(account: 
 def test_reasoning_is_passed_back(account: Customer, slug: str) -> None:
     message = answer(account, slug, max_tokens=16)["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("First I read the question.", "hello there")
-    said = stream(account, slug)
-    deltas = [choice["delta"] for chunk in said.chunks for choice in chunk["choices"]]
+    streamed = stream(account, slug)
+    deltas = [choice["delta"] for chunk in streamed.chunks for choice in chunk["choices"]]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "First I read the question."
-    assert said.text == "hello there"
+    assert streamed.text == "hello there"
 
 
 def test_a_refusal_is_passed_back(account: Customer) -> None:

@@ -42,8 +42,8 @@ def ask(customer: Customer, **fields: object) -> Any:
 def answer(customer: Customer, **fields: object) -> Json:
     reply = ask(customer, **fields)
     assert reply.status_code == 200, reply.text
-    said: Json = reply.json()
-    return said
+    result: Json = reply.json()
+    return result
 
 
 def received(customer: Customer, model: str = "sim/text/describe", **fields: object) -> Json:
@@ -58,48 +58,48 @@ def received(customer: Customer, model: str = "sim/text/describe", **fields: obj
 @every_model
 def test_a_whole_answer_has_every_field_of_the_spec(account: Customer, model: str) -> None:
     asked_at = int(time.time())
-    said = answer(account, model=model)
-    assert GENERATION_ID.fullmatch(said["id"])
-    assert (said["object"], said["model"]) == ("text_completion", f"{model}/FRPAR")
-    assert asked_at <= said["created"] <= time.time()
-    (choice,) = said["choices"]
+    result = answer(account, model=model)
+    assert GENERATION_ID.fullmatch(result["id"])
+    assert (result["object"], result["model"]) == ("text_completion", f"{model}/FRPAR")
+    assert asked_at <= result["created"] <= time.time()
+    (choice,) = result["choices"]
     assert {name: choice[name] for name in ("index", "text", "finish_reason")} == {
         "index": 0, "text": "hello there", "finish_reason": "stop"
     }  # fmt: skip
     assert not {"message", "delta"} & set(choice)
-    assert {name: said["usage"][name] for name in USAGE} == USAGE
-    assert {"provider", "routing_mode", "fallback_occurred"} <= set(said["gateway_metadata"])
-    assert bills.record_of(account.gateway, said["id"]).cost == Decimal("0.0000036")
+    assert {name: result["usage"][name] for name in USAGE} == USAGE
+    assert {"provider", "routing_mode", "fallback_occurred"} <= set(result["gateway_metadata"])
+    assert bills.record_of(account.gateway, result["id"]).cost == Decimal("0.0000036")
 
 
 @every_model
 def test_a_stream_has_every_field_of_the_spec(account: Customer, model: str) -> None:
-    said = Stream.of(ask(account, model=model, stream=True))
-    assert (said.done, said.errors) == (True, [])
-    assert {(chunk["id"], chunk["object"], chunk["model"]) for chunk in said.chunks} == {
-        (said.id, "text_completion", f"{model}/FRPAR")
+    streamed = Stream.of(ask(account, model=model, stream=True))
+    assert (streamed.done, streamed.errors) == (True, [])
+    assert {(chunk["id"], chunk["object"], chunk["model"]) for chunk in streamed.chunks} == {
+        (streamed.id, "text_completion", f"{model}/FRPAR")
     }
-    choices = [choice for chunk in said.chunks for choice in chunk["choices"]]
+    choices = [choice for chunk in streamed.chunks for choice in chunk["choices"]]
     assert [(choice["index"], choice["text"], choice["finish_reason"]) for choice in choices] == [
         (0, "hello", None), (0, " there", None), (0, "", "stop")
     ]  # fmt: skip
-    assert ["gateway_metadata" in chunk for chunk in said.chunks] == [False, False, True]
-    assert {name: said.chunks[-1]["usage"][name] for name in USAGE} == USAGE
+    assert ["gateway_metadata" in chunk for chunk in streamed.chunks] == [False, False, True]
+    assert {name: streamed.chunks[-1]["usage"][name] for name in USAGE} == USAGE
 
 
 @every_model
 def test_usage_that_is_asked_for_is_a_chunk_of_its_own(account: Customer, model: str) -> None:
-    said = Stream.of(ask(account, model=model, stream=True, stream_options={"include_usage": True}))
-    assert said.chunks[-1]["choices"] == []
-    assert [chunk.get("usage") is not None for chunk in said.chunks].count(True) == 1
+    streamed = Stream.of(ask(account, model=model, stream=True, stream_options={"include_usage": True}))
+    assert streamed.chunks[-1]["choices"] == []
+    assert [chunk.get("usage") is not None for chunk in streamed.chunks].count(True) == 1
 
 
 @every_model
 def test_the_official_client_completes(account: Customer, model: str) -> None:
-    said = account.openai().completions.create(model=model, prompt="hello there")
-    assert (said.choices[0].text, said.choices[0].finish_reason) == ("hello there", "stop")
-    assert said.usage is not None
-    assert said.usage.total_tokens == 4
+    result = account.openai().completions.create(model=model, prompt="hello there")
+    assert (result.choices[0].text, result.choices[0].finish_reason) == ("hello there", "stop")
+    assert result.usage is not None
+    assert result.usage.total_tokens == 4
 
 
 @every_model
@@ -117,11 +117,11 @@ def test_the_official_client_streams(account: Customer, model: str, options: Any
 def test_several_choices_are_answered(account: Customer, model: str, streams: bool) -> None:
     reply = ask(account, model=model, n=3, stream=streams)
     if streams:
-        said = Stream.of(reply)
+        streamed = Stream.of(reply)
         texts = ["", "", ""]
-        for choice in (choice for chunk in said.chunks for choice in chunk["choices"]):
+        for choice in (choice for chunk in streamed.chunks for choice in chunk["choices"]):
             texts[choice["index"]] += choice["text"]
-        usage = said.chunks[-1]["usage"]
+        usage = streamed.chunks[-1]["usage"]
     else:
         texts = [choice["text"] for choice in reply.json()["choices"]]
         usage = reply.json()["usage"]
@@ -139,28 +139,28 @@ def test_the_cap_ends_with_length(account: Customer, model: str, streams: bool) 
 
 @pytest.mark.parametrize("finish", ["finish-length", "finish-refusal"])
 def test_finish_reasons_are_the_specs(account: Customer, finish: str) -> None:
-    said = answer(account, model=f"simanthropic/claude/{finish}")
+    result = answer(account, model=f"simanthropic/claude/{finish}")
     expected = {"finish-length": "length", "finish-refusal": "content_filter"}[finish]
-    assert said["choices"][0]["finish_reason"] == expected
+    assert result["choices"][0]["finish_reason"] == expected
 
 
 @pytest.mark.parametrize("model", ["sim/text/logprobs", "sim/text/extra-fields"])
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
 def test_fields_that_the_spec_does_not_name_are_passed_back(account: Customer, model: str, cap: int) -> None:
-    said = answer(account, model=model, max_tokens=cap)
+    result = answer(account, model=model, max_tokens=cap)
     if model.endswith("logprobs"):
-        assert said["choices"][0]["logprobs"]["tokens"] == ["hello", " there"]
-        assert said["choices"][0]["logprobs"]["token_logprobs"] == [-0.25, -0.25]
+        assert result["choices"][0]["logprobs"]["tokens"] == ["hello", " there"]
+        assert result["choices"][0]["logprobs"]["token_logprobs"] == [-0.25, -0.25]
     else:
-        assert (said["sim_answer"], said["choices"][0]["sim_choice"]) == ({"kept": True}, "kept")
+        assert (result["sim_answer"], result["choices"][0]["sim_choice"]) == ({"kept": True}, "kept")
 
 
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
 @pytest.mark.parametrize("slug", ["reasoning", "content-blocks"])
 def test_reasoning_of_a_chat_model_is_beside_the_text(account: Customer, slug: str, cap: int) -> None:
-    said = answer(account, model=f"sim/test/{slug}", max_tokens=cap)
-    assert said["choices"][0]["text"] == "hello there"
-    assert said["choices"][0]["reasoning_content"] == "First I read the question."
+    result = answer(account, model=f"sim/test/{slug}", max_tokens=cap)
+    assert result["choices"][0]["text"] == "hello there"
+    assert result["choices"][0]["reasoning_content"] == "First I read the question."
 
 
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
@@ -178,8 +178,8 @@ def test_the_default_of_sixteen_tokens_is_the_only_one_that_is_sent(account: Cus
 
 
 def test_a_streamed_request_adds_its_own_fields_alone(account: Customer) -> None:
-    said = Stream.of(ask(account, model="sim/text/describe", stream=True))
-    assert json.loads(WAYS["text-openai"].streamed_text(said))["body"] == {
+    streamed = Stream.of(ask(account, model="sim/text/describe", stream=True))
+    assert json.loads(WAYS["text-openai"].streamed_text(streamed))["body"] == {
         "model": "describe",
         "prompt": "hello there",
         "max_tokens": 16,
@@ -299,19 +299,19 @@ def test_a_completion_model_gets_the_conversation_with_labels(account: Customer)
 
 @pytest.mark.parametrize("fields", [{}, {"max_tokens": 1000}], ids=["whole", "aggregated"])
 def test_a_completion_model_answers_in_chat_shape(account: Customer, fields: Json) -> None:
-    said = chat(account, **fields).json()
-    assert said["object"] == "chat.completion"
-    assert said["choices"][0]["message"]["role"] == "assistant"
-    assert said["choices"][0]["message"]["content"] == "User: hello there\n\nAssistant:"
-    assert "text" not in said["choices"][0]
-    assert said["choices"][0]["finish_reason"] == "stop"
+    result = chat(account, **fields).json()
+    assert result["object"] == "chat.completion"
+    assert result["choices"][0]["message"]["role"] == "assistant"
+    assert result["choices"][0]["message"]["content"] == "User: hello there\n\nAssistant:"
+    assert "text" not in result["choices"][0]
+    assert result["choices"][0]["finish_reason"] == "stop"
 
 
 def test_a_completion_model_streams_in_chat_shape(account: Customer) -> None:
-    said = Stream.of(chat(account, stream=True))
-    assert (said.text, said.done) == ("User: hello there\n\nAssistant:", True)
-    assert {chunk["object"] for chunk in said.chunks} == {"chat.completion.chunk"}
-    assert [choice["delta"].get("role") for chunk in said.chunks for choice in chunk["choices"]][:2] == [
+    streamed = Stream.of(chat(account, stream=True))
+    assert (streamed.text, streamed.done) == ("User: hello there\n\nAssistant:", True)
+    assert {chunk["object"] for chunk in streamed.chunks} == {"chat.completion.chunk"}
+    assert [choice["delta"].get("role") for chunk in streamed.chunks for choice in chunk["choices"]][:2] == [
         "assistant", None
     ]  # fmt: skip
 

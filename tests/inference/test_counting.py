@@ -340,11 +340,11 @@ def test_a_text_completion_never_finishes_with_tool_calls(account: Customer) -> 
 @pytest.mark.parametrize(("reasoning", "counted"), [("x" * 400, 402), (None, 2), (["x"], 2)], ids=str)
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, reasoning: Any, counted: int) -> None:
-    said = {"choices": [{"index": 0, "text": "hi", name: reasoning}]}
-    chunk = TextNormaliser(id="gen-1", created=1, model="m", choices=1).normalise(said)
+    answer = {"choices": [{"index": 0, "text": "hi", name: reasoning}]}
+    chunk = TextNormaliser(id="gen-1", created=1, model="m", choices=1).normalise(answer)
     assert chunk is not None
     assert chunk.text_bytes == counted
-    assert CompletionForm().output_bytes(text_answer(said, id="gen-1", created=1, model="m")) == counted
+    assert CompletionForm().output_bytes(text_answer(answer, id="gen-1", created=1, model="m")) == counted
 
 
 def test_a_body_nested_too_deep_with_a_long_number_is_the_clients_fault(account: Customer) -> None:
@@ -358,8 +358,8 @@ def test_a_prompt_above_a_threshold_is_billed_at_its_tier(
     account: Customer, asked: dict[str, Any], content: str, cost: str
 ) -> None:
     """Twenty cached tokens and these words: 22 are not above 22; above it every token has the tier's price."""
-    said = ask(account, "tiered", **{"max_tokens": 16, **asked}, messages=[{"role": "user", "content": content}])
-    usage = Stream.of(said).chunks[-1]["usage"] if asked.get("stream") else said.json()["usage"]
+    answer = ask(account, "tiered", **{"max_tokens": 16, **asked}, messages=[{"role": "user", "content": content}])
+    usage = Stream.of(answer).chunks[-1]["usage"] if asked.get("stream") else answer.json()["usage"]
     assert exact(usage["cost"]) == Decimal(cost)
     assert debits(account) == [Decimal(cost)]
 

@@ -15,7 +15,6 @@ from tests import bills
 from tests.chat import ask
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
-from tests.inference.listeners import Listeners
 from tests.inference.recovery import (
     LONG,
     REPLAYED_WITHIN,
@@ -26,6 +25,7 @@ from tests.inference.recovery import (
     until_checkpointed,
     waiting,
 )
+from tests.inference.stream_clients import StreamClients
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -87,8 +87,8 @@ def is_in_a_transaction(server: GatewayServer) -> bool:
 
 
 def settled_by_maintain(server: GatewayServer, *, orphaned: int) -> None:
-    told = server.manage("maintain", "--once").ok()
-    assert f"settled 0 spooled and {orphaned} orphaned generations" in told
+    result = server.manage("maintain", "--once").ok()
+    assert f"settled 0 spooled and {orphaned} orphaned generations" in result
 
 
 @contextlib.contextmanager
@@ -111,13 +111,13 @@ def locked(server: GatewayServer, customer: Customer) -> Iterator[None]:
 
 
 def test_what_a_killed_worker_had_delivered_is_settled_as_interrupted(
-    server: GatewayServer, customer: Customer, clients: Listeners
+    server: GatewayServer, customer: Customer, clients: StreamClients
 ) -> None:
     streams = clients.open(customer, "long", "counted", "stall")
     until_checkpointed(server, len(streams))
     (young,) = clients.open(customer, "long")
     victim = server.kill_worker()
-    received = {said.id: said for said in (stream.result() for stream in streams)}
+    received = {streamed.id: streamed for streamed in (stream.result() for stream in streams)}
     assert young.result().text
     assert bills.records(customer) == []
     as_if_long_ago(server)
@@ -125,18 +125,18 @@ def test_what_a_killed_worker_had_delivered_is_settled_as_interrupted(
     settled_by_maintain(server, orphaned=0)
     assert checkpoints(server) == 0
     assert len(bills.records(customer)) == len(bills.debits(customer)) == len(streams)
-    for id_, said in received.items():
+    for id_, streamed in received.items():
         record = bills.record_of(server, id_)
         assert (record.ending, record.interrupted) == ("worker_stopped", True)
-        assert not said.done
-        assert 0 < record.completion_tokens <= said.most_tokens
+        assert not streamed.done
+        assert 0 < record.completion_tokens <= streamed.most_tokens
     assert server.query("SELECT 1 FROM billing_generation WHERE id = %s", [young.result().id[4:]]) == []
     assert eventually(lambda: server.healthy() and victim not in server.worker_pids())
 
 
 @pytest.mark.postgres_is_enough
 def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
-    server: GatewayServer, customer: Customer, clients: Listeners, simulator: Simulator
+    server: GatewayServer, customer: Customer, clients: StreamClients, simulator: Simulator
 ) -> None:
     streams = clients.open(customer, "long", "stall")
     until_checkpointed(server, len(streams))
@@ -144,10 +144,10 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
         settled_by_maintain(server, orphaned=len(streams))
         settled = bills.records(customer)
     for stream in streams:
-        said = stream.result()
-        assert (said.codes, said.done) == (["service_unavailable"], False)
-        assert "is stopping" not in said.messages[0]
-        assert bills.record_of(server, said.id).completion_tokens <= said.most_tokens
+        streamed = stream.result()
+        assert (streamed.codes, streamed.done) == (["service_unavailable"], False)
+        assert "is stopping" not in streamed.messages[0]
+        assert bills.record_of(server, streamed.id).completion_tokens <= streamed.most_tokens
     assert bills.records(customer) == settled
     assert len(bills.debits(customer)) == len(streams)
     assert simulator.stats(LONG)["open"] == 0
@@ -159,19 +159,19 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
 
 @pytest.mark.postgres_is_enough
 def test_while_nobody_can_settle_answers_are_given_without_a_balance(
-    server: GatewayServer, customer: Customer, clients: Listeners
+    server: GatewayServer, customer: Customer, clients: StreamClients
 ) -> None:
     with locked(server, customer):
-        said, whole = streamed_and_whole(customer, clients)
+        streamed, whole = streamed_and_whole(customer, clients)
         assert len(waiting(server)) == 2
-    assert said.done
-    answers = {said.id: said.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
+    assert streamed.done
+    answers = {streamed.id: streamed.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
     assert_replayed_once(server, customer, answers)
 
 
 @pytest.mark.postgres_is_enough
 def test_with_neither_database_nor_spool_only_a_checkpoint_is_billed_and_nobody_is_told_otherwise(
-    start_gateway: StartGateway, open_account: OpenAccount, clients: Listeners, simulator: Simulator, tmp_path: Path
+    start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     broken = start_gateway(catalogue=catalogue(simulator), GATEWAY_SPOOL_DIR=str(tmp_path / "file" / "spool"))
@@ -197,8 +197,8 @@ def test_a_poison_file_is_set_aside_and_reported(server: GatewayServer) -> None:
     poison.write_bytes(b"what a full disk left")
     assert eventually(lambda: poison.with_suffix(".poison").exists())
     assert not poison.exists()
-    told = server.manage("maintain", "--once")
-    assert (told.code, "1 spooled outcomes and 0 checkpoints cannot be settled" in told.stderr) == (0, True)
+    result = server.manage("maintain", "--once")
+    assert (result.code, "1 spooled outcomes and 0 checkpoints cannot be settled" in result.stderr) == (0, True)
     poison.with_suffix(".poison").unlink()
 
 
@@ -216,7 +216,7 @@ def stopping(server: GatewayServer) -> Iterator[None]:
 
 @pytest.mark.postgres_is_enough
 def test_a_drain_that_cannot_settle_spools(
-    start_gateway: StartGateway, open_account: OpenAccount, clients: Listeners, simulator: Simulator
+    start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
     server = start_gateway(catalogue=catalogue(simulator))
     customer = open_account(server)
@@ -227,14 +227,14 @@ def test_a_drain_that_cannot_settle_spools(
         assert len(waiting(server)) == len(streams)
     server.start()
     assert eventually(lambda: len(bills.debits(customer)) == len(streams), within=REPLAYED_WITHIN)
-    for said in received:
-        record = bills.record_of(server, said.id)
-        assert (record.ending, record.completion_tokens <= said.most_tokens) == ("worker_stopped", True)
+    for streamed in received:
+        record = bills.record_of(server, streamed.id)
+        assert (record.ending, record.completion_tokens <= streamed.most_tokens) == ("worker_stopped", True)
 
 
 @pytest.mark.postgres_is_enough
 def test_a_long_drain_keeps_the_checkpoints_of_open_streams_fresh(
-    start_gateway: StartGateway, open_account: OpenAccount, clients: Listeners, simulator: Simulator
+    start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
     server = start_gateway(catalogue=catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="9")
     streams = clients.open(open_account(server), "long", "stall")

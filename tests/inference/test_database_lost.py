@@ -17,7 +17,6 @@ import requests
 from tests import bills, plugin
 from tests.chat import ask
 from tests.conftest import PROVIDER_KEYS, OpenAccount
-from tests.inference.listeners import Listeners
 from tests.inference.recovery import (
     BRIEF,
     REPLAYED_WITHIN,
@@ -26,6 +25,7 @@ from tests.inference.recovery import (
     until_checkpointed,
     waiting,
 )
+from tests.inference.stream_clients import StreamClients
 from tests.patience import eventually
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
@@ -69,7 +69,7 @@ def test_answers_outlive_the_database(
     postgres: PrivatePostgres,
     fragile: GatewayServer,
     open_account: OpenAccount,
-    clients: Listeners,
+    clients: StreamClients,
     simulator: Simulator,
     number: signal.Signals,
 ) -> None:
@@ -79,12 +79,12 @@ def test_answers_outlive_the_database(
         asked = pool.submit(ask, customer, "brief", max_tokens=16)
         assert eventually(lambda: simulator.stats(BRIEF)["open"] == 2)
         postgres.stop(number)
-        said, whole = streamed.result(), asked.result()
-    assert said.done
+        stream, whole = streamed.result(), asked.result()
+    assert stream.done
     assert whole.status_code == 200
     assert len(waiting(fragile)) == 2
     postgres.start()
-    answers = {said.id: said.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
+    answers = {stream.id: stream.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
     assert_replayed_once(fragile, customer, answers)
     assert eventually(lambda: ask(customer, "echo").status_code == 200)
 
@@ -95,7 +95,7 @@ def probed(server: GatewayServer, path: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_database_that_is_away_does_not_flood_the_log(
-    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: Listeners
+    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: StreamClients
 ) -> None:
     """Jobs of the beat fail each second, and each says so when that begins and when it ends."""
     customer = open_account(fragile)
@@ -132,18 +132,18 @@ def test_a_database_that_is_away_does_not_flood_the_log(
 
 
 def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_after_all(
-    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: Listeners
+    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: StreamClients
 ) -> None:
     customer = open_account(fragile)
     ask(customer, "echo")
     (streamed,) = clients.open(customer, "brief")
     with postgres.frozen():
-        said = streamed.result()
-    assert said.done
-    assert said.usage is not None
-    assert "remaining_balance" not in said.usage
+        stream = streamed.result()
+    assert stream.done
+    assert stream.usage is not None
+    assert "remaining_balance" not in stream.usage
     assert eventually(lambda: len(bills.debits(customer)) == 2 and waiting(fragile) == [], within=REPLAYED_WITHIN)
-    assert bills.record_of(fragile, said.id).cost == bills.exact(said.usage["cost"])
+    assert bills.record_of(fragile, stream.id).cost == bills.exact(stream.usage["cost"])
     assert bills.balance(customer) == Decimal(100) - sum(bills.debits(customer))
 
 
@@ -204,7 +204,7 @@ def test_the_control_plane_asks_a_silent_connection_no_more(
 
 
 def test_connections_that_go_silent_are_found_and_replaced(
-    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: Listeners, simulator: Simulator
+    firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
     customer = open_account(behind)
     (stream,) = clients.open(customer, "long")
@@ -215,8 +215,8 @@ def test_connections_that_go_silent_are_found_and_replaced(
     behind.seed(without_echo(catalogue(simulator)))
     # The refresh may wait on a silent connection until `tcp_user_timeout` ends it.
     assert eventually(lambda: ask(customer, "echo").status_code == 404, within=REPLAYED_WITHIN)
-    said = stream.result()
-    assert (said.codes, said.done) == ([], True)
+    streamed = stream.result()
+    assert (streamed.codes, streamed.done) == ([], True)
     assert eventually(lambda: waiting(behind) == [], within=REPLAYED_WITHIN)
-    assert bills.record_of(behind, said.id).ending == "finished"
+    assert bills.record_of(behind, streamed.id).ending == "finished"
     assert len(bills.debits(customer)) == len(bills.records(customer)) > 4

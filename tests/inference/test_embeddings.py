@@ -41,8 +41,8 @@ def ask(customer: Customer, **fields: object) -> Any:
 def answer(customer: Customer, **fields: object) -> Json:
     reply = ask(customer, **fields)
     assert reply.status_code == 200, reply.text
-    said: Json = reply.json()
-    return said
+    result: Json = reply.json()
+    return result
 
 
 def floats(packed: bytes) -> list[float]:
@@ -56,9 +56,9 @@ def expected(text: str, size: int = 8) -> list[float]:
 
 def test_an_answer_has_every_field_of_the_spec(account: Customer) -> None:
     reply = ask(account)
-    said = reply.json()
-    metadata, usage = said.pop("gateway_metadata"), said.pop("usage")
-    assert said == {
+    result = reply.json()
+    metadata, usage = result.pop("gateway_metadata"), result.pop("usage")
+    assert result == {
         "object": "list",
         "data": [{"object": "embedding", "index": 0, "embedding": expected("hello there")}],
         "model": f"{ECHO}/FRPAR",
@@ -104,11 +104,11 @@ def test_without_the_upstreams_usage_the_input_is_estimated(account: Customer, g
     ids=str,
 )
 def test_every_form_of_input_is_embedded_in_order(account: Customer, given: Any, texts: list[str], tokens: int) -> None:
-    said = answer(account, input=given)
-    assert [(item["index"], item["embedding"]) for item in said["data"]] == [
+    result = answer(account, input=given)
+    assert [(item["index"], item["embedding"]) for item in result["data"]] == [
         (index, expected(text)) for index, text in enumerate(texts)
     ]
-    assert said["usage"]["prompt_tokens"] == said["usage"]["total_tokens"] == tokens
+    assert result["usage"]["prompt_tokens"] == result["usage"]["total_tokens"] == tokens
 
 
 @pytest.mark.parametrize("given", ["hi", ["a", "b"], [1, 2], [[1], [2, 3]]], ids=str)
@@ -160,12 +160,12 @@ def test_dimensions_are_those_asked_for(account: Customer, model: str, format: s
 def test_the_official_client_reads_them(account: Customer, model: str) -> None:
     """It asks for base64 by itself, and unpacks it."""
     client = account.openai()
-    said = client.embeddings.create(model=model, input=["hello there", "hi"])
-    assert [item.embedding for item in said.data] == [expected("hello there"), expected("hi")]
+    result = client.embeddings.create(model=model, input=["hello there", "hi"])
+    assert [item.embedding for item in result.data] == [expected("hello there"), expected("hi")]
     assert client.embeddings.create(model=model, input=[[1, 2]], encoding_format="float").data[0].embedding == expected(
         "1 2"
     )
-    assert said.usage.to_dict()["cost"] == 0.0000003
+    assert result.usage.to_dict()["cost"] == 0.0000003
 
 
 # --- Refusals

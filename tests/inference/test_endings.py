@@ -215,10 +215,10 @@ def seen_by_client(way: Way, reply: requests.Response, *, streams: bool) -> tupl
         return reply.status_code, checked(reply.json()["error"])[1], False, ""
     if not streams:
         return 200, None, False, way.whole_text(reply.json())
-    said = Stream.of(reply)
-    codes = [checked(error)[1] for error in said.errors]
+    streamed = Stream.of(reply)
+    codes = [checked(error)[1] for error in streamed.errors]
     assert len(codes) <= 1
-    return 200, codes[0] if codes else None, said.done, way.streamed_text(said)
+    return 200, codes[0] if codes else None, streamed.done, way.streamed_text(streamed)
 
 
 def check_bill(customer: Customer, row: Expected) -> None:

@@ -97,9 +97,9 @@ def test_each_line_of_a_statement_can_be_recomputed_without_the_gateway(account:
     statement.write_text(done.stdout, newline="")
     assert recomputed(statement) == (0, "")
     statement.write_text(done.stdout.replace("0.000444", "0.000445"), newline="")
-    code, said = recomputed(statement)
+    code, output = recomputed(statement)
     assert code == 1
-    assert "energy_wh is 0.000445 and comes out as 0.0004440000" in said
+    assert "energy_wh is 0.000445 and comes out as 0.0004440000" in output
 
 
 def recomputed(statement: Path) -> tuple[int, str]:
@@ -116,8 +116,8 @@ def test_energy_of_the_catalogue_is_that_of_an_output_token(account: Customer, s
 
 
 def test_answers_records_and_metrics_say_what_the_grid_intensity_rests_on(account: Customer) -> None:
-    said = {"grid_kind": "annual", "grid_source": "A table", "grid_as_of": "2025-09-08"}
+    basis = {"grid_kind": "annual", "grid_source": "A table", "grid_as_of": "2025-09-08"}
     answered = answer(account, "footprint")
     shown = [answered["gateway_metadata"], account.http.get(f"/v1/metrics/{answered['id']}").json()]
     shown += account.http.get("/v1/generations").json()["data"]
-    assert [{name: one[name] for name in said} for one in shown] == [said] * 3
+    assert [{name: one[name] for name in basis} for one in shown] == [basis] * 3

@@ -54,26 +54,26 @@ def test_the_official_javascript_clients_read_every_answer(read: Json) -> None:
     }  # fmt: skip
 
 
-def check_chat(said: Json, provider: str) -> None:
-    whole = said["whole"]
+def check_chat(output: Json, provider: str) -> None:
+    whole = output["whole"]
     assert (whole["text"], whole["total"], whole["provider"]) == ("hello there", 4, provider)
     assert whole["generation"] == whole["id"]
     assert whole["requestId"].startswith("req-")
     for name in ("streamed", "askedForUsage", "pings"):
-        assert said[name] == {"text": "hello there", "usages": [4], "finish": ["stop"]}
-    assert said["helper"] == {"text": "hello there", "finish": "stop"}
-    assert said["text"] == {"text": "hello there", "streamed": "hello there"}
+        assert output[name] == {"text": "hello there", "usages": [4], "finish": ["stop"]}
+    assert output["helper"] == {"text": "hello there", "finish": "stop"}
+    assert output["text"] == {"text": "hello there", "streamed": "hello there"}
     for name in ("tools", "streamedTools"):
-        assert said[name] == {
+        assert output[name] == {
             "finish": "tool_calls",
             "calls": [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]],
             "text": "The tool says: weather. clock.",
         }
 
 
-def check_responses(said: Json, provider: str) -> None:
+def check_responses(output: Json, provider: str) -> None:
     for name in ("responses", "streamedResponses"):
-        assert said[name] == {
+        assert output[name] == {
             "text": "hello there",
             "total": 4,
             "provider": provider,
@@ -83,16 +83,16 @@ def check_responses(said: Json, provider: str) -> None:
         }
 
 
-def check_messages(said: Json, provider: str) -> None:
-    assert (said["text"], said["usage"], said["provider"]) == ("hello there", [2, 2], provider)
-    assert said["streamed"] == ["First I read the question.", "hello there"]
-    assert said["calls"] == [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]]
-    assert (said["stop"], said["final"], said["counts"]) == ("tool_use", "The tool says: weather. clock.", True)
-    assert said["midStream"] is not None
-    assert (said["refused"]["name"], said["refused"]["status"]) == ("BadRequestError", 400)
+def check_messages(output: Json, provider: str) -> None:
+    assert (output["text"], output["usage"], output["provider"]) == ("hello there", [2, 2], provider)
+    assert output["streamed"] == ["First I read the question.", "hello there"]
+    assert output["calls"] == [["weather", {"query": "both please"}], ["clock", {"query": "both please"}]]
+    assert (output["stop"], output["final"], output["counts"]) == ("tool_use", "The tool says: weather. clock.", True)
+    assert output["midStream"] is not None
+    assert (output["refused"]["name"], output["refused"]["status"]) == ("BadRequestError", 400)
 
 
-def check_embeddings(said: Json) -> None:
-    assert said["byDefault"] == [floats(vector(text, 8)) for text in ("hello there", "hi")]
-    assert said["floats"] == floats(vector("hello there", 8))
-    assert said["tokens"] == 3
+def check_embeddings(output: Json) -> None:
+    assert output["byDefault"] == [floats(vector(text, 8)) for text in ("hello there", "hi")]
+    assert output["floats"] == floats(vector("hello there", 8))
+    assert output["tokens"] == 3

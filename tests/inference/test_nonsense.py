@@ -109,10 +109,10 @@ def test_a_stream_with_nonsense_in_it(form: WireForm, modality: str, name: str, 
     whole = form.aggregate()
     try:
         for event in map(decoder.decode, events):
-            said = None if event.chunk is None else chunks.normalise(event.chunk)
-            if said is not None:
-                orjson.dumps(said.chunk)
-                whole.add(said.chunk)
+            normalised = None if event.chunk is None else chunks.normalise(event.chunk)
+            if normalised is not None:
+                orjson.dumps(normalised.chunk)
+                whole.add(normalised.chunk)
         finish(form, whole.answer())
     except FAULTS:
         return
@@ -152,18 +152,18 @@ def test_reasoning_beside_a_delta_is_as_any_field_there() -> None:
 
 def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
     chunks = ChatNormaliser(id="gen-1", created=1, model="m", choices=10**6)
-    said = chunks.normalise({"choices": [{"index": 10**6 - 1, "delta": {"content": "a"}}]})
-    assert said is not None
-    assert len(said.chunk["choices"]) < 1000
+    normalised = chunks.normalise({"choices": [{"index": 10**6 - 1, "delta": {"content": "a"}}]})
+    assert normalised is not None
+    assert len(normalised.chunk["choices"]) < 1000
 
 
 def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
     """The first choice of a chat that was put together from chunks of one choice each."""
     chunks, whole = ChatNormaliser(id="gen-1", created=1, model="m", choices=1), Aggregate(Shape.CHAT)
     for choice in choices:
-        said = chunks.normalise({"choices": [choice]})
-        assert said is not None
-        whole.add(said.chunk)
+        normalised = chunks.normalise({"choices": [choice]})
+        assert normalised is not None
+        whole.add(normalised.chunk)
     answer = whole.answer()
     finish(ChatForm(), answer)
     return answer["choices"][0]

@@ -57,8 +57,8 @@ def complete(customer: Customer, name: str, **fields: Any) -> Any:
 def answer(customer: Customer, name: str, **fields: Any) -> Json:
     reply = ask(customer, name, **fields)
     assert reply.status_code == 200, reply.text
-    said: Json = reply.json()
-    return said
+    result: Json = reply.json()
+    return result
 
 
 # --- Every member of a delta
@@ -66,12 +66,12 @@ def answer(customer: Customer, name: str, **fields: Any) -> Json:
 
 @pytest.mark.parametrize("name", DELTAS)
 def test_every_member_of_a_delta_is_delivered_as_it_comes(customer: Customer, name: str) -> None:
-    pieces, said, _ = DELTAS[name]
+    pieces, streamed, _ = DELTAS[name]
     *deltas, last = [choice["delta"] for chunk in stream(customer, name).chunks for choice in chunk["choices"]]
     assert deltas == [{"role": "assistant", **pieces[0]}, *pieces[1:]]
     assert last == {}
     message = answer(customer, name)["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": None, "refusal": None, **said}
+    assert message == {"role": "assistant", "content": None, "refusal": None, **streamed}
 
 
 @pytest.mark.parametrize("name", DELTAS)
@@ -90,20 +90,22 @@ def test_members_that_are_empty_are_no_output(customer: Customer) -> None:
 # --- Finish reasons
 
 
-@pytest.mark.parametrize(("said", "told"), [("stop", "tool_calls"), ("length", "length"), ("content_filter",) * 2])
-def test_a_choice_that_called_tools_finishes_with_tool_calls(customer: Customer, said: str, told: str) -> None:
-    assert answer(customer, f"called-{said}", max_tokens=16)["choices"][0]["finish_reason"] == told
-    assert answer(customer, f"calls-{said}")["choices"][0]["finish_reason"] == told
-    assert finishes(stream(customer, f"calls-{said}")) == {0: told}
+@pytest.mark.parametrize(
+    ("reported", "expected"), [("stop", "tool_calls"), ("length", "length"), ("content_filter",) * 2]
+)
+def test_a_choice_that_called_tools_finishes_with_tool_calls(customer: Customer, reported: str, expected: str) -> None:
+    assert answer(customer, f"called-{reported}", max_tokens=16)["choices"][0]["finish_reason"] == expected
+    assert answer(customer, f"calls-{reported}")["choices"][0]["finish_reason"] == expected
+    assert finishes(stream(customer, f"calls-{reported}")) == {0: expected}
 
 
 def test_a_call_that_comes_with_its_finish_finishes_with_tool_calls(customer: Customer) -> None:
     assert finishes(stream(customer, "calls-in-one")) == {0: "tool_calls"}
 
 
-def finishes(said: Stream) -> dict[int, str]:
+def finishes(expected: Stream) -> dict[int, str]:
     """The one finish reason of each choice, by its index."""
-    choices = [choice for chunk in said.chunks for choice in chunk["choices"] if choice["finish_reason"]]
+    choices = [choice for chunk in expected.chunks for choice in chunk["choices"] if choice["finish_reason"]]
     assert len(choices) == len({choice["index"] for choice in choices})
     return {choice["index"]: choice["finish_reason"] for choice in choices}
 
@@ -116,10 +118,10 @@ def finishes(said: Stream) -> dict[int, str]:
 def test_an_end_in_order_after_one_finish_finishes_every_choice(
     customer: Customer, name: str, expected: dict[int, str], options: Json
 ) -> None:
-    said = stream(customer, name, n=2, **options)
-    assert (said.done, said.errors) == (True, [])
-    assert finishes(said) == expected
-    assert ["usage" in chunk for chunk in said.chunks] == [False] * (len(said.chunks) - 1) + [True]
+    streamed = stream(customer, name, n=2, **options)
+    assert (streamed.done, streamed.errors) == (True, [])
+    assert finishes(streamed) == expected
+    assert ["usage" in chunk for chunk in streamed.chunks] == [False] * (len(streamed.chunks) - 1) + [True]
     choices = answer(customer, name, n=2)["choices"]
     assert {choice["index"]: choice["finish_reason"] for choice in choices} == expected
     assert [record.ending for record in bills.records(customer)] == ["finished", "finished"]
@@ -133,10 +135,10 @@ def test_an_end_without_a_finish_or_out_of_order_breaks_a_stream(customer: Custo
 
 
 def test_a_stall_names_a_choice_that_has_not_finished(customer: Customer) -> None:
-    said = stream(customer, "stalls-after-one-of-two", n=2)
-    (last,) = said.chunks[-1]["choices"]
-    assert (said.done, last) == (True, {"index": 1, "delta": {}, "finish_reason": None})
-    assert finishes(said) == {0: "stop"}
+    streamed = stream(customer, "stalls-after-one-of-two", n=2)
+    (last,) = streamed.chunks[-1]["choices"]
+    assert (streamed.done, last) == (True, {"index": 1, "delta": {}, "finish_reason": None})
+    assert finishes(streamed) == {0: "stop"}
 
 
 # --- What rides on chunks
@@ -144,21 +146,23 @@ def test_a_stall_names_a_choice_that_has_not_finished(customer: Customer) -> Non
 
 @pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}], ids=["plain", "asks for usage"])
 def test_what_rides_on_chunks_without_choices_is_on_the_closing_one(customer: Customer, options: Json) -> None:
-    said = stream(customer, "rides", **options)
-    first, *_, last = said.chunks
+    streamed = stream(customer, "rides", **options)
+    first, *_, last = streamed.chunks
     assert (first["timings"], last["timings"]) == ({"n": 2}, {"n": 3})
     assert (last["prompt_progress"], last["x_first"], last["system_fingerprint"]) == ({"total": 9}, "kept", "fp_1")
     assert "service_tier" not in last
-    assert [chunk for chunk in said.chunks if chunk["created"] == 7 or chunk.get("system_fingerprint", 7) is None] == []
+    assert [
+        chunk for chunk in streamed.chunks if chunk["created"] == 7 or chunk.get("system_fingerprint", 7) is None
+    ] == []
     whole = answer(customer, "rides")
     own = ("timings", "prompt_progress", "x_first", "system_fingerprint")
     assert {name: whole[name] for name in own} == {name: last[name] for name in own}
 
 
 def test_what_rides_on_chunks_without_choices_is_on_the_last_one_of_a_stall(customer: Customer) -> None:
-    said = stream(customer, "rides-to-a-stall")
-    assert said.done
-    assert (said.chunks[-1]["x_last"], "usage" in said.chunks[-1]) == ("kept", True)
+    streamed = stream(customer, "rides-to-a-stall")
+    assert streamed.done
+    assert (streamed.chunks[-1]["x_last"], "usage" in streamed.chunks[-1]) == ("kept", True)
 
 
 def test_no_client_sees_the_end_of_a_line_within_an_event(customer: Customer) -> None:
@@ -173,42 +177,42 @@ def test_no_client_sees_the_end_of_a_line_within_an_event(customer: Customer) ->
 
 @pytest.mark.parametrize("fields", [{"max_tokens": 16}, {}], ids=["whole", "aggregated"])
 def test_a_message_has_every_field_that_clients_demand(customer: Customer, fields: Json) -> None:
-    said = answer(customer, "bare" if fields else "bare-stream", **fields)
-    (choice,) = said["choices"]
+    result = answer(customer, "bare" if fields else "bare-stream", **fields)
+    (choice,) = result["choices"]
     assert (choice["logprobs"], choice["message"]["content"], choice["message"]["refusal"]) == (None, None, None)
     assert choice["message"]["role"] == "assistant"
-    assert "system_fingerprint" not in said
+    assert "system_fingerprint" not in result
 
 
-@pytest.mark.parametrize(("name", "told"), [("unfinished", "stop"), ("unfinished-calls", "tool_calls")])
+@pytest.mark.parametrize(("name", "expected"), [("unfinished", "stop"), ("unfinished-calls", "tool_calls")])
 def test_a_whole_answer_has_finished_whatever_its_upstream_says_of_that(
-    customer: Customer, name: str, told: str
+    customer: Customer, name: str, expected: str
 ) -> None:
     (choice,) = answer(customer, name, max_tokens=16)["choices"]
-    assert choice["finish_reason"] == told
+    assert choice["finish_reason"] == expected
 
 
 def test_what_an_upstream_says_is_not_nulled(customer: Customer) -> None:
-    said = answer(customer, "full", max_tokens=16)
-    (choice,) = said["choices"]
+    result = answer(customer, "full", max_tokens=16)
+    (choice,) = result["choices"]
     assert (choice["logprobs"], choice["message"]["refusal"]) == ({"content": []}, "no")
-    assert said["system_fingerprint"] == "fp_1"
+    assert result["system_fingerprint"] == "fp_1"
 
 
 @pytest.mark.parametrize("fields", [{}, {"max_tokens": 1000}], ids=["whole", "aggregated"])
 def test_a_text_has_every_field_that_clients_demand(customer: Customer, fields: Json) -> None:
-    said = complete(customer, "text-stream" if fields else "text", **fields).json()
-    assert said["choices"] == [{"index": 0, "text": "hi", "logprobs": None, "finish_reason": "stop"}]
-    assert "system_fingerprint" not in said
-    Completion.model_validate(said, strict=True)
+    text = complete(customer, "text-stream" if fields else "text", **fields).json()
+    assert text["choices"] == [{"index": 0, "text": "hi", "logprobs": None, "finish_reason": "stop"}]
+    assert "system_fingerprint" not in text
+    Completion.model_validate(text, strict=True)
 
 
 def test_streamed_texts_have_every_field_that_clients_demand(customer: Customer) -> None:
-    said = Stream.of(complete(customer, "text-of-two", n=2, stream=True))
-    choices = [choice for chunk in said.chunks for choice in chunk["choices"]]
+    streamed = Stream.of(complete(customer, "text-of-two", n=2, stream=True))
+    choices = [choice for chunk in streamed.chunks for choice in chunk["choices"]]
     assert {choice["logprobs"] for choice in choices} == {None}
-    assert finishes(said) == {0: "length", 1: "stop"}
-    Completion.model_validate(said.chunks[-1], strict=True)
+    assert finishes(streamed) == {0: "length", 1: "stop"}
+    Completion.model_validate(streamed.chunks[-1], strict=True)
 
 
 @pytest.mark.parametrize("name", ["no-message", "empty-message", "null-message", "one-message-of-two"])
@@ -224,11 +228,11 @@ def test_a_choice_without_a_message_is_the_upstreams_fault(customer: Customer, n
 
 
 def test_calls_of_custom_tools_come_back_as_they_were(customer: Customer) -> None:
-    for said in (answer(customer, "custom-called", max_tokens=16), answer(customer, "custom-calls")):
-        (choice,) = said["choices"]
+    for result in (answer(customer, "custom-called", max_tokens=16), answer(customer, "custom-calls")):
+        (choice,) = result["choices"]
         assert choice["message"]["tool_calls"] == [WEATHER, GREP]
         assert choice["finish_reason"] == "tool_calls"
-        ChatCompletion.model_validate(said, strict=True)
+        ChatCompletion.model_validate(result, strict=True)
 
 
 def test_streamed_calls_of_custom_tools_are_numbered_and_named_once(customer: Customer) -> None:
@@ -252,8 +256,8 @@ def test_an_event_that_cannot_be_read_is_skipped_and_the_record_is_flagged(
     customer: Customer, name: str, estimated: bool, streams: bool
 ) -> None:
     if streams:
-        said = stream(customer, name)
-        assert (said.text, said.done, said.errors) == ("hello there", True, [])
+        streamed = stream(customer, name)
+        assert (streamed.text, streamed.done, streamed.errors) == ("hello there", True, [])
     else:
         assert answer(customer, name)["choices"][0]["message"]["content"] == "hello there"
     (record,) = bills.records(customer)
@@ -262,7 +266,7 @@ def test_an_event_that_cannot_be_read_is_skipped_and_the_record_is_flagged(
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("nonsense-twice", "answered with something that is not JSON"),
         ("nonsense-at-the-end", "answered with something that is not JSON"),
@@ -270,12 +274,12 @@ def test_an_event_that_cannot_be_read_is_skipped_and_the_record_is_flagged(
     ],
 )
 def test_an_event_that_cannot_be_read_breaks_a_stream_that_does_not_go_on(
-    customer: Customer, name: str, told: str
+    customer: Customer, name: str, expected: str
 ) -> None:
-    said = stream(customer, name)
-    assert (said.text, said.done) == ("hello there", False)
-    assert [checked(error)[1] for error in said.errors] == ["provider_error"]
-    assert told in said.errors[0]["message"]
+    streamed = stream(customer, name)
+    assert (streamed.text, streamed.done) == ("hello there", False)
+    assert [checked(error)[1] for error in streamed.errors] == ["provider_error"]
+    assert expected in streamed.errors[0]["message"]
     (record,) = bills.records(customer)
     assert (record.ending, record.flags) == ("upstream_broke", "malformed_event")
     assert refusal(ask(customer, name)) == UPSTREAM_FAILED

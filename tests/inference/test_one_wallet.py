@@ -39,16 +39,16 @@ def test_every_balance_that_was_told_is_one_of_the_ledgers_and_none_is_told_twic
     crowd = Crowd([gateway.port], [customer.key], ["echo", "chunks"], clients=CLIENTS)
     with contextlib.closing(customer), crowd.asking():
         threading.Event().wait(SECONDS)
-    told = [bills.exact(each.usage["remaining_balance"]) for each in crowd.received if each.usage is not None]
+    reported = [bills.exact(each.usage["remaining_balance"]) for each in crowd.received if each.usage is not None]
     assert (crowd.refused, crowd.broken, crowd.misshapen) == ({}, {}, [])
-    assert len(told) == len(crowd.received) > CLIENTS
-    assert max(Counter(told).values()) == 1
+    assert len(reported) == len(crowd.received) > CLIENTS
+    assert max(Counter(reported).values()) == 1
     where = [bills.hex_of(customer.id)]
     rows = gateway.query(
         "SELECT balance_after FROM billing_ledgerentry WHERE account_id = %s AND kind = 'usage' ORDER BY seq", where
     )
     running = [Decimal(units).scaleb(-bills.PLACES) for (units,) in rows]
-    assert sorted(told, reverse=True) == running
+    assert sorted(reported, reverse=True) == running
     costs = sum(bills.exact(each.usage["cost"]) for each in crowd.received if each.usage is not None)
     assert bills.balance(customer) == running[-1] == 1000 - costs
     gateway.stop()

@@ -51,15 +51,15 @@ def outcome(blocks: list[bytes], shape: Shape, choices: int) -> tuple[Any, ...]:
             reader.advance()
         except UpstreamFault as error:
             fault = error.message
-        for said in reader.take():
-            if isinstance(said, PlainChunks):
-                frames.append(said.frames)
-                each = [PlainChunks(said.around, [text]).chunk for text in said.texts]
-                assert said.frames == b"".join(map(sse.frame, each))
-                whole.add_plain(said)
+        for pending in reader.take():
+            if isinstance(pending, PlainChunks):
+                frames.append(pending.frames)
+                each = [PlainChunks(pending.around, [text]).chunk for text in pending.texts]
+                assert pending.frames == b"".join(map(sse.frame, each))
+                whole.add_plain(pending)
             else:
-                frames.append(sse.frame(said.chunk))
-                whole.add(said.chunk)
+                frames.append(sse.frame(pending.chunk))
+                whole.add(pending.chunk)
     counted = reader.outcome(reader.ending or "upstream_broke")  # type: ignore[arg-type]
     billed = (counted.usage, counted.text_bytes, counted.uncounted_bytes, counted.reported, counted.flags)
     return b"".join(frames), whole.answer(), billed, reader.ending, fault, reader.first_output_at is None
@@ -189,4 +189,4 @@ def test_what_is_not_plain_is_never_learned(strange: bytes) -> None:
     )
     for _ in range(3):
         reader.advance()
-    assert not any(isinstance(said, PlainChunks) for said in reader.take())
+    assert not any(isinstance(pending, PlainChunks) for pending in reader.take())

@@ -166,9 +166,9 @@ def test_auto_passes_a_held_route_by(customer: Customer) -> None:
     for _ in range(3):
         assert answer(customer, "auto/test/auto")["model"] == "sim/test/auto/FRPAR"
     assert counted(customer, "auto") == 3 * TOKENS
-    said = answer(customer, "auto/test/auto")
-    assert said["model"] == "sim/test/auto/DEFRA"
-    assert said["gateway_metadata"]["routing_reason"] == "only_route"
+    result = answer(customer, "auto/test/auto")
+    assert result["model"] == "sim/test/auto/DEFRA"
+    assert result["gateway_metadata"]["routing_reason"] == "only_route"
     assert candidates(customer, "auto") == ["sim/test/auto/DEFRA"]
 
 
@@ -233,8 +233,8 @@ def test_embeddings_count_their_input(customer: Customer) -> None:
 
 
 def test_an_interrupted_stream_counts_what_is_billed(customer: Customer) -> None:
-    said = stream(customer, "interrupted")
-    assert not said.done
+    streamed = stream(customer, "interrupted")
+    assert not streamed.done
     assert counted(customer, "interrupted") == sum(total_tokens(customer)) > 0
     refused_until_midnight(customer, "sim/test/interrupted")
 

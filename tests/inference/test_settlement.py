@@ -60,20 +60,20 @@ def the_record(customer: Customer) -> bills.Record:
 
 
 def test_a_whole_answer_publishes_what_was_booked(account: Customer) -> None:
-    said = answer(account, "echo")
-    record = bills.record_of(account.gateway, said["id"])
+    result = answer(account, "echo")
+    record = bills.record_of(account.gateway, result["id"])
     assert the_record(account) == record
     assert (record.ending, record.interrupted, record.usage_estimated) == ("finished", False, False)
     assert (record.prompt_tokens, record.completion_tokens) == (2, 2)
-    assert record.cost == bills.exact(said["usage"]["cost"]) == Decimal(HELLO_COST)
-    assert bills.balance(account) == record.balance_after == bills.exact(said["usage"]["remaining_balance"])
+    assert record.cost == bills.exact(result["usage"]["cost"]) == Decimal(HELLO_COST)
+    assert bills.balance(account) == record.balance_after == bills.exact(result["usage"]["remaining_balance"])
 
 
 def test_a_stream_publishes_what_was_booked(account: Customer) -> None:
-    said = stream(account, "chunks")
-    usage = said.chunks[-1]["usage"]
+    streamed = stream(account, "chunks")
+    usage = streamed.chunks[-1]["usage"]
     record = the_record(account)
-    assert record == bills.record_of(account.gateway, said.id)
+    assert record == bills.record_of(account.gateway, streamed.id)
     assert (record.ending, record.interrupted, record.usage_estimated) == ("finished", False, False)
     assert (record.prompt_tokens, record.completion_tokens) == (usage["prompt_tokens"], usage["completion_tokens"])
     assert record.cost == bills.exact(usage["cost"])
@@ -208,7 +208,7 @@ def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried: Customer) ->
 
 
 @pytest.mark.parametrize(
-    ("slug", "told"),
+    ("slug", "expected"),
     [
         ("drop", "broke the connection in the middle of its answer"),
         ("malformed", "answered with something that is not JSON"),
@@ -217,14 +217,14 @@ def test_an_upstream_that_sends_no_output_in_time_is_a_504(hurried: Customer) ->
     ],
 )
 def test_a_broken_stream_ends_in_one_error_without_done_and_bills_what_was_delivered(
-    account: Customer, slug: str, told: str
+    account: Customer, slug: str, expected: str
 ) -> None:
-    said = stream(account, slug)
-    assert not said.done
-    assert [checked(error) for error in said.errors] == [("provider_error", "provider_error", None)]
-    assert said.errors[0]["message"] == f"Provider 'sim' {told}. What was delivered is billed."
-    assert said.frames[-1] == {"error": said.errors[0]}
-    assert said.text == "hello there"
+    streamed = stream(account, slug)
+    assert not streamed.done
+    assert [checked(error) for error in streamed.errors] == [("provider_error", "provider_error", None)]
+    assert streamed.errors[0]["message"] == f"Provider 'sim' {expected}. What was delivered is billed."
+    assert streamed.frames[-1] == {"error": streamed.errors[0]}
+    assert streamed.text == "hello there"
     record = the_record(account)
     assert (record.ending, record.interrupted, record.usage_estimated) == ("upstream_broke", True, True)
     assert record.cost is not None
@@ -233,16 +233,16 @@ def test_a_broken_stream_ends_in_one_error_without_done_and_bills_what_was_deliv
 
 
 def test_a_broken_stream_has_neither_a_finish_nor_usage(account: Customer) -> None:
-    said = stream(account, "drop")
-    assert {choice["finish_reason"] for chunk in said.chunks for choice in chunk["choices"]} == {None}
-    assert [chunk for chunk in said.chunks if "usage" in chunk or "gateway_metadata" in chunk] == []
+    streamed = stream(account, "drop")
+    assert {choice["finish_reason"] for chunk in streamed.chunks for choice in chunk["choices"]} == {None}
+    assert [chunk for chunk in streamed.chunks if "usage" in chunk or "gateway_metadata" in chunk] == []
 
 
 @pytest.mark.parametrize("slug", ["no-done", "stall-after-finish"])
 def test_a_stream_is_complete_once_every_choice_has_finished(account: Customer, slug: str) -> None:
-    said = stream(account, slug)
-    assert (said.done, said.errors) == (True, [])
-    assert said.chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    streamed = stream(account, slug)
+    assert (streamed.done, streamed.errors) == (True, [])
+    assert streamed.chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert (the_record(account).ending, the_record(account).interrupted) == ("finished", False)
 
 
@@ -254,9 +254,9 @@ def test_a_stream_is_complete_once_every_choice_has_finished(account: Customer, 
 def test_a_stall_ends_with_an_empty_delta_usage_and_done(
     hurried: Customer, slug: str, options: dict[str, object]
 ) -> None:
-    said = stream(hurried, slug, **options)
-    assert (said.done, said.errors) == (True, [])
-    last = said.chunks[-1]
+    streamed = stream(hurried, slug, **options)
+    assert (streamed.done, streamed.errors) == (True, [])
+    last = streamed.chunks[-1]
     assert last["choices"] == [{"index": 0, "delta": {}, "finish_reason": None}]
     assert {"usage", "gateway_metadata"} <= set(last)
     record = the_record(hurried)
@@ -266,10 +266,10 @@ def test_a_stall_ends_with_an_empty_delta_usage_and_done(
 
 
 def test_a_stall_bills_only_what_was_delivered(hurried: Customer) -> None:
-    said = stream(hurried, "stall")
-    tokens = said.chunks[-1]["usage"]["completion_tokens"]
-    assert said.text == "hello there"
-    assert 0 < tokens <= len(said.text)
+    streamed = stream(hurried, "stall")
+    tokens = streamed.chunks[-1]["usage"]["completion_tokens"]
+    assert streamed.text == "hello there"
+    assert 0 < tokens <= len(streamed.text)
 
 
 def test_comments_are_no_first_byte(hurried: Customer) -> None:
@@ -296,8 +296,8 @@ def test_without_the_upstreams_usage_it_is_estimated_and_the_record_says_so(
 
 @pytest.mark.parametrize("slug", ["late-usage", "usage-on-finish", "usage-every-chunk"])
 def test_usage_counts_wherever_in_the_stream_it_comes(account: Customer, slug: str) -> None:
-    said = stream(account, slug)
-    assert said.chunks[-1]["usage"]["total_tokens"] == 4
+    streamed = stream(account, slug)
+    assert streamed.chunks[-1]["usage"]["total_tokens"] == 4
     assert the_record(account).cost == Decimal(HELLO_COST)
     assert not the_record(account).usage_estimated
 
@@ -318,12 +318,12 @@ def test_a_whole_answer_whose_usage_contradicts_itself_is_withheld_and_recorded_
 
 @pytest.mark.parametrize("slug", ["bad-usage", "negative-usage", "fraction-usage"])
 def test_a_stream_whose_usage_contradicts_itself_ends_in_one_error_without_done(account: Customer, slug: str) -> None:
-    said = stream(account, slug)
-    assert not said.done
-    assert [checked(error) for error in said.errors] == [("provider_error", "cost_unresolvable", None)]
-    assert "error" in said.frames[-1]
-    assert said.text == "hello there"
-    assert [chunk for chunk in said.chunks if "usage" in chunk or "gateway_metadata" in chunk] == []
+    streamed = stream(account, slug)
+    assert not streamed.done
+    assert [checked(error) for error in streamed.errors] == [("provider_error", "cost_unresolvable", None)]
+    assert "error" in streamed.frames[-1]
+    assert streamed.text == "hello there"
+    assert [chunk for chunk in streamed.chunks if "usage" in chunk or "gateway_metadata" in chunk] == []
     record = the_record(account)
     assert (record.ending, record.cost, record.usage_estimated) == ("cost_unresolvable", None, True)
 

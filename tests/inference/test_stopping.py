@@ -83,10 +83,10 @@ def test_open_streams_settle_as_interrupted_and_say_so(
     ]
     stopping = Stopping.begin(server, pool)
     for way, reply in zip(STREAMS, replies, strict=True):
-        said = Stream.of(reply)
-        assert way.streamed_text(said) == "hello there"
-        assert [checked(error) for error in said.errors] == [("internal_server_error", "service_unavailable", None)]
-        assert not said.done
+        streamed = Stream.of(reply)
+        assert way.streamed_text(streamed) == "hello there"
+        assert [checked(error) for error in streamed.errors] == [("internal_server_error", "service_unavailable", None)]
+        assert not streamed.done
     assert stopping.exit_status == 0
     ended = {(record.ending, record.interrupted, record.completion_tokens) for record in bills.records(customer)}
     assert ended == {("worker_stopped", True, 3)}

@@ -271,9 +271,9 @@ def test_its_words_are_quoted(customer: Customer, name: str, words: str) -> None
 
 
 def test_its_words_are_trimmed(customer: Customer) -> None:
-    said = message(post(customer, way("odd"), "long-500"))
-    assert "word word" in said
-    assert len(said) < 400
+    text = message(post(customer, way("odd"), "long-500"))
+    assert "word word" in text
+    assert len(text) < 400
 
 
 @pytest.mark.parametrize("slug", ["odd", "oddclaude"])
@@ -316,9 +316,9 @@ def test_a_whole_answer_without_end_is_cut_at_the_cap(
 @pytest.mark.parametrize("name", ["chat-openai", "chat-anthropic", "text-openai"])
 def test_a_stream_without_end_is_cut_at_the_cap_and_billed(customer: Customer, simulator: Simulator, name: str) -> None:
     cut = simulator.stats("endless")["cut"]
-    said = Stream.of(post(customer, WAYS[name], "endless", stream=True))
-    assert [checked(error)[1] for error in said.errors] == ["provider_error"]
-    assert not said.done
+    streamed = Stream.of(post(customer, WAYS[name], "endless", stream=True))
+    assert [checked(error)[1] for error in streamed.errors] == ["provider_error"]
+    assert not streamed.done
     (record,) = bills.records(customer)
     assert (record.ending, record.interrupted, record.usage_estimated) == ("upstream_broke", True, True)
     assert record.completion_tokens > 100

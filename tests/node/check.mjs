@@ -42,12 +42,12 @@ async function helper(model) {
 }
 
 async function text(model) {
-  const said = await client.completions.create({ model, prompt: "hello there" });
+  const result = await client.completions.create({ model, prompt: "hello there" });
   let streamedText = "";
   for await (const chunk of await client.completions.create({ model, prompt: "hello there", stream: true })) {
     streamedText += chunk.choices.map((choice) => choice.text).join("");
   }
-  return { text: said.choices[0].text, streamed: streamedText };
+  return { text: result.choices[0].text, streamed: streamedText };
 }
 
 async function toolLoop(model, ask) {
@@ -66,7 +66,7 @@ async function toolLoop(model, ask) {
 }
 
 async function responses(models, ask) {
-  const said = await ask({ model: `${models}/echo`, input: "hello there" });
+  const result = await ask({ model: `${models}/echo`, input: "hello there" });
   const input = [{ role: "user", content: "both please" }];
   const request = { model: `${models}/reasoning-tools`, include: ["reasoning.encrypted_content"] };
   request.tools = tools.map((tool) => ({ type: "function", strict: false, ...tool.function }));
@@ -75,9 +75,9 @@ async function responses(models, ask) {
   input.push(...asked.output);
   input.push(...calls.map(({ call_id, name }) => ({ type: "function_call_output", call_id, output: `${name}.` })));
   return {
-    text: said.output_text,
-    total: said.usage.total_tokens,
-    provider: said.gateway_metadata.provider,
+    text: result.output_text,
+    total: result.usage.total_tokens,
+    provider: result.gateway_metadata.provider,
     items: asked.output.map((item) => item.type),
     calls: calls.map((call) => [call.name, JSON.parse(call.arguments)]),
     final: (await ask({ ...request, input })).output_text,

@@ -77,14 +77,14 @@ class Changes:
         reply = self.customer.http.patch("/v1/aliases/moving", json={"target": f"sim/test/echo/{region}"})
         reply.raise_for_status()
         for gateway in self.site.gateways:
-            said = converse(gateway.port, self.customer.key, question("alias/moving", max_tokens=16))
+            answered = converse(gateway.port, self.customer.key, question("alias/moving", max_tokens=16))
             if (
-                said is not None
-                and said.status == 200
-                and said.whole
-                and f'"region":"{region}"'.encode() not in said.content
+                answered is not None
+                and answered.status == 200
+                and answered.whole
+                and f'"region":"{region}"'.encode() not in answered.content
             ):
-                self.stale.append(f"an alias that leads to {region} was answered {said.content!r}")
+                self.stale.append(f"an alias that leads to {region} was answered {answered.content!r}")
 
     def _reseed(self) -> None:
         content = catalogue(self.site.simulator, price=self.dice.choice((0.5, 0.6, 0.7)))

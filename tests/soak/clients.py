@@ -17,7 +17,7 @@ import requests
 
 from tests import described
 from tests.chat import PATH, question
-from tests.inference.listeners import heard
+from tests.inference.stream_clients import partial_stream
 
 Json = dict[str, Any]
 PATIENCE_SECONDS = 60.0  # an answer that takes longer is one that hangs
@@ -120,7 +120,7 @@ class Crowd:
         """Checks what has come against the API's description, each shape once."""
         try:
             if reply.headers.get("Content-Type", "") == "text/event-stream":
-                for frame in heard("", reply.content).frames:
+                for frame in partial_stream("", reply.content).frames:
                     if self._is_new(outline(frame)):
                         described.events_conform([frame], "ChatCompletionChunk")
             elif reply.whole and self._is_new((reply.status, outline(json.loads(reply.content)))):
@@ -197,10 +197,10 @@ def _unchunked(content: bytes) -> tuple[bytes, bool]:
 def _received(reply: Reply, model: str, *, streamed: bool, left: Leaving | None) -> Received:
     id_ = reply.headers["X-Generation-Id"]
     if streamed:
-        said = heard(id_, reply.content)
-        told = any(TOLD_OF_THE_BILL in message for message in said.messages)
-        size = len(said.text.encode())
-        return Received(id_, model, True, said.done, left, size, said.usage, told)
+        stream = partial_stream(id_, reply.content)
+        is_billed = any(TOLD_OF_THE_BILL in message for message in stream.messages)
+        size = len(stream.text.encode())
+        return Received(id_, model, True, stream.done, left, size, stream.usage, is_billed)
     usage = json.loads(reply.content)["usage"] if reply.whole else None
     return Received(id_, model, False, reply.whole, left, 0, usage)
 

@@ -1,6 +1,6 @@
 """`make soak`: two gateways under load while everything around them fails; then three books are compared.
 
-`SOAK_MINUTES` (5) and `SOAK_SEED` are of the environment. The seed gives the order of troubles, what each client asks
+`SOAK_MINUTES` (5) and `SOAK_SEED` are of the environment. The seed gives the order of faults, what each client asks
 and when it leaves; how far each has come by then is the machine's.
 """
 
@@ -21,8 +21,8 @@ from tests.servers.simulator import Simulator
 from tests.soak.books import compared
 from tests.soak.changes import Changes
 from tests.soak.clients import Crowd
+from tests.soak.faults import Faults
 from tests.soak.site import Level, Site, site
-from tests.soak.troubles import Troubles
 
 pytestmark = pytest.mark.soak
 CLIENTS = 16
@@ -57,7 +57,7 @@ def soak(soaked: Site, customer: Customer, *, seed: int, seconds: float) -> tupl
     ports = [gateway.port for gateway in soaked.gateways]
     crowd = Crowd(ports, [customer.key], MODELS, seed=seed, clients=CLIENTS, leavers=0.25)
     changes = Changes(soaked, customer, crowd, random.Random(f"{seed} changes"))
-    troubles = Troubles(soaked, random.Random(f"{seed} troubles"))
+    faults = Faults(soaked, random.Random(f"{seed} troubles"))  # this word keeps the order of earlier runs
     changes.open_alias()
     changing = threading.Thread(target=changes.until, args=(over,))
     with crowd.asking():
@@ -66,7 +66,7 @@ def soak(soaked: Site, customer: Customer, *, seed: int, seconds: float) -> tupl
         changing.start()
         try:
             while time.monotonic() - began < seconds:
-                troubles.next()
+                faults.next()
         finally:
             over.set()
             changing.join()
@@ -82,7 +82,7 @@ def soak(soaked: Site, customer: Customer, *, seed: int, seconds: float) -> tupl
         "\n".join(
             [
                 f"seed {seed}, {seconds / 60:g} minutes, {CLIENTS} clients, 2 gateways of 2 workers",
-                f"troubles: {_listed(troubles.done)}",
+                f"faults: {_listed(faults.done)}",
                 f"changes: {_listed(changes.done)}; {grants[0][0]} grants",
                 f"books: {_listed(figures)}",
                 f"refused: {_listed(crowd.refused)}",

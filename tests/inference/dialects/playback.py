@@ -76,9 +76,9 @@ def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormalise
         if event.chunk is None:
             continue
         played.raw.append(event.chunk)
-        said = chunks.normalise(event.chunk)
-        if said is not None:
-            played.chunks.append(orjson.loads(_OWN_IDS.sub(b"call_own", orjson.dumps(said.chunk))))
+        normalised = chunks.normalise(event.chunk)
+        if normalised is not None:
+            played.chunks.append(orjson.loads(_OWN_IDS.sub(b"call_own", orjson.dumps(normalised.chunk))))
     return False
 
 

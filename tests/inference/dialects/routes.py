@@ -63,6 +63,6 @@ def route(provider: Upstream | None = None, **fields: Any) -> Route:
 def call(*messages: dict[str, Any], shape: Shape = Shape.CHAT, **fields: Any) -> Call:
     """A call, of chat unless told otherwise: these messages, or one hello. Other fields are its body's."""
     own = {name: fields.pop(name) for name in ("stream", "include_usage", "max_tokens", "choices") if name in fields}
-    said = list(messages) or [{"role": "user", "content": "hello"}]
-    body = {"messages": said, **fields} if shape == Shape.CHAT else fields
+    sent = list(messages) or [{"role": "user", "content": "hello"}]
+    body = {"messages": sent, **fields} if shape == Shape.CHAT else fields
     return Call(shape=shape, model="acme/test/model", body=body, **own)

@@ -144,8 +144,8 @@ def test_an_image_from_elsewhere_is_refused(url: Any) -> None:
 
 
 def test_tool_calls_become_blocks_after_the_text() -> None:
-    said = {"role": "assistant", "content": "wait", "tool_calls": [tool_call(), tool_call(call_id="call_2")]}
-    [message] = sent(said)["messages"]
+    assistant = {"role": "assistant", "content": "wait", "tool_calls": [tool_call(), tool_call(call_id="call_2")]}
+    [message] = sent(assistant)["messages"]
     assert message == {
         "role": "assistant",
         "content": [{"type": "text", "text": "wait"}, tool_use(), tool_use("call_2")],
@@ -178,8 +178,8 @@ def test_an_empty_text_beside_tool_calls_is_no_block(content: str | None) -> Non
 
 @pytest.mark.parametrize("arguments", ["{not json", '"text"', "[1]", "null"])
 def test_arguments_that_are_no_json_object_are_the_clients_fault(arguments: str) -> None:
-    said = {"role": "assistant", "tool_calls": [tool_call(), tool_call(arguments)]}
-    assert refused_param(USER, said) == "messages[1].tool_calls[1].function.arguments"
+    assistant = {"role": "assistant", "tool_calls": [tool_call(), tool_call(arguments)]}
+    assert refused_param(USER, assistant) == "messages[1].tool_calls[1].function.arguments"
 
 
 def test_arguments_keep_their_text() -> None:
@@ -265,32 +265,32 @@ def test_functions_of_old_that_make_no_sense_are_refused(message: dict[str, Any]
 def test_thinking_comes_back_unmodified_and_first() -> None:
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "sig", "new": 1}
     redacted = {"type": "redacted_thinking", "data": "opaque"}
-    said = {
+    assistant = {
         "role": "assistant",
         "content": "well",
         "reasoning_content": "Hm.",
         "thinking_blocks": [{"index": 0, **thinking}, {"index": 1, **redacted}],
         "tool_calls": [tool_call()],
     }
-    [message] = sent(said)["messages"]
+    [message] = sent(assistant)["messages"]
     assert message["content"] == [thinking, redacted, {"type": "text", "text": "well"}, tool_use()]
 
 
 def test_thinking_in_the_content_stays_where_it_is() -> None:
     blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "sig"}, {"type": "text", "text": "well"}]
-    said = {"role": "assistant", "content": blocks, "thinking_blocks": [blocks[0]]}
-    assert sent(said)["messages"] == [{"role": "assistant", "content": blocks}]
+    assistant = {"role": "assistant", "content": blocks, "thinking_blocks": [blocks[0]]}
+    assert sent(assistant)["messages"] == [{"role": "assistant", "content": blocks}]
 
 
 def test_unsigned_reasoning_is_dropped() -> None:
     unsigned = {"type": "thinking", "thinking": "Hm."}
-    said = {"role": "assistant", "content": "well", "reasoning_content": "Hm.", "thinking_blocks": [unsigned]}
-    assert sent(said)["messages"] == [{"role": "assistant", "content": "well"}]
+    assistant = {"role": "assistant", "content": "well", "reasoning_content": "Hm.", "thinking_blocks": [unsigned]}
+    assert sent(assistant)["messages"] == [{"role": "assistant", "content": "well"}]
 
 
 def test_thinking_blocks_of_another_shape_are_refused() -> None:
-    said = {"role": "assistant", "content": "well", "thinking_blocks": "Hm."}
-    assert refused_param(USER, said) == "messages[1].thinking_blocks"
+    assistant = {"role": "assistant", "content": "well", "thinking_blocks": "Hm."}
+    assert refused_param(USER, assistant) == "messages[1].thinking_blocks"
 
 
 def test_an_assistant_that_said_nothing_is_left_out() -> None:
@@ -298,15 +298,15 @@ def test_an_assistant_that_said_nothing_is_left_out() -> None:
 
 
 def test_a_refusal_in_the_history_is_text_and_names_stay_behind() -> None:
-    said = {"role": "assistant", "name": "bot", "content": [{"type": "refusal", "refusal": "No."}]}
-    assert sent(said)["messages"] == [{"role": "assistant", "content": [{"type": "text", "text": "No."}]}]
+    assistant = {"role": "assistant", "name": "bot", "content": [{"type": "refusal", "refusal": "No."}]}
+    assert sent(assistant)["messages"] == [{"role": "assistant", "content": [{"type": "text", "text": "No."}]}]
 
 
 @pytest.mark.parametrize("content", [{"content": None}, {"content": ""}, {}], ids=str)
 def test_a_refusal_in_place_of_content_is_what_the_assistant_said(content: dict[str, Any]) -> None:
-    said = {"role": "assistant", **content, "refusal": "No."}
-    assert sent(USER, said, USER)["messages"] == [USER, {"role": "assistant", "content": "No."}, USER]
-    assert sent(USER, {**said, "content": "Yes."})["messages"][1] == {"role": "assistant", "content": "Yes."}
+    assistant = {"role": "assistant", **content, "refusal": "No."}
+    assert sent(USER, assistant, USER)["messages"] == [USER, {"role": "assistant", "content": "No."}, USER]
+    assert sent(USER, {**assistant, "content": "Yes."})["messages"][1] == {"role": "assistant", "content": "Yes."}
 
 
 def test_tools_are_flattened() -> None:

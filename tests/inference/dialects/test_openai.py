@@ -185,7 +185,7 @@ TEXT = {"type": "text", "text": "Paris"}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         ([TEXT, {"type": "text", "text": "."}], {"content": "Paris."}),
         ([thinking("Let ", "me"), thinking(" see."), TEXT], {"content": "Paris", "reasoning_content": "Let me see."}),
@@ -202,19 +202,19 @@ TEXT = {"type": "text", "text": "Paris"}
     ],
     ids=str,
 )
-def test_content_in_blocks_is_put_in_words(content: list[Any], said: dict[str, str]) -> None:
+def test_content_in_blocks_is_put_in_words(content: list[Any], expected: dict[str, str]) -> None:
     """The same of a whole answer and of a stream."""
     reply = DIALECT.reply(orjson.dumps({"choices": [{"message": {"content": content, "x": 1}}]}), call())
     [choice] = chat_answer(reply.body, id="gen-1", created=1, model="m")["choices"]
-    assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "x": 1, **said}
+    assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "x": 1, **expected}
     played = play(DIALECT, events({"choices": [{"index": 0, "delta": {"content": content, "x": 1}}]}, SAID, FINISH))
-    assert played.deltas == [{"role": "assistant", "x": 1, **said}, {"content": "hi"}, {}]
+    assert played.deltas == [{"role": "assistant", "x": 1, **expected}, {"content": "hi"}, {}]
 
 
 def test_thinking_that_stands_beside_its_blocks_is_said_once() -> None:
     delta = {"content": [thinking("Hm."), TEXT], "reasoning_content": "Hm."}
-    [said] = play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas
-    assert said == {"role": "assistant", "content": "Paris", "reasoning_content": "Hm."}
+    [played] = play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas
+    assert played == {"role": "assistant", "content": "Paris", "reasoning_content": "Hm."}
 
 
 PASSED = {"input": "hi", "tools": [{"type": "function", "name": "weather"}]}
@@ -252,6 +252,6 @@ def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_word
         assert (last.is_last, last.usage, last.reported) == (True, usage_of(COUNTED), COUNTED)
     assert decoder.decode(b"[DONE]").chunk is None
     failed = {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Out of order."}}}
-    for told in (failed, {"type": "error", "code": "server_error", "message": "Out of order."}):
+    for event in (failed, {"type": "error", "code": "server_error", "message": "Out of order."}):
         with pytest.raises(ReportedError, match="Out of order"):
-            decoder.decode(orjson.dumps(told))
+            decoder.decode(orjson.dumps(event))

@@ -108,7 +108,7 @@ def test_calls_that_come_at_once_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finish", "choice", "told"),
+    ("finish", "choice", "expected"),
     [
         ("stop", {}, ("end_turn", None)),
         ("stop", {"stop_reason": "zebra"}, ("stop_sequence", "zebra")),
@@ -117,16 +117,16 @@ def test_calls_that_come_at_once_do_not_mix() -> None:
         ("content_filter", {}, ("refusal", None)),
     ],
 )
-def test_why_it_stopped(finish: str, choice: Json, told: tuple[str, str | None]) -> None:
+def test_why_it_stopped(finish: str, choice: Json, expected: tuple[str, str | None]) -> None:
     stream = Stream()
     stream.say({"content": "one"})
     delta = stream.finished(finish, **choice).last["delta"]
-    assert (delta["stop_reason"], delta["stop_sequence"]) == told
+    assert (delta["stop_reason"], delta["stop_sequence"]) == expected
     message = {"content": "one", "tool_calls": []}
     upstream = {"choices": [{"index": 0, "message": message, "finish_reason": finish, **choice}]}
     normalised = chat_answer(upstream, id="gen-1", created=7, model="m")
     whole = FORM.answer(normalised, CALL, REPORT)
-    assert (whole["stop_reason"], whole["stop_sequence"], whole["usage"]) == (*told, USAGE)
+    assert (whole["stop_reason"], whole["stop_sequence"], whole["usage"]) == (*expected, USAGE)
 
 
 @pytest.mark.parametrize("arguments", ["no json", "[1]"])
@@ -173,7 +173,7 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (
             "Provider 'a' refused the request: prompt is too long: 213462 tokens > 200000 maximum",
@@ -196,9 +196,9 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
         ("The input is too long.", "prompt is too long. "),
     ],
 )
-def test_an_overflow_is_told_in_the_words_that_agents_parse(words: str, told: str) -> None:
-    assert overflow(words) == (told if told == words else told + words)
+def test_an_overflow_is_told_in_the_words_that_agents_parse(words: str, expected: str) -> None:
+    assert overflow(words) == (expected if expected == words else expected + words)
     refused = FORM.refusal(UpstreamRefused(words, code="context_length_exceeded"), {})
     assert refused.status == 400
     assert isinstance(refused.body, bytes)
-    assert orjson.loads(refused.body)["error"]["message"].startswith(told)
+    assert orjson.loads(refused.body)["error"]["message"].startswith(expected)

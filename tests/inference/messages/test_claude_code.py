@@ -62,13 +62,13 @@ def test_claude_code_edits_a_file_and_the_ledger_has_its_turns(account: Customer
         step("Bash", command="wc -w < notes.txt > count.txt", description="Count"),
         "The file says two.",
     ]
-    said = claude(account, tmp_path, model, f"Edit the file. <script>{json.dumps(steps)}</script>")
-    assert (said["is_error"], said["result"], said["num_turns"]) == (False, "The file says two.", len(steps))
+    output = claude(account, tmp_path, model, f"Edit the file. <script>{json.dumps(steps)}</script>")
+    assert (output["is_error"], output["result"], output["num_turns"]) == (False, "The file says two.", len(steps))
     assert (notes.read_text(), (work / "count.txt").read_text().strip()) == ("two\n", "1")
     records = bills.records(account)
     assert [record.ending for record in records] == ["finished"] * len(steps)
-    assert said["usage"]["input_tokens"] == sum(record.prompt_tokens for record in records)
-    assert said["usage"]["output_tokens"] == sum(record.completion_tokens for record in records)
+    assert output["usage"]["input_tokens"] == sum(record.prompt_tokens for record in records)
+    assert output["usage"]["output_tokens"] == sum(record.completion_tokens for record in records)
     prompt_price, completion_price = (
         Decimal(str(PRICES[f"{kind}_per_1m_tokens"])) / 1_000_000 for kind in ("prompt", "completion")
     )

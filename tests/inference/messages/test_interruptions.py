@@ -49,12 +49,12 @@ def test_a_stall_a_killed_worker_and_a_drain_are_settled_at_what_was_delivered(
 
     drained = begun(customer)
     server.stop()
-    told = Events.read([rest_of(drained)])
-    assert told.last["type"] == "error"
+    stopped = Events.read([rest_of(drained)])
+    assert stopped.last["type"] == "error"
 
     records = bills.records(customer)
     assert [each.ending for each in records] == ["stalled", "worker_stopped", "worker_stopped"]
     assert all(each.interrupted and each.usage_estimated for each in records)
-    for record, delivered in zip(records, (stalled.text, text, told.text), strict=True):
+    for record, delivered in zip(records, (stalled.text, text, stopped.text), strict=True):
         assert 0 < record.completion_tokens <= tokens_in(len(delivered.encode()))
     assert len(bills.debits(customer)) == 3

@@ -26,16 +26,16 @@ pytestmark = pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
 def test_the_official_client_gets_a_message_that_says_what_it_cost(account: Customer, way: str, cap: int) -> None:
     raw = account.anthropic().messages.with_raw_response.create(model=f"{way}/echo", max_tokens=cap, messages=HELLO)  # type: ignore[arg-type]
-    said = raw.parse()
-    assert (said.id, said.type, said.role, said.model) == (
+    result = raw.parse()
+    assert (result.id, result.type, result.role, result.model) == (
         raw.headers["X-Generation-Id"], "message", "assistant", f"{way}/echo/FRPAR"
     )  # fmt: skip
-    assert [(block.type, block.text) for block in said.content if block.type == "text"] == [("text", "hello there")]
-    assert (said.stop_reason, said.stop_sequence) == ("end_turn", None)
-    usage = said.usage.to_dict()
+    assert [(block.type, block.text) for block in result.content if block.type == "text"] == [("text", "hello there")]
+    assert (result.stop_reason, result.stop_sequence) == ("end_turn", None)
+    usage = result.usage.to_dict()
     assert (usage["input_tokens"], usage["output_tokens"], usage["cost"], usage["currency"]) == (2, 2, COST, "EUR")
     assert usage["remaining_balance"] == 99.9999964
-    metadata: Any = said.to_dict()["gateway_metadata"]
+    metadata: Any = result.to_dict()["gateway_metadata"]
     assert (metadata["provider"], metadata["region"]) == (way.split("/", maxsplit=1)[0], "FRPAR")
     assert metadata["energy_wh"] > 0
     (record,) = bills.records(account)
@@ -55,11 +55,11 @@ def test_the_official_clients_stream_helper_ends_with_the_whole_message(account:
     assert len(texts) == 5
     assert "".join(texts) == "hello there hello there hello"
     assert (final.stop_reason, final.usage.input_tokens, final.usage.output_tokens) == ("end_turn", 2, 5)
-    said = stream(account, f"{way}/chunks")
-    assert said.text == "hello there hello there hello"
-    assert said.headers["X-Generation-Id"] == said.all[0]["message"]["id"]
-    assert said.last["usage"]["cost"] == pytest.approx(COST / 2 * 2 + 3 * 0.0000012)
-    assert said.last["gateway_metadata"]["provider"] == way.split("/", maxsplit=1)[0]
+    streamed = stream(account, f"{way}/chunks")
+    assert streamed.text == "hello there hello there hello"
+    assert streamed.headers["X-Generation-Id"] == streamed.all[0]["message"]["id"]
+    assert streamed.last["usage"]["cost"] == pytest.approx(COST / 2 * 2 + 3 * 0.0000012)
+    assert streamed.last["gateway_metadata"]["provider"] == way.split("/", maxsplit=1)[0]
 
 
 @every_way
@@ -101,9 +101,9 @@ def test_why_it_stopped(account: Customer, way: str, slug: str, cap: int, reason
 
 
 def test_the_sequence_that_stopped_it_is_told(account: Customer) -> None:
-    said = stream(account, "simanthropic/claude/echo", stop_sequences=["there"])
-    assert said.last["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "there"}
-    assert said.text == "hello "
+    streamed = stream(account, "simanthropic/claude/echo", stop_sequences=["there"])
+    assert streamed.last["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "there"}
+    assert streamed.text == "hello "
 
 
 @every_way
@@ -155,13 +155,13 @@ def test_errors_are_in_anthropics_envelope(account: Customer, way: str) -> None:
 @every_way
 @pytest.mark.parametrize("slug", ["drop", "malformed", "error-frame", "truncated"])
 def test_a_stream_that_breaks_says_so_and_bills_what_was_delivered(account: Customer, way: str, slug: str) -> None:
-    said = stream(account, f"{way}/{slug}")
-    assert said.text == "hello there"
-    assert said.all[-1]["type"] == "error"
-    assert said.last["error"]["code"] == "provider_error"
+    streamed = stream(account, f"{way}/{slug}")
+    assert streamed.text == "hello there"
+    assert streamed.all[-1]["type"] == "error"
+    assert streamed.last["error"]["code"] == "provider_error"
     (record,) = bills.records(account)
     assert (record.ending, record.interrupted, record.completion_tokens) == ("upstream_broke", True, 3)
-    assert said.last["usage"]["output_tokens"] == 3
+    assert streamed.last["usage"]["output_tokens"] == 3
     with pytest.raises(anthropic.APIStatusError), account.anthropic().messages.stream(
         model=f"{way}/{slug}", max_tokens=64, messages=HELLO  # type: ignore[arg-type]
     ) as events:  # fmt: skip
@@ -178,10 +178,10 @@ def test_usage_that_contradicts_itself_is_not_billed(account: Customer, way: str
 
 @every_way
 def test_a_stream_without_usage_is_estimated(account: Customer, way: str) -> None:
-    said = stream(account, f"{way}/no-usage")
+    streamed = stream(account, f"{way}/no-usage")
     (record,) = bills.records(account)
     assert record.usage_estimated
-    usage = said.last["usage"]
+    usage = streamed.last["usage"]
     assert (usage["input_tokens"], usage["output_tokens"]) == (record.prompt_tokens, record.completion_tokens) == (7, 3)
 
 

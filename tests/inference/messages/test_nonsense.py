@@ -34,11 +34,11 @@ def test_a_stream_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
     framing = PASSED.framing(normaliser, CALL)
     try:
         for event in map(DIALECT.decoder(CALL).decode, events):
-            said = None if event.chunk is None else normaliser.normalise(event.chunk)
-            if said is not None:
-                normaliser.only_text(said.chunk)
-                framing.frames([said])
-                whole.add(said.chunk)
+            chunk = None if event.chunk is None else normaliser.normalise(event.chunk)
+            if chunk is not None:
+                normaliser.only_text(chunk.chunk)
+                framing.frames([chunk])
+                whole.add(chunk.chunk)
         framing.finished(REPORT)
         shaped = PASSED.normalised(whole.answer(), CALL, id="gen-1", created=1, model="m")
         assert PASSED.output_bytes(shaped) >= 0

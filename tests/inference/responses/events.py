@@ -35,15 +35,15 @@ class Events:
         of them, every item that was opened is closed and in the final response, and `[DONE]` is behind it."""
         *events, done, rest = b"".join(frames).decode().split("\n\n")
         assert (done, rest) == (DONE, "")
-        said = []
+        received = []
         for event in events:
             name, data = event.split("\n")
-            said.append(orjson.loads(data.removeprefix("data: ")))
-            assert name == f"event: {said[-1]['type']}"
-        assert [event["sequence_number"] for event in said] == list(range(len(said)))
-        assert [event["type"] for event in said][:2] == ["response.created", "response.in_progress"]
-        assert [event["type"] in ENDINGS for event in said] == [False] * (len(said) - 1) + [True]
-        stream = cls(said)
+            received.append(orjson.loads(data.removeprefix("data: ")))
+            assert name == f"event: {received[-1]['type']}"
+        assert [event["sequence_number"] for event in received] == list(range(len(received)))
+        assert [event["type"] for event in received][:2] == ["response.created", "response.in_progress"]
+        assert [event["type"] in ENDINGS for event in received] == [False] * (len(received) - 1) + [True]
+        stream = cls(received)
         opened = [event["output_index"] for event in stream.named("response.output_item.added")]
         closed = [event["output_index"] for event in stream.named("response.output_item.done")]
         assert sorted(closed) == opened == list(range(len(opened)))

@@ -102,11 +102,11 @@ def test_codex_edits_a_file_and_the_ledger_has_its_turns(
     steps = [shell("cat notes.txt"), edit, shell("wc -w < notes.txt > count.txt"), "The file says two."]
     prompt = f"Edit the file. <script>{json.dumps(steps)}</script>"
     options = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    told = [json.loads(line) for line in codex.run("exec", *options, prompt).splitlines()]
+    events = [json.loads(line) for line in codex.run("exec", *options, prompt).splitlines()]
     assert (notes.read_text(), (tmp_path / "work" / "count.txt").read_text().strip()) == ("two\n", "1")
-    items = [event["item"] for event in told if event["type"] == "item.completed"]
+    items = [event["item"] for event in events if event["type"] == "item.completed"]
     assert [item["text"] for item in items if item["type"] == "agent_message"] == ["The file says two."]
-    (done,) = [event for event in told if event["type"] == "turn.completed"]
+    (done,) = [event for event in events if event["type"] == "turn.completed"]
     records = bills.records(account)
     assert [record.ending for record in records] == ["finished"] * len(steps)
     assert done["usage"]["input_tokens"] == sum(record.prompt_tokens for record in records)

@@ -95,10 +95,10 @@ def test_a_stream_that_breaks_closes_its_item_with_what_came_of_it(events: int, 
     stream = Stream()
     for event in EVENTS[:events]:
         stream.take(orjson.dumps(event))
-    told = Events.read([*stream.frames, *stream.framing.broke(ProviderError("It broke."), REPORT)])
-    assert told.types[-3:] == ["output_item.done", "error", "failed"]
-    assert told.final["output"][-1] == cut
-    assert told.final["usage"]["cost"] == 0.5
+    read = Events.read([*stream.frames, *stream.framing.broke(ProviderError("It broke."), REPORT)])
+    assert read.types[-3:] == ["output_item.done", "error", "failed"]
+    assert read.final["output"][-1] == cut
+    assert read.final["usage"]["cost"] == 0.5
 
 
 def test_an_answer_without_output_is_malformed() -> None:

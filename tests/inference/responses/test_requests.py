@@ -28,8 +28,8 @@ def call(**fields: Any) -> Call:
 
 
 def messages(*items: Json, **fields: Any) -> list[Json]:
-    said: list[Json] = call(input=list(items), **fields).body["messages"]
-    return said
+    translated: list[Json] = call(input=list(items), **fields).body["messages"]
+    return translated
 
 
 def refused(**fields: Any) -> tuple[str | None, str]:
@@ -44,8 +44,8 @@ def function_call(call_id: str, **fields: Any) -> Json:
     return {"type": "function_call", "call_id": call_id, "name": "weather", "arguments": "{}", **fields}
 
 
-def output(call_id: str, said: Any = "rain") -> Json:
-    return {"type": "function_call_output", "call_id": call_id, "output": said}
+def output(call_id: str, text: Any = "rain") -> Json:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
 
 
 def called(call_id: str, name: str = "weather", arguments: str = "{}") -> Json:
@@ -105,8 +105,8 @@ def test_what_an_assistant_did_in_one_turn_is_one_message() -> None:
 
 
 def test_turns_that_follow_each_other_stay_apart() -> None:
-    said = [{"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}]
-    assert messages(HI, *said) == [HI, *said]
+    spoken = [{"role": "assistant", "content": "one"}, {"role": "assistant", "content": "two"}]
+    assert messages(HI, *spoken) == [HI, *spoken]
     assert [message["role"] for message in messages(HI, function_call("a"), output("a"), function_call("b"))] == [
         "user", "assistant", "tool", "assistant"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Clients that write down what reaches them, however it ends."""
+"""Clients that keep what they receive of a stream, however it ends."""
 
 import json
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ BROKEN = (requests.RequestException, OSError)
 
 
 @dataclass(frozen=True)
-class Heard:
+class PartialStream:
     """What a client has of one stream."""
 
     id: str
@@ -32,12 +32,12 @@ class Heard:
 
     @property
     def codes(self) -> list[str]:
-        """The codes of the errors it was told."""
+        """The codes of its errors."""
         return [frame["error"]["code"] for frame in self.frames if "error" in frame]
 
     @property
     def messages(self) -> list[str]:
-        """What they said."""
+        """Their messages."""
         return [frame["error"]["message"] for frame in self.frames if "error" in frame]
 
     @property
@@ -50,22 +50,22 @@ class Heard:
         return tokens_in(len(self.text.encode()))
 
 
-class Listeners:
-    """Streams that are listened to at once."""
+class StreamClients:
+    """Clients that read streams at once."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
 
-    def open(self, customer: Customer, *slugs: str) -> list["Future[Heard]"]:
+    def open(self, customer: Customer, *slugs: str) -> list["Future[PartialStream]"]:
         """Begins streams of these models; returns when each has its first bytes."""
         begun = [begin(customer, slug) for slug in slugs]
-        return [self._pool.submit(listen, reply, blocks, first) for reply, blocks, first in begun]
+        return [self._pool.submit(read_to_end, reply, blocks, first) for reply, blocks, first in begun]
 
 
 @contextmanager
-def listeners(most: int = 16) -> Iterator[Listeners]:
+def stream_clients(most: int = 16) -> Iterator[StreamClients]:
     with ThreadPoolExecutor(max_workers=most) as pool:
-        yield Listeners(pool)
+        yield StreamClients(pool)
 
 
 def begin(customer: Customer, slug: str) -> tuple[requests.Response, Iterator[bytes], bytes]:
@@ -82,19 +82,19 @@ def begin(customer: Customer, slug: str) -> tuple[requests.Response, Iterator[by
     return reply, blocks, next(blocks)
 
 
-def listen(reply: requests.Response, blocks: Iterator[bytes], received: bytes) -> Heard:
-    """Listens to the end, good or bad."""
+def read_to_end(reply: requests.Response, blocks: Iterator[bytes], received: bytes) -> PartialStream:
+    """Reads to the end, good or bad."""
     try:
         with reply:
             for block in blocks:
                 received += block
     except BROKEN:
         pass
-    return heard(reply.headers["X-Generation-Id"], received)
+    return partial_stream(reply.headers["X-Generation-Id"], received)
 
 
-def heard(id_: str, received: bytes) -> Heard:
-    """What whole events say; half an event says nothing."""
+def partial_stream(id_: str, received: bytes) -> PartialStream:
+    """Of its whole events: the rest of one that was cut is left out."""
     events = [event.removeprefix("data: ") for event in received.decode(errors="ignore").split("\n\n")[:-1]]
     frames = [json.loads(event) for event in events if event.startswith("{")]
-    return Heard(id_, frames, done="[DONE]" in events)
+    return PartialStream(id_, frames, done="[DONE]" in events)

@@ -18,7 +18,7 @@ from tests.soak.site import Site
 
 
 @dataclass
-class Troubles:
+class Faults:
     """Does one of them after the other, in an order that the dice give: the same seed gives the same order."""
 
     site: Site
@@ -27,10 +27,10 @@ class Troubles:
     _waiting: threading.Event = field(default_factory=threading.Event)
 
     def next(self) -> None:
-        """One trouble from its beginning to its end, and a moment of peace."""
-        trouble = self.dice.choice(self._known())
-        trouble()
-        self.done[trouble.__name__.strip("_").replace("_", " ")] += 1
+        """One fault from its beginning to its end, and a moment of peace."""
+        fault = self.dice.choice(self._known())
+        fault()
+        self.done[fault.__name__.strip("_").replace("_", " ")] += 1
         self._wait(1, 5)
 
     def _known(self) -> list[Callable[[], None]]:
