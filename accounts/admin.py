@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.admin import BoundedPaginator, SaysValues
+from gateway.admin import BoundedAdmin, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -142,15 +142,10 @@ class KeyState(admin.SimpleListFilter):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
+class ApiKeyAdmin(SaysValues, BoundedAdmin):
     """Keys without their secret. None is added here: a token is shown once, by `create_key`. None is removed either:
     deleting takes a key out of service and keeps its name for the usage history."""
 
-    paginator = BoundedPaginator
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
-    list_max_show_all = 0
-    ordering = ("-pk",)
     list_display = (
         "name",
         "masked",
@@ -166,7 +161,6 @@ class ApiKeyAdmin(SaysValues, admin.ModelAdmin[ApiKey]):
     list_filter = (KeyState,)
     search_fields = ("name", "account__name", "last_four")
     search_help_text = "Part of the key's name, of the account's name, or of the last four characters."
-    sortable_by = ()
     readonly_fields = (
         "name",
         "masked",

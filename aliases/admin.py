@@ -1,13 +1,12 @@
 """Aliases in the admin: to look at, not to change; an account moves its own names."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.db.models import QuerySet
 
 from accounts.models import Account
-from gateway.admin import RecordAdmin, searched_id
+from gateway.admin import ExactSearch, RecordAdmin, searched_id
 
 from .models import Alias, AliasEvent
 
@@ -24,7 +23,7 @@ class AliasAdmin(RecordAdmin):
 
 
 @admin.register(AliasEvent)
-class AliasEventAdmin(RecordAdmin):
+class AliasEventAdmin(ExactSearch):
     """What happened to them, deleted ones included."""
 
     list_display = (
@@ -43,13 +42,9 @@ class AliasEventAdmin(RecordAdmin):
     search_fields = ("alias_id",)
     search_help_text = "An account's exact name or id, or an alias's id."
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
-    ) -> tuple[QuerySet[Model], bool]:
-        """Exact look-ups only, each by an index."""
-        if not (term := search_term.strip()):
-            return queryset, False
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """Those of an account, else of an alias."""
         try:
-            return queryset.filter(account=Account.objects.named(term)), False
+            return rows.filter(account=Account.objects.named(term))
         except Account.DoesNotExist:
-            return queryset.filter(alias_id=searched_id(term)), False
+            return rows.filter(alias_id=searched_id(term))

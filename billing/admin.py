@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.db.models import Count, Model, OuterRef, QuerySet, Subquery
+from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import truncatechars
 from django.urls import reverse
@@ -16,7 +16,7 @@ from accounts.admin import MembershipInline
 from accounts.admin_invitations import InvitesMembers
 from accounts.invitations import STAFF_RIGHT
 from accounts.models import Account, Membership
-from gateway.admin import BoundedPaginator, RecordAdmin, SaysValues, searched_id, short_id
+from gateway.admin import BoundedAdmin, ExactSearch, SaysValues, searched_id, short_id
 from gateway.ids import generation_id
 from gateway.money import plain
 
@@ -28,13 +28,9 @@ from .request_failures import RequestFailure
 
 
 @admin.register(Account)
-class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, admin.ModelAdmin[Account]):
+class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
     """Who pays. Accounts are renamed, never removed: their wallet, keys and history hold on to them."""
 
-    paginator = BoundedPaginator
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
-    list_max_show_all = 0
     list_display = ("name", "balance", "currency", "far_below_zero", "member_count", "created_at")
     list_filter = (filters.Balance, "currency")
     list_select_related = ("wallet", "overdraft_alert")
@@ -127,7 +123,7 @@ def _in_account(name_or_id: str) -> UUID | None:
 
 
 @admin.register(LedgerEntry)
-class LedgerEntryAdmin(RecordAdmin):
+class LedgerEntryAdmin(ExactSearch):
     """Every movement of money. A mistake is undone by a second entry: a correction, booked on the account's page."""
 
     list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
@@ -155,33 +151,25 @@ class LedgerEntryAdmin(RecordAdmin):
         address = reverse("admin:billing_generation_change", args=[entry.generation_id])
         return format_html('<a href="{}">{}</a>', address, generation_id(entry.generation_id))
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
-    ) -> tuple[QuerySet[Model], bool]:
-        """Exact look-ups only, each by an index."""
-        if not (term := search_term.strip()):
-            return queryset, False
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """Those of an account, else that of a generation."""
         account_id = _in_account(term)
         if account_id is not None:
-            return queryset.filter(account_id=account_id).order_by("-seq"), False
-        return queryset.filter(generation_id=searched_id(term)).exclude(generation=None), False
+            return rows.filter(account_id=account_id).order_by("-seq")
+        return rows.filter(generation_id=searched_id(term)).exclude(generation=None)
 
 
-class RequestAdmin(RecordAdmin):
+class RequestAdmin(ExactSearch):
     """Records of single requests, found by their id, their account or their key."""
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
-    ) -> tuple[QuerySet[Model], bool]:
-        """Exact look-ups only, each by an index."""
-        if not (term := search_term.strip()):
-            return queryset, False
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """That of an id, else those of an account or a key."""
         account_id, wanted = _in_account(term), searched_id(term)
-        if account_id is None and (wanted is None or queryset.model._default_manager.filter(pk=wanted).exists()):
-            return queryset.filter(pk=wanted), False
+        if account_id is None and (wanted is None or rows.model._default_manager.filter(pk=wanted).exists()):
+            return rows.filter(pk=wanted)
         # One or the other, never both in one statement: each has an index that begins with it and is in order of time.
         owner = {"key_id": wanted} if account_id is None else {"account_id": account_id}
-        return queryset.filter(**owner).order_by("-created_at", "-id"), False
+        return rows.filter(**owner).order_by("-created_at", "-id")
 
 
 NONE = "-"  # as Django has it for columns

@@ -23,7 +23,7 @@ from django.utils.safestring import SafeString
 from rest_framework import serializers
 
 from accounts.models import User
-from gateway.admin import RecordAdmin, SaysValues
+from gateway.admin import ExactSearch, RecordAdmin, SaysValues
 from gateway.fields import dotted, faults_of
 from gateway.money import plain
 
@@ -306,7 +306,7 @@ class RegionAdmin(_Seeded, RouteActions, _Admin):
 
 
 @admin.register(PriceChange)
-class PriceChangeAdmin(RecordAdmin):
+class PriceChangeAdmin(ExactSearch):
     """The history of all prices."""
 
     list_display = ("changed_at", "route", "field", price_before, price_after, changed_by)
@@ -314,12 +314,9 @@ class PriceChangeAdmin(RecordAdmin):
     search_fields = ("route",)
     search_help_text = "A route's exact 4-part id."
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        """Exactly, by the index of the routes' ids."""
-        term = search_term.strip()
-        return (queryset.filter(route=term) if term else queryset), False
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """Those of a route."""
+        return rows.filter(route=term)
 
 
 @admin.register(models.Place)

@@ -1,6 +1,6 @@
 """The usage page: what was used on some days in total, by groups, by days, and by both for the groups of its chart."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -15,10 +15,10 @@ from accounts.models import ApiKey
 from billing.models import NO_ALIAS
 from billing.replica import from_replica
 from billing.usage_statistics import By, Row, Scope, Totals, breakdown, hourly
-from gateway.turns import take_turns
 
 from . import usage_chart, usage_choice
 from .access import AccountContext, account_page
+from .usage_chart import total_of
 from .usage_choice import COLUMNS, WITHOUT_ALIAS, Choice, Grouping, names_of_aliases
 
 MOST_LINES = 100
@@ -111,7 +111,7 @@ def read(choice: Choice) -> dict[str, Any]:
     )
     listed = {group: names[group] for group in [*groups][:MOST_LINES]}
     return {
-        "totals": _sum(days.values()),
+        "totals": total_of(days.values()),
         "lines": _lines(choice, groups, listed),
         "days": [Day(day, totals, choice.of_day(day)) for day, totals in reversed(days.items())],
         "chart": chart.data(),
@@ -123,7 +123,7 @@ def dearest(choice: Choice, most: int) -> list[Line]:
     rows = breakdown(choice.scope, choice.days, *COLUMNS[choice.by])
     ranked = sorted((row for row in rows if row.totals.cost), key=lambda row: -(row.totals.cost or 0))[:most]
     groups = {group_of(row, choice.by): row.totals for row in ranked}
-    whole = _sum(row.totals for row in rows)
+    whole = total_of(row.totals for row in rows)
     return [_line(choice, name, groups[group], whole) for group, name in names_of_groups(choice, groups).items()]
 
 
@@ -162,12 +162,12 @@ def _scope_of(choice: Choice, group: Group) -> Scope:
 
 def _lines(choice: Choice, groups: Mapping[Group, Totals], names: Mapping[Group, GroupName]) -> list[Line]:
     """The groups that have a name, and one line for the others."""
-    whole = _sum(groups.values())
+    whole = total_of(groups.values())
     lines = [_line(choice, name, groups[group], whole) for group, name in names.items()]
     others = [totals for group, totals in groups.items() if group not in names]
     if others:
         name = GroupName(f"{len(others):,} others", None, detail="All of them are in the CSV.")
-        lines.append(_line(choice, name, _sum(others), whole))
+        lines.append(_line(choice, name, total_of(others), whole))
     return lines
 
 
@@ -189,11 +189,3 @@ def _text(names: Mapping[Group, GroupName], group: Group) -> str:
 
 def _day(row: Row) -> date:
     return cast(date, row.day)  # every row is of a day: they are grouped so
-
-
-def _sum(parts: Iterable[Totals]) -> Totals:
-    total = Totals()
-    for part in parts:
-        take_turns()
-        total += part
-    return total

@@ -87,7 +87,7 @@ class Chart:
         """
         dates = self._dates()
         measures = [one for one in _measures(self.currency) if not (self.is_hourly and one.name == "errors")]
-        sums = {name: _sum(slots.values()) for name, slots in self.series.items()}
+        sums = {name: total_of(slots.values()) for name, slots in self.series.items()}
         others = functools.cache(self._without)
         drawn = []
         for measure in measures:
@@ -109,7 +109,7 @@ class Chart:
     def _without(self, names: frozenset[str]) -> Slots:
         """The slots that have more requests than these groups, without the groups."""
         parts = [self.series[name] for name in names]
-        rest = {at: whole - _sum(part[at] for part in parts if at in part) for at, whole in self.whole.items()}
+        rest = {at: whole - total_of(part[at] for part in parts if at in part) for at, whole in self.whole.items()}
         return {at: totals for at, totals in rest.items() if totals.asked}
 
     def _drawn(self, measure: Measure, parts: Mapping[str, Slots], dates: list[date]) -> dict[str, Any]:
@@ -160,7 +160,8 @@ def _note(measure: Measure, parts: Mapping[str, Slots]) -> str:
     return "" if known == requests else f"{measure.label} is known for {known:,} of {requests:,} requests."
 
 
-def _sum(parts: Iterable[Totals]) -> Totals:
+def total_of(parts: Iterable[Totals]) -> Totals:
+    """Their sum, with the worker's other requests between."""
     total = Totals()
     for part in parts:
         take_turns()

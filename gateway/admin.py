@@ -90,8 +90,8 @@ def _shown(row: Model, field: str) -> str:
     return "nothing" if value in (None, "") else str(value)
 
 
-class RecordAdmin(Admin):
-    """Rows that history is made of: looked at, searched for exactly, never added, changed or removed.
+class BoundedAdmin(Admin):
+    """A table that may be large: its list counts and shows no more than a part.
 
     Newest first by primary key; no column can be sorted by, since sorting by one without an index reads everything.
     """
@@ -99,10 +99,15 @@ class RecordAdmin(Admin):
     paginator = BoundedPaginator
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER  # would count every choice of every filter
-    list_per_page = 50
     list_max_show_all = 0
-    sortable_by = ()
+    sortable_by: ClassVar[tuple[str, ...]] = ()
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
+
+
+class RecordAdmin(BoundedAdmin):
+    """Rows that history is made of: looked at, never added, changed or removed."""
+
+    list_per_page = 50
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Nobody."""
@@ -121,6 +126,21 @@ class RecordAdmin(Admin):
         name = self.opts.verbose_name_plural
         title = {"title": f"The newest {COUNT_LIMIT:,} {name}: search for older ones"}
         return super().changelist_view(request, title | (extra_context or {}))
+
+
+class ExactSearch(RecordAdmin):
+    """Records that are searched for by whole ids and names, each by an index; no part of a text is."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
+    ) -> tuple[QuerySet[Model], bool]:
+        """`found` for what was typed; the list where nothing was."""
+        term = search_term.strip()
+        return (self.found(queryset, term) if term else queryset), False
+
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """The rows that a search finds: that of an id."""
+        return rows.filter(pk=searched_id(term))
 
 
 def short_id(public_id: str) -> SafeString:
@@ -167,7 +187,7 @@ class ByStaff(admin.SimpleListFilter):
 
 
 @admin.register(LogEntry)
-class LogEntryAdmin(RecordAdmin):
+class LogEntryAdmin(ExactSearch):
     """What staff did, to what, in words. Written by the admin itself."""
 
     list_display = ("action_time", "user", "did", "row", "what")
@@ -177,14 +197,10 @@ class LogEntryAdmin(RecordAdmin):
     search_help_text = "The id of what was changed."
     fields = readonly_fields = ("action_time", "user", "did", "row", "object_id", "what")
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
-    ) -> tuple[QuerySet[Model], bool]:
-        """The exact id, a UUID in any notation."""
-        if not (term := search_term.strip()):
-            return queryset, False
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """By the id of what was changed, a UUID in any notation."""
         wanted = searched_id(term)
-        return queryset.filter(object_id=term if wanted is None else str(wanted)), False
+        return rows.filter(object_id=term if wanted is None else str(wanted))
 
     @admin.display(description="did")
     def did(self, entry: LogEntry) -> str:

@@ -21,11 +21,12 @@ from ..base import (
     refuse_parameters,
     refuse_service_tier,
     refuse_storage,
+    without_parameters,
 )
-from .answers import AnthropicDecoder, answer_of, usage_of
-from .passing import VERSION, PassingDecoder, passed_reply, passed_request
+from .answers import AnthropicDecoder, PassingDecoder, answer_of, usage_of
 from .requests import Block, check_output, conversation, output_of, require_function, text_blocks
 
+VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
 MAX_TEMPERATURE = 1
 # Servers named in `mcp_servers` and a `container` are used at a charge of their own; betas change prices (long context)
@@ -50,7 +51,7 @@ TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 
 
 class AnthropicDialect:
-    """See `base.Dialect`. What came in Anthropic's own words passes (`passing`). Of a chat, fields fall in four groups:
+    """See `base.Dialect`. What came in Anthropic's own words passes (`_passed`). Of a chat, fields fall in four groups:
 
     - What has its counterpart is translated; a temperature above 1 is sent as 1 and disclosed.
     - What would move price, place or provider is refused.
@@ -86,7 +87,7 @@ class AnthropicDialect:
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
         if call.shape == Shape.MESSAGES:
-            return passed_request(call, route)
+            return _passed(call, route)
         body: dict[str, Any] = {
             "model": route.upstream_model,
             "max_tokens": call.max_tokens or route.max_output_tokens or DEFAULT_MAX_TOKENS,
@@ -110,10 +111,10 @@ class AnthropicDialect:
         )
 
     def reply(self, body: bytes, call: Call) -> Reply:
-        """The message as a chat completion, with its usage taken out."""
-        if call.shape == Shape.MESSAGES:
-            return passed_reply(body)
+        """The message as a chat completion, with its usage taken out; as it came where a message was asked for."""
         message = parse_object(body)
+        if call.shape == Shape.MESSAGES:
+            return counted_reply(message, message.get("usage"), usage_of)
         usage = message.pop("usage", None)
         return counted_reply(answer_of(message), usage, usage_of)
 
@@ -124,6 +125,24 @@ class AnthropicDialect:
     def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
         """See `answers.usage_of`."""
         return usage_of(reported)
+
+
+def _passed(call: Call, route: Route) -> UpstreamRequest:
+    """The client's body with the upstream's model name. Its headers win over the dialect's, the provider's win over
+    both."""
+    taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
+    body: dict[str, Any] = {**taken, "model": route.upstream_model}
+    if call.max_tokens is not None:
+        body["max_tokens"] = call.max_tokens
+    if call.stream:
+        body["stream"] = True
+    own = {"anthropic-version": VERSION, **call.headers}
+    return UpstreamRequest(
+        url=route.base_url.rstrip("/") + ("/messages/count_tokens" if call.counts else "/messages"),
+        body=encoded(body),
+        headers=headers_for(route.upstream, default_header="x-api-key", default_scheme="", own=own),
+        adjusted=adjusted,
+    )
 
 
 def _chat(body: Mapping[str, Any]) -> Block:

@@ -299,6 +299,26 @@ class AnthropicDecoder:
         return Event(chunk=chunk)
 
 
+class PassingDecoder(AnthropicDecoder):
+    """See `base.StreamDecoder`. Chunks are Anthropic's own events; a ping is none."""
+
+    __slots__ = ()
+
+    def decode(self, data: bytes) -> Event:
+        """An event with its usage."""
+        event = parse_object(data)
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            return Event(chunk=event)
+        if kind in ("message_start", "message_delta"):
+            counted = self._start(event) if kind == "message_start" else self._progress(event)
+            counted.chunk = event
+            return counted
+        if kind == "message_stop":
+            return Event(is_last=True)
+        return Event(chunk=event) if isinstance(kind, str) and kind != "ping" else Event()
+
+
 def _call(block: _Block) -> Json:
     """The head of a tool call; its arguments follow."""
     content = block.content
