@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import gevent
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest
@@ -204,8 +203,6 @@ def respond(worker: Any, server: tuple[str, int], req: Request, sock: Any, clien
         finally:
             if hasattr(blocks, "close"):
                 blocks.close()
-    except gevent.GreenletExit:
-        return
     except OSError:
         raise
     except (Exception, SystemExit):

@@ -154,19 +154,29 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
     def _close_overdue(self) -> None:
         """Those on which no request began in time."""
         now = time.monotonic()
-        for greenlet, until in list(self._due.items()):
-            if now >= until and not _has_unread(self._connections[greenlet]):
-                greenlet.kill(block=False)
+        for greenlet, until in self._due.items():
+            if now >= until:
+                self._let_go(self._due, greenlet)
 
     def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
-        """Those that have been idle for so long, all of it after `told_at`.
-
-        Not those whose request has come and only waits for this worker to read it.
-        """
+        """Those that have been idle for so long, all of it after `told_at`."""
         now = time.monotonic()
-        for greenlet, since in list(self._waiting.items()):
-            if now - max(since, told_at) >= seconds and not _has_unread(self._connections[greenlet]):
-                greenlet.kill(block=False)
+        for greenlet, since in self._waiting.items():
+            if now - max(since, told_at) >= seconds:
+                self._let_go(self._waiting, greenlet)
+
+    def _let_go(self, idle: dict[Any, float], greenlet: Any) -> None:
+        """Ends this wait of a connection, but not where its next request has come: the hub looks, and throws at once.
+
+        gevent's `kill` throws some time later, into whatever the greenlet does by then.
+        """
+        began = idle[greenlet]
+
+        def end() -> None:
+            if idle.get(greenlet) == began and not _has_unread(self._connections[greenlet]):
+                greenlet.throw(gevent.GreenletExit)
+
+        gevent.get_hub().loop.run_callback(end)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """gunicorn's, with a short way for what is ordinary, and an end of a connection that loses no answer."""

@@ -1,13 +1,17 @@
 """Heads and bodies that come slowly, in crumbs or without end hold no worker."""
 
+import contextlib
+import json
+import os
 import select
+import signal
 import socket
 import time
 
 import pytest
 
 from gateway.bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_TINY_CHUNKS
-from tests.chat import PATH
+from tests.chat import PATH, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
 from tests.rawhttp import connect, exchange, read_response
@@ -16,6 +20,7 @@ from tests.servers.gateway import GatewayServer
 
 pytestmark = pytest.mark.sqlite_is_enough
 
+TCP_ESTABLISHED = 1  # tcp(7)
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -81,3 +86,46 @@ def test_a_body_has_a_deadline_however_it_trickles(start_gateway: StartGateway, 
             time.sleep(0.2)
         assert refusal(read_response(answers))[0] == 400
     assert customer.http.post(PATH, json={}).status_code == 400
+
+
+def is_established(raw: socket.socket) -> bool:
+    """Whether the server had not closed by now, as the kernel knows it: what was sent until now, it could read."""
+    return raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED
+
+
+def outcome(raw: socket.socket) -> str:
+    try:
+        return raw.recv(4096)[:12].decode() or "closed in silence, though it was read"
+    except ConnectionResetError:
+        return "closed before it was read"
+    except TimeoutError:
+        return "no answer"
+
+
+def test_idle_connections_are_closed_in_time_but_none_whose_next_request_has_been_read(
+    start_gateway: StartGateway, open_account: OpenAccount
+) -> None:
+    """So many end at once that the worker takes a while for them, in which it reads requests on others."""
+    customer = open_account(server := start_gateway(GUNICORN_CMD_ARGS="--keep-alive 1"))
+    content = json.dumps(question("echo")).encode()
+    asked = HEAD + f"Authorization: Bearer {customer.key}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+    (worker,) = server.worker_pids()
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(server)) for _ in range(400)]
+        for raw in idle:
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for raw in idle:
+            with raw.makefile("rb") as answers:
+                assert read_response(answers).status_code == 200
+        os.kill(worker, signal.SIGSTOP)
+        time.sleep(1)  # all are overdue then
+        os.kill(worker, signal.SIGCONT)
+        asking, reached = idle[-100:], []
+        for raw in asking:
+            time.sleep(0.0005)
+            with contextlib.suppress(OSError):
+                raw.sendall(asked)
+                if is_established(raw):
+                    reached.append(raw)
+        assert {outcome(raw) for raw in reached} <= {"HTTP/1.1 200", "closed before it was read"}
+        assert all(raw.recv(4096) == b"" for raw in idle if raw not in asking)
