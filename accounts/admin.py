@@ -146,17 +146,7 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
     """Keys without their secret. None is added here: a token is shown once, by `create_key`. None is removed either:
     deleting takes a key out of service and keeps its name for the usage history."""
 
-    list_display = (
-        "name",
-        "masked",
-        "account",
-        "state",
-        "expires_at",
-        "last_used_at",
-        "rpm",
-        "tpm",
-        "created_at",
-    )
+    list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
     list_select_related = ("account",)
     list_filter = (KeyState,)
     search_fields = ("name", "account__name", "last_four")

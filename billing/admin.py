@@ -272,10 +272,7 @@ class GenerationAdmin(RequestAdmin):
                 )
             },
         ),
-        (
-            "Timing",
-            {"fields": (_exact("duration_ms", "Total", "ms"), _exact("first_token_ms", "First token", "ms"))},
-        ),
+        ("Timing", {"fields": (_exact("duration_ms", "Total", "ms"), _exact("first_token_ms", "First token", "ms"))}),
         ("Provider's usage", {"fields": ("dialect", "upstream_usage")}),
     )
 

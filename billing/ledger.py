@@ -88,11 +88,7 @@ class ReferenceConflict(ValueError):
 
 
 def settle(
-    generation: Generation,
-    *,
-    quota_region: int | None = None,
-    has_checkpoint: bool = False,
-    using: str = "settlement",
+    generation: Generation, *, quota_region: int | None = None, has_checkpoint: bool = False, using: str = "settlement"
 ) -> Settlement:
     """Records a generation and debits its cost, in one transaction. The first call decides; later ones change nothing.
 

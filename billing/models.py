@@ -376,10 +376,7 @@ class DailyUsage(models.Model):
     class Meta:
         constraints: ClassVar = [
             # Begins with what an account's statistics ask for, and so is their index too.
-            models.UniqueConstraint(
-                fields=_OF_A_DAY,
-                name="one_row_of_usage_per_day_group_and_source",
-            ),
+            models.UniqueConstraint(fields=_OF_A_DAY, name="one_row_of_usage_per_day_group_and_source"),
             models.CheckConstraint(
                 condition=Q(requests__gt=0, priced__gte=0, energy_known__gte=0, carbon_known__gte=0),
                 name="daily_usage_counts_something",

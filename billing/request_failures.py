@@ -121,7 +121,7 @@ class FailureDay(models.Model):
                     *("provider", "model", "region", "status", "outcome"),
                 ],
                 name="one_row_of_failures_per_day_and_group",
-            ),
+            )
         ]
         indexes: ClassVar = [models.Index(fields=["day"], name="failures_by_day")]
 

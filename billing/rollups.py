@@ -273,11 +273,7 @@ def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
             setattr(row, name, _plus(getattr(row, name), sums[SUM_PREFIX + name]))
         changed.append(row)
     DailyUsage.objects.bulk_create(
-        changed,
-        batch_size=1000,
-        update_conflicts=True,
-        unique_fields=["account", *GROUP],
-        update_fields=list(SUMS),
+        changed, batch_size=1000, update_conflicts=True, unique_fields=["account", *GROUP], update_fields=list(SUMS)
     )
 
 

@@ -161,8 +161,7 @@ def _settle_or_spool(unsettled: Unsettled, has_checkpoint: bool) -> Settlement:
     try:
         generation, quota_region = unsettled.generation(), unsettled.terms.quota_region
         return retrying(
-            lambda: settle(generation, quota_region=quota_region, has_checkpoint=has_checkpoint),
-            unsettled.public_id,
+            lambda: settle(generation, quota_region=quota_region, has_checkpoint=has_checkpoint), unsettled.public_id
         )
     except Exception as error:
         if connections["settlement"].in_atomic_block:

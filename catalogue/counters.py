@@ -45,7 +45,7 @@ class ProviderMinute(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["minute", "provider"], name="one_row_per_provider_and_minute"),
+            models.UniqueConstraint(fields=["minute", "provider"], name="one_row_per_provider_and_minute")
         ]
 
     def __str__(self) -> str:

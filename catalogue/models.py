@@ -188,7 +188,7 @@ class Provider(models.Model):
     class Meta:
         ordering: ClassVar = ["slug"]
         constraints: ClassVar = [
-            models.CheckConstraint(condition=~Q(slug__in=["auto", "alias"]), name="provider_slug_not_reserved"),
+            models.CheckConstraint(condition=~Q(slug__in=["auto", "alias"]), name="provider_slug_not_reserved")
         ]
 
     def __str__(self) -> str:

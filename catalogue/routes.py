@@ -229,8 +229,7 @@ def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
     if segments[0] == AUTO:
         if len(segments) == 4:
             raise InvalidRequest.of_field(
-                "model",
-                "must match auto/{creator}/{model}: received 4 segments. To pin a region, name a provider.",
+                "model", "must match auto/{creator}/{model}: received 4 segments. To pin a region, name a provider."
             )
         return AutoId("/".join(segments[1:]))
     return ExplicitId(segments[0], "/".join(segments[1:3]), region_label(segments[3]) if len(segments) == 4 else None)

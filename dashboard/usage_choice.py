@@ -221,11 +221,7 @@ class Choice:
 
 
 def read(
-    query: Mapping[str, str],
-    account: Account,
-    page: str,
-    now: datetime,
-    windows: Mapping[str, str] = WINDOWS,
+    query: Mapping[str, str], account: Account, page: str, now: datetime, windows: Mapping[str, str] = WINDOWS
 ) -> tuple[Choice, DaysForm]:
     """What an address chooses; its dates hold only if the form is valid. Raises Http404 for what is not there.
 

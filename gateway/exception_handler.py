@@ -53,12 +53,7 @@ def is_api(request: HttpRequest) -> bool:
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
     """docs/api.md#error-object. `param` and `code` are always there: the SDKs lift them onto their exceptions."""
-    body: dict[str, Any] = {
-        "type": error.type,
-        "message": error.message,
-        "code": error.code,
-        "param": error.param,
-    }
+    body: dict[str, Any] = {"type": error.type, "message": error.message, "code": error.code, "param": error.param}
     if error.providers_attempted is not None:
         body["providers_attempted"] = list(error.providers_attempted)
     if error.last_error is not None:

@@ -265,10 +265,7 @@ def _reader(admitted: Admitted, upstream: UpstreamCall) -> StreamReader:
     if admitted.adapter is not None:
         decoder = admitted.adapter.decoder(decoder)
     normaliser = admitted.form.normaliser(
-        id=admitted.public_id,
-        created=admitted.created,
-        model=admitted.route.id,
-        choices=admitted.call.choices,
+        id=admitted.public_id, created=admitted.created, model=admitted.route.id, choices=admitted.call.choices
     )
     return StreamReader(upstream, decoder, normaliser, partial(is_implausible, admitted, upstream.sent_bytes))
 

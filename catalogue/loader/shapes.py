@@ -10,16 +10,7 @@ from rest_framework import serializers
 
 from catalogue.carbon import ENERGY_PLACES, PUE_PLACES
 from catalogue.energy import EnergyFigures, PerToken, Range, figures_in
-from catalogue.models import (
-    PRICES,
-    SEGMENT,
-    MaxTokensField,
-    Modality,
-    Region,
-    State,
-    Status,
-    Thinking,
-)
+from catalogue.models import PRICES, SEGMENT, MaxTokensField, Modality, Region, State, Status, Thinking
 from catalogue.pricing import RATE_PLACES, stored_tiers
 from catalogue.routes import ALIAS, AUTO, GLOBAL
 from catalogue.snapshot_building import WORLD

@@ -244,12 +244,7 @@ class Checks:
 
 
 def sampling_call(
-    shape: Shape,
-    checked: dict[str, Any],
-    *,
-    sent: frozenset[str],
-    body: dict[str, Any],
-    default_cap: int | None,
+    shape: Shape, checked: dict[str, Any], *, sent: frozenset[str], body: dict[str, Any], default_cap: int | None
 ) -> Call:
     """A call of a SamplingRequest. Either field caps the answer; `max_completion_tokens` wins."""
     return Call(

@@ -91,10 +91,7 @@ MESSAGE_SCHEMA = {
                     {"properties": {"refusal": {"type": "string", "minLength": 1}}, "required": ["refusal"]},
                 ]
             },
-            "else": {
-                "properties": {"content": _NOT_NULL, "tool_calls": {"type": "null"}},
-                "required": ["content"],
-            },
+            "else": {"properties": {"content": _NOT_NULL, "tool_calls": {"type": "null"}}, "required": ["content"]},
         },
     ],
 }

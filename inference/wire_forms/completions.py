@@ -55,15 +55,7 @@ class CompletionForm(WireForm):
         """See WireForm."""
         return TextNormaliser(id=id, created=created, model=model, choices=choices)
 
-    def normalised(
-        self,
-        answer: Mapping[str, Any],
-        call: Call,
-        *,
-        id: str,
-        created: int,
-        model: str,
-    ) -> dict[str, Any]:
+    def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
         """See WireForm."""
         return text_answer(answer, id=id, created=created, model=model)
 

@@ -62,15 +62,7 @@ class EmbeddingForm(WireForm):
         present, checked = CHECKS.checked(body)
         return Call(shape=Shape.EMBEDDING, model=checked["model"], body=pass_through(present), sent=frozenset(present))
 
-    def normalised(
-        self,
-        answer: Mapping[str, Any],
-        call: Call,
-        *,
-        id: str,
-        created: int,
-        model: str,
-    ) -> dict[str, Any]:
+    def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
         """See WireForm. The answer has no id and no time."""
         as_base64 = call.body.get("encoding_format") == "base64"
         inputs = input_count(call.body["input"])
