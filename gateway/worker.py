@@ -67,6 +67,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
     """Runs the apps' worker hooks around gunicorn's own loop."""
 
     def patch(self) -> None:
+        gc.disable()  # until all is loaded: none of it is garbage, and looking is a tenth of a start
         super().patch()
         ggevent.StreamServer = _Listener
         from . import bounded_http, broken_http, db, hooks, short_chain
@@ -81,6 +82,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
     def run(self) -> None:
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""
+        gc.enable()
         self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, by the monotonic clock
         self._connections: dict[gevent.Greenlet[Any, Any], socket.socket] = {}
         self._hooks.worker_hooks.is_draining = lambda: not self.alive
