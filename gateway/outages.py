@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 import psycopg
 from django.db import InterfaceError, OperationalError
-from redis import RedisError
 
 EVERY_SECONDS = 60.0
 # What is away, full or silent. Anything else is a mistake of ours, whose traceback is needed once.
-AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, RedisError, OSError)
+AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, OSError)
 
 
 class Outage:
