@@ -1,4 +1,4 @@
-"""Everything that the benchmark measures, told line by line."""
+"""Everything that the benchmark measures, printed line by line."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -40,7 +40,7 @@ def open_account(
 
 
 def rate_warning(account: Account) -> str | None:
-    """What is to be said where no exchange rate leads to the account's currency: none of its requests has a price."""
+    """A warning where no exchange rate leads to the account's currency, so that its requests have no price."""
     if account.currency == "EUR" or ExchangeRate.objects.filter(currency=account.currency).exists():
         return None
     until = "every request of the account is refused until the catalogue has one"

@@ -320,7 +320,7 @@ class GenerationAdmin(RequestAdmin):
 
 @admin.register(RequestFailure)
 class RequestFailureAdmin(RequestAdmin):
-    """Every request that was refused or failed, and what its client was told."""
+    """Every request that was refused or failed, with the error that its client received."""
 
     list_display = ("created_at", "short_id", "account", "asked_for", "answer", "words")
     list_filter = (filters.FailureDayFilter, filters.FailureOutcome, filters.FailureProvider)
@@ -348,5 +348,5 @@ class RequestFailureAdmin(RequestAdmin):
 
     @admin.display(description="message")
     def words(self, failure: RequestFailure) -> str:
-        """The beginning of what the client was told."""
+        """The beginning of the error's message."""
         return truncatechars(failure.message, 100)

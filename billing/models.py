@@ -306,7 +306,7 @@ class Checkpoint(models.Model):
 
 
 class OverdraftAlert(models.Model):
-    """Staff have been told that this account is far below zero; removed once its balance is zero or more again."""
+    """Staff have been alerted that this account is far below zero; removed once its balance is zero or more again."""
 
     account = models.OneToOneField(
         Account, on_delete=models.CASCADE, primary_key=True, related_name="overdraft_alert", editable=False

@@ -30,10 +30,10 @@ MOST_AT_ONCE = 100  # the rest follow at the next look
 
 
 class Notice(models.Model):
-    """That a person is told of an event, or was: `subject` is the account, or the key that expires."""
+    """A mail about one event to one person, sent or about to be. `subject` is the account, or the expiring key."""
 
     class Kind(models.TextChoices):
-        """What there is to tell."""
+        """The event."""
 
         LOW = "low", "balance is low"
         EMPTY = "empty", "no credit left"
@@ -106,7 +106,7 @@ def _note(kind: Notice.Kind, found: QuerySet[Membership], subject: str, now: dat
 
 
 def _send(notice: Notice, now: datetime) -> bool:
-    """Whether it was this process that told the person."""
+    """Whether this process sent it."""
     if not Notice.objects.filter(pk=notice.pk, sent_at=None).update(sent_at=now):
         return False
     message = _mail(notice)

@@ -36,7 +36,7 @@ class RequestFailure(models.Model):
     """One request that got an error, or whose stream broke. Nothing of its content; it is in no record and no bill.
 
     `id` is the request's, and the generation's where one was settled (`has_record`). `asked` is the model as the client
-    wrote it, `message` what it was told: both cut short, without secrets and control characters. `provider`, `model`
+    wrote it, `message` the error's: both cut short, without secrets and control characters. `provider`, `model`
     and `region` are of the route that was tried last, else of what was asked for as far as the catalogue has it, else
     empty; `provider` is `auto` where none was chosen. `repeated` counts the requests of this account and code that
     failed next and have no row.

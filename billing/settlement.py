@@ -50,7 +50,7 @@ class _Waiting:
         """Retries on Django's connection, and in the end the spool."""
         try:
             self.result.set(_settle_or_spool(self.unsettled, self.has_checkpoint))
-        except Exception as error:  # noqa: BLE001  # whoever waits is told
+        except Exception as error:  # noqa: BLE001  # raised where it is waited for
             self.result.set_exception(error)
 
 

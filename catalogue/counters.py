@@ -55,7 +55,7 @@ class ProviderMinute(models.Model):
 class ProviderFailure(models.Model):
     """The last failure of each provider: one row by slug, overwritten by the next.
 
-    `words` are those that the client was told, without secrets and addresses.
+    `words` are the message that the client received, without secrets and addresses.
     """
 
     provider = models.CharField(primary_key=True, max_length=100)

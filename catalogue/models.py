@@ -71,7 +71,7 @@ class MaxTokensField(models.TextChoices):
 
 
 class Thinking(models.TextChoices):
-    """How a model that speaks Anthropic's dialect is told how much to think."""
+    """How the amount of thinking is set for a model that speaks Anthropic's dialect."""
 
     BUDGET = "budget", "a budget of tokens"
     ADAPTIVE = "adaptive", "an effort; it decides by itself"

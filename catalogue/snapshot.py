@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 SILENT_SECONDS = 5.0  # several beats
 
 _current: Snapshot | None = None
-_checked_at = 0.0  # when the database last told the version, by the monotonic clock
+_checked_at = 0.0  # when the version was last read, by the monotonic clock
 
 
 def current() -> Snapshot:

@@ -80,7 +80,7 @@ def account_context(request: HttpRequest, account_id: UUID | str | None) -> Acco
 
 
 def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Account]) -> AccountContext:
-    """An account of others, for staff who may view accounts: read, never changed, and told in the admin's history.
+    """An account of others, for staff who may view accounts: read, never changed, with a line in the admin's history.
 
     Raises Http404 for everybody else, and for whatever changes something.
     """

@@ -28,7 +28,7 @@ PAGE_ENTRIES = 50
 LAST_SEQ = 2**63 - 1
 OLDEST_MONTH = date(2000, 1, 1)  # no account is that old
 WINDOW_DAYS = 30  # UTC's, today's included
-PACE_DAYS = 7  # by which it is told how long a balance lasts
+PACE_DAYS = 7  # whose mean cost says how long a balance lasts
 LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
 COLUMNS = (
     "seq",

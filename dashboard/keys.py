@@ -171,7 +171,7 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
 
 @signed_in_page("GET", "HEAD", "POST")
 def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
-    """Asks first; a form sent from there deletes. A page that is out of date is told so."""
+    """Asks first; a form sent from there deletes. One of a page that is out of date gets a message."""
     key, current = _key(request, key_id)
     if key.deleted_at is None and not may_change(current, key):
         raise PermissionDenied

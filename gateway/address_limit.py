@@ -167,7 +167,7 @@ UNLIMITED = AddressCheck("", Rate(0, 0), is_counted=True)
 def begin(meta: dict[str, Any]) -> AddressCheck:
     """The check of a request (its `META`, or WSGI's environ), one however often this is called.
 
-    It is made before anything that the request may do or be told. Raises TooManyRequests at once, without counting,
+    It is made before the request has any other effect or answer. Raises TooManyRequests at once, without counting,
     where the window is known to be full.
     """
     check: AddressCheck | None = meta.get(CHECK)

@@ -1,4 +1,4 @@
-"""Everything the client may be told: the table of docs/api.md#error-codes, one class a row.
+"""Every error that a client may receive: the table of docs/api.md#error-codes, one class a row.
 
 ApiError (500 internal_server_error)
 ├── AuthenticationError 401
@@ -40,7 +40,7 @@ BUSY_SECONDS = 5  # after which what was refused by `WorkerBusy` may be tried ag
 
 
 class ApiError(Exception):
-    """Something the client may be told.
+    """An error that a client may receive.
 
     `retry` False adds `x-should-retry: false`, which the OpenAI SDKs honour: a further try would end the same way.
     """

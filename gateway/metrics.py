@@ -66,7 +66,7 @@ HELP = {
 
 
 class Numbers:
-    """Numbers that only grow, as many as there are keys, in units of 1 / `scale`. They are told once one has grown."""
+    """Numbers that only grow, as many as there are keys, in units of 1 / `scale`. Reported once one has grown."""
 
     __slots__ = ("_keys", "_scale", "_written", "values")
 

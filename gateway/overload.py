@@ -2,7 +2,7 @@
 
 A request begins with a look at its key, for which it needs one of a few sessions: what comes faster than it is served,
 or while the database is slow, waits there. A refusal looks at a request's head and at nothing else, is made of bytes
-that are kept, and has no event: the beat tells of all of them at once.
+that are kept, and has no event: the beat reports all of them at once.
 """
 
 import functools
@@ -27,8 +27,8 @@ from .turns import pause
 MESSAGE = "This replica has more requests than it can serve now. Nothing was billed: retry."
 STATUS_LINE = "HTTP/1.1 503 Service Unavailable"
 NO_ID = request_id(UUID(int=0)).encode()
-# Clients that come again at once must not have all of a worker's time, and it tells how fast the machine is by what it
-# serves: a refusal takes a sixth of a request's CPU or less.
+# Clients that come again at once must not have all of a worker's time, and what it serves says how fast the
+# machine is: a refusal takes a sixth of a request's CPU or less.
 REFUSALS_A_SECOND, REFUSALS_A_REQUEST = 2000, 5
 WINDOW_SECONDS, BURST_SECONDS = 0.1, 0.02
 
@@ -93,7 +93,7 @@ class Overload:
             event.complete()
 
     def need(self) -> str | None:
-        """What /readyz says for as long as clients are told to stay away."""
+        """What /readyz says while requests are refused."""
         if time.monotonic() - self._refused_at > BUSY_SECONDS:
             return None
         return "This worker has more requests than it can serve, and refuses some."

@@ -1,4 +1,4 @@
-"""What happened to each request of the HTTP API: facts are filled in on its way, and observers told once, at its end.
+"""What happened to each request of the HTTP API: facts are filled in on its way, and observers get it once, at its end.
 
 A request begins where its chain does (`short_chain`, or `middleware` in Django's handler; `broken_http` where there is
 no request yet). It is complete when its answer is, a stream when the server closes it. Apps register observers in
@@ -158,7 +158,7 @@ class RequestEvent:
         self.outcome, self.code, self.message = Outcome.BROKEN, code, message[:LONGEST_TEXT]
 
     def complete(self) -> None:
-        """Tells the observers, once. None of them can fail the request."""
+        """Calls the observers, once. None of them can fail the request."""
         if self.ended_at:
             return
         self.ended_at = time.monotonic()
@@ -172,7 +172,7 @@ class RequestEvent:
 Observer = Callable[[RequestEvent], None]
 # Called in the request's greenlet: they take microseconds and wait for nothing.
 observers: list[Observer] = []
-failure_observers: list[Observer] = []  # told of failures alone, so that a served request does not run through them
+failure_observers: list[Observer] = []  # called for failures alone, so that a served request does not run through them
 begin_trace: Callable[[Mapping[str, Any]], Trace] | None = None  # from META; None where nothing is traced
 _outage = Outage("a request's event is lost on an observer", logger.error)
 

@@ -209,7 +209,7 @@ def respond(worker: Any, server: tuple[str, int], req: Request, sock: Any, clien
         if not response.headers_sent:
             raise
         worker.log.exception("Error handling request")
-        raise StopIteration from None  # what was begun cannot be told from what is whole: the connection ends
+        raise StopIteration from None  # a client could take a part for the whole answer: the connection ends
     if response.should_close():
         raise StopIteration
 

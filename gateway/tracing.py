@@ -1,7 +1,7 @@
 """OpenTelemetry traces, where OTEL_EXPORTER_OTLP_ENDPOINT is set; nothing imports this module otherwise.
 
 A request of the API is a server span, and each call of an upstream a client span below it, with the attributes of the
-HTTP and GenAI conventions; never content. Their ids are made as they begin, so that upstreams are told of them
+HTTP and GenAI conventions; never content. Their ids are made as they begin, so that they can be sent upstream
 (`traceparent`). The spans themselves are made of the request's event by the beat, which sends them to the collector:
 a request only notes its event, and OpenTelemetry's own batches come from a thread that gevent's patching breaks.
 """

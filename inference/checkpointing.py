@@ -27,7 +27,7 @@ LOST_AFTER_SECONDS = 30.0
 GUARD_SECONDS = 1.0
 AT_ONCE = 100  # streams in one statement; between them the worker serves requests
 
-# What clients are told of streams that end here.
+# Messages to the clients of streams that end here.
 UNRECORDED = "This replica cannot reach its database, and ends streams that it cannot record."
 SETTLED_ELSEWHERE = "This replica stood still for so long that the stream was taken for dead."
 

@@ -44,7 +44,7 @@ CLIENTS_NAMES = {
 
 
 def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, record: str | None = None) -> ApiError:
-    """What the client is told of a fault before anything was delivered; `record` is the id of the record it left."""
+    """The error for a fault before anything was delivered; `record` is the id of the record it left."""
     route = admitted.route
     provider = f"Provider {route.upstream.slug!r}"
     if isinstance(fault, ContradictoryUsage):
@@ -74,7 +74,7 @@ def fault_sentence(fault: UpstreamFault, route: Route) -> str:
 
 
 def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: str) -> ApiError:
-    """What the client is told of an answer that is no success: its report, and its header `Retry-After`."""
+    """The error for an answer that is no success, by its report and its header `Retry-After`."""
     route, status = admitted.route, report.status or 0
     provider = f"Provider {route.upstream.slug!r}"
     if status < 400:

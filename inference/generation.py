@@ -171,7 +171,7 @@ def _metadata(unsettled: Unsettled) -> dict[str, Any]:
         "eu_sovereign": figures.eu_sovereign,
         "cache_read_tokens": figures.cache_read_tokens,
         "cache_creation_tokens": figures.cache_write_tokens,
-        # Its parts are told where the upstream told them apart.
+        # Its parts are reported where the upstream counted them apart.
         "cache_creation_5m_tokens": None if figures.cache_write_1h_tokens is None else figures.cache_write_5m_tokens,
         "cache_creation_1h_tokens": figures.cache_write_1h_tokens,
     }

@@ -88,7 +88,7 @@ class BilledStream:
         return self
 
     def _refused(self, error: ContradictoryUsage | UpstreamFault) -> ApiError:
-        """What the client is told of a stream that failed before its first output. Contradictory usage is recorded."""
+        """The error for a stream that failed before its first output. Contradictory usage is recorded."""
         if isinstance(error, ContradictoryUsage):
             self._settle(Ending.COST_UNRESOLVABLE)
             return refusal(error, self._admitted, record=self.generation_id)
@@ -109,7 +109,7 @@ class BilledStream:
         return self
 
     def __next__(self) -> bytes:
-        """The frames of one read in one piece; at the end the closing frames. To be asked again means: written."""
+        """The frames of one read in one piece; at the end the closing frames. Asked again once it is written."""
         client = self._upstream.client
         self._written = self._handed_out
         while not self._ready:

@@ -14,7 +14,7 @@ from typing import Any
 import requests
 
 from bench.failover.provider import ANSWER, BreakingProvider, Timing
-from bench.failover.scoring import SCENARIOS, Received, Scenario, Seen, Verdict, verdict
+from bench.failover.scoring import SCENARIOS, Received, Run, Scenario, Verdict, verdict
 from tests import plugin
 from tests.catalogue import DEARER, catalogue_for, model, provider
 from tests.servers.customer import Customer
@@ -51,7 +51,7 @@ class Cell:
 
     verdict: Verdict
     reason: str
-    seen: Seen
+    seen: Run
 
 
 def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
@@ -95,7 +95,7 @@ def _cell(way: Way, scenario: Scenario, upstream: BreakingProvider, customer: Cu
     for number in range(count):
         time.sleep(max(0.0, upstream.began_at + number * timing.between_requests - time.monotonic()))
         received.append(_ask(customer, asked, scenario.seconds))
-    seen = Seen(
+    seen = Run(
         received,
         upstream.attempts(way.primary(scenario)),
         upstream.attempts(way.fallback(scenario)),

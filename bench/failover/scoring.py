@@ -28,7 +28,7 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Run:
     """One scenario as it went: what the client got of each request, and what the provider saw."""
 
     received: list[Received]
@@ -66,7 +66,7 @@ class Seen:
         return bool(during) and all(each.text == self.answer for each in during)
 
 
-Check = Callable[[Seen], bool]
+Check = Callable[[Run], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Scenario:
     wants_error: bool = False
 
 
-def verdict(scenario: Scenario, seen: Seen) -> tuple[Verdict, str]:
+def verdict(scenario: Scenario, seen: Run) -> tuple[Verdict, str]:
     """The cell, and why."""
     if any(each.hung for each in seen.received):
         return "fail", "hangs"
@@ -110,7 +110,7 @@ def _with_fallback(check: Check) -> Check:
     return lambda seen: not seen.may_fall_back or check(seen)
 
 
-def _retry_after_honoured(seen: Seen) -> bool:
+def _retry_after_honoured(seen: Run) -> bool:
     return len(seen.primary) > 1 and seen.primary[1].at - seen.primary[0].at >= 1.8
 
 
@@ -150,7 +150,7 @@ SCENARIOS = (
         "down for 60 s, 20 requests",
         30,
         {
-            "not served in the outage": _with_fallback(Seen.was_served_in_the_outage),
+            "not served in the outage": _with_fallback(Run.was_served_in_the_outage),
             "not back within 30 s": _with_fallback(lambda seen: seen.is_back_within(30)),
         },
     ),

@@ -22,7 +22,7 @@ def client_of(email: str, *, enforce_csrf_checks: bool = False) -> Client:
 
 
 def words(client: Client, path: str, status: int = 200) -> str:
-    """The same of an address."""
+    """The page at an address, as a reader sees it."""
     response = client.get(path)
     assert response.status_code == status
     return plain(response.text)

@@ -15,6 +15,7 @@ from catalogue import quota
 from catalogue.models import Region
 from tests.aliases.caller import CHUNKS, ECHO
 from tests.billing.records import MEMBER, open_for, serve
+from tests.dashboard.people import words
 from tests.page_text import plain
 
 ECHO_TARGET = Target("sim", "test/echo", "FRPAR")
@@ -32,13 +33,6 @@ def alias(account: Account) -> Alias:
 
 def address(alias: Alias) -> str:
     return f"/aliases/{alias.pk}"
-
-
-def words(client: Client, path: str, status: int = 200) -> str:
-    """The page as a reader sees it."""
-    response = client.get(path)
-    assert response.status_code == status
-    return plain(response.text)
 
 
 def choices(text: str) -> list[str]:

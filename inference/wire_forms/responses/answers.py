@@ -1,4 +1,4 @@
-"""The response that a chat's normalised answer is told as, whole and event by event."""
+"""A chat's normalised answer as a response, whole and event by event."""
 
 import time
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """Tools of the Responses API as functions of a chat, and which tool a called function stands for.
 
-A custom tool becomes a function of one string, `input`; the grammar of that input is told in its description, since no
+A custom tool becomes a function of one string, `input`; the grammar of that input stands in its description, since no
 upstream is known to hold a function to one. The functions of a namespace become functions named
 `{namespace}__{name}`. Tools that a provider runs itself are refused: they have a price and a place of their own.
 """
