@@ -101,8 +101,10 @@ class RouteLine:
 
     @property
     def completion(self) -> ShownPrice | None:
-        """None is unknown."""
-        return self._price(self.route.published, "completion")
+        """None is unknown. An embedding has none, which a catalogue may state as 0."""
+        price = self._price(self.route.published, "completion")
+        is_none = self.route.modality == EMBEDDING and price is not None and not price.amount
+        return None if is_none else price
 
     @property
     def cached_prompt(self) -> ShownPrice | None:

@@ -294,14 +294,14 @@ def _runs(days: list[date]) -> Iterator[Window]:
 
 def _tokens(record: Generation) -> list[Tokens]:
     """The kinds that were reported, at the prices that they were billed at."""
-    price = record.billed_price
+    price, is_embedding = record.billed_price, record.endpoint == Generation.Endpoint.EMBEDDING
     for_how_long = "" if record.cache_write_1h_tokens is None else " for 5 minutes"
     kinds = (
         ("Prompt", record.uncached_prompt_tokens, price.prompt),
         ("Cached prompt", record.cache_read_tokens, price.of_cache_read),
         (f"Cache write{for_how_long}", record.cache_write_5m_tokens, price.of_cache_write_5m),
         ("Cache write for 1 hour", record.cache_write_1h_tokens, price.of_cache_write_1h),
-        ("Completion", record.completion_tokens, price.completion),
+        ("Completion", record.completion_tokens, None if is_embedding else price.completion),
         ("of which reasoning", record.reasoning_tokens, None),
     )
     return [Tokens(kind, number, price) for kind, number, price in kinds if number is not None]

@@ -24,6 +24,7 @@ MODELS = [
     *[entry for entry in other_providers() if entry["id"] == "test/echo"],
     model("cached", pricing=PRICES | CACHE_PRICES),
     model("answers", modality="responses"),
+    model("free-completion", modality="embedding", pricing=PRICES | {"completion_per_1m_tokens": 0}),
     model("pounds", pricing={**PRICES, "currency": "GBP"}),
 ]
 
@@ -75,6 +76,7 @@ def test_the_routes_of_a_model_are_compared(member: Client) -> None:
     assert "Prompt, prompts above 22 tokens: 1.20 · Completion, prompts above 22 tokens: 1.80" in tiered
     assert "Cached prompt, prompts above 22 tokens: 0.12" in tiered
     assert "0.10 – unknown none" in words(member, "embedding")  # noqa: RUF001
+    assert "0.60 – unknown none" in words(member, "free-completion")  # noqa: RUF001
 
 
 def test_prices_are_in_the_accounts_currency_by_the_rate_that_is_stated(member: Client) -> None:

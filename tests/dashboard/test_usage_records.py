@@ -301,6 +301,13 @@ def test_a_record_shows_the_prices_of_its_tier(
     assert ("Prices for prompts above 1,000 tokens, applied to the whole request." in text) == named
 
 
+def test_an_embedding_has_no_price_of_a_completion(member: Client, account: Account) -> None:
+    price = Price("EUR", Decimal("0.60"), Decimal(0))
+    record = used(account, usage=Usage(uncached_prompt=7), price=price, endpoint=Generation.Endpoint.EMBEDDING)
+    text = words(member, f"/usage/records/{record.public_id}")
+    assert re.search(r"Prompt 7 0\.60 Completion 0 (?!0\.00)", text)
+
+
 def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Account) -> None:
     record = used(account, priced=False, ending=Generation.Ending.COST_UNRESOLVABLE, usage_estimated=True)
     text = words(member, f"/usage/records/{record.public_id}")

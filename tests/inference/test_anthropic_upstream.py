@@ -153,6 +153,7 @@ def test_nothing_of_the_client_but_its_body_reaches_the_upstream(account: Custom
         ({"temperature": 1.7}, {"temperature": 1}, "temperature"),
         ({"temperature": 2, "presence_penalty": 0}, {"temperature": 1}, "temperature"),
         ({"frequency_penalty": 0}, {}, None),
+        ({"temperature": 1.2, "prompt_cache_key": "k"}, {"temperature": 1}, "temperature, prompt_cache_key"),
     ],
     ids=str,
 )

@@ -1,0 +1,71 @@
+"""How fast a worker that is full refuses: clients that come again at once must not have all of its time."""
+
+import socket
+from dataclasses import dataclass
+
+import pytest
+from gunicorn.config import Config
+
+from gateway import overload
+from gateway.bounded_http import DeadlineUnreader
+from gateway.responses import PlainResponse
+from gateway.short_chain import Request, ShortChain
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+ASKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+
+
+@dataclass
+class Clock:
+    """It moves by pauses alone: everything else takes no time."""
+
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    time = monotonic
+
+    def pause(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Client:
+    """A socket that takes all that is sent."""
+
+    def send(self, data: bytes) -> int:
+        assert data.startswith(b"HTTP/1.1 503 ")
+        return len(data)
+
+
+@dataclass
+class Worker:
+    wsgi: ShortChain
+    alive: bool = True
+
+
+def test_refusals_are_two_thousand_a_second_and_five_more_for_each_request_that_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, shedding = Clock(), overload.Overload()
+    monkeypatch.setattr(overload, "time", clock)
+    monkeypatch.setattr(overload, "pause", clock.pause)
+    monkeypatch.setattr(overload, "is_full", lambda: True)
+    worker = Worker(ShortChain({"chat/completions": lambda _: PlainResponse(200, {}, b"")}, django=lambda *_: []))
+
+    def refused_in_a_second(served_of_ten: int) -> int:
+        before, until = shedding.total, clock.now + 1
+        while clock.now < until and shedding.total < 20_000:
+            assert shedding.shed(worker, request, Client())
+            if shedding.total % 10 < served_of_ten:
+                shedding.served += 1
+        return shedding.total - before
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(ASKED)
+        request = Request(Config(), DeadlineUnreader(ours), ("127.0.0.1", 50000))
+        assert refused_in_a_second(0) == pytest.approx(2000, rel=0.03)  # a burst of 0.02 s among them
+        refused_in_a_second(1)  # the rate follows what is served
+        assert refused_in_a_second(1) == pytest.approx(4000, rel=0.03)  # 2,000, and 5 for each of 400
