@@ -25,19 +25,19 @@ def main() -> None:
     postgres = PrivatePostgres(fsync=fsync, synchronous_commit=fsync, full_page_writes=fsync, max_wal_size="8GB")
     try:
         postgres.start()
-        _tell(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, Python {platform.python_version()}")
-        _tell(f"PostgreSQL with fsync={fsync}; load average {os.getloadavg()[0]:.1f}\n")
+        _print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, Python {platform.python_version()}")
+        _print(f"PostgreSQL with fsync={fsync}; load average {os.getloadavg()[0]:.1f}\n")
         databases = MigratedDatabases(postgres)
         counted = instructions.measure_all(databases, plugin.scratch() / "counted")
-        _tell(table(f"instructions of a request\n{COMPARED_HEAD}", counted.rows))
-        _tell(f"\ndearest functions of a whole answer, of {counted.rows[0].gateway:,.0f} instructions")
-        _tell("\n".join(f"{one.instructions:12,.0f}  {one.function}" for one in counted.dearest) + "\n")
-        measure(databases, plugin.scratch() / "timed", plan, _tell)
+        _print(table(f"instructions of a request\n{COMPARED_HEAD}", counted.rows))
+        _print(f"\ndearest functions of a whole answer, of {counted.rows[0].gateway:,.0f} instructions")
+        _print("\n".join(f"{one.instructions:12,.0f}  {one.function}" for one in counted.dearest) + "\n")
+        measure(databases, plugin.scratch() / "timed", plan, _print)
     except CallgrindError as error:
         sys.exit(str(error))
     finally:
         postgres.close()
-    _tell(f"\n{time.monotonic() - start:.0f} s; load average {os.getloadavg()[0]:.1f}")
+    _print(f"\n{time.monotonic() - start:.0f} s; load average {os.getloadavg()[0]:.1f}")
 
 
 def _records() -> int:
@@ -47,7 +47,7 @@ def _records() -> int:
     return int(given)
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 

@@ -81,11 +81,11 @@ class Year:
         )
 
 
-def measure(servers: Servers, plan: Plan, tell: Callable[[str], object]) -> Iterator[Read]:
+def measure(servers: Servers, plan: Plan, report: Callable[[str], object]) -> Iterator[Read]:
     """All rows, as they are measured."""
     with closing(Customer.open(servers.gateway)) as customer:
         year = _year(servers.gateway, customer, plan)
-        _fill(year, tell)
+        _fill(year, report)
         _warm_up(servers)
         for limit in LIMITS:
             for page in sorted({1, max(1, min(PAGE, plan.records // limit))}):
@@ -95,13 +95,13 @@ def measure(servers: Servers, plan: Plan, tell: Callable[[str], object]) -> Iter
         yield from _beside_pages(servers, year)
 
 
-def _fill(year: Year, tell: Callable[[str], object]) -> None:
+def _fill(year: Year, report: Callable[[str], object]) -> None:
     start = time.monotonic()
     _insert(year)
-    tell(f"{year.plan.records:,} records inserted in {time.monotonic() - start:.0f} s")
+    report(f"{year.plan.records:,} records inserted in {time.monotonic() - start:.0f} s")
     start = time.monotonic()
     _roll_up(year)
-    tell(f"… and rolled up in {time.monotonic() - start:.0f} s")
+    report(f"… and rolled up in {time.monotonic() - start:.0f} s")
 
 
 def _year(gateway: GatewayServer, customer: Customer, plan: Plan) -> Year:

@@ -85,7 +85,7 @@ def fault(now: datetime) -> str | None:
     return None
 
 
-def partition(now: datetime, months: int, tell: Callable[[str], object]) -> None:
+def partition(now: datetime, months: int, log: Callable[[str], object]) -> None:
     """Makes the table of records a partitioned one, with the month partitions that are missing. SQLite has none."""
     for (table,) in _rows(_BELOW, BELOW):  # of a run that was cut off
         _drop_proof(table)
@@ -94,16 +94,16 @@ def partition(now: datetime, months: int, tell: Callable[[str], object]) -> None
         first = missing[0]
         with _ids_below(TABLE, first):
             held = _briefly(TABLE, lambda cursor: _swap(cursor, first))
-        tell(f"{TABLE}: partitioned, its rows are {OLD}, of ids before {first:%Y-%m} (locked for {held * 1000:.0f} ms)")
+        log(f"{TABLE}: partitioned, its rows are {OLD}, of ids before {first:%Y-%m} (locked for {held * 1000:.0f} ms)")
         _scanning(f"ANALYZE {TABLE}")
     if missing:
         with _ids_below(REST, missing[0]):  # what a forgotten month has left in the default partition stays there
             longest = max(_briefly(TABLE, partial(_add_month, start=start)) for start in missing)
-        tell(f"{_name(missing[0])} to {missing[-1]:%Y_%m}: added (each locked for {longest * 1000:.0f} ms at most)")
+        log(f"{_name(missing[0])} to {missing[-1]:%Y_%m}: added (each locked for {longest * 1000:.0f} ms at most)")
     for table, name, _definition, is_valid in _rows(_REFERENCES, TABLE):
         if not is_valid:
             _scanning(f"ALTER TABLE {table} VALIDATE CONSTRAINT {name}")
-            tell(f"{table}: every row's record is proved to be there")
+            log(f"{table}: every row's record is proved to be there")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class GatewayConfig(AppConfig):
 
             metrics.register()
         health.needs.append(overload.need)
-        worker_hooks.beat.append(overload.tell)
+        worker_hooks.beat.append(overload.report)
         worker_hooks.readings += READINGS
         worker_hooks.start += [prepared.open_sessions, shared_store.open]
         worker_hooks.stop += [mail.finish, prepared.close_sessions, shared_store.close]

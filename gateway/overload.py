@@ -84,7 +84,7 @@ class Overload:
             raise StopIteration
         return True
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """With each beat: one event for the requests of an endpoint that had none."""
         refused, self._refused = self._refused, Counter()
         for endpoint, count in refused.items():
