@@ -104,75 +104,57 @@ class _Fault(Exception):
         self.path, self.rule = path, rule
 
 
-class _CheckedField(StrictField):
+class CheckedField(StrictField):
     """A value that a function checks, which raises _Fault."""
 
-    @staticmethod
-    def check(data: Any) -> None:
-        """Raises _Fault."""
-        raise NotImplementedError
+    def __init__(self, check: Callable[[Any], None], schema: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(**options)
+        self._check, self.schema = check, schema
 
     def to_internal_value(self, data: Any) -> Any:
         try:
-            self.check(data)
+            self._check(data)
         except _Fault as fault:
             raise InvalidRequest.of_field(f"{self.field_name}{fault.path}", fault.rule) from None
         return data
 
 
-class MessagesField(_CheckedField):
+def _check_messages(data: Any) -> None:
     """At least one message (docs/api.md#messages)."""
-
-    schema = {"type": "array", "items": MESSAGE_SCHEMA, "minItems": 1, "maxItems": MAX_MESSAGES}
-
-    @staticmethod
-    def check(data: Any) -> None:
-        """Raises _Fault."""
-        if not isinstance(data, list) or not data:
-            raise _Fault("", "must be an array of at least one message.")
-        if len(data) > MAX_MESSAGES:
-            raise _Fault("", f"must be at most {MAX_MESSAGES} messages.")
-        _check_each(data, _check_message)
+    if not isinstance(data, list) or not data:
+        raise _Fault("", "must be an array of at least one message.")
+    if len(data) > MAX_MESSAGES:
+        raise _Fault("", f"must be at most {MAX_MESSAGES} messages.")
+    _check_each(data, _check_message)
 
 
-class ToolsField(_CheckedField):
-    """An array of Tool."""
-
-    schema = {"type": "array", "items": TOOL_SCHEMA, "maxItems": MAX_TOOLS}
-
-    @staticmethod
-    def check(data: Any) -> None:
-        """Raises _Fault."""
-        if not isinstance(data, list):
-            raise _Fault("", "must be an array of tools.")
-        if len(data) > MAX_TOOLS:
-            raise _Fault("", f"must be at most {MAX_TOOLS} tools.")
-        _check_each(data, _check_tool)
+def _check_tools(data: Any) -> None:
+    if not isinstance(data, list):
+        raise _Fault("", "must be an array of tools.")
+    if len(data) > MAX_TOOLS:
+        raise _Fault("", f"must be at most {MAX_TOOLS} tools.")
+    _check_each(data, _check_tool)
 
 
-class ToolChoiceField(_CheckedField):
+def _check_tool_choice(data: Any) -> None:
     """`none`, `auto`, `required`, one tool by name, or `{type: allowed_tools, allowed_tools: {mode, tools}}`."""
-
-    schema = TOOL_CHOICE_SCHEMA
-
-    @staticmethod
-    def check(data: Any) -> None:
-        """Raises _Fault."""
-        if isinstance(data, str):
-            if data not in TOOL_CHOICES:
-                raise _Fault("", "must be one of none, auto, required, or an object naming a tool.")
-        elif isinstance(data, dict) and data.get("type") == "allowed_tools":
-            _check_allowed_tools(data.get("allowed_tools"))
-        else:
-            _named(data)
+    if isinstance(data, str):
+        if data not in TOOL_CHOICES:
+            raise _Fault("", "must be one of none, auto, required, or an object naming a tool.")
+    elif isinstance(data, dict) and data.get("type") == "allowed_tools":
+        _check_allowed_tools(data.get("allowed_tools"))
+    else:
+        _named(data)
 
 
 class ChatCompletionRequest(SamplingRequest):
     """The fields that are checked."""
 
-    messages = MessagesField()
-    tools = ToolsField(required=False)
-    tool_choice = ToolChoiceField(required=False)
+    messages = CheckedField(
+        _check_messages, {"type": "array", "items": MESSAGE_SCHEMA, "minItems": 1, "maxItems": MAX_MESSAGES}
+    )
+    tools = CheckedField(_check_tools, {"type": "array", "items": TOOL_SCHEMA, "maxItems": MAX_TOOLS}, required=False)
+    tool_choice = CheckedField(_check_tool_choice, TOOL_CHOICE_SCHEMA, required=False)
     parallel_tool_calls = FlagField(required=False)
 
 
