@@ -27,8 +27,8 @@ def used(account: Account, days: int = 0, *, usage: Usage = SMALL, **columns: An
 
 
 def noon(days: int) -> datetime:
-    """Of so many UTC days ago."""
-    return datetime.combine(day_ago(days), time(12), UTC)
+    """Of so many UTC days ago; in the morning now, where that is today: what is to come is not added up."""
+    return min(datetime.combine(day_ago(days), time(12), UTC), timezone.now())
 
 
 def words(client: Client, path: str, *, status: int = 200, **query: Any) -> str:
