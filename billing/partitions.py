@@ -43,6 +43,7 @@ _REFERENCES = """
     SELECT conrelid::regclass::text, quote_ident(conname), pg_get_constraintdef(oid), convalidated FROM pg_constraint
     WHERE confrelid = to_regclass(%s) AND conparentid = 0
 """
+_NEVER_ANALYZED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND reltuples < 0"
 # Without what default privileges gave: records are less open than other tables (deploy/postgresql/serving_role.sql).
 _GRANTS = """
     SELECT format(change, privilege_type, %s::text, CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END)
@@ -95,6 +96,7 @@ def partition(now: datetime, months: int, log: Callable[[str], object]) -> None:
         with _ids_below(TABLE, first):
             held = _briefly(TABLE, lambda cursor: _swap(cursor, first))
         log(f"{TABLE}: partitioned, its rows are {OLD}, of ids before {first:%Y-%m} (locked for {held * 1000:.0f} ms)")
+    if _rows(_NEVER_ANALYZED, TABLE):  # PostgreSQL never does it by itself for what has partitions
         _scanning(f"ANALYZE {TABLE}")
     if missing:
         with _ids_below(REST, missing[0]):  # what a forgotten month has left in the default partition stays there

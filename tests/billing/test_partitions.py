@@ -10,7 +10,7 @@ from io import StringIO
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from billing import partitions
@@ -30,6 +30,7 @@ CONSTRAINTS = """
     SELECT pg_get_constraintdef(oid) FROM pg_constraint
     WHERE 'billing_generation'::regclass IN (conrelid, confrelid) AND conparentid = 0
 """
+ANALYZED = "SELECT reltuples >= 0 FROM pg_class WHERE relname = 'billing_generation'"
 MONTHS = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'billing_generation'::regclass"
 GRANTS = (
     "SELECT relname || relacl::text FROM pg_class WHERE relname LIKE 'billing\\_generation%' AND relkind IN ('r', 'p')"
@@ -86,14 +87,22 @@ def test_every_index_constraint_and_grant_stays_and_records_go_on_being_settled(
 @on_postgresql
 @pytest.mark.postgres_is_enough
 @pytest.mark.django_db
-def test_a_run_goes_on_where_another_was_cut_off_and_then_has_nothing_to_do(proofs_at_once: None) -> None:
+def test_a_run_goes_on_where_another_was_cut_off_and_then_has_nothing_to_do(
+    proofs_at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     account, now = open_for(), timezone.now()
     serve(account)
     execute(
         f"ALTER TABLE billing_generation ADD CONSTRAINT {partitions.BELOW} CHECK (id < '{first_uuid7(now)}') NOT VALID"
     )
     assert "was cut off" in (partitions.fault(now) or "")
+    with monkeypatch.context() as patched:
+        patched.setattr(partitions, "_scanning", cut_off_before_analyzing)
+        with pytest.raises(CommandError, match="ANALYZE"):
+            run("--months", "1", "--apply")
+    assert rows(ANALYZED) == ["False"]
     run("--months", "1", "--apply")
+    assert rows(ANALYZED) == ["True"]
     assert "--apply" in (partitions.fault(now) or "")
     assert rows(f"SELECT conname FROM pg_constraint WHERE conname = '{partitions.BELOW}'") == []
     assert "added" in run("--months", "2", "--apply")
@@ -185,6 +194,12 @@ def listed_ids(customer: Customer, *, limit: int) -> list[str]:
 def proofs_at_once() -> None:
     """Constraints are checked with each statement: a table cannot be altered in a transaction with checks to come."""
     execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+
+def cut_off_before_analyzing(statement: str) -> None:
+    if statement.startswith("ANALYZE"):
+        raise OperationalError(statement)
+    execute(statement)
 
 
 def run(*options: str) -> str:
