@@ -52,7 +52,7 @@ soak: venv-dev var/secret_key ## Load on two gateways while everything fails, th
 	$(VENV) -m pytest -m soak -o faulthandler_timeout=0 -s $(ARGS) tests/soak
 
 .PHONY: mutants
-mutants: venv-dev var/secret_key ## Break a copy of the tree in some 80 ways, each of which a test must notice (ARGS="money spool")
+mutants: venv-dev var/secret_key ## Break a copy of the tree in some 100 ways, each of which a test must notice (ARGS="money spool")
 	@$(VENV) -m tests.mutants $(ARGS)
 
 .PHONY: cluster-campaign

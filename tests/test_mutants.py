@@ -23,5 +23,5 @@ def test_every_mutant_occurs_exactly_once_and_names_a_test_that_exists() -> None
 def test_every_area_has_its_mutants_and_none_is_listed_twice() -> None:
     listed = mutants()
     assert len(listed) >= 60
-    assert Counter(mutant.area for mutant in listed).keys() == AREAS | {"freshness"}
+    assert Counter(mutant.area for mutant in listed).keys() == AREAS | {"freshness", "connections"}
     assert max(Counter((mutant.path, mutant.text, mutant.becomes) for mutant in listed).values()) == 1
