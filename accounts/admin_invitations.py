@@ -3,13 +3,12 @@
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
+from django.contrib import messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
+
+from gateway.admin import RowPages
 
 from . import invitations
 from .models import Account, Membership
@@ -29,7 +28,7 @@ class InvitationForm(forms.Form):
     )
 
 
-class InvitesMembers(admin.ModelAdmin[Account]):
+class InvitesMembers(RowPages):
     """The view, for the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -39,26 +38,14 @@ class InvitesMembers(admin.ModelAdmin[Account]):
 
     def invite_member(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """GET: the form. POST: invites, mails the link, and returns to the account."""
-        if not self.has_view_permission(request) or not request.user.has_perm(invitations.STAFF_RIGHT):
-            raise PermissionDenied
-        account = self.get_object(request, unquote(object_id))
-        if account is None:
-            raise Http404
+        allowed = self.has_view_permission(request) and request.user.has_perm(invitations.STAFF_RIGHT)
+        account: Account = self.row_or_404(request, object_id, allowed=allowed)
         role = Membership.Role.MEMBER if account.membership_set.exists() else Membership.Role.OWNER
         form = InvitationForm(request.POST if request.method == "POST" else None, initial={"role": role})
         if form.is_valid() and self._invite(request, account, form):
             return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[account.pk]))
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Invite a member",
-            "subtitle": str(account),
-            "opts": self.opts,
-            "account": account,
-            "form": form,
-            "days": invitations.LIFETIME.days,
-        }
-        status = 422 if form.errors else 200
-        return TemplateResponse(request, "admin/accounts/account/invite.html", context, status=status)
+        template, days = "admin/accounts/account/invite.html", invitations.LIFETIME.days
+        return self.row_page(request, template, account, form, title="Invite a member", days=days)
 
     def _invite(self, request: Any, account: Account, form: InvitationForm) -> bool:
         try:

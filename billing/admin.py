@@ -46,7 +46,8 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
         """With the number of members of each."""
         members = Membership.objects.filter(account=OuterRef("pk")).order_by().values("account")
         count = Subquery(members.annotate(all=Count("pk")).values("all"))
-        return super().get_queryset(request).annotate(members_in=count)
+        accounts: QuerySet[Account] = super().get_queryset(request).annotate(members_in=count)
+        return accounts
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

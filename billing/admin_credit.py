@@ -4,15 +4,13 @@ import logging
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
+from django.contrib import messages
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
 from accounts.models import Account
+from gateway.admin import RowPages
 from gateway.money import MAX_MONEY, MONEY_PLACES, plain
 
 from . import ledger
@@ -87,7 +85,7 @@ class CreditForm(forms.Form):
         return fields
 
 
-class CreditBooking(admin.ModelAdmin[Account]):
+class CreditBooking(RowPages):
     """The view, for the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -97,17 +95,12 @@ class CreditBooking(admin.ModelAdmin[Account]):
 
     def book_credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """GET: the form. POST: what it would do, in words; with `confirmed`, books it and returns to the account."""
-        if not self.has_view_permission(request) or not request.user.has_perm(RIGHT):
-            raise PermissionDenied
-        account = self.get_object(request, unquote(object_id))
-        if account is None:
-            raise Http404
+        allowed = self.has_view_permission(request) and request.user.has_perm(RIGHT)
+        account: Account = self.row_or_404(request, object_id, allowed=allowed)
         confirmed = "confirmed" in request.POST
         form = CreditForm(request.POST if request.method == "POST" else None, account=account, confirmed=confirmed)
-        if not form.is_bound or "change" in request.POST:
+        if "change" in request.POST or not form.is_valid():
             return self._page(request, account, form)
-        if not form.is_valid():
-            return self._page(request, account, form, status=422)
         if not confirmed:
             return self._page(request, account, form, asks=True)
         return self._book(request, account, form)
@@ -125,7 +118,7 @@ class CreditBooking(admin.ModelAdmin[Account]):
         except ledger.InvalidAmount as error:
             form.add_error("amount", str(error))
         if not form.is_valid():
-            return self._page(request, account, form, status=422)
+            return self._page(request, account, form)
         self._report(request, account, fields, credit)
         return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[account.pk]))
 
@@ -139,22 +132,18 @@ class CreditBooking(admin.ModelAdmin[Account]):
         message = f"Recorded a {fields['kind']} of {amount}. The balance is {plain(credit.balance)} {account.currency}."
         self.message_user(request, message, messages.SUCCESS)
 
-    def _page(
-        self, request: HttpRequest, account: Account, form: CreditForm, *, asks: bool = False, status: int = 200
-    ) -> HttpResponse:
+    def _page(self, request: HttpRequest, account: Account, form: CreditForm, *, asks: bool = False) -> HttpResponse:
         balance = Wallet.objects.get(pk=account.pk).balance
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Confirm this credit" if asks else "Add credit",
-            "subtitle": str(account),
-            "opts": self.opts,
-            "account": account,
-            "form": form,
-            "asks": asks,
-            "balance": balance,
-            "balance_after": balance + form.cleaned_data["amount"] if asks else None,
-        }
-        return TemplateResponse(request, "admin/billing/credit.html", context, status=status)
+        return self.row_page(
+            request,
+            "admin/billing/credit.html",
+            account,
+            form,
+            title="Confirm this credit" if asks else "Add credit",
+            asks=asks,
+            balance=balance,
+            balance_after=balance + form.cleaned_data["amount"] if asks else None,
+        )
 
 
 def _log_line(fields: dict[str, Any], currency: str) -> str:

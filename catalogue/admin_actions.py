@@ -5,14 +5,13 @@ from typing import Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+
+from gateway.admin import RowPages
 
 from . import changes, quota
 from .models import Model, Provider, Region, State
@@ -58,7 +57,7 @@ class ServiceForm(forms.Form):
     )
 
 
-class ProviderActions(_Switching):
+class ProviderActions(_Switching, RowPages):
     """For providers: out of service with all their offers, whatever the files say of those; and back.
 
     For several in the list, and for one from its page.
@@ -73,11 +72,7 @@ class ProviderActions(_Switching):
 
     def change_service(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """GET: asks. POST: with `disable` and a reason, or with `serve`, does it and returns to the provider's page."""
-        if not self.has_change_permission(request):
-            raise PermissionDenied
-        provider = self.get_object(request, unquote(object_id))
-        if provider is None:
-            raise Http404
+        provider: Provider = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
         chosen, form = Provider.objects.filter(pk=provider.pk), ServiceForm(request.POST or None)
         if "serve" in request.POST:
             self.serve_again(request, chosen)
@@ -85,10 +80,7 @@ class ProviderActions(_Switching):
             self.disable(request, chosen)
         else:
             title = "Serve again?" if provider.disabled_reason else "Disable provider"
-            context = {"title": title, "subtitle": str(provider), "opts": self.opts, "provider": provider, "form": form}
-            context |= self.admin_site.each_context(request)
-            status = 422 if form.is_bound else 200
-            return TemplateResponse(request, "admin/catalogue/provider/service.html", context, status=status)
+            return self.row_page(request, "admin/catalogue/provider/service.html", provider, form, title=title)
         return HttpResponseRedirect(reverse("admin:catalogue_provider_change", args=[provider.pk]))
 
     @admin.action(description="Disable provider, with the reason (shown to clients)", permissions=["change"])

@@ -8,13 +8,17 @@ from uuid import UUID
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.db.models.signals import post_save
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponse
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch
 from django.utils.functional import cached_property
 from django.utils.html import format_html
@@ -88,6 +92,27 @@ def _shown(row: Model, field: str) -> str:
     display = getattr(row, f"get_{field}_display", None)
     value = display() if display else getattr(row, field)
     return "nothing" if value in (None, "") else str(value)
+
+
+class RowPages(admin.ModelAdmin[Any]):
+    """For admins with a page of their own for a row, beside Django's: a form in `templates/admin/row_form.html`."""
+
+    def row_or_404(self, request: HttpRequest, object_id: str, *, allowed: bool) -> Any:
+        """The row of such a page. Raises PermissionDenied, and Http404 where there is none."""
+        if not allowed:
+            raise PermissionDenied
+        row = self.get_object(request, unquote(object_id))
+        if row is None:
+            raise Http404
+        return row
+
+    def row_page(
+        self, request: HttpRequest, template: str, row: Model, form: Form, *, title: str, **context: Any
+    ) -> HttpResponse:
+        """The page with its form; 422 where the form is at fault."""
+        context |= {"title": title, "subtitle": str(row), "opts": self.opts, "row": row, "form": form}
+        context |= self.admin_site.each_context(request)
+        return TemplateResponse(request, template, context, status=422 if form.errors else 200)
 
 
 class BoundedAdmin(Admin):
