@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 import orjson
 import pytest
@@ -16,6 +17,7 @@ from gateway import errors
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
 from gateway.responses import PlainResponse
+from gateway.short_chain import ShortChain
 from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -248,3 +250,17 @@ def test_no_detail_breaks_the_envelope(detail: Any) -> None:
     error = from_exception(drf.ValidationError(detail))
     assert error.status == 400
     assert isinstance(envelope(error)["error"]["message"], str)
+
+
+def test_an_unexpected_failure_is_told_to_nobody_but_the_log_which_says_where(caplog: pytest.LogCaptureFixture) -> None:
+    def broken_inside(_environ: Any) -> PlainResponse:
+        raise RuntimeError("what nobody expected")
+
+    chain = ShortChain({"chat/completions": broken_inside}, django=lambda *_: [])
+    environ = {"PATH_INFO": "/v1/chat/completions", "REQUEST_METHOD": "POST", "SCRIPT_NAME": ""}
+    setup_testing_defaults(environ)
+    answered = b"".join(chain(environ, lambda *_: lambda _: None))
+    assert orjson.loads(answered)["error"]["code"] == "internal_server_error"
+    assert b"nobody expected" not in answered
+    assert "in broken_inside" in caplog.text
+    assert "RuntimeError: what nobody expected" in caplog.text
