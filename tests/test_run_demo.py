@@ -19,7 +19,7 @@ from demo.credentials import derive
 from gateway.installation import ensure_secret_key
 from tests import plugin
 from tests.patience import eventually
-from tests.servers.manage import run_manage
+from tests.servers.manage import Completed, ManageHelper, run_manage
 from tests.servers.process import ROOT, accepts, free_port
 
 SECRET = "a secret key of this test only"
@@ -102,6 +102,12 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     databases.drop_database(name)
 
 
+def run_demo(env: dict[str, str], folder: Path) -> Completed:
+    """Of one that ends at once."""
+    with ManageHelper(env, folder / "manage.log") as helper:
+        return helper.run("run_demo")
+
+
 def paste(line: str) -> str:
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
     return done.stdout
@@ -113,6 +119,7 @@ def gone(port: int) -> bool:
 
 
 def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, str], tmp_path: Path) -> None:
+    """Also where the key was deleted and the password changed meanwhile: both come back."""
     with Demo(env, tmp_path) as first:
         plain, streamed = first.curls
         answer = json.loads(paste(plain))
@@ -125,6 +132,10 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
             assert "alias/assistant" in dashboard(first, *sample)
         else:
             assert sample == []
+        with ManageHelper(env, tmp_path / "manage.log") as helper:
+            helper.run("delete_key", "demo", "--name", "demo").ok()
+            change = "from accounts.models import User; u = User.objects.get(); u.set_password('other'); u.save()"
+            helper.run("shell", "-c", change).ok()
         assert first.end()[0] == 0
     assert gone(first.port)
 
@@ -132,26 +143,16 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
         assert second.lines == first.lines
         balance = json.loads(paste(second.curls[0]))["usage"]["remaining_balance"]
         assert balance < answer["usage"]["remaining_balance"]
+        assert "demo" in dashboard(second)
         assert second.end(signal.SIGTERM)[0] == 0
     assert gone(second.port)
     assert "0 mismatches" in run_manage(env, "verify_ledger").ok()
 
 
 @pytest.mark.sqlite_is_enough
-def test_a_lost_key_and_a_changed_password_come_back(env: dict[str, str], tmp_path: Path) -> None:
-    with Demo(env, tmp_path) as first:
-        run_manage(env, "delete_key", "demo", "--name", "demo").ok()
-        change = "from accounts.models import User; u = User.objects.get(); u.set_password('other'); u.save()"
-        run_manage(env, "shell", "-c", change).ok()
-        assert requests.get(f"http://127.0.0.1:{first.port}/healthz", timeout=5).ok
-    with Demo(env, tmp_path) as second:
-        assert second.lines == first.lines
-        assert "choices" in json.loads(paste(second.curls[0]))
-        assert "demo" in dashboard(second)
-
-
-@pytest.mark.sqlite_is_enough
-def test_a_child_that_dies_ends_the_demo(env: dict[str, str], tmp_path: Path) -> None:
+def test_a_child_that_dies_ends_the_demo_and_a_killed_demo_leaves_nothing_running(
+    env: dict[str, str], tmp_path: Path
+) -> None:
     with Demo(env, tmp_path) as demo:
         simulator = demo.children()[0]
         os.kill(simulator, signal.SIGKILL)
@@ -160,9 +161,6 @@ def test_a_child_that_dies_ends_the_demo(env: dict[str, str], tmp_path: Path) ->
     assert "The simulator ended by itself" in stderr
     assert gone(demo.port)
 
-
-@pytest.mark.sqlite_is_enough
-def test_a_killed_demo_leaves_nothing_running(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as demo:
         demo.end(signal.SIGKILL)
     assert eventually(lambda: gone(demo.port))
@@ -170,20 +168,22 @@ def test_a_killed_demo_leaves_nothing_running(env: dict[str, str], tmp_path: Pat
 
 @pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("offset", [0, 1])
-def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(env: dict[str, str], offset: int) -> None:
+def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(
+    env: dict[str, str], tmp_path: Path, offset: int
+) -> None:
     taken = int(env["PORT"]) + offset
     with socket.socket() as occupant:
         occupant.bind(("127.0.0.1", taken))
         occupant.listen()
-        done = run_manage(env, "run_demo")
+        done = run_demo(env, tmp_path)
     assert done.code == 1
     assert done.stdout == ""
     assert done.stderr == f"CommandError: Port {taken}: address already in use. Choose another with PORT=<number>.\n"
 
 
 @pytest.mark.sqlite_is_enough
-def test_a_port_without_a_next_one_is_refused(env: dict[str, str]) -> None:
-    done = run_manage({**env, "PORT": "65535"}, "run_demo")
+def test_a_port_without_a_next_one_is_refused(env: dict[str, str], tmp_path: Path) -> None:
+    done = run_demo({**env, "PORT": "65535"}, tmp_path)
     assert (done.code, done.stdout) == (1, "")
     assert "1 to 65534" in done.stderr
 
