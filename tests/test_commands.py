@@ -292,6 +292,7 @@ def test_each_command_explains_itself(operator: GatewayServer, command: str) -> 
 # the same in processes of their own
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_true_process_prints_and_exits_alike(operator: GatewayServer, acme: str) -> None:
     assert TOKEN.fullmatch(operator.manage_subprocess("create_key", acme, "--name", "own process").stdout)
     assert one_line(operator.manage_subprocess("create_key", acme)) == (
@@ -302,10 +303,12 @@ def test_a_true_process_prints_and_exits_alike(operator: GatewayServer, acme: st
     )
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_command_line_that_is_not_utf8_is_one_line(operator: GatewayServer) -> None:
     assert "UTF-8" in one_line(operator.manage_subprocess("create_account", "caf\udce9"))
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_database_without_tables_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
     done = operator.manage_subprocess("create_account", "Acme", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
     assert one_line(done) == "CommandError: The database is not migrated: run `manage.py migrate` first."
@@ -319,6 +322,7 @@ def test_a_server_without_tables_is_one_line(operator: GatewayServer) -> None:
     assert one_line(done) == "CommandError: The database is not migrated: run `manage.py migrate` first."
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("command", [("create_account", "Acme"), ("verify_ledger",)], ids=lambda command: command[0])
 def test_a_server_that_is_away_is_one_line_without_the_password(
     operator: GatewayServer, command: tuple[str, ...]
@@ -329,6 +333,7 @@ def test_a_server_that_is_away_is_one_line_without_the_password(
     assert "hunter2" not in result
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_folder_that_is_not_there_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/nowhere/gateway.sqlite3"
     assert "unable to open database file" in one_line(operator.manage_subprocess("verify_ledger", DATABASE_URL=url))

@@ -54,6 +54,7 @@ def listed(customer: Customer) -> dict[str, Json]:
     return {entry["id"]: entry for entry in envelope["data"] if not entry["id"].startswith("auto/")}
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_model_says_everything_that_is_known_of_it(account: Customer) -> None:
     info = find(account, "sim/test/two-prices")
     created = info.pop("created")
@@ -76,26 +77,31 @@ def test_a_model_says_everything_that_is_known_of_it(account: Customer) -> None:
     assert type(created) is int
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_model_without_regions_gets_a_global_one_with_the_worlds_average(account: Customer) -> None:
     (only,) = find(account, "sim/test/global-only")["regions"]
     assert only == listed_region("sim/test/global-only", "global", EUR_PRICES, carbon("GLOBAL-AVERAGE", 473, 0.0000946))
 
 
+@pytest.mark.sqlite_is_enough
 def test_global_is_the_first_region(account: Customer) -> None:
     regions = find(account, "sim/test/worldwide")["regions"]
     assert [entry["locode"] for entry in regions] == ["global", "FRPAR", "USQAS"]
 
 
+@pytest.mark.sqlite_is_enough
 def test_cache_prices_are_published_where_there_are_any(account: Customer) -> None:
     pricing = find(account, "sim/test/cached")["regions"][0]["pricing"]
     assert pricing == EUR_PRICES | {"cache_read_per_1m_tokens": 0.06, "cache_write_per_1m_tokens": 0.75}
 
 
+@pytest.mark.sqlite_is_enough
 def test_prices_are_published_in_their_own_currency(account: Customer) -> None:
     pricing = find(account, "sim/test/dollars")["regions"][0]["pricing"]
     assert pricing == {"prompt_per_1m_tokens": 0.5, "completion_per_1m_tokens": 1.5, "currency": "USD"}
 
 
+@pytest.mark.sqlite_is_enough
 def test_what_is_unknown_is_absent(account: Customer) -> None:
     assert "modality" not in find(account, "sim/test/unknown-modality")
     assert "pricing" not in find(account, "sim/test/unpriced")["regions"][0]
@@ -115,6 +121,7 @@ def test_limits_and_capabilities_are_absent_where_they_are_unknown(
     assert find(customer, "sim/test/streams")["capabilities"] == {"streaming": True}
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_4_part_id_shows_that_region_alone(account: Customer) -> None:
     info = find(account, "sim/test/two-prices/DEFRA")
     assert info["id"] == "sim/test/two-prices"
@@ -176,6 +183,7 @@ def test_what_is_not_listed_is_not_found(account: Customer, model_id: str) -> No
     assert refusal(reply)[:3] == (404, "not_found", "not_found")
 
 
+@pytest.mark.postgres_is_enough
 def test_a_change_of_the_catalogue_is_served_by_every_worker(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:
