@@ -74,9 +74,10 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
         self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
         self._due = bounded_http.waiting
-        # The short way knows none of these options of gunicorn's.
+        # The short way knows none of these options of gunicorn's, and no client without an address.
         options = (self.cfg.is_ssl, self.log.access_log_enabled, self.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
-        RequestParser.mesg_class = bounded_http.BoundedRequest if any(options) else short_chain.Request
+        is_unix = any(isinstance(address, str) for address in self.cfg.address)
+        RequestParser.mesg_class = bounded_http.BoundedRequest if is_unix or any(options) else short_chain.Request
         parser.SocketUnreader = bounded_http.DeadlineUnreader
         self._respond = short_chain.respond
 

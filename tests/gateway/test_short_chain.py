@@ -4,14 +4,16 @@ import functools
 import itertools
 import json
 import re
+import socket
 from http.client import parse_headers
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.chat import HELLO, PATH
-from tests.conftest import StartGateway
-from tests.rawhttp import connect
+from tests.conftest import OpenAccount, StartGateway
+from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -142,3 +144,20 @@ def test_both_chains_refuse_an_address_alike(both: tuple[Customer, Customer]) ->
     short, django = ([send(customer, post(b"{"), "10.9.9.9") for _ in range(LIMIT + 1)] for customer in both)
     assert short == django
     assert [response.status.split()[1] for response in short] == [b"400"] * LIMIT + [b"429"]
+
+
+def test_a_unix_socket_whose_clients_have_no_address_is_served(
+    start_gateway: StartGateway, open_account: OpenAccount, tmp_path: Path
+) -> None:
+    customer = open_account(server := start_gateway())
+    server.stop()
+    path, content = tmp_path / "gateway.sock", json.dumps(CHAT).encode()
+    server.env["GUNICORN_CMD_ARGS"] = f"--bind unix:{path} --bind 127.0.0.1:{server.port}"
+    server.start()
+    head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+    with socket.socket(socket.AF_UNIX) as raw, raw.makefile("rb") as answers:
+        raw.settimeout(10)
+        raw.connect(str(path))
+        for _ in range(2):
+            raw.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(content) + content)
+            assert read_response(answers).json()["object"] == "chat.completion"
