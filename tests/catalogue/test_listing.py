@@ -227,6 +227,7 @@ def test_a_model_of_which_every_route_is_held_is_not_listed(seed: Seed, read: Re
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/v1/models/sim/test/echo", "/v1/models/auto/test/echo", "/v1/providers"]
 )
+@pytest.mark.sqlite_is_enough
 def test_head_is_get_without_the_body(account: Customer, path: str) -> None:
     whole, head = account.http.get(path), account.http.head(path)
     assert (head.status_code, head.content) == (200, b"")
@@ -234,6 +235,7 @@ def test_head_is_get_without_the_body(account: Customer, path: str) -> None:
         assert head.headers.get(name) == whole.headers.get(name)
 
 
+@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/sim/test/echo", "/v1/providers"])
 def test_options_has_no_body_and_asks_for_no_key(account: Customer, path: str) -> None:
     with GatewaySession(account.gateway.origin) as stranger:
@@ -242,6 +244,7 @@ def test_options_has_no_body_and_asks_for_no_key(account: Customer, path: str) -
     assert {"GET", "HEAD", "OPTIONS"} <= set(reply.headers["Allow"].split(", "))
 
 
+@pytest.mark.sqlite_is_enough
 def test_a_connection_goes_on_after_not_modified(account: Customer) -> None:
     etag = account.http.get("/v1/models").headers["ETag"]
     for path in ("/v1/models", "/api/v1/models"):
@@ -250,6 +253,7 @@ def test_a_connection_goes_on_after_not_modified(account: Customer) -> None:
     assert account.http.get("/v1/models/sim/test/echo").json()["id"] == "sim/test/echo"
 
 
+@pytest.mark.sqlite_is_enough
 def test_every_entry_of_a_server_is_as_the_spec_says(account: Customer) -> None:
     schemas.check(account.http.get("/v1/models").json(), schemas.MODELS)
     schemas.check(account.http.get("/v1/providers").json(), schemas.PROVIDERS)
@@ -277,6 +281,7 @@ def test_created_is_when_the_offer_was_first_taken_in_where_its_file_does_not_sa
 # --- Many
 
 
+@pytest.mark.sqlite_is_enough
 def test_five_thousand_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -> None:
     """After the first time no query but who asks, and which quotas are spent; and not another byte is built."""
     quota_less = catalogue(model("echo", regions=[region("FRPAR", daily_token_quota=10)]))
