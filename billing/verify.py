@@ -124,10 +124,10 @@ def verify(
     *,
     start_at: UUID | None = None,
     before: UUID | None = None,
-    tell: Callable[[UUID, Verification], object] = lambda _account_id, _result: None,
+    report: Callable[[UUID, Verification], object] = lambda _account_id, _result: None,
 ) -> Iterator[str | Verification]:
     """Yields a line for each mismatch, and last the Verification. None stands for all accounts, which are gone through
-    by their ids, from `start_at` and up to `before`. `tell` is called with the account at hand at each page of entries.
+    by their ids, from `start_at` and up to `before`. `report` is called with the account at each page of entries.
     """
     result = Verification()
     chosen = {} if account_id is None else {"pk": account_id}
@@ -135,7 +135,7 @@ def verify(
     chosen |= {} if before is None else {"pk__lt": before}
     for wallet in Wallet.objects.filter(**chosen).order_by("pk").select_related("account").iterator(PAGE):
         result.accounts += 1
-        looked_at = _entries(wallet, result, read_usage, tell), _without_entry(wallet, result, read_usage)
+        looked_at = _entries(wallet, result, read_usage, report), _without_entry(wallet, result, read_usage)
         for mismatch in chain(*looked_at, _usage_by_day(wallet)):
             result.mismatches += 1
             yield f"account {wallet.account.name}: {mismatch}"
@@ -161,7 +161,7 @@ def parts(start_at: UUID | None) -> Iterator[tuple[UUID | None, UUID | None]]:
 
 
 def _entries(
-    wallet: Wallet, result: Verification, read_usage: ReadUsage, tell: Callable[[UUID, Verification], object]
+    wallet: Wallet, result: Verification, read_usage: ReadUsage, report: Callable[[UUID, Verification], object]
 ) -> Iterator[str]:
     """Every entry and its record, in the ledger's order, and where that leads."""
     entries = LedgerEntry.objects.filter(account_id=wallet.pk, seq__lte=wallet.seq).order_by("seq")
@@ -169,7 +169,7 @@ def _entries(
     seq = balance = 0
     page: list[tuple[Any, ...]] | None = None
     while page is None or len(page) == PAGE:
-        tell(wallet.pk, result)
+        report(wallet.pk, result)
         page = list(rows.filter(seq__gt=seq)[:PAGE])
         for row in page:
             entry = Entry._make(row[:4])

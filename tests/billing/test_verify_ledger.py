@@ -27,7 +27,7 @@ TRIGGERS = ("billing_ledgerentry_no_update", "billing_ledgerentry_no_delete")
 
 
 @dataclass(frozen=True)
-class Told:
+class Result:
     """What the command printed and how it exited."""
 
     stdout: str
@@ -35,13 +35,13 @@ class Told:
     code: int
 
 
-def verify_ledger(*arguments: str) -> Told:
+def verify_ledger(*arguments: str) -> Result:
     out, err, code = io.StringIO(), io.StringIO(), 0
     try:
         call_command("verify_ledger", *arguments, stdout=out, stderr=err)
     except SystemExit as ending:
         code = int(ending.code or 0)
-    return Told(out.getvalue().strip(), err.getvalue().splitlines(), code)
+    return Result(out.getvalue().strip(), err.getvalue().splitlines(), code)
 
 
 @contextmanager
@@ -81,8 +81,8 @@ def test_books_in_order_are_said_to_be_so(acme: Account) -> None:
     new_account("Zenith", credit=None)
     ledger.settle(served(acme, priced=False), using="default")
     ledger.correct(acme.pk, Decimal(-200), "overdrawn on purpose")
-    told = verify_ledger()
-    assert told == Told("checked 2 accounts, 4 ledger entries, 3 generations: 0 mismatches", [], 0)
+    result = verify_ledger()
+    assert result == Result("checked 2 accounts, 4 ledger entries, 3 generations: 0 mismatches", [], 0)
 
 
 def test_long_prompts_recompute_at_their_tier_and_no_other(acme: Account) -> None:
@@ -106,7 +106,7 @@ def test_long_prompts_recompute_at_their_tier_and_no_other(acme: Account) -> Non
 
 
 def test_nothing_at_all_is_in_order() -> None:
-    assert verify_ledger() == Told("checked 0 accounts, 0 ledger entries, 0 generations: 0 mismatches", [], 0)
+    assert verify_ledger() == Result("checked 0 accounts, 0 ledger entries, 0 generations: 0 mismatches", [], 0)
 
 
 def test_records_in_other_currencies_recompute(acme: Account) -> None:
@@ -191,10 +191,10 @@ def test_tampering_is_found(acme: Account, name: str) -> None:
     record = last_record()
     tamper(*statements)
     for arguments in ([], ["--account", "Acme"]):
-        told = verify_ledger(*arguments)
-        assert f"account Acme: {finding.format(record=record)}" in told.stderr
-        assert told.code == 1
-        assert told.stdout.endswith(f": {len(told.stderr)} mismatches")
+        result = verify_ledger(*arguments)
+        assert f"account Acme: {finding.format(record=record)}" in result.stderr
+        assert result.code == 1
+        assert result.stdout.endswith(f": {len(result.stderr)} mismatches")
 
 
 REPORTED = (
@@ -255,9 +255,9 @@ def test_a_record_whose_upstream_counted_otherwise_is_found(name: str) -> None:
         **{"dialect": "openai", "upstream_usage": REPORTED} | columns,
     )
     ledger.settle(record, using="default")
-    told = verify_ledger()
-    assert told.stderr == ([] if finding is None else [f"account Acme: {record.public_id}: {finding}"])
-    assert told.code == (0 if finding is None else 1)
+    result = verify_ledger()
+    assert result.stderr == ([] if finding is None else [f"account Acme: {record.public_id}: {finding}"])
+    assert result.code == (0 if finding is None else 1)
 
 
 def test_an_unpriced_record_whose_usage_can_be_read_now_is_found() -> None:

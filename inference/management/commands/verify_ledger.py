@@ -60,7 +60,7 @@ class Command(OperatorCommand):
         bar = Bar(self.stderr, total)
         gc.freeze()  # what is loaded by now would be looked through again and again: a quarter of all the time
         if jobs == 1 or account_id is not None:
-            findings = verify.verify(account_id, read_usage, start_at=start_at, tell=bar.show)
+            findings = verify.verify(account_id, read_usage, start_at=start_at, report=bar.show)
         else:
             findings = verify_parts(start_at, jobs, bar.show)
         failed = False
@@ -113,7 +113,7 @@ class Bar:
 
 
 def verify_parts(
-    start_at: UUID | None, jobs: int, tell: Callable[[UUID | None, Verification], object]
+    start_at: UUID | None, jobs: int, report: Callable[[UUID | None, Verification], object]
 ) -> Iterator[str | Verification]:
     """As `verify.verify` of all accounts, by so many processes: what each finds comes in the order of the accounts."""
     forking = multiprocessing.get_context("fork")
@@ -131,7 +131,7 @@ def verify_parts(
                 first, part = waiting.popleft()
                 is_done = False
                 while not is_done:
-                    tell(first, Verification(entries=entries.value))
+                    report(first, Verification(entries=entries.value))
                     with contextlib.suppress(TimeoutError):
                         part.exception(timeout=1)
                     is_done = part.done()
@@ -170,17 +170,17 @@ class _Part:
         part, mismatches, counted = cls(), list[str](), Verification()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            for found in verify.verify(None, read_usage, start_at=first, before=before, tell=part.tell):
+            for found in verify.verify(None, read_usage, start_at=first, before=before, report=part.report):
                 if isinstance(found, Verification):
                     counted = found
                 else:
                     mismatches.append(found)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        part.tell(None, counted)
+        part.report(None, counted)
         return mismatches, counted
 
-    def tell(self, _account_id: UUID | None, result: Verification) -> None:
+    def report(self, _account_id: UUID | None, result: Verification) -> None:
         with self.entries.get_lock():
             self.entries.value += result.entries - self._seen
         self._seen = result.entries
