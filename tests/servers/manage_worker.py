@@ -78,7 +78,8 @@ def _move_to(env: Mapping[str, str]) -> None:
     """Reads the settings anew, from this environment: what modules keep of them at import depends on no variable."""
     os.environ.clear()
     os.environ.update(env)
-    del sys.modules[os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")]
+    del sys.modules["gateway.settings"]
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")  # or a module that takes those over
     settings._wrapped = empty
     for name in dir(settings):
         setting_changed.send(sender=None, setting=name, value=getattr(settings, name), enter=False)
