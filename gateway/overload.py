@@ -22,6 +22,7 @@ from .ids import request_id, uuid7
 from .jsonbody import BLOCK_BYTES
 from .postgresql.prepared import is_full, waiting_for_sessions
 from .request_events import EVENT, RequestEvent
+from .responses import send
 from .turns import pause
 
 MESSAGE = "This replica has more requests than it can serve now. Nothing was billed: retry."
@@ -39,7 +40,7 @@ class Overload:
     def __init__(self) -> None:
         self._refused: Counter[str] = Counter()  # by endpoint, since the last beat
         self.total = 0
-        self.served = 0  # inference requests that were not refused, in this window
+        self.served = 0  # requests that were not refused, in this window
         self._window_at = self._refused_at = self._free_at = -math.inf
         self._seconds_each = 1 / REFUSALS_A_SECOND
 
@@ -77,9 +78,7 @@ class Overload:
             req.body.read(length)  # its connection goes on
         keeps = worker.alive and not req.should_close()
         answer = _answer(req.path, keeps, int(time.time())).replace(NO_ID, request_id(uuid7()).encode())
-        sent = sock.send(answer)
-        if sent < len(answer):
-            sock.sendall(answer[sent:])
+        send(sock, answer)
         if not keeps:
             raise StopIteration
         return True

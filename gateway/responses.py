@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from .errors import ApiError
 
 
+def send(sock: Any, data: bytes) -> None:
+    """All of it: gevent's `sendall` asks the kernel for the size of its buffer first, which what fits need not."""
+    sent = sock.send(data) if data else 0
+    if sent < len(data):
+        sock.sendall(memoryview(data)[sent:])
+
+
 @dataclass(slots=True)
 class PlainResponse:
     """A response that is no object of Django's, which the inference endpoints give to both of their chains.

@@ -26,7 +26,7 @@ from .db import WORK_SECONDS, answering_within, release_all
 from .exception_handler import API_PREFIXES, from_exception, plain
 from .overload import overload
 from .postgresql.prepared import is_full
-from .responses import PlainResponse
+from .responses import PlainResponse, send
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -133,21 +133,15 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
             data = b"%X\r\n%b\r\n" % (len(data), data)
         head, self._head = self._head, b""
         if head and len(data) > TOGETHER_BYTES:
-            self._send(head)
+            send(self.sock, head)
             head = b""
-        self._send(head + data if head else data)
+        send(self.sock, head + data if head else data)
 
     def close(self) -> None:
         """Sends what is left: a head without a body, the last chunk."""
         self.send_headers()
-        self._send(self._head + (b"0\r\n\r\n" if self.chunked else b""))
+        send(self.sock, self._head + (b"0\r\n\r\n" if self.chunked else b""))
         self._head = b""
-
-    def _send(self, data: bytes) -> None:
-        """gevent's `sendall` asks the kernel for the size of its buffer first."""
-        sent = self.sock.send(data) if data else 0
-        if sent < len(data):
-            self.sock.sendall(memoryview(data)[sent:])
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,17 +1,17 @@
 """Heads and bodies that come slowly, in crumbs or without end hold no worker."""
 
-import contextlib
-import json
-import os
 import select
-import signal
 import socket
 import time
 
+import gevent
+import gevent.socket
 import pytest
 
+from gateway import bounded_http
 from gateway.bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_TINY_CHUNKS
-from tests.chat import PATH, question
+from gateway.worker import GatewayWorker
+from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
 from tests.rawhttp import connect, exchange, read_response
@@ -20,7 +20,6 @@ from tests.servers.gateway import GatewayServer
 
 pytestmark = pytest.mark.sqlite_is_enough
 
-TCP_ESTABLISHED = 1  # tcp(7)
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 
 
@@ -88,44 +87,28 @@ def test_a_body_has_a_deadline_however_it_trickles(start_gateway: StartGateway, 
     assert customer.http.post(PATH, json={}).status_code == 400
 
 
-def is_established(raw: socket.socket) -> bool:
-    """Whether the server had not closed by now, as the kernel knows it: what was sent until now, it could read."""
-    return raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_ESTABLISHED
+def test_an_idle_connection_is_closed_by_the_sweep(start_gateway: StartGateway) -> None:
+    server = start_gateway(GUNICORN_CMD_ARGS="--keep-alive 1")
+    with connect(server) as raw, raw.makefile("rb") as answers:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert read_response(answers).status_code == 200
+        assert answers.read() == b""
 
 
-def outcome(raw: socket.socket) -> str:
-    try:
-        return raw.recv(4096)[:12].decode() or "closed in silence, though it was read"
-    except ConnectionResetError:
-        return "closed before it was read"
-    except TimeoutError:
-        return "no answer"
-
-
-def test_idle_connections_are_closed_in_time_but_none_whose_next_request_has_been_read(
-    start_gateway: StartGateway, open_account: OpenAccount
-) -> None:
-    """So many end at once that the worker takes a while for them, in which it reads requests on others."""
-    customer = open_account(server := start_gateway(GUNICORN_CMD_ARGS="--keep-alive 1"))
-    content = json.dumps(question("echo")).encode()
-    asked = HEAD + f"Authorization: Bearer {customer.key}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
-    (worker,) = server.worker_pids()
-    with contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(connect(server)) for _ in range(400)]
-        for raw in idle:
-            raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        for raw in idle:
-            with raw.makefile("rb") as answers:
-                assert read_response(answers).status_code == 200
-        os.kill(worker, signal.SIGSTOP)
-        time.sleep(1)  # all are overdue then
-        os.kill(worker, signal.SIGCONT)
-        asking, reached = idle[-100:], []
-        for raw in asking:
-            time.sleep(0.0005)
-            with contextlib.suppress(OSError):
-                raw.sendall(asked)
-                if is_established(raw):
-                    reached.append(raw)
-        assert {outcome(raw) for raw in reached} <= {"HTTP/1.1 200", "closed before it was read"}
-        assert all(raw.recv(4096) == b"" for raw in idle if raw not in asking)
+@pytest.mark.parametrize("sent", [b"", b"POST"])
+def test_a_wait_ends_in_time_but_not_once_its_next_request_has_come(sent: bytes) -> None:
+    """It comes after the worker has looked, and before the hub ends the wait."""
+    worker = object.__new__(GatewayWorker)
+    worker._due, worker._connections = bounded_http.waiting, {}
+    ours, theirs = gevent.socket.socketpair()
+    with ours, theirs:
+        reading = gevent.spawn(bounded_http.begin, bounded_http.DeadlineUnreader(ours), 0.0)
+        worker._connections[reading] = ours
+        gevent.idle()
+        assert reading in bounded_http.waiting
+        worker._close_overdue()
+        if sent:
+            theirs.sendall(sent)
+        reading.join(timeout=10)
+    assert (reading.value if sent else type(reading.value)) == (sent or gevent.GreenletExit)
+    assert reading not in bounded_http.waiting
