@@ -148,11 +148,9 @@ def verify(
 
 def parts(start_at: UUID | None) -> Iterator[tuple[UUID | None, UUID | None]]:
     """All accounts from `start_at` on as parts of PART entries: where each starts, and before which account it ends."""
-    wallets = (
-        Wallet.objects.order_by("pk") if start_at is None else Wallet.objects.filter(pk__gte=start_at).order_by("pk")
-    )
+    wallets = Wallet.objects.filter(**({} if start_at is None else {"pk__gte": start_at}))
     entries = 0
-    for pk, seq in wallets.values_list("pk", "seq").iterator(PAGE):
+    for pk, seq in wallets.order_by("pk").values_list("pk", "seq").iterator(PAGE):
         if entries >= PART:
             yield start_at, pk
             start_at, entries = pk, 0

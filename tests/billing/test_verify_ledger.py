@@ -1,6 +1,8 @@
 """`verify_ledger` finds every way in which the books can be cooked; each is done here behind the product's back."""
 
 import io
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -401,6 +403,12 @@ def test_it_goes_on_with_the_account_that_it_was_stopped_in(acme: Account, monke
     assert "checked 2 accounts, 4 ledger entries" in verify_ledger("--start-at", first.name).stdout
 
 
+@pytest.mark.parametrize("jobs", ["0", "-1", "two", "65"])
+def test_a_number_of_processes_that_makes_no_sense_is_refused(jobs: str) -> None:
+    with pytest.raises(CommandError, match="--jobs: a whole number from 1 to 64"):
+        verify_ledger("--jobs", jobs)
+
+
 @pytest.mark.postgres_is_enough
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="no other process sees a database in memory")
 @pytest.mark.django_db(transaction=True)
@@ -425,4 +433,13 @@ def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(verify, "_usage_by_day", stopped)
     with pytest.raises(CommandError, match=f"^Stopped .go on with --start-at {accounts[2].pk}.$"):
+        verify_ledger("--jobs", "2")
+
+    def killed(wallet: Wallet) -> Iterator[str]:
+        if wallet.pk == accounts[2].pk:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from ()
+
+    monkeypatch.setattr(verify, "_usage_by_day", killed)
+    with pytest.raises(CommandError, match=r"^One of the processes was killed"):
         verify_ledger("--jobs", "2")

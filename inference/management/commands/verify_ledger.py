@@ -1,15 +1,15 @@
 """Recomputes every balance from the ledger, every usage entry from its record, and every record from its usage."""
 
-import contextlib
 import gc
 import multiprocessing
 import os
 import signal
 import sys
 import time
+from argparse import ArgumentTypeError
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import astuple
 from itertools import islice
 from typing import Any, ClassVar
@@ -29,6 +29,7 @@ from inference.dialects import read_usage
 BAR_WIDTH = 40
 LINE_START = "\r\x1b[K"  # on a terminal: the line is emptied
 MOST_JOBS = 4  # unless more are asked for: whoever is served has cores of the database to find, too
+MOST_ASKED_JOBS = 64  # each takes a connection of the database
 WORTH_JOBS = 100_000  # entries
 
 
@@ -44,8 +45,8 @@ class Command(OperatorCommand):
         parser.add_argument(
             "--jobs",
             metavar="N",
-            type=int,
-            help=f"processes at work on parts of the accounts; default: one for each core, {MOST_JOBS} at most, where "
+            type=_jobs,
+            help=f"processes at work on parts of all accounts; default: one for each core, {MOST_JOBS} at most, where "
             f"there are {WORTH_JOBS:,} entries",
         )
 
@@ -75,14 +76,23 @@ class Command(OperatorCommand):
                 else:
                     failed = True
                     self.stderr.write(found)
-        except (KeyboardInterrupt, Error) as error:
+        except (KeyboardInterrupt, Error, BrokenExecutor) as error:
             bar.clear()
-            why = "Stopped" if isinstance(error, KeyboardInterrupt) else explain(error)
+            if isinstance(error, Error):
+                why = explain(error)
+            else:
+                why = "Stopped" if isinstance(error, KeyboardInterrupt) else "One of the processes was killed"
             if bar.account_id is None:
                 raise CommandError(why) from error
             raise CommandError(f"{why} (go on with --start-at {bar.account_id})") from error
         if failed:
             sys.exit(1)
+
+
+def _jobs(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_ASKED_JOBS:
+        raise ArgumentTypeError(f"a whole number from 1 to {MOST_ASKED_JOBS}")
+    return int(text)
 
 
 class Bar:
@@ -129,12 +139,9 @@ def verify_parts(
         try:
             while waiting:
                 first, part = waiting.popleft()
-                is_done = False
-                while not is_done:
+                report(first, Verification(entries=entries.value))
+                while not wait([part], timeout=1).done:
                     report(first, Verification(entries=entries.value))
-                    with contextlib.suppress(TimeoutError):
-                        part.exception(timeout=1)
-                    is_done = part.done()
                 mismatches, counted = part.result()
                 yield from mismatches
                 whole = Verification(*map(sum, zip(astuple(whole), astuple(counted), strict=True)))
