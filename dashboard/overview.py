@@ -31,8 +31,8 @@ from .usage import dearest
 from .usage_choice import Choice, Grouping
 
 CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
-MOST_LISTED = 5
-MEDIAN_OF_NEWEST = 1000  # requests  # of the dearest models and keys, and of the newest requests
+MOST_LISTED = 5  # of the dearest models and keys, and of the newest requests
+MEDIAN_OF_NEWEST = 1000  # requests
 PLACEHOLDER_MODEL = "provider/creator/model"
 CHART_HEIGHT = 1000  # in units of the drawing; a day is ten of them wide
 
