@@ -3,8 +3,9 @@
 A request is admitted while anything is left of both, and its tokens are spent when they are known, at the end of its
 answer. What is refused is not counted: whoever waits as long as the message says is served.
 
-A counter of the second s counts until s + 60, in Redis and in a worker's memory alike. So a window never holds more
-than its limit was at the time, and how long it will be full is known to the second.
+A counter of the second s counts until s + 61, in Redis and in a worker's memory alike: what was counted at its very end
+has then counted for 60 seconds too. So no 60 seconds hold more than the limit was at the time, and how long a window
+will be full is known to the second.
 """
 
 import time
@@ -20,7 +21,7 @@ from gateway.address_limit import COUNT_ADDRESS, AddressCheck
 from gateway.errors import KeyBudgetSpent, TooManyAtOnce
 from gateway.shared_store import Script, shared_store
 
-WINDOW_SECONDS = 60
+COUNTED_SECONDS = 61
 
 # A window is a hash: a counter for each second that has one, their sum, the first and the last of these seconds. What
 # is too old leaves it once a second, so that a look at it takes the same time however long the window is.
@@ -34,13 +35,13 @@ end
 local function open(key)
   local found = redis.call('HMGET', key, 'sum', 'first', 'last', now)
   local sum, first, last = tonumber(found[1] or 0), tonumber(found[2] or now), tonumber(found[3] or now)
-  if last <= now - 60 then
+  if last <= now - 61 then
     redis.call('DEL', key)
     sum, first, last = 0, now, now
-  elseif first <= now - 60 then
-    local seconds, amounts = counters(key, first, now - 60)
+  elseif first <= now - 61 then
+    local seconds, amounts = counters(key, first, now - 61)
     for _, amount in ipairs(amounts) do sum = sum - (amount or 0) end
-    first = now - 59
+    first = now - 60
     redis.call('HDEL', key, unpack(seconds))
     redis.call('HSET', key, 'sum', sum, 'first', first)
   end
@@ -62,12 +63,12 @@ local wait = count_address(KEYS[3], ARGV[3], ARGV[4])
 if wait > 0 then return redis.status_reply(wait .. ' 0 0 0 0 0 0') end
 local function look(window, limit)
   local reset, wait, used = 0, 0, window.sum
-  if used > 0 then reset = window.last + 60 - now end
+  if used > 0 then reset = window.last + 61 - now end
   if used >= limit then
     local seconds, amounts = counters(window.key, window.first, window.last)
     for index, amount in ipairs(amounts) do
       used = used - (amount or 0)
-      if used < limit then wait = seconds[index] + 60 - now; break end
+      if used < limit then wait = seconds[index] + 61 - now; break end
     end
   end
   return {math.max(0, limit - window.sum), reset, wait}
@@ -82,7 +83,7 @@ for index = 1, 2 do
 end
 if windows[1] and states[1][3] == 0 and states[2][3] == 0 then
   add(windows[1], 1)
-  states[1] = {states[1][1] - 1, 60, 0}
+  states[1] = {states[1][1] - 1, 61, 0}
 end
 return redis.status_reply('0 ' .. table.concat(states[1], ' ') .. ' ' .. table.concat(states[2], ' '))
 """,
@@ -174,18 +175,18 @@ class OwnWindows:
         if not budgets.requests or state.wait:
             return state
         _add(self._requests[key], now, 1)
-        return KeyState(BudgetState(state.requests.remaining - 1, WINDOW_SECONDS, 0), state.tokens)
+        return KeyState(BudgetState(state.requests.remaining - 1, COUNTED_SECONDS, 0), state.tokens)
 
     def spend(self, key: str, tokens: int) -> None:
         """As Redis does it."""
         _add(self._tokens[key], int(time.time()), tokens)
 
     def _sweep(self, now: int) -> None:
-        if now - self._swept_at < WINDOW_SECONDS:
+        if now - self._swept_at < COUNTED_SECONDS:
             return
         self._swept_at = now
         for windows in (self._requests, self._tokens):
-            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - WINDOW_SECONDS]:
+            for key in [key for key, counters in windows.items() if max(counters, default=0) <= now - COUNTED_SECONDS]:
                 del windows[key]
 
 
@@ -196,16 +197,16 @@ def _add(counters: Counters, now: int, amount: int) -> None:
 def _state(counters: Counters, limit: int, now: int) -> BudgetState:
     if not limit:
         return BudgetState(0, 0, 0)
-    for second in [second for second in counters if second <= now - WINDOW_SECONDS]:
+    for second in [second for second in counters if second <= now - COUNTED_SECONDS]:
         del counters[second]
     used, wait = sum(counters.values()), 0
     remaining = max(0, limit - used)
-    reset = max(counters, default=now - WINDOW_SECONDS) + WINDOW_SECONDS - now
+    reset = max(counters, default=now - COUNTED_SECONDS) + COUNTED_SECONDS - now
     for second in sorted(counters):
         if used < limit:
             break
         used -= counters[second]
-        wait = second + WINDOW_SECONDS - now
+        wait = second + COUNTED_SECONDS - now
     return BudgetState(remaining, reset, wait)
 
 

@@ -316,7 +316,7 @@ HEADERS: Final = {
     "X-Gateway-Adjusted-Params": "The parameters that were changed or left out for this provider.",
     "x-ratelimit-limit-requests": "The key's requests in any 60 seconds. The six are there where the key has budgets.",
     "x-ratelimit-remaining-requests": "What is left of them.",
-    "x-ratelimit-reset-requests": "How long until all of them are there again: `0s`, `17s`, `1m0s`.",
+    "x-ratelimit-reset-requests": "How long until all of them are there again: `0s`, `17s`, `1m1s`.",
     "x-ratelimit-limit-tokens": "The key's tokens in any 60 seconds.",
     "x-ratelimit-remaining-tokens": "What is left of them.",
     "x-ratelimit-reset-tokens": "How long until all of them are there again.",

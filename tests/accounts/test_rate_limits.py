@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import pytest
 import redis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from accounts import rate_limits
@@ -108,38 +108,51 @@ def remember(request: pytest.FixtureRequest, clock: Clock) -> Remember:
 def test_as_many_requests_as_the_limit_are_admitted_and_one_more_is_not(remember: Remember) -> None:
     windows = remember({}, {})
     found = [windows.admit(KEY, requests=3, tokens=0).requests for _ in range(4)]
-    assert found == [(2, 60, 0), (1, 60, 0), (0, 60, 0), (0, 60, 60)]
+    assert found == [(2, 61, 0), (1, 61, 0), (0, 61, 0), (0, 61, 61)]
 
 
 def test_what_is_refused_is_not_counted(remember: Remember) -> None:
     windows = remember({30: 2}, {})
-    assert [windows.admit(KEY, requests=2, tokens=0).requests for _ in range(3)] == [(0, 30, 30)] * 3
-    assert windows.admit(KEY, requests=3, tokens=0).requests == (0, 60, 0)
+    assert [windows.admit(KEY, requests=2, tokens=0).requests for _ in range(3)] == [(0, 31, 31)] * 3
+    assert windows.admit(KEY, requests=3, tokens=0).requests == (0, 61, 0)
 
 
-def test_a_request_counts_for_exactly_sixty_seconds(remember: Remember) -> None:
-    assert remember({59: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 1, 1)
-    assert remember({60: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 60, 0)
-    assert remember({60: 1, 30: 1}, {}).admit(KEY, requests=2, tokens=0).requests == (0, 60, 0)
+def test_a_request_counts_until_sixty_seconds_after_the_end_of_its_second(remember: Remember) -> None:
+    assert remember({60: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 1, 1)
+    assert remember({61: 1}, {}).admit(KEY, requests=1, tokens=0).requests == (0, 61, 0)
+    assert remember({61: 1, 30: 1}, {}).admit(KEY, requests=2, tokens=0).requests == (0, 61, 0)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(pauses=[0.0] * 5 + [59.4] + [0.0] * 5)
+@given(pauses=st.lists(st.floats(0, 62), max_size=40))
+def test_no_sixty_seconds_hold_more_than_the_budget(clock: Clock, pauses: list[float]) -> None:
+    """Each pause is one before a request; the first second is nearly over when it begins."""
+    clock.now, windows, admitted = 1_000_000.999, OwnWindows(), []
+    for pause in pauses:
+        clock.now += pause
+        if not windows.admit(KEY, Budgets(5, 0)).wait:
+            admitted.append(clock.now)
+    assert all(later - earlier > 60 for earlier, later in zip(admitted, admitted[5:], strict=False))
 
 
 def test_the_wait_ends_when_the_window_holds_less_than_the_limit(remember: Remember) -> None:
-    assert remember({50: 1, 40: 2, 10: 2}, {}).admit(KEY, requests=3, tokens=0).requests == (0, 50, 20)
+    assert remember({50: 1, 40: 2, 10: 2}, {}).admit(KEY, requests=3, tokens=0).requests == (0, 51, 21)
 
 
 def test_tokens_are_spent_beyond_what_is_left_and_then_nothing_is_admitted(remember: Remember) -> None:
     windows = remember({}, {})
     assert windows.admit(KEY, requests=0, tokens=100).tokens == (100, 0, 0)
     windows.spend(KEY, 99)
-    assert windows.admit(KEY, requests=0, tokens=100).tokens == (1, 60, 0)
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (1, 61, 0)
     windows.spend(KEY, 5000)
-    assert windows.admit(KEY, requests=0, tokens=100).tokens == (0, 60, 60)
+    assert windows.admit(KEY, requests=0, tokens=100).tokens == (0, 61, 61)
 
 
 def test_a_request_that_the_tokens_refuse_takes_no_request(remember: Remember) -> None:
     windows = remember({}, {20: 100})
-    assert windows.admit(KEY, requests=1, tokens=100) == (BudgetState(1, 0, 0), BudgetState(0, 40, 40))
-    assert windows.admit(KEY, requests=1, tokens=101) == (BudgetState(0, 60, 0), BudgetState(1, 40, 0))
+    assert windows.admit(KEY, requests=1, tokens=100) == (BudgetState(1, 0, 0), BudgetState(0, 41, 41))
+    assert windows.admit(KEY, requests=1, tokens=101) == (BudgetState(0, 61, 0), BudgetState(1, 41, 0))
 
 
 def test_what_has_no_limit_is_not_looked_at(remember: Remember) -> None:
@@ -148,7 +161,7 @@ def test_what_has_no_limit_is_not_looked_at(remember: Remember) -> None:
 
 def test_keys_are_counted_apart(remember: Remember) -> None:
     windows = remember({5: 1}, {})
-    assert windows.admit("another", requests=1, tokens=0).requests == (0, 60, 0)
+    assert windows.admit("another", requests=1, tokens=0).requests == (0, 61, 0)
 
 
 def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(
@@ -179,7 +192,7 @@ def test_redis_forgets_a_key_that_rests(redis_server: PrivateRedis, opened_store
 
 def test_redis_keeps_no_counter_that_counts_no_more(redis_server: PrivateRedis, opened_store: SharedStore) -> None:
     shared = Shared(redis_server)
-    shared({70: 1, 65: 2, 61: 3, 3: 4}, {61: 5}).admit(KEY, requests=1, tokens=1)
+    shared({70: 1, 65: 2, 61: 3, 3: 4}, {62: 5}).admit(KEY, requests=1, tokens=1)
     counters = {key: shared.client.hgetall(key) for key in shared.client.scan_iter("rate:*")}
     assert [len(fields) for fields in counters.values()] == [4]  # sum, first, last, and the one of 3 seconds ago
     assert counters[f"rate:{{{KEY}}}:requests".encode()][b"sum"] == b"4"
@@ -192,7 +205,7 @@ def test_a_worker_forgets_a_key_that_rests(clock: Clock) -> None:
     clock.now += 61
     windows.admit("busy", Budgets(1, 1))
     clock.now -= 61  # as if it had not come to pass
-    assert windows.admit("resting", Budgets(1, 1)).requests == (0, 60, 0)
+    assert windows.admit("resting", Budgets(1, 1)).requests == (0, 61, 0)
 
 
 past = st.dictionaries(st.integers(0, 70), st.integers(1, 9), max_size=8)
