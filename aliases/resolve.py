@@ -45,13 +45,13 @@ class Purpose:
     """What a route is wanted for: the modalities that serve the endpoint, and its name in messages.
 
     An automatic choice also asks for the `refusals` of routes that cannot take this request, by region id, and among
-    equal routes for its `conversation`, of at most 64 bytes, which stays on one of them.
+    equal routes for its `conversation`, of at most 64 bytes, which stays on one of them; None belongs to none.
     """
 
     modalities: Collection[str]
     endpoint: str
     refusals: Callable[[Sequence[Route]], Mapping[int, ApiError]]
-    conversation: Callable[[], bytes]
+    conversation: Callable[[], bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,11 @@ def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -
     ranked = ranking.rank(able or routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
     if not able:
         raise refused[ranked.routes[0].region_id]
-    first, *others = ranked.routes if ranked.tied == 1 else ranked.kept_together(purpose.conversation())
+    ordered = ranked.routes
+    if ranked.tied > 1:
+        conversation = purpose.conversation()
+        ordered = ranked.in_turn() if conversation is None else ranked.kept_together(conversation)
+    first, *others = ordered
     return Resolution(
         first, routing_mode="auto", routing_reason=ranked.reason, requested_auto=str(auto), others=tuple(others)
     )

@@ -1,14 +1,20 @@
-"""Automatic routing: which routes may take part, and in which order (docs/api.md#automatic-routing). Pure functions.
+"""Automatic routing: which routes may take part, and in which order (docs/api.md#automatic-routing).
 
 The order: EU-sovereign routes first, then carbon intensity and cost (or cost first, by GATEWAY_AUTO_OBJECTIVE). What is
-unknown ranks last in its step: unknown is not zero. Full ties share the conversations among them.
+unknown ranks last in its step: unknown is not zero. Full ties share the conversations among them, and take turns at
+what belongs to none: all is pure functions but for the turns, which a worker counts.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+import socket
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import count
 from typing import TypeVar
 
 from gateway.errors import (
@@ -52,6 +58,18 @@ class Ranking:
             return blake2b(route.id.encode(), key=conversation, digest_size=8).digest()
 
         return (*sorted(self.routes[: self.tied], key=weight), *self.routes[self.tied :])
+
+    def in_turn(self) -> tuple[Route, ...]:
+        """The same order, begun with the next of its tied routes: in a worker each is the first as often as another."""
+        tied = self.routes[: self.tied]
+        first = next(_turns(tuple(route.id for route in tied))) % self.tied
+        return (*tied[first:], *tied[:first], *self.routes[self.tied :])
+
+
+@lru_cache(maxsize=1024)
+def _turns(_tied: tuple[str, ...]) -> Iterator[int]:
+    """The turns that this worker has given to these routes. Workers and replicas begin at different ones."""
+    return count(zlib.crc32(socket.gethostname().encode()) + os.getpid())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Admitting a request: everything of ours that can still refuse it, and the freezing of what its bill depends on.
 
-Automatic routing asks here which routes can take the request, and which of equal ones its conversation stays on.
+Automatic routing asks here which routes can take the request, and which conversation stays on one of equal ones.
 """
 
 import time
@@ -29,7 +29,7 @@ from .modality import ADAPTERS, FITTING, NAMES, ShapeAdapter
 from .wire_forms.base import WireForm
 
 IMAGES = frozenset({"image_url", "image", "input_image"})
-PROMPT_START = 1000  # characters of a text completion's prompt that tell one conversation from another
+ASKING = frozenset({"system", "developer", "user"})  # whoever else speaks answers an earlier turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,17 +190,20 @@ def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, I
     return refused
 
 
-def conversation(call: Call, payer: Payer) -> bytes:
+def conversation(call: Call, payer: Payer) -> bytes | None:
     """What a prompt cache belongs to, as 32 bytes that are the same in every process: the key, with the client's own
-    `prompt_cache_key`, else with the beginning of what is said."""
-    body = call.body
+    `prompt_cache_key`, else with the beginning of what is said. None for a single turn.
+
+    A prompt that is only counted is no turn: it would take that of the request which follows.
+    """
+    messages = call.body.get("messages", ())
     shared: dict[str, Any]
-    if body.get("prompt_cache_key"):
-        shared = {"prompt_cache_key": body["prompt_cache_key"]}
-    elif "messages" in body:
-        shared = {"messages": list(_beginning(body["messages"]))}
+    if cache_key := call.body.get("prompt_cache_key"):
+        shared = {"prompt_cache_key": cache_key}
+    elif call.counts or any(message["role"] not in ASKING for message in messages):
+        shared = {"messages": list(_beginning(messages))}
     else:
-        shared = {"prompt": body["prompt"][:PROMPT_START]}
+        return None
     return blake2b(payer.key_id.bytes + encoded(shared), digest_size=32).digest()
 
 

@@ -183,6 +183,32 @@ def test_a_conversation_meets_the_same_route_in_every_process() -> None:
     assert " ".join(served) == "dune dune dune beta dune core beta core"
 
 
+@given(several, objectives)
+def test_a_turn_reorders_the_tied_alone(found: list[Route], objective: str) -> None:
+    order = ranked(found, objective)
+    turn = order.in_turn()
+    assert sorted(one.id for one in turn[: order.tied]) == [one.id for one in order.routes[: order.tied]]
+    assert turn[order.tied :] == order.routes[order.tied :]
+
+
+@given(several)
+def test_each_of_the_tied_has_its_turn_before_one_has_another(found: list[Route]) -> None:
+    order = ranked(found)
+    turns = [order.in_turn()[0].id for _ in range(2 * order.tied)]
+    assert sorted(turns[: order.tied]) == [one.id for one in order.routes[: order.tied]]
+    assert turns[order.tied :] == turns[: order.tied]
+
+
+def test_turns_at_other_routes_do_not_count() -> None:
+    every, two = ranked(TIED), ranked(TIED[:2])
+    leaders = []
+    for _ in range(4):
+        leaders.append(two.in_turn()[0].id)
+        every.in_turn()
+    assert leaders[0] != leaders[1]
+    assert leaders[2:] == leaders[:2]
+
+
 @pytest.mark.parametrize(
     ("country", "locode", "fields", "sovereign"),
     [

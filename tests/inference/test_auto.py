@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests import bills
-from tests.chat import HELLO, PATH, answer, ask, question, stream
+from tests.chat import HELLO, PATH, answer, ask, stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
 from tests.inference.auto import (
@@ -142,6 +142,60 @@ def test_cost_comes_before_carbon_where_staff_say_so(
     assert candidates == ["sim/test/carbon/DEFRA", "second/test/carbon/FRPAR"]
 
 
+# Single turns: nothing was said before the last question, and nothing says that they belong together.
+SINGLE_TURNS: list[tuple[str, Json]] = [
+    (PATH, {"messages": HELLO}),
+    (PATH, {"messages": [{"role": "system", "content": "Be brief."}, *HELLO]}),
+    ("/v1/completions", {"prompt": "hello there"}),
+    ("/v1/responses", {"input": "hello there"}),
+    ("/v1/messages", {"messages": HELLO, "max_tokens": 100}),
+]
+TURNS = [*HELLO, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "And now?"}]
+CONVERSATIONS_KEPT: list[tuple[str, Json]] = [
+    (PATH, {"messages": TURNS}),
+    (PATH, {"messages": HELLO, "prompt_cache_key": "mine"}),
+    ("/v1/completions", {"prompt": "hello there", "prompt_cache_key": "mine"}),
+    ("/v1/responses", {"input": TURNS}),
+    ("/v1/responses", {"input": "hello there", "prompt_cache_key": "mine"}),
+    ("/v1/messages", {"messages": TURNS, "max_tokens": 100}),
+]
+
+
+def served(http: GatewaySession, path: str, body: Json) -> str:
+    """The provider that served one request to the tied routes."""
+    reply = http.post(path, json={"model": "auto/test/tied", **body})
+    assert reply.status_code == 200, reply.text
+    metadata = reply.json()["gateway_metadata"]
+    assert metadata["routing_reason"] == "round_robin"
+    return str(metadata["provider"])
+
+
+@pytest.mark.sqlite_is_enough
+@pytest.mark.parametrize(("path", "body"), SINGLE_TURNS)
+def test_single_turns_rotate_evenly_over_the_tied(customer: Customer, path: str, body: Json) -> None:
+    with GatewaySession(customer.gateway.origin, customer.key) as http:  # one connection, so one worker
+        providers = [served(http, path, body) for _ in range(9)]
+    assert set(providers[:3]) == {FIRST, SECOND, THIRD}
+    assert providers == 3 * providers[:3]
+
+
+@pytest.mark.sqlite_is_enough
+@pytest.mark.parametrize(("path", "body"), CONVERSATIONS_KEPT)
+def test_what_belongs_to_a_conversation_stays_on_one_of_the_tied(customer: Customer, path: str, body: Json) -> None:
+    with GatewaySession(customer.gateway.origin, customer.key) as http:
+        assert len({served(http, path, body) for _ in range(6)}) == 1
+
+
+@pytest.mark.sqlite_is_enough
+def test_a_prompt_that_is_only_counted_takes_no_turn(customer: Customer) -> None:
+    with GatewaySession(customer.gateway.origin, customer.key) as http:
+        turns = [served(http, PATH, {"messages": HELLO}) for _ in range(3)]
+        for provider in turns:
+            reply = http.post("/v1/messages/count_tokens", json={"model": "auto/test/tied", "messages": HELLO})
+            assert reply.status_code == 200, reply.text
+            assert served(http, PATH, {"messages": HELLO}) == provider
+
+
 def test_a_conversation_stays_on_one_of_the_tied_in_every_worker_and_conversations_are_spread(
     customer: Customer, simulator: Simulator
 ) -> None:
@@ -150,22 +204,19 @@ def test_a_conversation_stays_on_one_of_the_tied_in_every_worker_and_conversatio
     def serve(number: int) -> str:
         """Every turn of a conversation is served by the one provider that is returned."""
         turns = [{"role": "user", "content": f"question {number}"}]
-        served = set()
+        by = set()
         for text in ("first", "second"):
-            with GatewaySession(customer.gateway.origin, customer.key) as http:  # a connection, so any worker
-                reply = http.post(PATH, json=question("auto/test/tied", messages=turns))
-            assert reply.status_code == 200, reply.text
-            assert reply.json()["gateway_metadata"]["routing_reason"] == "round_robin"
-            served.add(str(reply.json()["gateway_metadata"]["provider"]))
             turns += [{"role": "assistant", "content": f"answer {text}"}, {"role": "user", "content": text}]
-        (provider,) = served
+            with GatewaySession(customer.gateway.origin, customer.key) as http:  # a connection, so any worker
+                by.add(served(http, PATH, {"messages": turns}))
+        (provider,) = by
         return provider
 
     with ThreadPoolExecutor(8) as pool:
-        served = Counter(pool.map(serve, range(CONVERSATIONS)))
-    assert set(served) == {FIRST, SECOND, THIRD}
+        count_of = Counter(pool.map(serve, range(CONVERSATIONS)))
+    assert set(count_of) == {FIRST, SECOND, THIRD}
     called = {who: calls(simulator, "tied", who) - count for who, count in before.items()}
-    assert called == {who: 2 * served[who] for who in before}
+    assert called == {who: 2 * count_of[who] for who in before}
 
 
 # --- Routes that cannot take the request have no part in it

@@ -150,7 +150,7 @@ def test_the_next_of_the_tied_is_the_conversations_own(insured: Customer) -> Non
     """Every conversation goes by an order of its own, and keeps to it."""
     orders = set()
     for number in range(20):
-        messages = [{"role": "user", "content": f"question {number}"}]
+        messages = [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "An answer"}]
         first, again = (ask(insured, "auto/test/tied-fail", messages=messages) for _ in range(2))
         attempted = error_of(first)["providers_attempted"]
         assert error_of(again)["providers_attempted"] == attempted
