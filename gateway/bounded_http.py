@@ -13,7 +13,7 @@ from django.conf import settings
 from gevent import get_hub, getcurrent
 from gunicorn.http import message
 from gunicorn.http.body import Body, ChunkedReader, LengthReader
-from gunicorn.http.errors import LimitRequestHeaders, ParseException
+from gunicorn.http.errors import LimitRequestHeaders, ParseException, UnsupportedTransferCoding
 from gunicorn.http.unreader import SocketUnreader
 
 from .turns import pause
@@ -25,6 +25,9 @@ HEAD_SECONDS = 10.0
 TINY_CHUNK_BYTES = 1024
 MOST_TINY_CHUNKS = 10_000
 TINY_CHUNKS_A_TURN = 500
+NOT_UNDONE = frozenset(
+    {"compress", "deflate", "gzip", "identity"}
+)  # codings that gunicorn takes, and leaves on the body
 
 
 # Who waits for the first bytes of a request, and until when by the monotonic clock: `worker` ends the wait. A timer of
@@ -146,7 +149,10 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
         super().read_into(unreader, buf, stop)
 
     def set_body_reader(self) -> None:
-        """gunicorn's, but tiny chunks are counted."""
+        """gunicorn's, but no coding beside chunked is let through, and tiny chunks are counted."""
+        for name, value in self.headers:
+            if name == "TRANSFER-ENCODING" and not NOT_UNDONE.isdisjoint(value.lower().replace(",", " ").split()):
+                raise UnsupportedTransferCoding(value)
         super().set_body_reader()
         if isinstance(self.body.reader, ChunkedReader):
             self.body = Body(_CountedChunks(self, self.unreader))

@@ -15,6 +15,7 @@ from .turns import pause
 BLOCK_BYTES = 64 * 1024
 COUNT_ABOVE_BYTES = 1024 * 1024
 QUOTE_LENGTH = 50
+MAX_MEMBERS = 500  # of the object itself: each is looked at and copied several times on its way
 MAX_CONTAINERS = 200_000  # objects and arrays
 MAX_COMMAS = 1_000_000  # every scalar has one beside it
 COUNTED_AT_ONCE = 256 * 1024
@@ -124,6 +125,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
     if not isinstance(parsed, dict):
         raise InvalidRequest("The request body must be a JSON object.")
+    if len(parsed) > MAX_MEMBERS:
+        raise InvalidRequest(f"The request body has more than {MAX_MEMBERS} fields.")
     if _holds_an_integer_beyond_64_bits(body):
         raise InvalidRequest("The request body holds an integer beyond 64 bits.")
     return parsed

@@ -99,6 +99,14 @@ def test_a_chunked_body_needs_no_length(account: Customer, path: str) -> None:
     assert account.http.post(path, data=pieces).status_code == 200
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_body_of_very_many_fields_is_refused_before_anything_looks_at_them(account: Customer, path: str) -> None:
+    body = {"model": "sim/test/echo", **{f"k{number}": 1 for number in range(300_000)}}
+    reply = account.http.post(path, data=json.dumps(body).encode())
+    assert refusal(reply) == (400, "invalid_request_error", "invalid_request_error", None)
+    assert "more than 500 fields" in message(reply)
+
+
 def messages_body(count: int, size: int, **fields: object) -> bytes:
     """A chat of so many messages, each of so many bytes."""
     messages = [{"role": "user", "content": f"{number} ".ljust(size - 40, "x")} for number in range(count)]

@@ -161,6 +161,7 @@ IN_PLAIN_WORDS = {
     417: "100-continue",
     501: "chunked",
 }
+CHAT = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\n".encode()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,13 @@ IN_PLAIN_WORDS = {
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: x\r\n" * 200 + b"\r\n", 431),
         (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nExpect: wonders\r\n\r\n", 417),
         (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: sorcery\r\n\r\n", 501),
-        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+        (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (CHAT + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+        (CHAT + b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 501),
+        (CHAT + b"Transfer-Encoding: Identity,chunked\r\n\r\n0\r\n\r\n", 501),
+        (CHAT + b"Transfer-Encoding: chunked, deflate\r\n\r\n", 501),
+        (CHAT + b"Content-Length: 2\r\nTransfer-Encoding: compress\r\n\r\n{}", 501),
+        (CHAT + b"Transfer-Encoding: chunked, chunked\r\n\r\n", 400),
         (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n", 400),
         (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
         (b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: +1\r\n\r\nx", 400),

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.jsonbody import COUNTED_AT_ONCE, MAX_COMMAS, MAX_CONTAINERS, holds_more, parse_object
+from gateway.jsonbody import COUNTED_AT_ONCE, MAX_COMMAS, MAX_CONTAINERS, MAX_MEMBERS, holds_more, parse_object
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -76,6 +76,14 @@ def test_objects_and_arrays_are_counted_before_they_are_parsed() -> None:
     blocks = b",".join([b'{"type":"text"}'] * MAX_CONTAINERS)
     with pytest.raises(InvalidRequest, match=str(MAX_CONTAINERS)):
         parse_object(b'{"messages": [{"role": "user", "content": [' + blocks + b"]}]}")
+
+
+def test_the_fields_of_a_body_are_counted() -> None:
+    """Each costs microseconds of everybody's time in each of the copies that are made of a request."""
+    fields = {f"k{number}": number for number in range(MAX_MEMBERS)}
+    assert parse_object(json.dumps(fields).encode()) == fields
+    with pytest.raises(InvalidRequest, match=f"more than {MAX_MEMBERS} fields"):
+        parse_object(json.dumps({**fields, "model": "a"}).encode())
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ REQUESTS = {
     "newline": post(CHAT, PATH + "%0A"),
     "upper-case-path": post(CHAT, "/v1/Chat/Completions"),
     "in-chunks": chunked(json.dumps(CHAT).encode()),
+    "in-compressed-chunks": chunked(b"{}").replace(b"chunked", b"gzip, chunked"),
     "too-large-in-chunks": chunked(*[b" " * 3000] * 2),
     "too-large": post(b" " * 5001),
     "just-large-enough": post(b" " * 5000),
