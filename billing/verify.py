@@ -1,5 +1,5 @@
-"""Proving the ledger: every balance from its entries, every usage entry from its generation record, and the usage by
-day from the records.
+"""Proving the ledger: every balance from its entries, every usage entry from its generation record, each record's cost
+and footprint from its tokens with the prices, rates and factors frozen in it, and the usage by day from the records.
 
 Each record's tokens are read again from the usage that the upstream reported, with today's reader: where that would
 bill the request otherwise, the record is listed as well.
@@ -25,6 +25,8 @@ from django.db.models import ExpressionWrapper, F, Field, Max, Sum
 from django.db.models.functions import Now
 
 from accounts.models import Account
+from catalogue.carbon import ENERGY_PLACES, MEASURED, EnergyFactors, Footprint, footprint_of
+from catalogue.energy import figures_in
 from catalogue.pricing import RATE_PLACES, ContradictoryUsage, Price, Rates, Usage, cost_of, thawed_tiers
 from gateway.ids import generation_id
 from gateway.money import MONEY_PLACES, plain
@@ -36,6 +38,11 @@ PAGE = 2000  # entries
 PART = 20_000  # entries, or one account that has more
 COMPARED = [name for name in SUMS if name not in ADDED_LATER]
 BY = [name for name in GROUP if name != "energy_source"]  # which older days lack
+COSTS = ("prompt cost", "completion cost", "cost", "cost in EUR")
+FOOTPRINT = (
+    *("energy in Wh", "carbon in g", "lowest energy in Wh", "highest energy in Wh", "embodied carbon in g"),
+    "energy source",
+)
 
 
 class ReadUsage(Protocol):
@@ -45,7 +52,7 @@ class ReadUsage(Protocol):
 
 
 class Record(NamedTuple):
-    """What is looked at of a generation: its columns, money and rates as the whole numbers that the table keeps."""
+    """What is looked at of a generation: its columns, exact decimals as the whole numbers that the table keeps."""
 
     id: UUID
     account_id: UUID
@@ -74,6 +81,16 @@ class Record(NamedTuple):
     cost: int | None
     cost_eur: int | None
     balance_after: int | None
+    energy_per_token_wh: int | None
+    energy_per_prompt_token_wh: int | None
+    energy_figures: str | None
+    grid_intensity: int | None
+    energy_wh: int | None
+    carbon_gco2e: int | None
+    energy_wh_low: int | None
+    energy_wh_high: int | None
+    embodied_gco2e: int | None
+    energy_source: str | None
 
     @property
     def usage(self) -> Usage:
@@ -100,7 +117,7 @@ AS_STORED = frozenset(Record._fields[Record._fields.index("price_tiers") :]) | {
 
 
 def _columns(names: tuple[str, ...], prefix: str = "") -> list[Any]:
-    """For `values_list`: the columns, those of money and the tiers as they are stored."""
+    """For `values_list`: the columns, exact decimals and JSON as they are stored."""
     as_stored: Field[Any, Any] = Field()
     return [
         ExpressionWrapper(F(prefix + name), output_field=as_stored) if name in AS_STORED else prefix + name
@@ -220,7 +237,7 @@ def _without_entry(wallet: Wallet, result: Verification, read_usage: ReadUsage) 
 
 
 def _record(record: Record, read_usage: ReadUsage) -> Iterator[str]:
-    """What does not recompute from its tokens and prices, and from what the upstream reported."""
+    """What does not recompute from its tokens, prices and factors, and from what the upstream reported."""
     usage, price, rates = record.usage, _price(*record[13:20]), _rates(record.account_rate, record.eur_rate)
     if record.prompt_tokens != usage.prompt:
         name = generation_id(record.id)
@@ -230,18 +247,35 @@ def _record(record: Record, read_usage: ReadUsage) -> Iterator[str]:
         figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
         stored = (record.prompt_cost, record.completion_cost, record.cost, record.cost_eur)
         if stored != figures:
-            for name, found, figure in zip(
-                ("prompt cost", "completion cost", "cost", "cost in EUR"), stored, figures, strict=True
-            ):
-                if found != figure:
-                    given = f"its tokens and frozen prices give {_shown(figure)}"
-                    yield f"{generation_id(record.id)}: {name} {_shown(found)}, {given}"
+            yield from _unlike(record, COSTS, stored, figures, "prices")
+    yield from _footprint(record, usage)
     # Why a usage was implausible cannot be found again: what was asked for and delivered is not kept.
     is_implausible = record.cost is None and IMPLAUSIBLE_USAGE in (record.flags or "").split()
     if record.upstream_usage is not None and not is_implausible:
         odd = _reread(record, usage, price, rates, read_usage)
         if odd is not None:
             yield f"{generation_id(record.id)}: {odd}"
+
+
+def _footprint(record: Record, usage: Usage) -> Iterator[str]:
+    """What of its energy and carbon does not recompute. Energy that the provider measured is its own factor."""
+    stored = Footprint._make(record[-len(Footprint._fields) :])
+    measured = stored.energy_units if stored.source == MEASURED else None
+    expected = footprint_of(usage, _factors(*record[-10:-6]), measured)
+    if stored.source is None and record.energy_figures is None:  # from before sources were kept, and figures by kind
+        expected = expected._replace(source=None)
+    if stored != expected:
+        yield from _unlike(record, FOOTPRINT, stored, expected, "factors")
+
+
+def _unlike(
+    record: Record, names: tuple[str, ...], stored: tuple[Any, ...], expected: tuple[Any, ...], frozen: str
+) -> Iterator[str]:
+    """A line for each figure that is stored otherwise than its tokens give it."""
+    for name, found, figure in zip(names, stored, expected, strict=True):
+        if found != figure:
+            given = f"its tokens and frozen {frozen} give {_shown(figure)}"
+            yield f"{generation_id(record.id)}: {name} {_shown(found)}, {given}"
 
 
 def _reread(record: Record, stored: Usage, price: Price, rates: Rates, read_usage: ReadUsage) -> str | None:
@@ -318,6 +352,17 @@ def _rates(account: int, eur: int) -> Rates:
     return Rates(_decimal(account, RATE_PLACES), _decimal(eur, RATE_PLACES))
 
 
+@lru_cache(maxsize=1000)
+def _factors(
+    per_token: int | None, per_prompt_token: int | None, figures: str | None, grid: int | None
+) -> EnergyFactors:
+    per_token_wh, per_prompt_token_wh = (
+        None if units is None else _decimal(units, ENERGY_PLACES) for units in (per_token, per_prompt_token)
+    )
+    known = None if figures is None else figures_in(orjson.loads(figures))
+    return EnergyFactors(per_token_wh, per_prompt_token_wh, grid, known)
+
+
 def _decimal(units: int, places: int = MONEY_PLACES) -> Decimal:
     return Decimal(units).scaleb(-places)
 
@@ -337,5 +382,7 @@ def _described(usage: Usage) -> str:
     return f"{prompt} prompt + {read} cached + {written_5m + written_1h} written + {completion} completion tokens"
 
 
-def _shown(units: int | None) -> str:
-    return "unknown" if units is None else plain(_decimal(units))
+def _shown(figure: int | str | None) -> str:
+    if isinstance(figure, str):
+        return figure
+    return "unknown" if figure is None else plain(_decimal(figure))

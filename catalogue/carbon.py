@@ -30,7 +30,7 @@ PUE_PLACES = 4
 FOOTPRINT_PLACES = MONEY_PLACES  # Wh and grams are kept as finely as money
 _UNITS_PER_FOOTPRINT = 10 ** (ENERGY_PLACES - FOOTPRINT_PLACES)
 
-Units = tuple[int, int, int]  # 10^-15 Wh or grams per token: output, processed prompt, cached prompt
+Units = tuple[int, int, int]  # 10^-15 Wh or grams per token, or tokens: output, processed prompt, cached prompt
 
 
 class GridBasis(NamedTuple):
@@ -139,17 +139,19 @@ def footprint_of(usage: Usage, factors: EnergyFactors, measured_units: int | Non
     Energy that the provider measured, in 10^-10 Wh, is taken instead of an estimate where it is within reason; it has
     no bounds.
     """
-    embodied = None if factors.embodied is None else _rounded(_product(usage, factors.embodied))
+    prompt, cached = usage.prompt, usage.cache_read or 0
+    tokens = usage.completion, prompt - cached, cached
+    embodied = None if factors.embodied is None else _rounded(_product(tokens, factors.embodied))
     low = high = None
-    most_units = MOST_MEASURED_WH_PER_TOKEN * 10**FOOTPRINT_PLACES * (usage.prompt + usage.completion)
+    most_units = MOST_MEASURED_WH_PER_TOKEN * 10**FOOTPRINT_PLACES * (prompt + usage.completion)
     if measured_units is not None and 0 < measured_units <= most_units:
         energy, source = measured_units * _UNITS_PER_FOOTPRINT, MEASURED
     elif factors.units is None or factors.source is None:
         return Footprint(None, None, embodied_units=embodied)
     else:
-        energy, source = _product(usage, factors.units), factors.source
+        energy, source = _product(tokens, factors.units), factors.source
         if factors.bounds is not None:
-            low, high = (_rounded(_product(usage, bound)) for bound in factors.bounds)
+            low, high = (_rounded(_product(tokens, bound)) for bound in factors.bounds)
     carbon = None
     if factors.intensity_gco2_per_kwh is not None:
         carbon = rounded_quotient(energy * factors.intensity_gco2_per_kwh, _UNITS_PER_FOOTPRINT * 1000)
@@ -170,10 +172,8 @@ def _units(figures: PerToken, bound: str) -> Units:
     return output, prompt, cached
 
 
-def _product(usage: Usage, units: Units) -> int:
-    cached = usage.cache_read or 0
-    output_units, prompt_units, cached_units = units
-    return usage.completion * output_units + (usage.prompt - cached) * prompt_units + cached * cached_units
+def _product(tokens: Units, units: Units) -> int:
+    return tokens[0] * units[0] + tokens[1] * units[1] + tokens[2] * units[2]
 
 
 def _rounded(units: int) -> int:

@@ -92,14 +92,18 @@ def _reconnect() -> None:
     connections["settlement"].close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
 
 
-def assert_settled_once(account: Account, settlement: Settlement) -> None:
+def assert_settled_once(generation: Generation, settlement: Settlement) -> None:
+    """That record, which the client was told of, and no other."""
     assert settlement.balance == Decimal("0.99916")
-    assert Wallet.objects.get(pk=account.pk).seq == 2
-    assert mismatches(account) == []
+    assert Generation.objects.get(pk=generation.pk).ledger_entry.seq == 2
+    assert Generation.objects.count() == 1
+    assert Wallet.objects.get(pk=generation.account_id).seq == 2
+    assert mismatches(generation.account) == []
 
 
 def test_settling_reports_what_it_cost(acme: Account) -> None:
-    assert_settled_once(acme, settle_shielded(unsettled(served(acme))))
+    generation = served(acme)
+    assert_settled_once(generation, settle_shielded(unsettled(generation)))
 
 
 @only_sqlite
@@ -107,7 +111,7 @@ def test_a_locked_file_is_waited_for(acme: Account, caplog: pytest.LogCaptureFix
     generation = served(acme)
     with another_writer(acme, until=lambda: "again after" in caplog.text):
         settlement = settle_shielded(unsettled(generation))
-    assert_settled_once(acme, settlement)
+    assert_settled_once(generation, settlement)
     assert "database is locked" in caplog.text
 
 
@@ -118,7 +122,7 @@ def test_a_wallet_that_stays_locked_is_tried_again(
     generation = served(acme)
     with another_writer(acme, until=lambda: "again after" in caplog.text):
         settlement = settle_shielded(unsettled(generation))
-    assert_settled_once(acme, settlement)
+    assert_settled_once(generation, settlement)
     assert "lock timeout" in caplog.text
 
 
@@ -137,6 +141,7 @@ def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.L
         settlement = settle_shielded(unsettled(generation))
         thread.join()
     assert settlement.balance == Decimal("0.99832")
+    assert Generation.objects.get(pk=generation.pk).ledger_entry.seq == 3
     assert Wallet.objects.get(pk=acme.pk).seq == 3
     assert mismatches(acme) == []
     assert "deadlock detected" in caplog.text
@@ -155,7 +160,7 @@ def test_what_stays_impossible_waits_in_the_spool(acme: Account, lock_timeout: N
     assert settlement.balance is None
     assert not Generation.objects.exists()
     assert replay_spool() == 1
-    assert_settled_once(acme, settle_shielded(unsettled(generation)))
+    assert_settled_once(generation, settle_shielded(unsettled(generation)))
     assert list(empty_spool.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ from django.db import connection, connections
 
 from accounts.models import Account
 from billing.ledger import Settlement
-from billing.models import LedgerEntry, Wallet
+from billing.models import Generation, LedgerEntry, Wallet
 from billing.settlement import settle_shielded
 from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
@@ -45,20 +45,21 @@ def _reconnect() -> None:
     connections["settlement"].close_pool()  # type: ignore[attr-defined]  # PostgreSQL's has one
 
 
-def assert_settled_once(account: Account, settlement: Settlement) -> None:
-    assert settlement.balance == Wallet.objects.get(pk=account.pk).balance == Decimal("0.99916")
-    assert LedgerEntry.objects.filter(kind="usage").count() == 1
-    assert mismatches(account) == []
+def assert_settled_once(generation: Generation, settlement: Settlement) -> None:
+    assert settlement.balance == Wallet.objects.get(pk=generation.account_id).balance == Decimal("0.99916")
+    assert LedgerEntry.objects.get(kind="usage").generation_id == generation.pk
+    assert mismatches(generation.account) == []
 
 
 def test_a_commit_whose_answer_is_lost_is_not_repeated(
     acme: Account, lossy: LossyProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     lossy.lose_answer_to(b"INSERT INTO billing_generation")
-    settlement = settle_shielded(unsettled(served(acme)))
+    generation = served(acme)
+    settlement = settle_shielded(unsettled(generation))
     assert lossy.lost == 1
     assert "again after" in caplog.text
-    assert_settled_once(acme, settlement)
+    assert_settled_once(generation, settlement)
 
 
 def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
@@ -82,4 +83,4 @@ def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
         thread.join()
     assert killed.is_set()
     assert "terminating connection" in caplog.text
-    assert_settled_once(acme, settlement)
+    assert_settled_once(generation, settlement)

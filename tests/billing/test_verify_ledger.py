@@ -18,6 +18,7 @@ from pytest_django import DjangoAssertNumQueries
 from accounts.models import Account
 from billing import ledger, rollups, verify
 from billing.models import DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
+from catalogue.energy import EnergyFigures, PerToken, Range
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from inference.dialects import read_usage
 from tests.factories import TIERED_PRICE, mismatches, new_account, served
@@ -197,6 +198,121 @@ def test_tampering_is_found(acme: Account, name: str) -> None:
         assert f"account Acme: {finding.format(record=record)}" in result.stderr
         assert result.code == 1
         assert result.stdout.endswith(f": {len(result.stderr)} mismatches")
+
+
+def per_token(output: str, prompt: str, cached: str, factor: int = 3) -> PerToken:
+    """Figures whose low and high bounds are so many times lower and higher."""
+    values = map(Decimal, (output, prompt, cached))
+    return PerToken(*(Range(value / factor, value, value * factor) for value in values))
+
+
+FIGURES = EnergyFigures(per_token("0.0003", "0.00003", "0.000003"), per_token("0.00006", "0.000006", "0.0000006"))
+BY_KIND: dict[str, Any] = {
+    "energy_per_token_wh": Decimal("0.0003"),
+    "energy_per_prompt_token_wh": Decimal("0.00003"),
+    "energy_figures": FIGURES.stored(),
+    "grid_intensity": 44,
+    # 900 processed, 100 cached and 200 produced tokens.
+    "energy_wh": Decimal("0.0873"),
+    "carbon_gco2e": Decimal("0.0038412"),
+    "energy_wh_low": Decimal("0.0291"),
+    "energy_wh_high": Decimal("0.2619"),
+    "embodied_gco2e": Decimal("0.01746"),
+    "energy_source": "modelled",
+}
+MEASURED: dict[str, Any] = BY_KIND | {
+    "energy_wh": Decimal("0.25"),
+    "carbon_gco2e": Decimal("0.011"),
+    "energy_wh_low": None,
+    "energy_wh_high": None,
+    "energy_source": "measured",
+}
+BEFORE_SOURCES: dict[str, Any] = {
+    "energy_per_token_wh": Decimal("0.0002"),
+    "grid_intensity": 344,
+    "energy_wh": Decimal("0.24"),
+    "carbon_gco2e": Decimal("0.08256"),
+}
+FOOTPRINTS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "by kind of token": (BY_KIND, []),
+    "published by the provider": (
+        BY_KIND | {"energy_figures": FIGURES.stored() | {"kind": "provider"}, "energy_source": "provider"},
+        [],
+    ),
+    "measured": (MEASURED, []),
+    "measured, beside no factors": ({"energy_wh": Decimal("0.25"), "energy_source": "measured"}, []),
+    "from before sources were kept": (BEFORE_SOURCES, []),
+    "with a figure of the prompt's own": (
+        BEFORE_SOURCES
+        | {"energy_per_prompt_token_wh": Decimal(0), "energy_wh": Decimal("0.04"), "carbon_gco2e": Decimal("0.01376")},
+        [],
+    ),
+    "on an unknown grid": (BEFORE_SOURCES | {"grid_intensity": None, "carbon_gco2e": None}, []),
+    "without a cost": (BY_KIND | {"priced": False}, []),
+    "energy changed": (
+        BY_KIND | {"energy_wh": Decimal("0.0872999999")},
+        ["energy in Wh 0.0872999999, its tokens and frozen factors give 0.0873"],
+    ),
+    "energy of another kind of token": (
+        BY_KIND | {"energy_wh": Decimal("0.09"), "carbon_gco2e": Decimal("0.00396")},
+        [
+            "energy in Wh 0.09, its tokens and frozen factors give 0.0873",
+            "carbon in g 0.00396, its tokens and frozen factors give 0.0038412",
+        ],
+    ),
+    "carbon of another grid": (
+        MEASURED | {"grid_intensity": 45},
+        ["carbon in g 0.011, its tokens and frozen factors give 0.01125"],
+    ),
+    "a bound lost": (
+        BY_KIND | {"energy_wh_low": None},
+        ["lowest energy in Wh unknown, its tokens and frozen factors give 0.0291"],
+    ),
+    "a bound of what was measured": (
+        MEASURED | {"energy_wh_high": Decimal("0.2619")},
+        ["highest energy in Wh 0.2619, its tokens and frozen factors give unknown"],
+    ),
+    "embodied carbon changed, and no cost": (
+        BY_KIND | {"embodied_gco2e": Decimal(0), "priced": False},
+        ["embodied carbon in g 0.00, its tokens and frozen factors give 0.01746"],
+    ),
+    "energy without factors": (
+        {"energy_wh": Decimal(0)},
+        ["energy in Wh 0.00, its tokens and frozen factors give unknown"],
+    ),
+    "carbon without energy": (
+        {"grid_intensity": 44, "carbon_gco2e": Decimal(1)},
+        ["carbon in g 1.00, its tokens and frozen factors give unknown"],
+    ),
+    "factors of which nothing was made": (
+        {"energy_per_token_wh": Decimal("0.0002")},
+        ["energy in Wh unknown, its tokens and frozen factors give 0.24"],
+    ),
+    "measured beyond reason": (
+        {"energy_wh": Decimal(1201), "energy_source": "measured"},
+        [
+            "energy in Wh 1201.00, its tokens and frozen factors give unknown",
+            "energy source measured, its tokens and frozen factors give unknown",
+        ],
+    ),
+    "a source that its figures do not have": (
+        BY_KIND | {"energy_source": "provider"},
+        ["energy source provider, its tokens and frozen factors give modelled"],
+    ),
+    "figures without a source": (
+        BY_KIND | {"energy_source": None},
+        ["energy source unknown, its tokens and frozen factors give modelled"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOOTPRINTS)
+def test_energy_and_carbon_recompute_from_the_frozen_factors(name: str) -> None:
+    account = new_account("Acme", credit="100")
+    columns, findings = FOOTPRINTS[name]
+    record = served(account, Usage(uncached_prompt=900, cache_read=100, completion=200), **columns)
+    ledger.settle(record, using="default")
+    assert mismatches() == [f"account Acme: {record.public_id}: {finding}" for finding in findings]
 
 
 REPORTED = (
