@@ -31,6 +31,7 @@ from gateway.errors import (
     ApiKeyNotRegistered,
     AuthenticationError,
     MissingAuthorization,
+    MissingKey,
     step,
 )
 from gateway.request_events import RequestEvent, event_of
@@ -177,9 +178,11 @@ def bearer_token(header: str | None) -> str:
 def token_of(environ: Mapping[str, Any]) -> str:
     """The token of a request that may carry it in `x-api-key` too, as Anthropic's SDKs do.
 
-    Raises as `bearer_token`, and AuthenticationError where the two headers name different keys.
+    Raises MissingKey, ApiKeyMalformed, and AuthenticationError where the two headers name different keys.
     """
     key, header = environ.get("HTTP_X_API_KEY"), environ.get("HTTP_AUTHORIZATION")
+    if not (key or header):
+        raise MissingKey
     if not key:
         return bearer_token(header)
     if header and header != SCHEME + key:

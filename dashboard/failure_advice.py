@@ -33,7 +33,7 @@ BY_CODE = {
         "Top up the account: see the Billing page.",
     ),
     "rate_limit_exceeded": Explained(
-        "There were more requests or tokens than the limit allows per minute.",
+        "There were more requests or tokens than a limit allows, the gateway's or the provider's.",
         "Wait as long as the Retry-After header says and spread requests out. The message names the limit.",
     ),
     "request_too_large": Explained("The request body is too large.", "Send less in one request."),

@@ -2,7 +2,7 @@
 
 ApiError (500 internal_server_error)
 ├── AuthenticationError 401
-│   ├── MissingAuthorization · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
+│   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
 │   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · TooManyRequests 429
@@ -14,9 +14,10 @@ ApiError (500 internal_server_error)
 ├── ModelNotFound 404 (its type is a quirk that clients know)
 ├── ProviderError 503
 │   ├── UnpricedRoute · UpstreamFailed · UsageContradicted
-│   │   ├── CostUnresolvable (in-stream)
+│   │   ├── ProviderRateLimited 429 · CostUnresolvable (in-stream)
 ├── ProviderUnavailable 503
 │   ├── AllProvidersFailed · ModelUnavailable · ProviderNotConfigured · ProviderQuotaExhausted · ProviderTimeout 504
+│   │   ├── AllProvidersRateLimited 429
 ├── ServiceUnavailable 503
 │   ├── ReplicaGivesUp · WorkerBusy
 └── StepFailed 500
@@ -79,6 +80,12 @@ class MissingAuthorization(AuthenticationError):
     """No Authorization header, or an empty one."""
 
     message = "Missing Authorization header. Send `Authorization: Bearer <API_KEY>`."
+
+
+class MissingKey(MissingAuthorization):
+    """The same of a path where the key may be in `x-api-key` too."""
+
+    message = "Missing API key. Send `x-api-key: <API_KEY>` or `Authorization: Bearer <API_KEY>`."
 
 
 class ApiKeyMalformed(AuthenticationError):
@@ -234,6 +241,12 @@ class UpstreamFailed(ProviderError):
         self.fallback_reason = fallback_reason  # what failover would say of it
 
 
+class ProviderRateLimited(UpstreamFailed):
+    """429: the provider's own rate limit. It goes out with `Retry-After` where the provider named a wait."""
+
+    status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
+
+
 class UsageContradicted(ProviderError):
     """The upstream's usage contradicts itself, so the answer has no price. Nothing is debited."""
 
@@ -287,6 +300,12 @@ class AllProvidersFailed(ProviderUnavailable):
         message = f"All providers failed. Last error: {last_error}"
         super().__init__(message, headers=headers, providers_attempted=providers_attempted, last_error=last_error)
         self.retry = retry
+
+
+class AllProvidersRateLimited(AllProvidersFailed):
+    """429: the same where each candidate that may serve again is a ProviderRateLimited."""
+
+    status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class ProviderTimeout(ProviderUnavailable):

@@ -63,7 +63,9 @@ def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
 
 def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
     """The same as Anthropic's clients know it (docs/api.md#errors-of-messages), `code` and `param` beside its own."""
-    details = envelope(error)["error"] | {"type": MESSAGE_ERRORS.get(error.status, "api_error")}
+    # Claude Code goes on asking what is overloaded for minutes, though `x-should-retry` says that a retry is futile.
+    kind = "api_error" if error.status == 503 and not error.retry else MESSAGE_ERRORS.get(error.status, "api_error")
+    details = envelope(error)["error"] | {"type": kind}
     return {"type": "error", "error": details} | ({} if request_id is None else {"request_id": request_id})
 
 

@@ -9,7 +9,15 @@ from catalogue import health
 from catalogue.pricing import ContradictoryUsage
 from catalogue.redaction import quoted
 from catalogue.routes import Route
-from gateway.errors import OWN_CODES, ApiError, ProviderTimeout, UpstreamFailed, UpstreamRefused, UsageContradicted
+from gateway.errors import (
+    OWN_CODES,
+    ApiError,
+    ProviderRateLimited,
+    ProviderTimeout,
+    UpstreamFailed,
+    UpstreamRefused,
+    UsageContradicted,
+)
 
 from .admission import Admitted
 from .call import Call
@@ -56,9 +64,7 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, re
         return ProviderTimeout(f"{provider} {fault.message}. Nothing was delivered or billed.")
     if isinstance(fault, ReportedError) and fault.status in REFUSED:
         return _refused(fault.report, admitted)
-    reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
-    retry = fault.status is None or _is_worth_a_retry(fault.status)
-    return UpstreamFailed(fault_sentence(fault, route), retry=retry, fallback_reason=reason)
+    return broken(fault, admitted)
 
 
 def failed(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
@@ -66,6 +72,13 @@ def failed(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> Api
     error, slug = refusal(fault, admitted), admitted.route.upstream.slug
     health.note(slug, failed=health.is_failure(getattr(fault, "status", None)), words=error.message)
     return error
+
+
+def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> UpstreamFailed:
+    """The error for a fault that is not the request's; `bill` says what of it is billed."""
+    reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
+    message = f"{fault_sentence(fault, admitted.route)} {bill}".rstrip()
+    return _kind(fault.status, admitted)(message, retry=_is_worth_a_retry(fault.status), fallback_reason=reason)
 
 
 def fault_sentence(fault: UpstreamFault, route: Route) -> str:
@@ -83,7 +96,7 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
         return _refused(report, admitted)
     quote = f": {quoted(report.words, route)}" if report.words else ""
     retry = _is_worth_a_retry(status)
-    return UpstreamFailed(
+    return _kind(status, admitted)(
         f"{provider} answered with HTTP {status}{quote}",
         retry=retry,
         fallback_reason=_fallback_reason(status),
@@ -132,9 +145,13 @@ def _retry_after(header: str) -> dict[str, str]:
     return {"Retry-After": str(min(max(math.ceil(seconds), 1), LONGEST_RETRY_AFTER))}
 
 
-def _is_worth_a_retry(status: int) -> bool:
+def _kind(status: int | None, admitted: Admitted) -> type[UpstreamFailed]:
+    return ProviderRateLimited if status == RATE_LIMITED and admitted.form.tells_rate_limits else UpstreamFailed
+
+
+def _is_worth_a_retry(status: int | None) -> bool:
     """Whether the same request may fare better later."""
-    return status >= 500 or status in WORTH_A_RETRY
+    return status is None or status >= 500 or status in WORTH_A_RETRY
 
 
 def _fallback_reason(status: int | None) -> str:

@@ -21,6 +21,8 @@ from gateway.errors import (
     BILLED_ONCE_AT_MOST,
     NOTHING_BILLED,
     AllProvidersFailed,
+    AllProvidersRateLimited,
+    ProviderRateLimited,
     ProviderTimeout,
     UnpricedRoute,
     UpstreamFailed,
@@ -125,11 +127,13 @@ def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Se
         admitted = following
     if isinstance(last, UpstreamRefused):
         raise last
-    raise AllProvidersFailed(
+    worth_a_retry = [failure for failure in failures if failure.retry]
+    limited = worth_a_retry and all(isinstance(failure, ProviderRateLimited) for failure in worth_a_retry)
+    raise (AllProvidersRateLimited if limited else AllProvidersFailed)(
         last.message,
-        retry=any(failure.retry for failure in failures),
+        retry=bool(worth_a_retry),
         providers_attempted=admitted.attempted,
-        headers=_shortest_wait(failures),
+        headers=_shortest_wait(worth_a_retry),
     ) from last
 
 
@@ -146,8 +150,8 @@ def _next(admitted: Admitted, others: Iterator[Route], reason: str, *, window_ab
 
 
 def _shortest_wait(failures: list[UpstreamFailed | ProviderTimeout]) -> dict[str, str]:
-    """`Retry-After` where each upstream that may serve again has named one: the soonest of them."""
-    waits = [failure.headers.get("Retry-After") for failure in failures if failure.retry]
+    """`Retry-After` where each has named one: the soonest of them."""
+    waits = [failure.headers.get("Retry-After") for failure in failures]
     named = [int(wait) for wait in waits if wait is not None]
     return {"Retry-After": str(min(named))} if named and len(named) == len(waits) else {}
 

@@ -15,7 +15,6 @@ from gateway.errors import (
     BILLED_ONCE_AT_MOST,
     ApiError,
     CostUnresolvable,
-    ProviderError,
     ProviderTimeout,
     ReplicaGivesUp,
     step,
@@ -24,7 +23,7 @@ from gateway.request_events import Outcome
 
 from . import checkpointing
 from .admission import Admitted
-from .failures import failed, fault_sentence, refusal
+from .failures import broken, failed, fault_sentence, refusal
 from .generation import Ending, Report, settle, unsettled_of
 from .reader import StreamReader
 from .upstream.client import UpstreamCall, WorkerStopped
@@ -235,7 +234,7 @@ class BilledStream:
         fault = self._fault or UpstreamFault("broke off in mid-stream")
         if ending == Ending.STALLED:  # its frames do not say so
             return ProviderTimeout(f"{fault_sentence(fault, route)} {BILLED}")
-        return ProviderError(f"{fault_sentence(fault, route)} {BILLED}")
+        return broken(fault, self._admitted, bill=BILLED)
 
     def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:
         """Settles once, stops the upstream, and returns what the last chunk reports."""

@@ -130,7 +130,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "error": record(
                     {
                         "type": described(
-                            {"enum": [*dict.fromkeys(MESSAGE_ERRORS.values()), "api_error"]}, "By the status."
+                            {"enum": [*dict.fromkeys(MESSAGE_ERRORS.values()), "api_error"]},
+                            "By the status, and of a 503 by whether a retry may help.",
                         ),
                         "code": described(nullable(STRING), "What to branch on."),
                         "message": described(STRING, "For people."),

@@ -33,6 +33,9 @@ INFERENCE: Final = (
     *(errors.ProviderQuotaExhausted, errors.ServiceUnavailable, errors.ProviderTimeout),
 )
 
+# In the forms that tell a provider's rate limit as one.
+RATE_LIMITED: Final = (*INFERENCE, errors.ProviderRateLimited)
+
 
 class InputTokensRequest(ResponsesRequest):
     """What is counted is not looked up: any `model` will do."""
@@ -123,7 +126,7 @@ OPERATIONS: Final = (
         "A response, whole or streamed, of which nothing is kept",
         "Inference",
         {200: "Response"},
-        INFERENCE,
+        RATE_LIMITED,
         body=ResponsesRequest,
         more_fields={"input": {"type": ["string", "array"], "items": {"type": "object"}}},
         events="ResponseEvent",
@@ -150,7 +153,7 @@ OPERATIONS: Final = (
         "Anthropic's Messages API, whole or streamed",
         "Inference",
         {200: "Message"},
-        INFERENCE,
+        RATE_LIMITED,
         body=MessagesRequest,
         events="MessageEvent",
         example={"model": "sim/demo/echo", "max_tokens": 100, "messages": _HELLO},
@@ -164,7 +167,7 @@ OPERATIONS: Final = (
         "How many tokens a prompt has, by the provider where it tells",
         "Inference",
         {200: "MessageTokens"},
-        INFERENCE,
+        RATE_LIMITED,
         body=CountTokensRequest,
         example={"model": "sim/demo/echo", "messages": _HELLO},
         is_inference=True,

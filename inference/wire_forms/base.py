@@ -63,6 +63,7 @@ class WireForm(ABC):
     shape: ClassVar[Shape] = Shape.CHAT  # of its calls upstream
     count_path: ClassVar[str] = ""  # where a request is counted, if anywhere
     counts_upstream: ClassVar[bool] = False  # whether upstreams are asked that count
+    tells_rate_limits: ClassVar[bool] = False  # whether a provider's 429 is one here too, not a 503
     nothing_below: ClassVar[str] = ""  # what a 404 says of paths below its own, where clients may look for something
 
     @abstractmethod

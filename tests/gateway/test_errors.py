@@ -118,7 +118,9 @@ def test_each_error_renders_to_the_envelope(kind: type[ApiError]) -> None:
     response = plain(error)
     assert response.status == kind.status
     assert response.headers["Content-Type"] == "application/json"
-    context = {"providers_attempted": ["a", "b"], "last_error": "It broke."} if kind is AllProvidersFailed else {}
+    context = (
+        {"providers_attempted": ["a", "b"], "last_error": "It broke."} if issubclass(kind, AllProvidersFailed) else {}
+    )
     assert json_of(response) == {
         "error": {"type": kind.type, "message": error.message, "code": kind.code, "param": kind.param, **context}
     }

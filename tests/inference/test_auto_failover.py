@@ -30,6 +30,8 @@ from tests.servers.simulator import Simulator
 
 pytestmark = pytest.mark.sqlite_is_enough
 
+MESSAGE: Json = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}
+
 
 @pytest.fixture(scope="module")
 def with_failover(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
@@ -100,6 +102,30 @@ def test_when_all_fail_the_last_error_is_told(insured: Customer, streams: bool) 
 def test_a_retry_is_futile_where_it_is_with_every_candidate(insured: Customer, slug: str, is_futile: bool) -> None:
     reply = ask(insured, f"auto/test/{slug}")
     assert reply.headers.get("x-should-retry") == ("false" if is_futile else None)
+
+
+@whole_or_streamed
+@pytest.mark.parametrize(("path", "asked"), [("responses", {"input": "hi"}), ("messages", MESSAGE)])
+@pytest.mark.parametrize(
+    ("slug", "status", "kind"),
+    [
+        ("first-status-429", 200, ""),
+        ("all-limited", 429, "rate_limit_error"),
+        ("limited-or-lost", 429, "rate_limit_error"),
+        ("all-fail", 503, ""),
+    ],
+)
+def test_where_the_rate_limited_are_all_that_is_left_it_is_told_as_that(
+    insured: Customer, path: str, asked: Json, slug: str, status: int, kind: str, streams: bool
+) -> None:
+    reply = insured.http.post(f"/v1/{path}", json={"model": f"auto/test/{slug}", "stream": streams, **asked})
+    assert reply.status_code == status, reply.text
+    if kind:
+        error = reply.json()["error"]
+        assert (error["type"], error["code"]) == (kind, "rate_limit_exceeded")
+        assert error["providers_attempted"] == [FIRST, SECOND]
+        assert (reply.headers["Retry-After"], reply.headers.get("x-should-retry")) == ("7", None)
+    assert ask(insured, f"auto/test/{slug}").status_code == (503 if status == 429 else status)
 
 
 def error_of(reply: requests.Response) -> Json:

@@ -14,6 +14,7 @@ from tests.chat import HELLO, Stream
 from tests.conftest import PROVIDER_KEYS, OpenAccount, StartGateway
 from tests.envelope import message, refusal
 from tests.inference import shapes
+from tests.inference.messages.events import Events
 from tests.inference.odd_upstream import OddUpstream, Script, http, listening
 from tests.inference.shapes import CHAT, EMBEDDINGS, TEXT
 from tests.servers.customer import Customer
@@ -104,6 +105,8 @@ SCRIPTS: dict[str, Script] = {
     "wait-503": http("503 Busy", error_body(), "Retry-After: 9"),
     "wait-404": http("404 Gone", error_body(), "Retry-After: 9"),
     "late": frames(OUTPUT, error_body("Too late.", code=400)),
+    **{f"late-{code}": frames(OUTPUT, error_body("Too late.", code=code)) for code in (401, 429, 500)},
+    "frame-429": frames(error_body(code=429)),
     "ordinary": http("400 Bad", error_body("Unsupported key response_format")),
     "leaky": http("400 Bad", error_body(f"Key {CREDENTIAL} of http://10.2.3.4/v1 and vllm.internal:8000 is bad.")),
     "overflows": http("400 Bad", error_body(TOO_LONG)),
@@ -269,6 +272,33 @@ def test_an_error_after_output_ends_the_stream_as_a_failure(customer: Customer) 
     assert error["message"].startswith("Provider 'odd' reported an error: Too late.")
     (record,) = bills.records(customer)
     assert (record.ending, record.interrupted) == ("upstream_broke", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "its_code"),
+    [
+        (400, "api_error", "provider_error"),
+        (401, "api_error", "provider_error"),
+        (429, "rate_limit_error", "rate_limit_exceeded"),
+        (500, "overloaded_error", "provider_error"),
+    ],
+)
+def test_of_an_error_after_output_messages_say_whether_a_retry_may_help(
+    customer: Customer, code: int, kind: str, its_code: str
+) -> None:
+    asked = {"model": f"odd/test/{'late' if code == 400 else f'late-{code}'}", "messages": HELLO, "max_tokens": 16}
+    streamed = Events.of(customer.http.post("/v1/messages", json={**asked, "stream": True}))
+    assert (streamed.text, streamed.last["error"]["type"], streamed.last["error"]["code"]) == ("hello", kind, its_code)
+
+
+def test_a_rate_limit_in_place_of_the_first_event_is_one(customer: Customer) -> None:
+    asked = {"model": "odd/test/frame-429", "stream": True}
+    as_message = customer.http.post("/v1/messages", json={**asked, "messages": HELLO, "max_tokens": 16})
+    as_response = customer.http.post("/v1/responses", json={**asked, "input": "hello"})
+    for reply in (as_message, as_response):
+        error = reply.json()["error"]
+        assert (reply.status_code, error["type"], error["code"]) == (429, "rate_limit_error", "rate_limit_exceeded")
+    assert refusal(ask(customer, "odd/test/frame-429", stream=True))[:2] == (503, "provider_error")
 
 
 # --- Words

@@ -219,6 +219,7 @@ class MessagesForm(WireForm):
 
     path, endpoint = "messages", Endpoint.MESSAGES
     count_path, counts_upstream = "messages/count_tokens", True
+    tells_rate_limits = True
 
     def call(self, body: Json, environ: Mapping[str, Any]) -> Call:
         """See WireForm."""

@@ -41,6 +41,7 @@ class ResponsesForm(WireForm):
 
     path, endpoint = "responses", Endpoint.RESPONSES
     count_path, nothing_below = "responses/input_tokens", KEPT_NOWHERE
+    tells_rate_limits = True
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         """See WireForm."""

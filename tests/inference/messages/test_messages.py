@@ -4,6 +4,7 @@ from typing import Any
 
 import anthropic
 import pytest
+import requests
 
 from tests import bills
 from tests.conftest import OpenAccount
@@ -128,6 +129,10 @@ def test_both_headers_may_carry_the_key_if_they_agree(account: Customer) -> None
     contradicted = ask(account, "sim/test/echo", {"x-api-key": other})
     assert contradicted.status_code == 401
     assert contradicted.json()["error"]["type"] == "authentication_error"
+    for path in (PATH, f"{PATH}/count_tokens"):
+        anonymous = requests.post(f"{account.gateway.origin}{path}", json={}, timeout=10)
+        assert anonymous.status_code == 401
+        assert "`x-api-key: <API_KEY>`" in anonymous.json()["error"]["message"]
     with pytest.raises(anthropic.AuthenticationError):
         account.anthropic(api_key="sk-gw-nonsense").messages.create(model="sim/test/echo", max_tokens=9, messages=HELLO)  # type: ignore[arg-type]
 
@@ -139,9 +144,12 @@ def test_errors_are_in_anthropics_envelope(account: Customer, way: str) -> None:
         (400, "invalid_request_error", {"model": f"{way}/echo", "messages": []}),
         (404, "not_found_error", {"model": f"{way}/nowhere"}),
         (503, "overloaded_error", {"model": f"{way}/status-529"}),
+        (503, "api_error", {"model": f"{way}/status-401"}),
     ):
         reply = account.http.post(PATH, json={"max_tokens": 16, "messages": HELLO, **fields})
         body = reply.json()
+        # Claude Code retries what is overloaded for minutes, whatever the header says.
+        assert (reply.headers.get("x-should-retry") == "false") is (kind != "overloaded_error")
         assert (reply.status_code, body["type"], body["error"]["type"]) == (status, "error", kind)
         assert body["request_id"] == reply.headers["X-Request-Id"]
         assert body["error"]["message"]
@@ -158,7 +166,7 @@ def test_a_stream_that_breaks_says_so_and_bills_what_was_delivered(account: Cust
     streamed = stream(account, f"{way}/{slug}")
     assert streamed.text == "hello there"
     assert streamed.all[-1]["type"] == "error"
-    assert streamed.last["error"]["code"] == "provider_error"
+    assert (streamed.last["error"]["type"], streamed.last["error"]["code"]) == ("overloaded_error", "provider_error")
     (record,) = bills.records(account)
     assert (record.ending, record.interrupted, record.completion_tokens) == ("upstream_broke", True, 3)
     assert streamed.last["usage"]["output_tokens"] == 3
@@ -171,9 +179,13 @@ def test_a_stream_that_breaks_says_so_and_bills_what_was_delivered(account: Cust
 @every_way
 def test_usage_that_contradicts_itself_is_not_billed(account: Customer, way: str) -> None:
     refused = ask(account, f"{way}/bad-usage")
-    assert (refused.status_code, refused.json()["error"]["type"]) == (503, "overloaded_error")
-    (record,) = bills.records(account)
-    assert (record.ending, record.cost) == ("cost_unresolvable", None)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (503, "api_error")
+    # Anthropic counts the prompt at the start, so that it is known before the stream begins.
+    early = way == "simanthropic/claude"
+    again = ask(account, f"{way}/bad-usage", stream=True)
+    error = again.json()["error"] if early else Events.of(again).last["error"]
+    assert (error["type"], error["code"]) == ("api_error", "provider_error" if early else "cost_unresolvable")
+    assert [(record.ending, record.cost) for record in bills.records(account)] == [("cost_unresolvable", None)] * 2
 
 
 @every_way
