@@ -114,7 +114,7 @@ def _aliased(
 ) -> Resolution:
     alias = read if read is not None and read.name == wanted.name else _read(account_id, wanted.name)
     if alias is None:
-        raise absent(account_id, wanted.name)
+        raise absent(account_id, wanted.name, param="model")
     if event is not None:
         event.alias_id = alias.id
     route = _pinned(snapshot, ExplicitId(alias.provider, alias.canonical_id, alias.locode), now)
@@ -135,7 +135,7 @@ def _read(account_id: uuid.UUID, name: str) -> Read | None:
     return None if target is None else Read(name, *target)
 
 
-def absent(account_id: uuid.UUID, name: str) -> AliasNotFound:
+def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:
     """The refusal of an alias that the account does not have, with those of its own that are called alike."""
     try:
         own = Alias.objects.filter(account_id=account_id).order_by("name").values_list("name", flat=True)
@@ -143,7 +143,8 @@ def absent(account_id: uuid.UUID, name: str) -> AliasNotFound:
     finally:
         release("default")
     words = nearest.question([f"{ALIAS}/{each}" for each in near])
-    return AliasNotFound(f"This account has no alias {f'alias/{name}'!r}. {words}`GET /v1/aliases` lists them.")
+    message = f"This account has no alias {f'alias/{name}'!r}. {words}`GET /v1/aliases` lists them."
+    return AliasNotFound(message, param=param)
 
 
 def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:

@@ -203,7 +203,7 @@ class NotFound(ApiError):
 class AliasNotFound(NotFound):
     """The account has no alias of that name."""
 
-    code, param = "alias_not_found", "model"
+    code = "alias_not_found"
 
 
 class ModelNotFound(ApiError):

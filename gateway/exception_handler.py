@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from django.core import exceptions as django
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
+from django.http.response import ResponseHeaders
 from django.shortcuts import render as render_page
 from django.template.loader import render_to_string
 from django.utils.cache import add_never_cache_headers
@@ -31,6 +32,7 @@ from .responses import PlainResponse
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")
 ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client that speaks Anthropic's API
+UNAUTHORIZED = 401
 # What Anthropic calls an error of a status.
 MESSAGE_ERRORS = {
     400: "invalid_request_error",
@@ -71,19 +73,28 @@ def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str
 
 def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any]:
     """The envelope that the client of this request knows, where one has come so far."""
-    if environ is None or EVENT not in environ or not _speaks_messages(environ):
+    if environ is None or EVENT not in environ or not speaks_messages(environ):
         return envelope(error)
     return message_envelope(error, event_of(environ).request_id)
 
 
-def _speaks_messages(environ: Mapping[str, Any]) -> bool:
+def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str, Any], request_id: str) -> None:
+    """Puts a request's id into the headers of its answer; `request-id` is the one that Anthropic's clients read."""
+    headers["X-Request-Id"] = request_id
+    if speaks_messages(environ):
+        headers["request-id"] = request_id
+
+
+def speaks_messages(environ: Mapping[str, Any]) -> bool:
+    """Whether the client of a request knows Anthropic's envelope, and no other."""
     path = environ["PATH_INFO"].partition("/v1/")[2]
     return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 
 
 def headers_of(error: ApiError) -> dict[str, str]:
-    """Response headers of an error: its own, and the word to the SDKs that a retry is futile."""
-    return error.headers if error.retry else error.headers | {"x-should-retry": "false"}
+    """Response headers of an error: its own, how to say who asks (RFC 9110), and to the SDKs that a retry is futile."""
+    headers = error.headers | ({"WWW-Authenticate": "Bearer"} if error.status == UNAUTHORIZED else {})
+    return headers if error.retry else headers | {"x-should-retry": "false"}
 
 
 def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainResponse:

@@ -1,4 +1,7 @@
-"""Identifiers: time-ordered UUIDs (RFC 9562, version 7), generation ids and request ids."""
+"""Identifiers: time-ordered UUIDs (RFC 9562, version 7), generation ids and request ids.
+
+Answers of Responses and Messages have a generation's id with the prefix that their clients know.
+"""
 
 import os
 import time
@@ -6,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-GENERATION_PREFIX = "gen-"
+GENERATION_PREFIX, RESPONSE_PREFIX, MESSAGE_PREFIX = "gen-", "resp_", "msg_"
 REQUEST_PREFIX = "req-"
 
 
@@ -25,14 +28,15 @@ def first_uuid7(moment: datetime) -> UUID:
     return UUID(int=milliseconds << 80)
 
 
-def generation_id(uuid: UUID) -> str:
-    """The public form: `gen-` and 32 hex digits."""
-    return GENERATION_PREFIX + uuid.hex
+def generation_id(uuid: UUID, prefix: str = GENERATION_PREFIX) -> str:
+    """The public form: `gen-`, or what an answer has in its place, and 32 hex digits."""
+    return prefix + uuid.hex
 
 
 def parse_generation_id(text: str) -> UUID | None:
-    """The UUID behind a public generation id, or None where the text is no such id."""
-    return _parsed(text, GENERATION_PREFIX)
+    """The UUID behind a public generation id or an answer's, or None where the text is none."""
+    prefixes = (GENERATION_PREFIX, RESPONSE_PREFIX, MESSAGE_PREFIX)
+    return next((parsed for prefix in prefixes if (parsed := _parsed(text, prefix))), None)
 
 
 def request_id(uuid: UUID) -> str:

@@ -14,7 +14,7 @@ from django.urls import resolve
 from . import address_limit, request_events
 from .db import WORK_SECONDS, answering_within, release_all
 from .errors import ApiError, InvalidRequest, RequestTooLarge, WorkerBusy
-from .exception_handler import handler400, is_api, refusal_page, render
+from .exception_handler import handler400, is_api, name_request, refusal_page, render
 from .health import is_probe
 from .jsonbody import too_large
 
@@ -45,7 +45,7 @@ class RequestIdMiddleware:
         with answering_within(WORK_SECONDS):
             response = self.get_response(request)
         release_all()  # a client that reads slowly must not keep a connection while its answer is written
-        response["X-Request-Id"] = event.request_id
+        name_request(response.headers, request.META, event.request_id)
         if response.status_code == NO_CONTENT:
             del response["Content-Type"]
         has_length = response.has_header("Content-Length") or response.status_code in WITHOUT_LENGTH

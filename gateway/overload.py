@@ -16,7 +16,7 @@ import orjson
 from gunicorn import SERVER, util
 
 from .errors import BUSY_SECONDS, WorkerBusy
-from .exception_handler import body_of, headers_of
+from .exception_handler import body_of, headers_of, name_request
 from .hooks import Reading
 from .ids import request_id, uuid7
 from .jsonbody import BLOCK_BYTES
@@ -114,15 +114,16 @@ READINGS = [
 def _answer(path: str, keeps: bool, second: int) -> bytes:
     """A refusal in this second, with NO_ID where its request's id goes."""
     error, event = WorkerBusy(MESSAGE), RequestEvent("POST", id=UUID(int=0))
-    body = orjson.dumps(body_of(error, {"PATH_INFO": path, EVENT: event}))
+    environ = {"PATH_INFO": path, EVENT: event}
+    body = orjson.dumps(body_of(error, environ))
     headers = {
         "Server": SERVER,
         "Date": util.http_date(second),
         "Connection": "keep-alive" if keeps else "close",
         **headers_of(error),
         "Content-Type": "application/json",
-        "X-Request-Id": event.request_id,
         "Content-Length": str(len(body)),
     }
+    name_request(headers, environ, event.request_id)
     lines = [STATUS_LINE, *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     return "\r\n".join(lines).encode() + body

@@ -23,7 +23,7 @@ from gunicorn.http.body import Body, LengthReader
 from . import request_events
 from .bounded_http import HEAD_SECONDS, BoundedRequest, begin, begin_body
 from .db import WORK_SECONDS, answering_within, release_all
-from .exception_handler import API_PREFIXES, from_exception, plain
+from .exception_handler import API_PREFIXES, from_exception, name_request, plain
 from .overload import overload
 from .postgresql.prepared import is_full
 from .responses import PlainResponse, send
@@ -241,7 +241,7 @@ class ShortChain:
         except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
             response = plain(from_exception(error), environ)
         headers, body = response.headers, response.body
-        headers["X-Request-Id"] = event.request_id
+        name_request(headers, environ, event.request_id)
         event.answered(response.status, response.error)
         if isinstance(body, bytes):
             headers["Content-Length"] = str(len(body))

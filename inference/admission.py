@@ -70,6 +70,11 @@ class Admitted:
         return generation_id(self.id)
 
     @property
+    def answer_id(self) -> str:
+        """The same as it stands in the answer."""
+        return generation_id(self.id, self.form.id_prefix)
+
+    @property
     def prompt_tokens(self) -> int:
         """Of the prompt, as they are estimated where no upstream counts them."""
         return estimator.prompt_tokens(self.call) if self.estimated_prompt is None else self.estimated_prompt

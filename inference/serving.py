@@ -78,9 +78,9 @@ def stream(form: WireForm, call: Call, payer: Payer, client: Client, event: Requ
 def count(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> int:
     """The tokens of a prompt, for nothing: as the upstream counts them where it does, else an estimate. Raises as
     `admit`."""
+    admitted = admit(form, call, payer, event)
     if not form.counts_upstream:
         return estimator.prompt_tokens(call)
-    admitted = admit(form, call, payer, event)
     if admitted.upstream_call.shape != Shape.MESSAGES:
         encoded(call.body)  # raises where it is nested too deeply
         return estimator.most_prompt_tokens(call)
@@ -269,7 +269,7 @@ def _reader(admitted: Admitted, upstream: UpstreamCall) -> StreamReader:
     if admitted.adapter is not None:
         decoder = admitted.adapter.decoder(decoder)
     normaliser = admitted.form.normaliser(
-        id=admitted.public_id, created=admitted.created, model=admitted.route.id, choices=admitted.call.choices
+        id=admitted.answer_id, created=admitted.created, model=admitted.route.id, choices=admitted.call.choices
     )
     return StreamReader(upstream, decoder, normaliser, partial(is_implausible, admitted, upstream.sent_bytes))
 
@@ -331,7 +331,7 @@ def _adapted(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
 def _in_shape(admitted: Admitted, answer: dict[str, Any]) -> dict[str, Any]:
     """The normalised answer, with what the gateway owns in it."""
     return admitted.form.normalised(
-        answer, admitted.call, id=admitted.public_id, created=admitted.created, model=admitted.route.id
+        answer, admitted.call, id=admitted.answer_id, created=admitted.created, model=admitted.route.id
     )
 
 

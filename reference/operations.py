@@ -37,10 +37,6 @@ INFERENCE: Final = (
 RATE_LIMITED: Final = (*INFERENCE, errors.ProviderRateLimited)
 
 
-class InputTokensRequest(ResponsesRequest):
-    """What is counted is not looked up: any `model` will do."""
-
-
 @dataclass(frozen=True)
 class Operation:
     """One method of one path below `/v1`. Schemas are names of components; `None` is an answer without a body."""
@@ -137,12 +133,12 @@ OPERATIONS: Final = (
         "post",
         "/responses/input_tokens",
         "countResponseInput",
-        "How many tokens an input has, estimated; served nowhere and free",
+        "How many tokens an input has, estimated, for nothing",
         "Inference",
         {200: "InputTokens"},
         INFERENCE,
-        body=InputTokensRequest,
-        more_fields={"model": STRING, "input": {"type": ["string", "array"], "items": {"type": "object"}}},
+        body=ResponsesRequest,
+        more_fields={"input": {"type": ["string", "array"], "items": {"type": "object"}}},
         example={"model": "sim/demo/echo", "input": "Hello"},
         is_inference=True,
     ),
@@ -310,7 +306,7 @@ OPERATIONS: Final = (
 
 PATH_PARAMETERS: Final = {
     "model_id": described(STRING, "Slashes plain, or encoded as `%2F`."),
-    "generation_id": described(STRING, "`gen-` and 32 hex digits."),
+    "generation_id": described(STRING, "`gen-`, `resp_` or `msg_`, and 32 hex digits."),
     "name": described(STRING, "The bare name; uppercase is lowered."),
 }
 HEADERS: Final = {

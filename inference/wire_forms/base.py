@@ -7,6 +7,7 @@ interface alone. A new one is a module here, a line in `WIRE_FORMS`, and a value
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 from rest_framework import serializers
@@ -17,6 +18,7 @@ from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.exception_handler import envelope, plain
 from gateway.fields import FlagField, NumberField, StrictField, TextField, WholeNumberField
+from gateway.ids import GENERATION_PREFIX
 from gateway.responses import PlainResponse
 
 from .. import sse
@@ -61,6 +63,7 @@ class WireForm(ABC):
     path: ClassVar[str]  # below the API's prefix
     endpoint: ClassVar[Endpoint]  # what records call it
     shape: ClassVar[Shape] = Shape.CHAT  # of its calls upstream
+    id_prefix: ClassVar[str] = GENERATION_PREFIX  # of its answers' ids
     count_path: ClassVar[str] = ""  # where a request is counted, if anywhere
     counts_upstream: ClassVar[bool] = False  # whether upstreams are asked that count
     tells_rate_limits: ClassVar[bool] = False  # whether a provider's 429 is one here too, not a 503
@@ -80,7 +83,7 @@ class WireForm(ABC):
 
     def call_to_count(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         """A request that is only to be counted, checked. Raises as `call`."""
-        return self.call(body, environ)
+        return replace(self.call(body, environ), counts=True)
 
     def counted(self, prompt_tokens: int) -> dict[str, Any]:
         """The answer to a request that was only to be counted."""

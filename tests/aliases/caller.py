@@ -21,7 +21,7 @@ INVALID = (400, "invalid_request_error", "invalid_request_error", None)
 INVALID_TARGET = (422, "invalid_request_error", "invalid_alias_target", "target")
 LIMIT_REACHED = (422, "invalid_request_error", "alias_limit_reached", "name")
 EXISTS = (409, "invalid_request_error", "alias_exists", "name")
-NOT_FOUND = (404, "not_found", "alias_not_found", "model")
+NOT_FOUND = (404, "not_found", "alias_not_found", None)
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,18 @@ def test_another_key_of_the_account_finds_it_and_another_account_does_not(
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("endpoint", "said"), [("responses", "input"), ("messages", "messages")])
+def test_the_id_of_a_response_and_of_a_message_finds_it_too(
+    account: Customer, path: str, endpoint: str, said: str
+) -> None:
+    cap = {"max_output_tokens": 16} if endpoint == "responses" else {"max_tokens": 16}
+    body = {"model": "sim/test/echo", said: [{"role": "user", "content": "hi"}], **cap}
+    reply = account.http.post(f"/v1/{endpoint}", json=body)
+    record = account.http.get(path.format(reply.json()["id"]))
+    assert record.json()["generation_id"] == reply.headers["X-Generation-Id"]
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_deleted_keys_records_stay_the_accounts(account: Customer, path: str) -> None:
     other = GatewaySession(account.gateway.origin, account.another_key("other"))
     reply = other.post(

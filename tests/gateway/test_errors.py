@@ -22,7 +22,8 @@ from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.sqlite_is_enough
 
-# Status, type, code, param: the rows of docs/api.md#error-codes. `param` of a general 400 is the field's name.
+# Status, type, code, param: the rows of docs/api.md#error-codes. `param` of a general 400 is the field's name,
+# that of an absent alias `model` where a request names it.
 # The in-stream row has the status of its whole-answer form.
 SPEC = {
     (401, "authentication_error", "authentication_error", None),
@@ -34,7 +35,7 @@ SPEC = {
     (400, "invalid_request_error", "invalid_alias_name", None),
     (413, "invalid_request_error", "request_too_large", None),
     (404, "not_found", "not_found", None),
-    (404, "not_found", "alias_not_found", "model"),
+    (404, "not_found", "alias_not_found", None),
     (404, "internal_server_error", "model_not_found", "model"),
     (503, "provider_unavailable", "provider_unavailable", "model"),
     (503, "provider_unavailable", "model_unavailable", "model"),

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 SLOT = 245  # nanoseconds: the 4096th part of a millisecond, which is as fine as the order goes
 LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
+PREFIXES = ("gen-", "resp_", "msg_")
 moments = st.integers(0, 2**48 * 1_000_000 - 1)
 
 
@@ -51,8 +52,8 @@ def test_uuids_of_one_moment_differ() -> None:
 @given(st.uuids())
 def test_a_generation_id_is_read_back(made: uuid.UUID) -> None:
     text = generation_id(made)
-    assert len(text) == 36
-    assert parse_generation_id(text) == made
+    assert (text[:4], len(text)) == ("gen-", 36)
+    assert {parse_generation_id(generation_id(made, prefix)) for prefix in PREFIXES} == {made}
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,8 @@ def test_a_generation_id_is_read_back(made: uuid.UUID) -> None:
         "gen-" + "0" * 31 + "\n",
         " gen-" + "0" * 32,
         "gen-gen-" + "0" * 28,
+        "gen-msg_" + "0" * 32,
+        "resp_0_" + "0" * 32,
         "gen-" + "0_" * 16,
         f"gen-{uuid.UUID(int=1)}",
     ],
@@ -80,7 +83,7 @@ def test_what_is_no_generation_id_is_none(text: str) -> None:
 @given(st.text(max_size=40))
 def test_no_text_breaks_the_parser(text: str) -> None:
     parsed = parse_generation_id(text)
-    assert parsed is None or generation_id(parsed) == text
+    assert parsed is None or text in {generation_id(parsed, prefix) for prefix in PREFIXES}
 
 
 @given(st.uuids())

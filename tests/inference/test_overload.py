@@ -100,4 +100,5 @@ def clients_are_refused_in_their_words_whatever_way_they_take(customer: Customer
                 reply = read_response(answers)
             assert (reply.status_code, reply.json()["error"]["type"]) == (503, kind)
             assert re.fullmatch(r"req-[0-9a-f]{32}", reply.headers["X-Request-Id"])
-            assert reply.json().get("request_id", reply.headers["X-Request-Id"]) == reply.headers["X-Request-Id"]
+            assert reply.json().get("request_id") == reply.headers.get("request-id")
+            assert reply.headers.get("request-id", reply.headers["X-Request-Id"]) == reply.headers["X-Request-Id"]

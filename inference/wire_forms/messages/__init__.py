@@ -15,6 +15,7 @@ from accounts.keys import token_of
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.fields import ChoiceField, FlagField, ListField, NumberField, ObjectField, StrictField, WholeNumberField
+from gateway.ids import MESSAGE_PREFIX
 from gateway.responses import PlainResponse
 from gateway.turns import in_turns
 
@@ -217,7 +218,7 @@ CHECKS_OF_COUNT = Checks(CountTokensRequest(), "model", "messages")
 class MessagesForm(WireForm):
     """See WireForm. Over upstreams that speak another language its calls are chats."""
 
-    path, endpoint = "messages", Endpoint.MESSAGES
+    path, endpoint, id_prefix = "messages", Endpoint.MESSAGES, MESSAGE_PREFIX
     count_path, counts_upstream = "messages/count_tokens", True
     tells_rate_limits = True
 

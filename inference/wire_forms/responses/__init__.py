@@ -12,6 +12,7 @@ from typing import Any
 from catalogue.models import Modality
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
+from gateway.ids import RESPONSE_PREFIX
 from gateway.responses import PlainResponse
 
 from ...call import Call, Shape
@@ -39,7 +40,7 @@ NAMES = {
 class ResponsesForm(WireForm):
     """See WireForm."""
 
-    path, endpoint = "responses", Endpoint.RESPONSES
+    path, endpoint, id_prefix = "responses", Endpoint.RESPONSES, RESPONSE_PREFIX
     count_path, nothing_below = "responses/input_tokens", KEPT_NOWHERE
     tells_rate_limits = True
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.errors import ApiError
+from gateway.ids import RESPONSE_PREFIX
 
 from ... import sse
 from ...chunks import NormalisedChunk, object_of
@@ -101,7 +102,7 @@ def response_object(
     """The response: its request's fields, its items, and `usage` and `gateway_metadata` where it was settled."""
     reason = INCOMPLETE_REASONS.get(finish or "")
     response = {
-        "id": f"resp_{_identity(own)}",
+        "id": own["id"],
         "object": "response",
         "created_at": own["created"],
         "completed_at": None if reason else int(time.time()),
@@ -137,9 +138,9 @@ def _known(details: Mapping[str, Any]) -> Json:
 
 
 def _identity(own: Mapping[str, Any]) -> str:
-    """What is behind the prefix of a generation's id: the response and its items have it in theirs."""
+    """What is behind the prefix of a response's id: its items have it in theirs."""
     identity: str = own["id"]
-    return identity.removeprefix("gen-")
+    return identity.removeprefix(RESPONSE_PREFIX)
 
 
 def _is_text_alone(plain: PlainChunks) -> bool:

@@ -163,8 +163,8 @@ class LastResponse:
 
 
 def own_of(id: str, model: str) -> Json:
-    """What is the gateway's in a response; `id` is the generation's."""
-    return {"id": f"resp_{id.removeprefix('gen-')}", "model": model, "store": False, "previous_response_id": None}
+    """What is the gateway's in a response."""
+    return {"id": id, "model": model, "store": False, "previous_response_id": None}
 
 
 def require_output(response: Mapping[str, Any]) -> None:

@@ -51,7 +51,7 @@ class Stream:
     """A stream in the making: the upstream's deltas through the normaliser into frames."""
 
     def __init__(self) -> None:
-        self.normaliser = ChatNormaliser(id="gen-1", created=7, model="sim/test/echo/FRPAR", choices=1)
+        self.normaliser = ChatNormaliser(id="msg_1", created=7, model="sim/test/echo/FRPAR", choices=1)
         self.framing = FORM.framing(self.normaliser, CALL)
         self.frames: list[bytes] = []
 
@@ -124,7 +124,7 @@ def test_why_it_stopped(finish: str, choice: Json, expected: tuple[str, str | No
     assert (delta["stop_reason"], delta["stop_sequence"]) == expected
     message = {"content": "one", "tool_calls": []}
     upstream = {"choices": [{"index": 0, "message": message, "finish_reason": finish, **choice}]}
-    normalised = chat_answer(upstream, id="gen-1", created=7, model="m")
+    normalised = chat_answer(upstream, id="msg_1", created=7, model="m")
     whole = FORM.answer(normalised, CALL, REPORT)
     assert (whole["stop_reason"], whole["stop_sequence"], whole["usage"]) == (*expected, USAGE)
 
@@ -133,7 +133,7 @@ def test_why_it_stopped(finish: str, choice: Json, expected: tuple[str, str | No
 def test_arguments_that_are_no_object_are_shown_to_the_tool(arguments: str) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": arguments}}
     upstream = {"choices": [{"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}
-    whole = FORM.answer(chat_answer(upstream, id="gen-1", created=7, model="m"), CALL, REPORT)
+    whole = FORM.answer(chat_answer(upstream, id="msg_1", created=7, model="m"), CALL, REPORT)
     (block,) = whole["content"]
     assert block == {
         "type": "tool_use", "id": "call_1", "name": "weather", "input": {"invalid_arguments": arguments}

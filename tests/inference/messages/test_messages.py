@@ -29,7 +29,7 @@ def test_the_official_client_gets_a_message_that_says_what_it_cost(account: Cust
     raw = account.anthropic().messages.with_raw_response.create(model=f"{way}/echo", max_tokens=cap, messages=HELLO)  # type: ignore[arg-type]
     result = raw.parse()
     assert (result.id, result.type, result.role, result.model) == (
-        raw.headers["X-Generation-Id"], "message", "assistant", f"{way}/echo/FRPAR"
+        raw.headers["X-Generation-Id"].replace("gen-", "msg_"), "message", "assistant", f"{way}/echo/FRPAR"
     )  # fmt: skip
     assert [(block.type, block.text) for block in result.content if block.type == "text"] == [("text", "hello there")]
     assert (result.stop_reason, result.stop_sequence) == ("end_turn", None)
@@ -58,7 +58,7 @@ def test_the_official_clients_stream_helper_ends_with_the_whole_message(account:
     assert (final.stop_reason, final.usage.input_tokens, final.usage.output_tokens) == ("end_turn", 2, 5)
     streamed = stream(account, f"{way}/chunks")
     assert streamed.text == "hello there hello there hello"
-    assert streamed.headers["X-Generation-Id"] == streamed.all[0]["message"]["id"]
+    assert streamed.headers["X-Generation-Id"].replace("gen-", "msg_") == streamed.all[0]["message"]["id"]
     assert streamed.last["usage"]["cost"] == pytest.approx(COST / 2 * 2 + 3 * 0.0000012)
     assert streamed.last["gateway_metadata"]["provider"] == way.split("/", maxsplit=1)[0]
 
@@ -118,6 +118,32 @@ def test_a_prompt_is_counted_for_nothing(account: Customer, way: str) -> None:
     assert len(bills.records(account)) == 1
     refused = account.http.post(f"{PATH}/count_tokens", json={"model": model})
     assert refused.json()["error"]["param"] == "messages"
+    absent = account.http.post(f"{PATH}/count_tokens", json={"model": f"{way}/nowhere", "messages": HELLO})
+    assert (absent.status_code, absent.json()["error"]["param"]) == (404, "model")
+
+
+@every_way
+def test_the_official_client_knows_the_id_of_each_request(account: Customer, way: str) -> None:
+    client = account.anthropic(max_retries=0)
+    whole = client.messages.create(model=f"{way}/echo", max_tokens=16, messages=HELLO)  # type: ignore[arg-type]
+    assert whole._request_id == whole.id.replace("msg_", "req-")
+    with client.messages.stream(model=f"{way}/echo", max_tokens=16, messages=HELLO) as events:  # type: ignore[arg-type]
+        assert events.request_id == events.get_final_message().id.replace("msg_", "req-")
+    with pytest.raises(anthropic.APIStatusError) as refused:
+        client.messages.create(model=f"{way}/status-529", max_tokens=16, messages=HELLO)  # type: ignore[arg-type]
+    assert refused.value.request_id == refused.value.response.headers["X-Request-Id"]
+    assert client.models.list()._request_id is not None
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/count_tokens", f"{PATH}/batches", "/v1/models", "/v1/models/nope"])
+@pytest.mark.parametrize("method", ["POST", "GET", "OPTIONS"])
+def test_every_answer_to_anthropics_clients_names_the_request_as_they_read_it(
+    gateway: GatewayServer, method: str, path: str
+) -> None:
+    asked = requests.request(method, gateway.origin + path, headers={"anthropic-version": "2023-06-01"}, timeout=30)
+    assert asked.headers["request-id"] == asked.headers["X-Request-Id"]
+    if path.startswith("/v1/models"):
+        assert "request-id" not in requests.request(method, gateway.origin + path, timeout=30).headers
 
 
 def test_both_headers_may_carry_the_key_if_they_agree(account: Customer) -> None:

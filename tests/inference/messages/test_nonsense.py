@@ -30,7 +30,7 @@ def test_a_stream_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
     events = [*parser.feed(RECORDINGS[name][1]), *parser.finish()]
     position = data.draw(st.sampled_from([at for at, event in enumerate(events) if event.startswith(b"{")]))
     events[position] = spoilt(events[position], data)
-    normaliser, whole = PASSED.normaliser(id="gen-1", created=1, model="m", choices=1), PASSED.aggregate()
+    normaliser, whole = PASSED.normaliser(id="msg_1", created=1, model="m", choices=1), PASSED.aggregate()
     framing = PASSED.framing(normaliser, CALL)
     try:
         for event in map(DIALECT.decoder(CALL).decode, events):
@@ -40,7 +40,7 @@ def test_a_stream_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
                 framing.frames([chunk])
                 whole.add(chunk.chunk)
         framing.finished(REPORT)
-        shaped = PASSED.normalised(whole.answer(), CALL, id="gen-1", created=1, model="m")
+        shaped = PASSED.normalised(whole.answer(), CALL, id="msg_1", created=1, model="m")
         assert PASSED.output_bytes(shaped) >= 0
         orjson.dumps(PASSED.answer(shaped, CALL, REPORT))
     except FAULTS:
@@ -53,7 +53,7 @@ def test_a_stream_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
 def test_a_whole_answer_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
     try:
         reply = DIALECT.reply(spoilt(RECORDINGS[name][1], data), CALL)
-        shaped = PASSED.normalised(reply.body, CALL, id="gen-1", created=1, model="m")
+        shaped = PASSED.normalised(reply.body, CALL, id="msg_1", created=1, model="m")
         assert PASSED.output_bytes(shaped) >= 0
         orjson.dumps(PASSED.answer(shaped, CALL, REPORT))
     except FAULTS:

@@ -30,7 +30,7 @@ REPORT = {
     },
     "gateway_metadata": {"provider": "sim"},
 }
-ID = "gen-01a2"
+ID = "resp_01a2"
 TOOLS = [
     {"type": "function", "name": "weather"},
     {"type": "custom", "name": "patch"},

@@ -57,7 +57,7 @@ class Stream:
     """A stream on its way."""
 
     def __init__(self) -> None:
-        self.events = ResponseEvents(id="gen-01a2", model="sim/test/echo/FRPAR")
+        self.events = ResponseEvents(id="resp_01a2", model="sim/test/echo/FRPAR")
         self.framing, self.whole, self.frames = PassedFraming(self.events), LastResponse(), list[bytes]()
 
     def take(self, data: bytes) -> None:
@@ -103,7 +103,7 @@ def test_a_stream_that_breaks_closes_its_item_with_what_came_of_it(events: int, 
 
 def test_an_answer_without_output_is_malformed() -> None:
     with pytest.raises(MalformedReply):
-        PASSED.normalised({"id": "resp_up"}, call(), id="gen-01a2", created=1, model="m")
+        PASSED.normalised({"id": "resp_up"}, call(), id="resp_01a2", created=1, model="m")
     with pytest.raises(MalformedReply):
         Stream().take(b'{"type":"response.completed","response":{}}')
 
@@ -126,7 +126,7 @@ def test_a_stream_with_nonsense_in_it(data: st.DataObject) -> None:
             stream.take(event)
         if stream.events.is_complete:
             stream.framing.finished(REPORT)
-            whole = PASSED.normalised(stream.whole.answer(), call(), id="gen-1", created=1, model="m")
+            whole = PASSED.normalised(stream.whole.answer(), call(), id="resp_1", created=1, model="m")
             assert PASSED.output_bytes(whole) >= 0
             orjson.dumps(PASSED.answer(whole, call(), REPORT))
     stream.framing.broke(ProviderError("It broke."), None)

@@ -289,6 +289,8 @@ def test_a_request_is_counted_without_being_served_or_billed(account: Customer) 
     more = account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo", "input": "hi", "tools": [WEATHER]})
     assert more.json()["input_tokens"] > 7
     assert refusal(account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/echo"})).param == "input"
+    absent = account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/nowhere", "input": "hi"})
+    assert (refusal(absent).status, refusal(absent).param) == (404, "model")
     assert bills.records(account) == []
 
 
