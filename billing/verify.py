@@ -27,7 +27,16 @@ from django.db.models.functions import Now
 from accounts.models import Account
 from catalogue.carbon import ENERGY_PLACES, MEASURED, EnergyFactors, Footprint, footprint_of
 from catalogue.energy import figures_in
-from catalogue.pricing import RATE_PLACES, ContradictoryUsage, Price, Rates, Usage, cost_of, thawed_tiers
+from catalogue.pricing import (
+    RATE_PLACES,
+    ContradictoryUsage,
+    Price,
+    Rates,
+    Usage,
+    cost_of,
+    former_eur_units,
+    thawed_tiers,
+)
 from gateway.ids import generation_id
 from gateway.money import MONEY_PLACES, plain
 
@@ -246,6 +255,8 @@ def _record(record: Record, read_usage: ReadUsage) -> Iterator[str]:
         expected = cost_of(price, usage, rates)
         figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
         stored = (record.prompt_cost, record.completion_cost, record.cost, record.cost_eur)
+        if stored != figures and rates.account != rates.eur and stored[3] == former_eur_units(price, usage, rates):
+            figures = (*figures[:3], stored[3])
         if stored != figures:
             yield from _unlike(record, COSTS, stored, figures, "prices")
     yield from _footprint(record, usage)

@@ -200,7 +200,25 @@ def thawed_tiers(frozen: StoredTiers | None, currency: str) -> tuple[Price, ...]
 
 
 def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    """The cost of a request, each part rounded once. The length of its prompt chooses the tier for all its tokens."""
+    """The cost of a request, each part rounded once in each currency, and the total their sum."""
+    prompt, completion = _parts(price, usage)
+    prompt_units = rounded_quotient(prompt * rates.account_units, COST_DIVISOR)
+    completion_units = rounded_quotient(completion * rates.account_units, COST_DIVISOR)
+    if rates.account_units == rates.eur_units:
+        return Cost(prompt_units, completion_units, prompt_units + completion_units)
+    prompt_eur = rounded_quotient(prompt * rates.eur_units, COST_DIVISOR)
+    return Cost(
+        prompt_units, completion_units, prompt_eur + rounded_quotient(completion * rates.eur_units, COST_DIVISOR)
+    )
+
+
+def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
+    """The cost in EUR as records of accounts in another currency had it before each part was rounded."""
+    return rounded_quotient(sum(_parts(price, usage)) * rates.eur_units, COST_DIVISOR)
+
+
+def _parts(price: Price, usage: Usage) -> tuple[int, int]:
+    """Tokens times price, of the prompt and of the completion. The length of the prompt chooses the tier for all."""
     uncached, read, write_5m, write_1h, completion = price.for_prompt(usage.prompt).units
     prompt = (
         usage.uncached_prompt * uncached
@@ -208,9 +226,4 @@ def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
         + (usage.cache_write_5m or 0) * write_5m
         + (usage.cache_write_1h or 0) * write_1h
     )
-    completion *= usage.completion
-    prompt_units = rounded_quotient(prompt * rates.account_units, COST_DIVISOR)
-    completion_units = rounded_quotient(completion * rates.account_units, COST_DIVISOR)
-    if rates.account_units == rates.eur_units:
-        return Cost(prompt_units, completion_units, prompt_units + completion_units)
-    return Cost(prompt_units, completion_units, rounded_quotient((prompt + completion) * rates.eur_units, COST_DIVISOR))
+    return prompt, completion * usage.completion

@@ -112,15 +112,28 @@ def test_nothing_at_all_is_in_order() -> None:
     assert verify_ledger() == Result("checked 0 accounts, 0 ledger entries, 0 generations: 0 mismatches", [], 0)
 
 
-def test_records_in_other_currencies_recompute(acme: Account) -> None:
-    usage, price = Usage(uncached_prompt=7, completion=3), Price("USD", Decimal("0.1234567891"), Decimal("3.3"))
-    rates = Rates(account=Decimal("0.921658986175"), eur=Decimal("0.921658986175"))
+@pytest.mark.parametrize(
+    ("account_rate", "former_eur", "found"),
+    [
+        # of an account in another currency, its sum in EUR was once rounded, not its parts
+        ("1.3", "0.0000032690", None),
+        ("1.3", "0.0000032692", "cost in EUR 0.0000032692, its tokens and frozen prices give 0.0000032691"),
+        ("0.921658986175", "0.0000032690", "cost in EUR 0.000003269, its tokens and frozen prices give 0.0000032691"),
+    ],
+)
+def test_records_in_other_currencies_recompute_as_they_were_rounded(
+    acme: Account, account_rate: str, former_eur: str, found: str | None
+) -> None:
+    usage, price = Usage(uncached_prompt=2, completion=1), Price("USD", Decimal("0.1234567891"), Decimal("3.3"))
+    rates = Rates(account=Decimal(account_rate), eur=Decimal("0.921658986175"))
     cost = cost_of(price, usage, rates)
     generation = served(acme, usage, price, account_rate=rates.account, eur_rate=rates.eur)
     generation.prompt_cost, generation.completion_cost = cost.prompt, cost.completion
     generation.cost, generation.cost_eur = cost.total, cost.eur
     ledger.settle(generation, using="default")
     assert mismatches() == []
+    Generation.objects.filter(pk=generation.pk).update(cost_eur=Decimal(former_eur))
+    assert mismatches() == ([] if found is None else [f"account Acme: {generation.public_id}: {found}"])
 
 
 TAMPERINGS = {

@@ -145,6 +145,11 @@ def test_money_is_rounded_once(usage: Usage, price: Price, at: Rates) -> None:
     assert abs(Fraction(cost(usage, price, at).completion) - exact) <= Fraction(1, 2 * 10**10)
 
 
+@given(usages, prices, rates)
+def test_the_cost_in_eur_is_that_of_an_account_in_eur(usage: Usage, price: Price, at: Rates) -> None:
+    assert cost(usage, price, at).eur == cost(usage, price, Rates(at.eur, at.eur)).total
+
+
 def test_a_product_of_more_than_28_digits_is_rounded_once() -> None:
     """A little more than half a unit: Decimal's usual context would cut the little, and round the tie to even."""
     price = Price("EUR", prompt=Decimal("49999900.0000000001"), completion=Decimal(0))
@@ -156,13 +161,6 @@ def test_the_cost_in_eur_is_kept_beside_it() -> None:
     at = Rates(account=Decimal("1.25"), eur=Decimal("0.8"))
     billed = cost(Usage(completion=10**6), at=at)
     assert (billed.total, billed.eur) == (Decimal("1.5"), Decimal("0.96"))
-
-
-@given(usages, prices)
-def test_an_account_in_eur_pays_what_the_record_says_in_eur(usage: Usage, price: Price) -> None:
-    rate = Decimal("0.921658986175")
-    billed = cost(usage, price, Rates(account=rate, eur=rate))
-    assert billed.eur == billed.total
 
 
 def test_usage_adds_up() -> None:
@@ -191,6 +189,25 @@ USD = {"USD": Decimal("1.25"), "GBP": Decimal("0.80")}
 )
 def test_rates_go_through_eur(price: str, account: str, account_rate: str, eur_rate: str) -> None:
     assert rates_between(price, account, USD) == Rates(Decimal(account_rate), Decimal(eur_rate))
+
+
+@pytest.mark.parametrize(
+    ("units_per_eur", "account_rate", "eur_rate"),
+    [
+        ("3", "0.333333333333", "0.333333333333"),
+        ("1.5", "0.666666666667", "0.666666666667"),
+        ("0.7", "1.428571428571", "1.428571428571"),
+        ("1.0837", "0.922764602750", "0.922764602750"),  # of …7498…
+    ],
+)
+def test_a_rate_is_rounded_to_twelve_digits(units_per_eur: str, account_rate: str, eur_rate: str) -> None:
+    found = rates_between("USD", "EUR", {"USD": Decimal(units_per_eur)})
+    assert found == Rates(Decimal(account_rate), Decimal(eur_rate))
+
+
+def test_a_rate_between_two_foreign_currencies_is_rounded_to_twelve_digits() -> None:
+    found = rates_between("USD", "GBP", {"USD": Decimal("1.5"), "GBP": Decimal("0.85")})
+    assert found == Rates(Decimal("0.566666666667"), Decimal("0.666666666667"))
 
 
 @pytest.mark.parametrize(("price", "account"), [("CHF", "EUR"), ("EUR", "CHF"), ("CHF", "CHF")])
