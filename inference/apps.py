@@ -10,7 +10,7 @@ class InferenceConfig(AppConfig):
 
     def ready(self) -> None:
         from . import checkpointing  # these import models, which exist from here on
-        from .upstream import client
+        from .upstream import client, connections
 
         worker_hooks.start.append(checkpointing.start)
         worker_hooks.beat.append(checkpointing.beat)
@@ -19,4 +19,11 @@ class InferenceConfig(AppConfig):
             Reading("gateway_open_streams", "Streams that have begun and not ended.", checkpointing.open_streams),
             Reading("gateway_checkpoints", "Checkpoints of open streams.", checkpointing.written_checkpoints),
             Reading("gateway_open_upstream_calls", "Calls of upstreams that have not ended.", client.open_calls),
+            Reading(
+                "gateway_upstream_unexpected_bytes",
+                "Connections of providers that had bytes which nobody had asked for.",
+                lambda: connections.unexpected_bytes,
+                how="counter",
+                label="provider",
+            ),
         ]

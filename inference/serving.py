@@ -169,7 +169,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     deadlines = Deadlines(first_byte_seconds(len(request.body)))
     if comes_at_once:
         deadlines.whole_answer()
-    upstream = UpstreamCall(request, deadlines, client)
+    upstream = UpstreamCall(request, deadlines, client, admitted.payer.account_id)
     del request  # so that its body is freed when it is sent
     attempt = upstream.attempt
     attempt.provider, attempt.route, attempt.model = route.upstream.slug, route.id, route.upstream_model
@@ -214,7 +214,10 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
             answer, outcome = _aggregated(admitted, upstream)
         else:
             answer, outcome = _whole(admitted, upstream)
+        if not ENDINGS[outcome.ending].is_billed:
+            upstream.abort(ContradictoryUsage())
     except UpstreamFault as error:
+        upstream.abort(error)
         raise failed(error, admitted) from error
     finally:
         upstream.close()
@@ -241,6 +244,7 @@ def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
         admitted.dialect.reply(upstream.read_error(), admitted.upstream_call)
         raise UpstreamFault("answered a stream request with a whole answer")
     except (UpstreamFault, ContradictoryUsage) as error:
+        upstream.abort(error)
         raise failed(error, admitted) from error
     finally:
         upstream.close()

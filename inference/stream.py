@@ -88,6 +88,7 @@ class BilledStream:
 
     def _refused(self, error: ContradictoryUsage | UpstreamFault) -> ApiError:
         """The error for a stream that failed before its first output. Contradictory usage is recorded."""
+        self._upstream.abort(error)
         if isinstance(error, ContradictoryUsage):
             self._settle(Ending.COST_UNRESOLVABLE)
             return refusal(error, self._admitted, record=self.generation_id)
@@ -200,6 +201,7 @@ class BilledStream:
         self._ready += self._framing.frames(self._reader.take())
 
     def _break_off(self, error: Exception) -> None:
+        self._upstream.abort(error)
         self._ending = next(ending for kind, ending in ENDING_OF if isinstance(error, kind))
         self._fault = error if isinstance(error, UpstreamFault) else None
 

@@ -19,6 +19,7 @@ What is not obvious from the names in `WORDS`:
 - `bad-usage` may say how: `cached` (more than there were, the default), `negative`, `fraction`, `total`.
 - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
   call or a text for each answer; the results of tools behind it tell which is next.
+- `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for it.
 - `split` cuts the whole body, so a large size joins several events in one segment.
 """
 
@@ -85,6 +86,7 @@ class Behaviour:
     multiline: bool = False
     split: int | None = None
     close_delimited: bool = False
+    surplus: float | None = None
 
     @property
     def least_chunks(self) -> int:
@@ -169,6 +171,7 @@ WORDS: Mapping[str, Word] = {
     "reasoning": _takes(("reasoning", str), required=0, reasoning="reasoning_content"),
     "finish": _takes(("finish", str)),
     "split": _takes(("split", _positive)),
+    "surplus": _takes(("surplus", _seconds)),
 }
 
 

@@ -84,6 +84,8 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     if behaviour.close_delimited:
         reply.delimit_by_close()
     reply.segment_bytes = behaviour.split
+    if behaviour.surplus is not None:
+        reply.remember()
     try:
         if behaviour.rejects and call.body.get(behaviour.rejects) is not None:
             raise RefusedError(f"Unrecognized request argument supplied: {behaviour.rejects}", behaviour.rejects)
@@ -104,6 +106,8 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
             _send_whole(call, endpoint, reply)
     except RefusedError as error:
         refuse(reply, endpoint.dialect, error.message, error.param)
+    if behaviour.surplus is not None:
+        reply.repeat(behaviour.surplus)
 
 
 def refuse(reply: Reply, dialect: str, message: str, param: str | None = None, status: int = 400) -> None:

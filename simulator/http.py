@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
 
+import gevent
 from httptools import HttpParserError, HttpRequestParser
 
 _READ_BYTES = 256 * 1024
@@ -59,6 +60,7 @@ class Connection:
         self._unparsed = b""
         self._requests: deque[Request] = deque()
         self._parser = HttpRequestParser(self)
+        self._sent: list[bytes] | None = None  # since `remember`
 
     def read_request(self) -> Request:
         """Wait for the next request. Raises CallerGoneError, and BrokenRequestError for what is no HTTP."""
@@ -106,10 +108,26 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send everything, waiting where the caller reads slowly."""
+        if self._sent is not None:
+            self._sent.append(data)
         try:
             self._socket.sendall(data)
         except OSError as error:
             raise CallerGoneError from error
+
+    def remember(self) -> None:
+        """Keep what is sent from now on, for `send_again`."""
+        self._sent = []
+
+    def send_again(self, seconds: float) -> None:
+        """Send what was remembered once more, so much later, whatever is read and sent meanwhile."""
+        data, self._sent = b"".join(self._sent or ()), None
+
+        def send() -> None:
+            with contextlib.suppress(CallerGoneError):
+                self.send(data)
+
+        gevent.spawn_later(seconds, send)
 
     def listen(self, seconds: float) -> None:
         """Stay silent for so long, but notice at once when the caller leaves. Zero only looks."""
@@ -157,6 +175,14 @@ class Reply:
         self.keeps_alive = request.keeps_alive
         # Where it is set, bodies are cut into segments of so many bytes, wherever those end.
         self.segment_bytes: int | None = None
+
+    def remember(self) -> None:
+        """Keep all of it, for `repeat`."""
+        self._connection.remember()
+
+    def repeat(self, seconds: float) -> None:
+        """Send all of it again, so much later."""
+        self._connection.send_again(seconds)
 
     def delimit_by_close(self) -> None:
         """Send bodies without a length or chunks: they end where the connection does."""

@@ -7,6 +7,7 @@ connection of a call that is due.
 
 import ssl
 import time
+from uuid import UUID
 
 import gevent
 from django.conf import settings
@@ -87,13 +88,13 @@ class Deadlines:
 
 
 class UpstreamCall:
-    """One request and its answer. Its `client` is watched once the call has been open for a while.
+    """One request of an account and its answer. Its `client` is watched once the call has been open for a while.
 
     `open` and `read` raise DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
     """
 
-    def __init__(self, request: UpstreamRequest, deadlines: Deadlines, client: Client) -> None:
-        self.deadlines, self.client = deadlines, client
+    def __init__(self, request: UpstreamRequest, deadlines: Deadlines, client: Client, account: UUID) -> None:
+        self.deadlines, self.client, self._account = deadlines, client, account
         self.adjusted, self.sent_bytes = request.adjusted, len(request.body)
         self.status = 0
         self.content_type = ""
@@ -117,7 +118,9 @@ class UpstreamCall:
         try:
             origin, head = connections.head_of(request.url, tuple(request.headers.items()))
             self.attempt.host, self.attempt.port = origin.host, origin.port
-            connection = connections.connection_to(origin, self.deadlines.seconds_left)
+            connection = connections.connection_to(
+                origin, self._account, self.attempt.provider, self.deadlines.seconds_left
+            )
             self._connection = connection
             self.attempt.connected_at = time.monotonic()
             if self._abort_with is not None:
@@ -176,7 +179,10 @@ class UpstreamCall:
         return body[:MOST_ERROR_BYTES]
 
     def abort(self, reason: Exception) -> None:
-        """Cuts the connection; whoever reads gets `reason`. Safe to call from any greenlet, at any time."""
+        """Cuts the connection; whoever reads gets `reason`. Safe to call from any greenlet, at any time.
+
+        Also for an answer that has come whole and does not fit its request: it may be that of another.
+        """
         if self._abort_with is None:
             self._abort_with = reason
             if self._connection is not None:

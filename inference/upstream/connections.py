@@ -3,17 +3,23 @@
 A connection carries one request at a time. Whoever holds it may wait on it without a timeout: what bounds the wait is
 `cut`, which any greenlet may call and which ends the wait at once. On plain sockets all of this is a system call for
 each send and each receive; TLS goes through gevent's sockets.
+
+HTTP/1.1 cannot tell an answer that comes once too often, and late, from the answer to the next request. So a connection
+serves one account for good, and not for long; one that has sent what nobody asked for takes the idle ones of its origin
+with it (docs/security.md#upstreams).
 """
 
 import errno
+import logging
 import select
 import socket
 import ssl
 import time
-from collections import deque
+from collections import Counter, OrderedDict
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import certifi
 import gevent
@@ -32,16 +38,21 @@ BLOCK_BYTES = 64 * 1024
 MOST_FRAMING_BYTES = 64 * 1024  # received in a row without a byte of the body: heads, chunk sizes, trailers
 MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself
 MOST_IDLE = min(1000, open_files.fifths(1))  # connections kept, of all origins together
+MOST_IDLE_OF_ORIGIN = 256  # of all its accounts; servers have bounds of their own
 MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
+MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection, from its opening: what is wrong with it has an end
+TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # what some servers say before they close an idle connection
 MOST_HEADS = 1000  # kept, of routes that are used
 ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
 
 _PlainSocket: type[socket.socket] = get_original("socket", "socket")
 _poll = get_original("select", "poll")
+logger = logging.getLogger(__name__)
+unexpected_bytes: Counter[str] = Counter()  # by provider: how often one of its connections had them
 
 
 class Origin(NamedTuple):
-    """Where connections go: what may be reused for what."""
+    """Where connections go."""
 
     is_tls: bool
     host: str
@@ -122,18 +133,27 @@ class Answer:
 
 
 class Connection:
-    """An open connection. Raises OSError from `send` and `receive` where it breaks, BrokenAnswer for no HTTP."""
+    """An open connection, for the requests of one account.
 
-    __slots__ = ("_readable", "_sock", "answer", "idle_since", "is_tls", "origin")
+    Raises OSError from `send` and `receive` where it breaks, BrokenAnswer for no HTTP.
+    """
 
-    def __init__(self, origin: Origin, sock: Any) -> None:
+    __slots__ = (
+        *("_readable", "_sock", "account", "answer", "idle_since", "is_tls"),
+        *("opened_at", "origin", "provider", "uses"),
+    )
+
+    def __init__(self, origin: Origin, account: UUID, provider: str, sock: Any) -> None:
         self.origin, self.is_tls, self._sock = origin, origin.is_tls, sock
+        self.account, self.provider = account, provider
+        self.opened_at, self.uses = time.monotonic(), 0
         self._readable = get_hub().loop.io(sock.fileno(), READABLE)
         self.answer = Answer()
         self.idle_since = 0.0
 
     def send(self, head: bytes, body: bytes) -> None:
         """Sends a request whole; it may wait for the upstream to take it."""
+        self.uses += 1
         self.answer.begin()
         if len(body) <= ONE_SEND_BYTES:
             self._send_all(head + body)
@@ -160,6 +180,7 @@ class Connection:
         try:
             answer.parser.feed_data(block)
         except HttpParserError as error:
+            _distrust(self, "behind an answer" if answer.is_complete else "of broken HTTP")
             if answer.is_complete:
                 answer.keeps_alive = False
                 return
@@ -194,17 +215,25 @@ class Connection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether an idle connection was closed by the other side, or holds bytes that nobody asked for."""
-        if self.is_tls:
-            poll = _poll()
-            poll.register(self._sock.fileno(), select.POLLIN)
-            return bool(poll.poll(0))
+        """Whether an idle connection was closed by the other side, or has bytes that nobody asked for: that is told."""
         try:
-            self._sock.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
+            if self.is_tls:
+                poll = _poll()
+                poll.register(self._sock.fileno(), select.POLLIN)
+                if not poll.poll(0):
+                    return False
+                self._sock.settimeout(0)  # it may be a word of TLS itself, such as a ticket
+                unasked: bytes = self._sock.recv(len(TIMED_OUT[0]))
+            else:
+                unasked = self._sock.recv(len(TIMED_OUT[0]), socket.MSG_PEEK)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            if self.is_tls:
+                self._sock.settimeout(None)
             return False
         except OSError:
             return True
+        if unasked and not unasked.startswith(TIMED_OUT):
+            _distrust(self, "that nobody had asked for")
         return True
 
     def _send_all(self, data: bytes) -> None:
@@ -230,47 +259,80 @@ class Connection:
             writable.close()
 
 
-_idle: dict[Origin, deque[Connection]] = {}
+# Those that wait for their next request, by origin and of each account; the one that has waited longest comes first.
+_idle: dict[Origin, OrderedDict[Connection, None]] = {}
+_idle_of: dict[tuple[Origin, UUID], dict[Connection, None]] = {}
 
 
-def connection_to(origin: Origin, timeout: float) -> Connection:
-    """An idle connection that is still good, else a new one within `timeout` seconds.
+def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
+    """An idle connection of the account that is still good, else a new one within `timeout` seconds.
 
     Raises OSError (ssl.SSLError, TimeoutError and socket.gaierror among them).
     """
-    idle = _idle.get(origin)
-    while idle:
-        connection = idle.pop()
+    while kept := _idle_of.get((origin, account)):
+        connection = next(reversed(kept))
+        _withdraw(connection)
         if time.monotonic() - connection.idle_since < MOST_IDLE_SECONDS and not connection.is_stale:
+            connection.provider = provider
             return connection
         connection.close()
     try:
-        return Connection(origin, _connected(origin, timeout))
+        sock = _connected(origin, timeout)
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE) or not close_idle(0):
             raise
-    return Connection(origin, _connected(origin, timeout))
+        sock = _connected(origin, timeout)
+    return Connection(origin, account, provider, sock)
 
 
 def keep(connection: Connection) -> None:
-    """Takes a connection back for the next request to its origin."""
+    """Takes a connection back for its account's next request to its origin, unless it has served enough."""
+    now = time.monotonic()
+    if connection.uses >= MOST_USES or now - connection.opened_at >= MOST_SECONDS:
+        connection.close()
+        return
     connection.answer.begin()
-    connection.idle_since = time.monotonic()
-    idle = _idle.setdefault(connection.origin, deque())
-    idle.append(connection)
-    if sum(map(len, _idle.values())) > MOST_IDLE:
-        idle.popleft().close()
+    connection.idle_since = now
+    idle = _idle.setdefault(connection.origin, OrderedDict())
+    idle[connection] = _idle_of.setdefault((connection.origin, connection.account), {})[connection] = None
+    if len(idle) > MOST_IDLE_OF_ORIGIN or sum(map(len, _idle.values())) > MOST_IDLE:
+        oldest = next(iter(idle))
+        _withdraw(oldest)
+        oldest.close()
 
 
 def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
-    """Closes connections that have been idle for so long, and returns how many."""
+    """Closes connections that have been idle for so long, and those that are good no more; returns how many."""
     oldest = time.monotonic() - seconds
     closed = 0
     for idle in _idle.values():
-        while idle and idle[0].idle_since < oldest:
-            idle.popleft().close()
-            closed += 1
+        for connection in list(idle):
+            if connection in idle and (connection.is_stale or connection.idle_since < oldest):
+                _withdraw(connection)
+                connection.close()
+                closed += 1
     return closed
+
+
+def _withdraw(connection: Connection) -> None:
+    """Takes a connection from the idle ones."""
+    del _idle[connection.origin][connection]
+    of_account = _idle_of[connection.origin, connection.account]
+    del of_account[connection]
+    if not of_account:
+        del _idle_of[connection.origin, connection.account]
+
+
+def _distrust(connection: Connection, kind: str) -> None:
+    """It had unexpected bytes: it is not used again, nor is any connection of its origin that is idle now."""
+    others = [other for other in _idle.get(connection.origin, ()) if other is not connection]
+    for other in others:
+        _withdraw(other)
+        other.close()
+    unexpected_bytes[connection.provider] += 1
+    logger.error(
+        "provider %s sent bytes %s: the connection and %d idle ones are closed", connection.provider, kind, len(others)
+    )
 
 
 def _connected(origin: Origin, timeout: float) -> Any:

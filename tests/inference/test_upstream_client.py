@@ -1,11 +1,13 @@
 """The HTTP client towards upstreams, against servers that send what a test wants on real sockets."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import certifi
 import gevent
@@ -21,6 +23,7 @@ from tests.patience import eventually
 
 pytestmark = pytest.mark.sqlite_is_enough
 
+ACCOUNT = uuid4()
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n"
 
@@ -28,7 +31,10 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;e
 class Server:
     """Answers the connections it gets, in order, each request of one by the next script; None closes."""
 
-    def __init__(self, *connections: list[bytes | None]) -> None:
+    def __init__(self, *connections: list[bytes | None], context: ssl.SSLContext | None = None) -> None:
+        self._context = context
+        self._socks: list[socket.socket] = []
+        self._sending = threading.Lock()  # TLS does not like two senders
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.requests: list[bytes] = []
@@ -40,13 +46,21 @@ class Server:
         self.release.set()
         self._listener.close()
 
+    def say(self, data: bytes) -> None:
+        """Sends on the first connection, unasked."""
+        with self._sending:
+            self._socks[0].sendall(data)
+
     def _serve(self, scripts: tuple[list[bytes | None], ...]) -> None:
         for script in scripts:
             try:
                 sock, _ = self._listener.accept()
             except OSError:
                 return
+            if self._context is not None:
+                sock = self._context.wrap_socket(sock, server_side=True)
             self.accepted += 1
+            self._socks.append(sock)
             threading.Thread(target=self._answer, args=(sock, script), daemon=True).start()
 
     def _answer(self, sock: socket.socket, script: list[bytes | None]) -> None:
@@ -56,7 +70,8 @@ class Server:
                 self.requests.append(request)
                 if reply is None:
                     return
-                sock.sendall(reply)
+                with self._sending:
+                    sock.sendall(reply)
             self.release.wait(10)
 
 
@@ -83,18 +98,27 @@ def _no_connection_outlives_its_test() -> Iterator[None]:
 
 
 @contextmanager
-def serving(*connections: list[bytes | None]) -> Iterator[Server]:
-    with closing(Server(*connections)) as server:
+def serving(*connections: list[bytes | None], context: ssl.SSLContext | None = None) -> Iterator[Server]:
+    with closing(Server(*connections, context=context)) as server:
         yield server
 
 
-def call(server: Server, body: bytes = b"{}", first_byte: float = 30.0) -> UpstreamCall:
-    request = UpstreamRequest(f"http://127.0.0.1:{server.port}/v1/chat", body, {"Authorization": "Bearer x"})
-    return UpstreamCall(request, Deadlines(first_byte), Client(None))
+def call(
+    server: Server, body: bytes = b"{}", first_byte: float = 30.0, account: UUID = ACCOUNT, scheme: str = "http"
+) -> UpstreamCall:
+    request = UpstreamRequest(f"{scheme}://127.0.0.1:{server.port}/v1/chat", body, {"Authorization": "Bearer x"})
+    opened = UpstreamCall(request, Deadlines(first_byte), Client(None), account)
+    opened.attempt.provider = str(server.port)
+    return opened
 
 
-def ask(server: Server, body: bytes = b"{}") -> bytes:
-    return whole(call(server, body))
+def ask(server: Server, body: bytes = b"{}", *, account: UUID = ACCOUNT, scheme: str = "http") -> bytes:
+    return whole(call(server, body, account=account, scheme=scheme))
+
+
+def unexpected(server: Server) -> int:
+    """How often a connection of this server is known to have had unexpected bytes."""
+    return connections.unexpected_bytes[str(server.port)]
 
 
 def whole(opened: UpstreamCall) -> bytes:
@@ -139,7 +163,7 @@ def test_an_answer_may_come_in_pieces(reply: bytes, piece: int) -> None:
 
     threading.Thread(target=drip, daemon=True).start()
     request = UpstreamRequest(f"http://127.0.0.1:{listener.getsockname()[1]}/", b"{}", {})
-    opened = UpstreamCall(request, Deadlines(5), Client(None))
+    opened = UpstreamCall(request, Deadlines(5), Client(None), ACCOUNT)
     with closing(listener), closing(opened):
         opened.open()
         assert opened.read_all() == b"hello"
@@ -185,11 +209,93 @@ def test_a_connection_that_was_closed_while_idle_is_not_used_again() -> None:
         assert server.accepted == 2
 
 
-def test_bytes_that_nobody_asked_for_end_a_connection() -> None:
-    with serving([LENGTH + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"], [LENGTH]) as server:
-        assert ask(server) == b"hello"
-        assert ask(server) == b"hello"
+def test_no_connection_serves_two_accounts() -> None:
+    with serving([LENGTH] * 2, [LENGTH] * 2) as server:
+        one, other = uuid4(), uuid4()
+        for account in (one, other, one, other):
+            assert ask(server, account=account) == b"hello"
         assert server.accepted == 2
+
+
+def test_a_connection_has_served_enough_after_so_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_USES", 2)
+    with serving([LENGTH] * 2, [LENGTH] * 2) as server:
+        assert [ask(server) for _ in range(4)] == [b"hello"] * 4
+        assert server.accepted == 2
+
+
+def test_a_connection_has_served_enough_after_some_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_SECONDS", 0.0)
+    with serving([LENGTH], [LENGTH]) as server:
+        assert [ask(server) for _ in range(2)] == [b"hello"] * 2
+        assert server.accepted == 2
+
+
+def test_of_many_accounts_the_connection_that_has_waited_longest_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST_IDLE_OF_ORIGIN", 2)
+    first, second, third = uuid4(), uuid4(), uuid4()
+    with serving([LENGTH], [LENGTH], [LENGTH] * 2, [LENGTH]) as server:
+        for account in (first, second, third):
+            ask(server, account=account)
+        assert ask(server, account=third) == b"hello"
+        assert server.accepted == 3
+        assert ask(server, account=first) == b"hello"
+        assert server.accepted == 4
+        idle = connections._idle[connections.Origin(False, "127.0.0.1", server.port)]
+        assert [connection.account for connection in idle] == [third, first]
+
+
+SURPLUS = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"
+
+
+@pytest.mark.parametrize("surplus", [SURPLUS, b"nonsense", SURPLUS[:20], b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_bytes_behind_an_answer_end_every_idle_connection_of_the_origin(surplus: bytes) -> None:
+    other = uuid4()
+    with serving([LENGTH] * 2, [LENGTH + surplus], [LENGTH], [LENGTH]) as server, serving([LENGTH] * 2) as elsewhere:
+        assert ask(server, account=other) == ask(elsewhere) == b"hello"
+        assert ask(server) == b"hello"
+        assert unexpected(server) == 1
+        assert ask(server, account=other) == ask(server) == b"hello"
+        assert server.accepted == 4
+        assert ask(elsewhere) == b"hello"
+        assert elsewhere.accepted == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_late_bytes_that_nobody_asked_for_end_every_idle_connection_of_the_origin(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = self_signed(tmp_path) if scheme == "https" else None
+    monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
+    connections._tls.cache_clear()
+    one, other = uuid4(), uuid4()
+    with serving([LENGTH] * 2, [LENGTH], [LENGTH], [LENGTH], context=context) as server:
+        for account in (one, other, one):
+            assert ask(server, account=account, scheme=scheme) == b"hello"
+        assert (server.accepted, connections.close_idle()) == (2, 0)
+        server.say(SURPLUS)
+        assert eventually(lambda: connections.close_idle() == 1)
+        assert unexpected(server) == 1
+        for account in (one, other):
+            assert ask(server, account=account, scheme=scheme) == b"hello"
+        assert server.accepted == 4
+    connections._tls.cache_clear()
+
+
+def test_late_bytes_are_noticed_by_the_next_request() -> None:
+    with serving([LENGTH], [LENGTH]) as server:
+        assert ask(server) == b"hello"
+        server.say(SURPLUS)
+        assert ask(server) == b"hello"
+        assert (unexpected(server), server.accepted) == (1, 2)
+
+
+def test_a_server_that_says_that_an_idle_connection_has_timed_out_is_not_suspected() -> None:
+    with serving([LENGTH], [LENGTH]) as server:
+        assert ask(server) == b"hello"
+        server.say(b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        assert eventually(lambda: connections.close_idle() == 1)
+        assert unexpected(server) == 0
 
 
 @pytest.mark.parametrize(
@@ -235,7 +341,7 @@ def test_an_answer_that_goes_on_without_a_body_is_cut_off(name: str) -> None:
     with listening({"m": begin + more * (50_000_000 // len(more))}) as upstream:
         request = UpstreamRequest(f"http://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
         with pytest.raises(BrokenAnswer):
-            whole(UpstreamCall(request, Deadlines(30.0), Client(None)))
+            whole(UpstreamCall(request, Deadlines(30.0), Client(None), ACCOUNT))
         assert eventually(lambda: upstream.cut_off == ["m"])
 
 
@@ -256,7 +362,7 @@ def test_of_an_error_only_the_beginning_is_read() -> None:
     error = http("500 Oops", b"x" * 50_000_000)
     with listening({"m": error}) as upstream:
         request = UpstreamRequest(f"http://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
-        with closing(UpstreamCall(request, Deadlines(30.0), Client(None))) as opened:
+        with closing(UpstreamCall(request, Deadlines(30.0), Client(None), ACCOUNT)) as opened:
             opened.open()
             assert opened.read_error() == b"x" * 65_536
         assert eventually(lambda: upstream.cut_off == ["m"])
@@ -342,12 +448,12 @@ def test_tls_is_verified_and_spoken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         request = UpstreamRequest(f"https://127.0.0.1:{upstream.port}/v1", b'{"model":"m"}', {})
         with (
             pytest.raises(Unreachable, match="TLS"),
-            closing(UpstreamCall(request, Deadlines(5), Client(None))) as opened,
+            closing(UpstreamCall(request, Deadlines(5), Client(None), ACCOUNT)) as opened,
         ):
             opened.open()
         monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
         connections._tls.cache_clear()
-        with closing(UpstreamCall(request, Deadlines(5), Client(None))) as opened:
+        with closing(UpstreamCall(request, Deadlines(5), Client(None), ACCOUNT)) as opened:
             opened.open()
             assert opened.read_all() == body
         connections._tls.cache_clear()

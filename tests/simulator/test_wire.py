@@ -76,6 +76,16 @@ def test_a_body_can_be_delimited_by_close(provider: Provider, streamed: bool) ->
     assert (frames(body.decode()) if streamed else json.loads(body)) != []
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+def test_an_answer_can_come_twice(provider: Provider, streamed: bool) -> None:
+    with provider.send("/v1/chat/completions", chat_body("surplus:0.05", "hi", stream=streamed)) as raw:
+        answers = b""
+        while answers.count(b"HTTP/1.1 200 OK") < 2 or len(answers) % 2 or answers[: len(answers) // 2] * 2 != answers:
+            data = raw.recv(65536)
+            assert data
+            answers += data
+
+
 def test_a_connection_serves_call_after_call(provider: Provider) -> None:
     with provider.connect() as connection:
         connection.connect()
