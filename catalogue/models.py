@@ -71,10 +71,11 @@ class MaxTokensField(models.TextChoices):
 
 
 class Thinking(models.TextChoices):
-    """How the amount of thinking is set for a model that speaks Anthropic's dialect."""
+    """How the amount of thinking is set: of the first two, for a model that speaks Anthropic's dialect."""
 
     BUDGET = "budget", "a budget of tokens"
     ADAPTIVE = "adaptive", "an effort; it decides by itself"
+    EFFORT = "effort", "an effort, of which one is none"
 
 
 class Place(models.Model):

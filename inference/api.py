@@ -5,7 +5,8 @@ DRF's views would parse and negotiate at three times the cost; its serializers s
 """
 
 import functools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +31,7 @@ from .stream import BilledStream
 from .upstream.client import WorkerStopped
 from .upstream.watch import Client, ClientLeft
 from .wire_forms import WIRE_FORMS
-from .wire_forms.base import WireForm
+from .wire_forms.base import WireForm, named_as_sent
 
 Environ = dict[str, Any]
 Endpoint = Callable[[Environ], PlainResponse]
@@ -41,6 +42,8 @@ STREAM_HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # nginx would collect the stream
 }
+# As many, and as long, as every proxy lets through.
+MOST_NAMES, NAME_IN_A_HEADER = 40, re.compile(r"[\w.:-]{1,80}", re.ASCII)
 # Who receives it has closed its sending side only, in HTTP/1.0, where nothing can tell that from leaving.
 CLOSED_ITS_SIDE = "The client closed its side of the connection before its answer began. Nothing was billed."
 
@@ -53,6 +56,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     limits: dict[str, str] = {}
     event = event_of(environ)
     in_flight: UUID | None = None  # the account, where its requests in flight are counted
+    call: Call | None = None
     held = HeldBody()
     try:
         address = address_limit.begin(environ)
@@ -84,7 +88,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     except WorkerStopped:
         response = form.refusal(ReplicaGivesUp("This replica is stopping. Nothing was billed: retry."), environ)
     except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-        response = form.refusal(from_exception(error), environ)
+        response = form.refusal(named_as_sent(from_exception(error), form, call), environ)
     finally:
         held.release()
         if in_flight is not None:
@@ -119,9 +123,10 @@ class CountedStream:
 def _answer(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:
     if call.stream:
         frames = stream(form, call, payer, client, event)
-        return PlainResponse(200, STREAM_HEADERS | _headers(frames.generation_id, frames.adjusted), frames)
+        headers = _headers(frames.generation_id, (form.name_as_sent(name, call) for name in frames.adjusted))
+        return PlainResponse(200, STREAM_HEADERS | headers, frames)
     answer = complete(form, call, payer, client, event)
-    headers = _headers(answer.generation_id, answer.adjusted)
+    headers = _headers(answer.generation_id, (form.name_as_sent(name, call) for name in answer.adjusted))
     headers["Content-Type"] = "application/json"
     return PlainResponse(200, headers, orjson.dumps(answer.body))
 
@@ -142,11 +147,11 @@ def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
         return form.refusal(from_exception(error), environ)
 
 
-def _headers(generation_id: str, adjusted: tuple[str, ...]) -> dict[str, str]:
-    """The join key, and which parameters were not sent upstream as they came."""
+def _headers(generation_id: str, adjusted: Iterable[str]) -> dict[str, str]:
+    """The join key, and which parameters were not sent upstream as they came: the client has named some of them."""
     headers = {GENERATION_HEADER: generation_id}
-    if adjusted:
-        headers["X-Gateway-Adjusted-Params"] = ", ".join(adjusted)
+    if names := [name for name in dict.fromkeys(adjusted) if NAME_IN_A_HEADER.fullmatch(name)]:
+        headers["X-Gateway-Adjusted-Params"] = ", ".join(names[:MOST_NAMES])
     return headers
 
 

@@ -119,6 +119,19 @@ class Event:
     measured_units: int | None = None
 
 
+class Untold(dict[str, None]):
+    """The names of what a translation has left out or changed, in their order: they are disclosed to the client.
+
+    Fields at the top level go by their path, those within messages, blocks and tools by their own name.
+    """
+
+    def beyond(self, source: Mapping[str, Any], told: Collection[str]) -> None:
+        """Takes in the fields of `source` that say something, but for those that the upstream is `told`."""
+        for name, value in source.items():
+            if value and name not in told:
+                self[name] = None
+
+
 class StreamDecoder(Protocol):
     """Understands one stream; holds what its dialect needs to remember between events."""
 

@@ -16,6 +16,7 @@ from .base import (
     Event,
     Reply,
     StreamDecoder,
+    Untold,
     UpstreamRequest,
     count,
     counted_reply,
@@ -69,8 +70,9 @@ class OpenAIDialect:
         """The client's fields as they came, with the upstream's model name and its one field for the cap."""
         taken, adjusted = without_parameters(call.body, route.upstream.refused_parameters)
         body: dict[str, Any] = {**taken, "model": route.upstream_model}
+        untold = Untold()
         if call.shape == Shape.CHAT:
-            body["messages"] = _messages(call.body["messages"], route.upstream)
+            body["messages"] = _messages(call.body["messages"], route.upstream, untold)
         passes = call.shape == Shape.RESPONSES
         if passes:
             body["store"] = False  # what is absent would be kept at the provider
@@ -84,7 +86,7 @@ class OpenAIDialect:
             url=route.base_url.rstrip("/") + PATHS[call.shape],
             body=encoded(body),
             headers=headers_for(route.upstream, default_header="Authorization", default_scheme="Bearer"),
-            adjusted=adjusted,
+            adjusted=(*adjusted, *untold),
         )
 
     def reply(self, body: bytes, call: Call) -> Reply:
@@ -194,13 +196,15 @@ def measured_units_in(answer: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _messages(messages: list[dict[str, Any]], upstream: Upstream) -> list[dict[str, Any]]:
+def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold) -> list[dict[str, Any]]:
     """The messages as the upstream takes them."""
     if not upstream.developer_role:
         messages = [
             {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
         ]
     if not upstream.reasoning_content:
+        for message in messages:
+            untold |= {name: None for name in REASONING_OF_EARLIER_TURNS if message.get(name)}
         messages = [without(message, REASONING_OF_EARLIER_TURNS) for message in messages]
     return messages
 

@@ -15,7 +15,7 @@ from rest_framework import serializers
 from accounts.keys import bearer_token
 from billing.models import Generation
 from catalogue.routes import Route
-from gateway.errors import ApiError, InvalidRequest
+from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
 from gateway.exception_handler import envelope, plain
 from gateway.fields import FlagField, NumberField, StrictField, TextField, WholeNumberField
 from gateway.ids import GENERATION_PREFIX
@@ -29,6 +29,7 @@ from ..chunks import ChatNormaliser, ChunkNormaliser, NormalisedChunk, Normalise
 from ..sse import PlainChunks
 
 Endpoint = Generation.Endpoint
+Json = dict[str, Any]
 Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer
 # The gateway's own fields: a dialect writes its form of them.
 OWNED = frozenset({"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"})
@@ -97,6 +98,10 @@ class WireForm(ABC):
         """An error in an answer's place."""
         return plain(error, environ)
 
+    def name_as_sent(self, path: str, call: Call) -> str:
+        """What the client calls a field of the call that its request was translated to."""
+        return path
+
     def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
         """What makes the chunks of one stream the same from every upstream: the framing is fed with them."""
         return ChatNormaliser(id=id, created=created, model=model, choices=choices)
@@ -120,6 +125,20 @@ class WireForm(ABC):
     def answer(self, normalised: dict[str, Any], call: Call, report: Report) -> dict[str, Any]:
         """The whole answer as the client gets it."""
         return {**normalised, **report}
+
+
+def named_as_sent(error: ApiError, form: WireForm, call: Call | None) -> ApiError:
+    """The error of a request. One of a call that it was translated to speaks of the field that the client sent."""
+    if call is None or not isinstance(error, InvalidRequest) or not error.param:
+        return error
+    if isinstance(error, UpstreamRefused):  # the path within is of what went upstream
+        name = error.param.partition(".")[0].partition("[")[0]
+        own = form.name_as_sent(name, call)
+        sent = error.param if own == name else own
+    else:
+        sent = form.name_as_sent(error.param, call)
+    error.message, error.param = error.message.replace(f"`{error.param}`", f"`{sent}`"), sent
+    return error
 
 
 class ChunkFraming:
@@ -261,6 +280,38 @@ def sampling_call(
         choices=checked.get("n", 1),
         sent=sent,
     )
+
+
+def results_in_text(messages: list[Json]) -> tuple[list[Json], bool]:
+    """A chat whose tool messages are text, as providers take them, and whether anything had to move for that.
+
+    Pictures and files follow the results in the next message of the user, each by a number that stands in its place.
+    """
+    in_text: list[Json] = []
+    moved: list[Json] = []
+    count = 0
+    for each in messages:
+        message, content = each, each.get("content")
+        if message["role"] == "tool" and isinstance(content, list):
+            texts = []
+            for part in content:
+                if part["type"] != "text":
+                    count += 1
+                    moved += [{"type": "text", "text": f"Attachment {count}:"}, part]
+                texts.append(part["text"] if part["type"] == "text" else f"[Attachment {count} is in the next message]")
+            in_text.append({**message, "content": "\n".join(texts)})
+            continue
+        if moved and message["role"] != "tool":
+            if message["role"] == "user":
+                said = content if isinstance(content, list) else [{"type": "text", "text": content}]
+                message = {**message, "content": [*moved, *said]}
+            else:
+                in_text.append({"role": "user", "content": moved})
+            moved = []
+        in_text.append(message)
+    if moved:
+        in_text.append({"role": "user", "content": moved})
+    return in_text, count > 0
 
 
 def pass_through(present: dict[str, Any]) -> dict[str, Any]:

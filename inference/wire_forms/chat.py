@@ -19,6 +19,8 @@ TOOL_CHOICES = ("none", "auto", "required")
 MAX_MESSAGES = 50_000
 MAX_TOOLS = 10_000
 _TOOL_KINDS = ("function", "custom")
+_PARTS_OF_BLOCKS = ("image_url", "file", "input_audio", "source")
+NO_FILES = "must be absent: files are not kept here. Send the content itself, as a data URL."
 # What the checks below accept, in the words of the API's description (JSON Schema). Null means absent.
 _STRING, _MAYBE_STRING = {"type": "string"}, {"type": ["string", "null"]}
 
@@ -181,8 +183,8 @@ class ChatForm(WireForm):
 def without_null_members(body: dict[str, Any]) -> dict[str, Any]:
     """A checked chat request without the null members of its messages, tools and response format: null means absent.
 
-    Content stays as it came, its blocks and its null: upstreams take that of an assistant that calls tools, and some
-    demand the field. So do JSON Schemas, in which null is a value.
+    A null content stays as it came: upstreams take that of an assistant that calls tools, and some demand the field. So
+    do JSON Schemas, in which null is a value.
     """
     cleaned = {**body, "messages": [_message_without_nulls(message) for message in body["messages"]]}
     if "tools" in body:
@@ -195,6 +197,8 @@ def without_null_members(body: dict[str, Any]) -> dict[str, Any]:
 def _message_without_nulls(message: dict[str, Any]) -> dict[str, Any]:
     if None in message.values():
         message = {name: value for name, value in message.items() if value is not None or name == "content"}
+    if isinstance(message.get("content"), list):
+        message = {**message, "content": [_without_nulls(block, _PARTS_OF_BLOCKS) for block in message["content"]]}
     if message.get("tool_calls"):
         return {**message, "tool_calls": [_without_nulls(call, _TOOL_KINDS) for call in message["tool_calls"]]}
     return message
@@ -263,6 +267,9 @@ def _check_whole_message(message: Any) -> None:
 def _check_block(block: Any) -> None:
     _require(block, dict, "", "an object")
     _require(block.get("type"), str, ".type", "a string")
+    file = block.get("file")
+    if isinstance(file, dict) and file.get("file_id") is not None:
+        raise _Fault(".file.file_id", NO_FILES)
 
 
 def _check_tool_call(tool_call: Any) -> None:

@@ -105,6 +105,7 @@ def catalogue(simulator_url: str) -> Json:
         shaped("test", "cannot-stream", capabilities={"streaming": False}, upstream_model="chunks:1000:0"),
         shaped("test", "never-aggregated", aggregate=False, upstream_model="describe"),
         *(shaped("test", slug, provider="quiet") for slug in ("describe", "slow-whole")),
+        shaped("test", "takes-no-effort", thinking="effort", upstream_model="describe"),
         shaped("test", "realtime", modality="realtime"),
         *(shaped("native", slug, modality="responses") for slug in ALL_BEHAVIOURS),
         shaped("test", "responses", modality="responses"),

@@ -364,3 +364,15 @@ def test_when_the_last_candidate_fails_the_shortest_wait_is_told(
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "provider_unavailable")
     assert reply.headers.get("Retry-After") == wait
     assert "x-should-retry" not in reply.headers
+
+
+@pytest.mark.parametrize("model", ["oddclaude/test/its-overflow", "odd/test/overflows"])
+@pytest.mark.parametrize("fields", MODES.values(), ids=MODES)
+def test_an_overflow_of_messages_begins_with_the_words_that_agents_parse(
+    customer: Customer, model: str, fields: Json
+) -> None:
+    asked = {"model": model, "messages": HELLO, "max_tokens": fields.get("max_completion_tokens", 16)}
+    reply = customer.http.post("/v1/messages", json={**asked, "stream": "stream" in fields})
+    provider_slug = model.partition("/")[0]
+    words = f"{TOO_LONG} (Provider {provider_slug!r} refused the request)"
+    assert (reply.status_code, reply.json()["error"]["message"]) == (400, words)

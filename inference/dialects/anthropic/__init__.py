@@ -24,7 +24,16 @@ from ..base import (
     without_parameters,
 )
 from .answers import AnthropicDecoder, PassingDecoder, answer_of, usage_of
-from .requests import Block, check_output, conversation, output_of, require_function, text_blocks
+from .requests import (
+    Block,
+    Conversation,
+    check_output,
+    conversation,
+    output_of,
+    require_function,
+    text_blocks,
+    wants_json,
+)
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
@@ -47,6 +56,10 @@ TRANSLATED = frozenset(
     | {"store", "reasoning_effort", "response_format", *LACKING, *HINTS}
 )
 EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
+ONLY_JSON: Mapping[str, Any] = {
+    "type": "text",
+    "text": "Answer with one JSON object and nothing else: no words around it and no Markdown fence.",
+}
 TOOL_CHOICES = {"none": "none", "auto": "auto", "required": "any"}
 
 
@@ -88,10 +101,11 @@ class AnthropicDialect:
         """The chat as a message request. Raises InvalidRequest for messages that cannot be translated."""
         if call.shape == Shape.MESSAGES:
             return _passed(call, route)
+        chat = conversation(call.body["messages"])
         body: dict[str, Any] = {
             "model": route.upstream_model,
             "max_tokens": call.max_tokens or route.max_output_tokens or DEFAULT_MAX_TOKENS,
-            **_chat(call.body),
+            **_chat(call.body, chat),
             **_tools(call.body),
             **_settings(call.body),
         }
@@ -107,7 +121,7 @@ class AnthropicDialect:
             headers=headers_for(
                 route.upstream, default_header="x-api-key", default_scheme="", own={"anthropic-version": VERSION}
             ),
-            adjusted=tuple(dict.fromkeys((*_adjusted(call.body), *output.adjusted))),
+            adjusted=(*_adjusted(call.body), *output.adjusted, *chat.untold),
         )
 
     def reply(self, body: bytes, call: Call) -> Reply:
@@ -145,13 +159,12 @@ def _passed(call: Call, route: Route) -> UpstreamRequest:
     )
 
 
-def _chat(body: Mapping[str, Any]) -> Block:
+def _chat(body: Mapping[str, Any], chat: Conversation) -> Block:
     """`messages`, and `system` where there is any: a top-level one of the client's own comes first."""
-    chat = conversation(body["messages"])
     own = body.get("system", [])
     if not isinstance(own, str | list):
         raise InvalidRequest.of_field("system", "must be a string or an array of content blocks.")
-    system = [*text_blocks(own), *chat.system]
+    system = [*text_blocks(own), *chat.system, *([ONLY_JSON] if wants_json(body) else ())]
     return {"messages": chat.messages, **({"system": system} if system else {})}
 
 
@@ -216,4 +229,5 @@ def _adjusted(body: Mapping[str, Any]) -> tuple[str, ...]:
     clamped = ("temperature",) if (body.get("temperature") or 0) > MAX_TEMPERATURE else ()
     metadata = body.get("metadata")
     dropped = ("metadata",) if metadata and (not isinstance(metadata, dict) or metadata.keys() != {"user_id"}) else ()
-    return (*clamped, *dropped, *(name for name in body if name in HINTS_LEFT_OUT))
+    instructed = ("response_format",) if wants_json(body) else ()
+    return (*clamped, *dropped, *instructed, *(name for name in body if name in HINTS_LEFT_OUT))

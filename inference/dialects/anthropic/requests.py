@@ -15,6 +15,7 @@ sampling fields. What is left out is disclosed. The client's own `thinking` and 
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -26,10 +27,20 @@ from catalogue.models import Thinking
 from gateway.errors import InvalidRequest
 
 from ...call import content_of
+from ...chunks import REASONING_FIELDS, dicts
+from ..base import Untold
 
 Block = dict[str, Any]
 Content = str | list[Block]
 
+PDF = "application/pdf"
+# Of messages, by their role, what is translated; what else one says is left out, and disclosed.
+PLAIN_TOLD = frozenset({"role", "content", "cache_control"})
+TOLD: Mapping[str, frozenset[str]] = {
+    "assistant": PLAIN_TOLD | {"refusal", "tool_calls", "function_call"},
+    "tool": PLAIN_TOLD | {"tool_call_id", "name", "is_error"},
+    "function": PLAIN_TOLD | {"name", "is_error"},
+}
 THINKING = frozenset({"thinking", "redacted_thinking"})
 LEAST_BUDGET = 1024
 # For each effort, Anthropic's word and a number of tokens.
@@ -55,6 +66,7 @@ class Conversation:
 
     system: list[Block]
     messages: list[Block]
+    untold: Untold
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +79,12 @@ class _Turn:
 def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
     """The chat, its roles translated. Raises InvalidRequest for what cannot be, its path in `param`."""
     system: list[Block] = []
+    untold = Untold()
     turns: list[_Turn] = []
     function_call_id = None
     for position, message in enumerate(messages):
         path = f"messages[{position}]"
+        _note(message, untold)
         match message["role"]:
             case "system" | "developer":
                 system += _marked(_blocks(message.get("content"), path), message)
@@ -88,7 +102,19 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
                 turns.append(_Turn("user", _user(message, path)))
     # An assistant that said nothing is left out: the API refuses it, and it means nothing.
     spoken = (turn for turn in _merged(turns) if turn.content or turn.role != "assistant")
-    return Conversation(system, [{"role": turn.role, "content": turn.content} for turn in spoken])
+    return Conversation(system, [{"role": turn.role, "content": turn.content} for turn in spoken], untold)
+
+
+def _note(message: Mapping[str, Any], untold: Untold) -> None:
+    """Takes in what the message says that has no place there."""
+    told = TOLD.get(message["role"], PLAIN_TOLD)
+    if message["role"] == "assistant" and any(map(_is_signed, dicts(message.get("thinking_blocks")))):
+        told = told | {"thinking_blocks", *REASONING_FIELDS}
+    untold.beyond(message, told)
+    for block in dicts(message.get("content")):
+        image = block.get("image_url")
+        if isinstance(image, dict) and image.get("detail") not in (None, "auto"):
+            untold["detail"] = None
 
 
 def text_blocks(content: Content) -> list[Block]:
@@ -138,8 +164,11 @@ def _thinking(message: Mapping[str, Any], path: str) -> list[Block]:
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         rule = "must be an array of thinking blocks, as they were received."
         raise InvalidRequest.of_field(f"{path}.thinking_blocks", rule)
-    signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
-    return [{name: value for name, value in block.items() if name != "index"} for block in signed]
+    return [{name: value for name, value in block.items() if name != "index"} for block in filter(_is_signed, blocks)]
+
+
+def _is_signed(block: Mapping[str, Any]) -> bool:
+    return bool(block.get("signature")) or block.get("type") == "redacted_thinking"
 
 
 def require_function(tool: Mapping[str, Any], path: str) -> None:
@@ -199,7 +228,10 @@ def _block(block: Block, path: str) -> Block:
             return {**image, "type": "image", "source": _image(block.get("image_url"), f"{path}.image_url")}
         case "refusal":
             return {"type": "text", "text": block.get("refusal") or ""}
-        case "input_audio" | "file" as kind:
+        case "file":
+            document = {name: value for name, value in block.items() if name != "file"}
+            return {**document, "type": "document", **_document(block.get("file"), f"{path}.file")}
+        case "input_audio" as kind:
             raise InvalidRequest.of_field(
                 f"{path}.type", f"must not be {kind!r}: this model's provider has no such block."
             )
@@ -219,6 +251,27 @@ def _image(image: Any, path: str) -> Block:
     if held is None:
         raise InvalidRequest.of_field(path, "must be an http, https or base64 data URL.")
     return {"type": "base64", **held.groupdict()}
+
+
+def _document(file: Any, path: str) -> Block:
+    """A file's source, and its name as the title: a PDF as it is, a text as text."""
+    data = file.get("file_data") if isinstance(file, dict) else None
+    held = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
+    if held is None:
+        raise InvalidRequest.of_field(f"{path}.file_data", "must be a base64 data URL.")
+    title = {"title": file["filename"]} if isinstance(file.get("filename"), str) and file["filename"] else {}
+    kind = held["media_type"].lower()
+    if kind == PDF:
+        return {"source": {"type": "base64", "media_type": PDF, "data": held["data"]}, **title}
+    if not kind.startswith("text/"):
+        raise InvalidRequest.of_field(
+            f"{path}.file_data", "must be a PDF or a text: this model's provider takes no other."
+        )
+    try:
+        text = b64decode(held["data"]).decode()
+    except ValueError:
+        raise InvalidRequest.of_field(f"{path}.file_data", "must be a text in UTF-8, in base64.") from None
+    return {"source": {"type": "text", "media_type": "text/plain", "data": text}, **title}
 
 
 def _marked(blocks: list[Block], message: Mapping[str, Any]) -> list[Block]:
@@ -317,6 +370,12 @@ def _begins_with(message: Block, kinds: set[str] | frozenset[str]) -> bool:
     return isinstance(content, list) and bool(content) and content[0].get("type") in kinds
 
 
+def wants_json(body: Mapping[str, Any]) -> bool:
+    """Whether an answer in JSON is asked for without its schema: an instruction says so."""
+    form = body.get("response_format")
+    return isinstance(form, dict) and form.get("type") == "json_object"
+
+
 def _form(response_format: Any) -> Block | None:
     """The schema of an answer in JSON; None where any text will do."""
     if response_format is None:
@@ -324,8 +383,10 @@ def _form(response_format: Any) -> Block | None:
     kind = response_format.get("type") if isinstance(response_format, dict) else None
     if kind == "text":
         return None
+    if kind == "json_object":
+        return None  # `wants_json`
     if kind != "json_schema":
-        rule = "must be of the type 'text' or 'json_schema': this model's provider takes no other."
+        rule = "must be of the type 'text', 'json_object' or 'json_schema': this model's provider takes no other."
         raise InvalidRequest.of_field("response_format", rule)
     named = response_format.get("json_schema")
     schema = named.get("schema") if isinstance(named, dict) else None

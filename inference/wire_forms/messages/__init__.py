@@ -12,6 +12,7 @@ from typing import Any
 from rest_framework import serializers
 
 from accounts.keys import token_of
+from catalogue.models import Thinking
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest
 from gateway.fields import ChoiceField, FlagField, ListField, NumberField, ObjectField, StrictField, WholeNumberField
@@ -24,6 +25,7 @@ from ...call import Call, Shape
 from ...dialects.base import REROUTING_FIELDS
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import Checks, Endpoint, Framing, ModelField, Report, WireForm
+from ..chat import NO_FILES
 from .answers import MessageFraming, message_of
 from .passing import (
     MessageEvents,
@@ -35,7 +37,7 @@ from .passing import (
     passed_with,
     signed,
 )
-from .requests import chat_of, left_out
+from .requests import chat_of
 
 Json = dict[str, Any]
 Check = Callable[[Any, str], None]
@@ -46,6 +48,8 @@ ROLES = ("user", "assistant", "system")  # a system message in mid-conversation 
 MOST_MESSAGES = 100_000
 MOST_TOOLS = 10_000
 OWNED = frozenset({"model", "stream", "max_tokens"})
+# What the fields of a chat are called here.
+CHAT_NAMES = {"stop": "stop_sequences", "response_format": "output_config.format", "parallel_tool_calls": "tool_choice"}
 REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
 # Tools that the client runs itself. All others are run by the provider, at prices of their own.
 OF_THE_CLIENT = re.compile(r"custom|(?:bash|text_editor|memory)_\d{8}")
@@ -57,6 +61,7 @@ ALLOWED_BETA = re.compile(
 )
 BETA = re.compile(r"[A-Za-z0-9._-]{1,64}")
 VERSION = re.compile(r"\d{4}-\d\d-\d\d")
+OVERFLOW = re.compile(r"prompt is too long|input length and `max_tokens` exceed context limit", re.IGNORECASE)
 # As OpenAI and vLLM say that the room for the answer is what does not fit: the limit, the prompt, the answer.
 NO_ROOM = re.compile(
     r"maximum context length is (?P<limit>\d+) tokens.*?(?:"
@@ -166,6 +171,9 @@ def _check_message(message: Any, path: str) -> None:
     for position, block in enumerate(content):
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise InvalidRequest.of_field(f"{path}.content[{position}]", "must be an object with a type.")
+        source = block.get("source")
+        if isinstance(source, dict) and source.get("type") == "file":
+            raise InvalidRequest.of_field(f"{path}.content[{position}].source.file_id", NO_FILES)
 
 
 def _check_tool(tool: Any, path: str) -> None:
@@ -257,11 +265,17 @@ class MessagesForm(WireForm):
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """See WireForm. Agents ask every model to think: one that cannot be told how hard is not told."""
-        body, adjusted = chat_of(call.body), (*call.adjusted, *left_out(call.body))
+        body, untold = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
         if "reasoning_effort" in body and "reasoning_effort" in route.upstream.refused_parameters:
             del body["reasoning_effort"]
-            adjusted = (*adjusted, "thinking")
-        return replace(call, shape=Shape.CHAT, body=body, adjusted=adjusted, headers={})
+            untold["thinking"] = None
+        return replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold), headers={})
+
+    def name_as_sent(self, path: str, call: Call) -> str:
+        """See WireForm."""
+        if path == "reasoning_effort":
+            return "thinking" if "thinking" in call.sent else "output_config.effort"
+        return CHAT_NAMES.get(path, path)
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
         """See WireForm."""
@@ -334,10 +348,9 @@ def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...
 
 
 def overflow(words: str) -> str:
-    """The words that agents parse, before those of an upstream that has others."""
-    lowered = words.lower()
-    if "prompt is too long" in lowered or "exceed context limit" in lowered:
-        return words
+    """The words that agents parse first: those of an upstream that has the same, else before those that it has."""
+    if said := OVERFLOW.search(words):
+        return f"{words[said.start() :].rstrip('.')} ({words[: said.start()].rstrip(': ')})" if said.start() else words
     if room := NO_ROOM.search(words):
         prompt, asked = room["input"] or room["has"], room["output"] or room["asks"]
         return f"input length and `max_tokens` exceed context limit: {prompt} + {asked} > {room['limit']}. {words}"

@@ -1,16 +1,18 @@
 """A request of the Messages API as a chat in OpenAI's words, for routes of other dialects. Pure functions.
 
-Marks of caching and signatures stay behind, as do redacted thinking and the line by which Claude Code tells its vendor
-whom to bill, which would spoil every prompt cache. What a client says in blocks that a chat has no form for is refused.
+What a chat is not told (marks of caching, signatures, citations that are asked for, …) is named in `Untold`. The line
+by which Claude Code tells its vendor whom to bill stays behind: it would spoil every prompt cache. Blocks that a chat
+has no form for are refused.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
 from gateway.turns import in_turns
 
-from ...dialects.base import encoded
+from ...dialects.base import Untold, encoded
+from ..base import results_in_text
 
 Json = dict[str, Any]
 
@@ -27,61 +29,168 @@ TRANSLATED = frozenset(
 )
 # Those that save or tell the provider something: not sent, and disclosed.
 LEFT_OUT = ("cache_control", "context_management", "metadata")
+# Of blocks and tools, by their type, what a chat is told or has no use for; what else one says is disclosed.
+TOLD: Mapping[str, tuple[str, ...]] = {
+    "text": ("type", "text"),
+    "image": ("type", "source"),
+    "document": ("type", "source", "title", "context"),
+    "search_result": ("type", "source", "title", "content"),
+    "thinking": ("type", "thinking"),
+    "redacted_thinking": ("type", "data"),
+    "tool_use": ("type", "id", "name", "input", "caller"),
+    "tool_result": ("type", "tool_use_id", "content"),
+    "tool": ("type", "name", "description", "strict", "input_schema"),
+}
+FAILED = "Error:"  # before what a tool says that has failed
 
 
-def chat_of(body: Mapping[str, Any]) -> Json:
-    """The body of a chat. Raises InvalidRequest for what has no form there, its path in `param`."""
+def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json, Untold]:
+    """The body of a chat, and what it is sent without. Raises InvalidRequest for what has no form there, its path in
+    `param`. `takes_none` where the model takes an effort of `none`."""
+    untold = Untold((name, None) for name in LEFT_OUT if name in body)
     chat: Json = {name: value for name, value in body.items() if name not in TRANSLATED}
-    system = _system(body.get("system"))
-    chat["messages"] = [*system, *_messages(body["messages"])]
+    translation = _Translation(untold)
+    messages, has_moved = results_in_text(
+        [*translation.system(body.get("system")), *translation.messages(body["messages"])]
+    )
+    chat["messages"] = messages
+    if has_moved:
+        untold["tool_result"] = None
     if tools := body.get("tools"):
-        chat["tools"] = [_tool(tool, f"tools[{position}]") for position, tool in enumerate(tools)]
+        chat["tools"] = [_tool(tool, f"tools[{position}]", untold) for position, tool in enumerate(tools)]
         chat |= _tool_choice(body.get("tool_choice"))
     if stops := body.get("stop_sequences"):
         chat["stop"] = stops
-    return chat | _thinking(body) | _format(body)
+    return chat | _thinking(body, untold, takes_none=takes_none) | _format(body), untold
 
 
-def _system(system: Any) -> list[Json]:
-    """The system prompt as one message: of several blocks each is a paragraph."""
-    texts = [system] if isinstance(system, str) else [block["text"] for block in system or ()]
-    text = "\n\n".join(text for text in texts if text and not text.startswith(BILLING_LINE))
-    return [{"role": "system", "content": text}] if text else []
+class _Translation:
+    """The messages of a chat, and what is left out of them."""
 
+    def __init__(self, untold: Untold) -> None:
+        self._untold = untold
 
-def _messages(messages: list[Json]) -> Iterator[Json]:
-    for position, message in in_turns(messages):
-        path, content = f"messages[{position}].content", message["content"]
+    def system(self, system: Any) -> list[Json]:
+        """The system prompt as one message: of several blocks each is a paragraph."""
+        blocks = [{"text": system}] if isinstance(system, str) else system or ()
+        texts = []
+        for block in blocks:
+            if block["text"] and not block["text"].startswith(BILLING_LINE):
+                self._untold.beyond(block, TOLD["text"])
+                texts.append(block["text"])
+        return [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
+
+    def messages(self, messages: list[Json]) -> Iterator[Json]:
+        for position, message in in_turns(messages):
+            path, content = f"messages[{position}].content", message["content"]
+            if isinstance(content, str):
+                yield {"role": message["role"], "content": content}
+            elif message["role"] == "assistant":
+                yield from self._assistant(content, path)
+            else:
+                yield from self._user(message["role"], content, path)
+
+    def _assistant(self, blocks: list[Json], path: str) -> Iterator[Json]:
+        """What was said, thought and called, each in the one place that a chat has for it. Nothing is no message."""
+        texts, thoughts, calls = [], [], []
+        for position, block in enumerate(blocks):
+            self._untold.beyond(block, TOLD.get(block["type"], ()))
+            match block["type"]:
+                case "text":
+                    texts.append(_text(block, f"{path}[{position}]"))
+                case "thinking":
+                    thoughts.append(block.get("thinking") or "")
+                case "redacted_thinking":
+                    self._untold["redacted_thinking"] = None
+                case "tool_use":
+                    calls.append(_call(block, f"{path}[{position}]"))
+                case kind:
+                    raise _no_form(kind, f"{path}[{position}]")
+        message: Json = {"role": "assistant", "content": "".join(texts) or None}
+        if any(thoughts):
+            message["reasoning_content"] = "".join(thoughts)
+        if calls:
+            message["tool_calls"] = calls
+        if texts or calls:
+            yield message
+        elif any(thoughts):
+            self._untold["thinking"] = None
+
+    def _user(self, role: str, blocks: list[Json], path: str) -> Iterator[Json]:
+        """Results of tools first, as the messages that a chat has for them, then the rest."""
+        rest: list[Json] = []
+        for position, block in enumerate(blocks):
+            at = f"{path}[{position}]"
+            if block["type"] == "tool_result":
+                yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": self._result(block, at)}
+            else:
+                rest += self._parts(block, at)
+        if rest:
+            yield {"role": role, "content": _alone(rest)}
+
+    def _result(self, block: Json, path: str) -> str | list[Json]:
+        """What a tool answered. That it failed is said first, in words: a chat has no other way."""
+        self._untold.beyond(block, TOLD["tool_result"])
+        if not isinstance(block.get("tool_use_id"), str):
+            raise InvalidRequest.of_field(f"{path}.tool_use_id", "must be a string.")
+        parts = self._shown(block.get("content") or "", f"{path}.content")
+        if block.get("is_error") is True:
+            said, rest = (parts[0]["text"], parts[1:]) if parts and parts[0]["type"] == "text" else ("", parts)
+            if not said.lower().startswith("error"):
+                parts = [_text_part(f"{FAILED} {said}".rstrip()), *rest]
+        if all(part["type"] == "text" for part in parts):
+            return "\n".join(part["text"] for part in parts)
+        return parts
+
+    def _shown(self, content: Any, path: str) -> list[Json]:
+        """A string, or an array of blocks, as parts."""
         if isinstance(content, str):
-            yield {"role": message["role"], "content": content}
-        elif message["role"] == "assistant":
-            yield from _assistant(content, path)
-        else:
-            yield from _user(message["role"], content, path)
+            return [_text_part(content)]
+        if not isinstance(content, list):
+            raise InvalidRequest.of_field(path, "must be a string or an array of content blocks.")
+        return [part for position, block in enumerate(content) for part in self._parts(block, f"{path}[{position}]")]
+
+    def _parts(self, block: Any, path: str) -> list[Json]:
+        """A block of a user's as parts of a chat message."""
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise InvalidRequest.of_field(path, "must be an object with a type.")
+        kind, source = block["type"], block.get("source")
+        uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
+        self._untold.beyond(block, (*TOLD.get(kind, ()), *uncited))
+        if kind == "text":
+            return [_text_part(_text(block, path))]
+        if kind == "image" and isinstance(source, dict):
+            return [{"type": "image_url", "image_url": {"url": _url(source, path)}}]
+        if kind == "search_result":
+            return [*_heading(block, "title", "source"), *self._shown(block.get("content") or "", f"{path}.content")]
+        if kind != "document" or not isinstance(source, dict):
+            raise _no_form(kind, path)
+        if source.get("type") == "text" and isinstance(source.get("data"), str):
+            return [*_heading(block, "title", "context"), _text_part(source["data"])]
+        if source.get("type") == "content":
+            shown = self._shown(source.get("content") or "", f"{path}.source.content")
+            return [*_heading(block, "title", "context"), *shown]
+        title = block.get("title")
+        name = title if isinstance(title, str) and title else "document.pdf"
+        file = {"filename": name, "file_data": _data_url(source, path, "base64, text or content")}
+        return [*_heading(block, "context"), {"type": "file", "file": file}]
 
 
-def _assistant(blocks: list[Json], path: str) -> Iterator[Json]:
-    """What was said, thought and called, each in the one place that a chat has for it. Nothing is no message."""
-    texts, thoughts, calls = [], [], []
-    for position, block in enumerate(blocks):
-        match block["type"]:
-            case "text":
-                texts.append(_text(block, f"{path}[{position}]"))
-            case "thinking":
-                thoughts.append(block.get("thinking") or "")
-            case "redacted_thinking":
-                pass
-            case "tool_use":
-                calls.append(_call(block, f"{path}[{position}]"))
-            case kind:
-                raise _no_form(kind, f"{path}[{position}]")
-    message: Json = {"role": "assistant", "content": "".join(texts) or None}
-    if any(thoughts):
-        message["reasoning_content"] = "".join(thoughts)
-    if calls:
-        message["tool_calls"] = calls
-    if texts or calls:
-        yield message
+def _text_part(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _alone(parts: list[Json]) -> str | list[Json]:
+    """Parts as content: a string where there is but one text."""
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
+
+
+def _heading(block: Json, *names: str) -> list[Json]:
+    """What a document is called and what is said of it, a line each, before what it says."""
+    lines = [
+        f"{name.capitalize()}: {block[name]}" for name in names if isinstance(block.get(name), str) and block[name]
+    ]
+    return [_text_part("\n".join(lines))] if lines else []
 
 
 def _call(block: Json, path: str) -> Json:
@@ -91,66 +200,17 @@ def _call(block: Json, path: str) -> Json:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": encoded(given).decode()}}
 
 
-def _user(role: str, blocks: list[Json], path: str) -> Iterator[Json]:
-    """Results of tools first, as the messages that a chat has for them, then the rest and the results' pictures."""
-    rest: list[Json] = []
-    for position, block in enumerate(blocks):
-        at = f"{path}[{position}]"
-        if block["type"] != "tool_result":
-            rest.append(_part(block, at))
-            continue
-        parts = _result(block, at)
-        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
-        yield {"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}
-        rest += [part for part in parts if part["type"] != "text"]
-    if rest:
-        alone = rest[0]["text"] if len(rest) == 1 and rest[0]["type"] == "text" else None
-        yield {"role": role, "content": rest if alone is None else alone}
-
-
-def _result(block: Json, path: str) -> list[Json]:
-    if not isinstance(block.get("tool_use_id"), str):
-        raise InvalidRequest.of_field(f"{path}.tool_use_id", "must be a string.")
-    content = block.get("content")
-    if content is None or isinstance(content, str):
-        return [{"type": "text", "text": content or ""}]
-    if not isinstance(content, list):
-        raise InvalidRequest.of_field(f"{path}.content", "must be a string or an array of content blocks.")
-    return [_part(part, f"{path}.content[{position}]") for position, part in enumerate(content)]
-
-
-def _part(block: Any, path: str) -> Json:
-    """A block of a user's as a part of a chat message."""
-    source = block.get("source") if isinstance(block, dict) else None
-    match block:
-        case {"type": "text"}:
-            return {"type": "text", "text": _text(block, path)}
-        case {"type": "image"} if isinstance(source, dict):
-            return {"type": "image_url", "image_url": {"url": _url(source, path)}}
-        case {"type": "document"} if isinstance(source, dict):
-            if source.get("type") == "text" and isinstance(source.get("data"), str):
-                return {"type": "text", "text": source["data"]}
-            title = block.get("title")
-            name = title if isinstance(title, str) and title else "document.pdf"
-            return {"type": "file", "file": {"filename": name, "file_data": _data_url(source, path)}}
-        case {"type": str(kind)}:
-            raise _no_form(kind, path)
-        case _:
-            raise InvalidRequest.of_field(path, "must be an object with a type.")
-
-
 def _url(source: Json, path: str) -> str:
     if source.get("type") == "url" and isinstance(source.get("url"), str):
         return str(source["url"])
-    return _data_url(source, path)
+    return _data_url(source, path, "base64 or url")
 
 
-def _data_url(source: Json, path: str) -> str:
+def _data_url(source: Json, path: str, kinds: str) -> str:
     kind, data = source.get("media_type"), source.get("data")
     if source.get("type") != "base64" or not isinstance(kind, str) or not isinstance(data, str):
-        raise InvalidRequest.of_field(
-            f"{path}.source", "must hold its data in base64: this model's provider takes no other."
-        )
+        rule = f"must be of the type {kinds}, with its data: this model's provider takes no other."
+        raise InvalidRequest.of_field(f"{path}.source", rule)
     return f"data:{kind};base64,{data}"
 
 
@@ -162,10 +222,12 @@ def _text(block: Json, path: str) -> str:
 
 
 def _no_form(kind: str, path: str) -> InvalidRequest:
-    return InvalidRequest.of_field(f"{path}.type", f"must not be {kind!r}: this model's provider has no such block.")
+    rule = f"must not be {kind!r}: this model's provider has no such block. Leave it out, or send it as text."
+    return InvalidRequest.of_field(f"{path}.type", rule)
 
 
-def _tool(tool: Json, path: str) -> Json:
+def _tool(tool: Json, path: str, untold: Untold) -> Json:
+    untold.beyond(tool, TOLD["tool"])
     if tool.get("type", "custom") != "custom":
         rule = (
             f"must not be {tool['type']!r}: this model's provider knows no such tool. Describe it by an `input_schema`."
@@ -184,12 +246,17 @@ def _tool_choice(choice: Json | None) -> Json:
     return {"tool_choice": chosen, **parallel}
 
 
-def _thinking(body: Mapping[str, Any]) -> Json:
+def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> Json:
     """The effort that a request names beyond the usual, or that its budget comes to.
 
-    Adaptive thinking is the model's own choice.
+    Adaptive thinking is the model's own choice. That it is to think nothing is told where it takes such an effort.
     """
     config, thinking = body.get("output_config") or {}, body.get("thinking") or {}
+    untold.beyond(config, ("effort", "format"))
+    if thinking.get("type") == "disabled":
+        if takes_none:
+            return {"reasoning_effort": "none"}
+        untold["thinking"] = None
     effort = config.get("effort", USUAL_EFFORT)
     if effort != USUAL_EFFORT:
         return {"reasoning_effort": WORDS_OF_EFFORT.get(effort, effort)}
@@ -210,8 +277,3 @@ def _format(body: Mapping[str, Any]) -> Json:
     return {
         "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     }
-
-
-def left_out(body: Mapping[str, Any]) -> Iterable[str]:
-    """The names of the fields that a chat is sent without."""
-    return (name for name in LEFT_OUT if name in body)

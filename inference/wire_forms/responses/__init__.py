@@ -5,36 +5,27 @@ A request is translated to a chat (`requests`, `conversation`, `tools`), and the
 asks for a memory is refused, with the stateless way to do it.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from catalogue.models import Modality
 from catalogue.routes import Route
-from gateway.errors import ApiError, InvalidRequest
 from gateway.ids import RESPONSE_PREFIX
-from gateway.responses import PlainResponse
 
 from ...call import Call, Shape
-from ..base import Endpoint, Framing, Report, WireForm
+from ..base import Endpoint, Framing, Report, WireForm, results_in_text
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE
 from .passing import LastResponse, PassedFraming, ResponseEvents, output_bytes, own_of, require_output
-from .requests import call_of
+from .requests import CHAT_NAMES, UNSENT, call_of
 from .tools import Json
 
-# What the client calls a field of the chat that its request was translated to.
-NAMES = {
-    "messages": "input",
-    "max_tokens": "max_output_tokens",
-    "max_completion_tokens": "max_output_tokens",
-    "response_format": "text.format",
-    "verbosity": "text.verbosity",
-    "reasoning_effort": "reasoning.effort",
-    "logprobs": "top_logprobs",
-    "tools": "tools",
-    "tool_choice": "tool_choice",
-}
+# A path into the messages of a chat: which, which of its calls, and what of that.
+IN_MESSAGES = re.compile(r"messages\[(\d+)\](?:\.tool_calls\[(\d+)\])?(.*)")
+# Within a message, what a chat has a level more of.
+NESTED = re.compile(r"(?<=\.image_url)\.url|\.(?:file|function)(?=\.)")
 
 
 class ResponsesForm(WireForm):
@@ -58,17 +49,26 @@ class ResponsesForm(WireForm):
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """See WireForm."""
-        return replace(call, shape=Shape.CHAT)
+        if route.upstream.dialect == "anthropic":
+            return replace(call, shape=Shape.CHAT)
+        messages, has_moved = results_in_text(call.body["messages"])
+        adjusted = (*call.adjusted, "function_call_output") if has_moved else call.adjusted
+        return replace(call, shape=Shape.CHAT, body={**call.body, "messages": messages}, adjusted=adjusted)
 
-    def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
-        """See WireForm. A field of the chat goes by the client's name, without a path that is not the client's."""
-        path = error.param or ""
+    def name_as_sent(self, path: str, call: Call) -> str:
+        """See WireForm. Of a message it is the item, with the path within; of any other field the whole."""
+        if place := IN_MESSAGES.fullmatch(path):
+            number, within = int(place[1]), NESTED.sub("", place[3])
+            item = call.asked.places[number][0 if place[2] is None else 1 + int(place[2])]
+            if call.body["messages"][number]["role"] == "tool":
+                within = within.replace(".content", ".output", 1)
+            return "input" if item is None else f"input[{item}]{within}"
         name = path.partition(".")[0].partition("[")[0]
-        is_the_chats = name not in ("tools", "tool_choice") or ".function" in path  # else within the client's own tools
-        if isinstance(error, InvalidRequest) and name in NAMES and is_the_chats:
-            error.message = error.message.replace(f"`{error.param}`", f"`{NAMES[name]}`")
-            error.param = NAMES[name]
-        return super().refusal(error, environ)
+        if name == "logprobs" and "top_logprobs" not in (call.as_it_came or {}):
+            return "include"
+        if name in ("tools", "tool_choice"):
+            return name if ".function" in path else path
+        return CHAT_NAMES.get(name, path)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
         """See WireForm."""
@@ -86,7 +86,7 @@ class PassedForm(ResponsesForm):
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """See WireForm."""
-        return replace(call, body=call.as_it_came or {})
+        return replace(call, body=call.as_it_came or {}, adjusted=tuple(UNSENT & call.sent))
 
     def normaliser(self, *, id: str, created: int, model: str, choices: int) -> ResponseEvents:
         """See WireForm."""

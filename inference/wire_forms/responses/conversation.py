@@ -1,7 +1,7 @@
 """Input items of the Responses API as the messages of a chat.
 
 What an assistant did between two inputs (reasoning, a message, calls) is one assistant message. A custom tool's call is
-that of its function. Images among a tool's results follow in a message of the user: a chat's tool messages are text.
+that of its function.
 
 Reasoning is sent back as `reasoning_content`, and signed thinking as the `thinking_blocks` that `encrypted_content`
 holds. What another gateway or provider has encrypted is left out: nobody here could read it.
@@ -17,6 +17,8 @@ import orjson
 from gateway.errors import InvalidRequest
 from gateway.turns import in_turns
 
+from ...dialects.base import Untold
+from ..chat import NO_FILES
 from .tools import ADDED, Json, arguments_of, function_name, text_in
 
 MAX_ITEMS = 50_000
@@ -26,29 +28,47 @@ KEPT_NOWHERE = (
     "Responses are not kept here: send the items of earlier responses back in `input`, their reasoning with `include: "
     '["reasoning.encrypted_content"]`.'
 )
-NO_FILES = "must be absent: files are not kept here. Send the content itself, as a data URL."
 ENCRYPTED = "gw1."  # what `encrypted_content` of ours begins with
-IMAGES_FOLLOW = "The images are in the next message."
+# Of items and of their parts, what a chat is told or has no use for; what else one says is left out, and disclosed.
+ITEM_TOLD = frozenset(
+    {
+        "type",
+        "id",
+        "status",
+        "role",
+        "content",
+        "summary",
+        "encrypted_content",
+        "call_id",
+        "namespace",
+        "name",
+        "output",
+    }
+    | {"arguments", "input", "tools"}
+)
+PART_TOLD = frozenset(
+    {"type", "text", "refusal", "image_url", "detail", "file_data", "filename", "input_audio", "cache_control"}
+)
 
 
-def messages_of(given: Any, instructions: str | None) -> list[Json]:
+def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Conversation":
     """The messages of a request's checked `instructions` and its `input`. Raises InvalidRequest."""
-    conversation = Conversation()
+    conversation = Conversation(untold)
     if instructions:
-        conversation.messages.append({"role": "system", "content": instructions})
+        conversation.append({"role": "system", "content": instructions}, None)
     if isinstance(given, str):
-        conversation.messages.append({"role": "user", "content": given})
-        return conversation.messages
+        conversation.append({"role": "user", "content": given}, None)
+        return conversation
     if not isinstance(given, list) or not given:
         raise InvalidRequest.of_field("input", "must be a string or an array of at least one item.")
     if len(given) > MAX_ITEMS:
         raise InvalidRequest.of_field("input", f"must be at most {MAX_ITEMS} items.")
     for position, item in in_turns(given):
-        conversation.add(item, f"input[{position}]")
+        conversation.add(item, position)
     conversation.close()
     if not conversation.messages:
         raise InvalidRequest.of_field("input", "must hold a message.")
-    return conversation.messages
+    return conversation
 
 
 def encrypted(blocks: list[Json]) -> str:
@@ -57,15 +77,25 @@ def encrypted(blocks: list[Json]) -> str:
 
 
 class Conversation:
-    """The messages of the items that were added, in their order."""
+    """The messages of the items that were added, in their order. `places` are the positions of the items that each was
+    made of: its own, then that of each of its calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, untold: Untold) -> None:
         self.messages: list[Json] = []
+        self.places: list[tuple[int | None, ...]] = []
         self._turn: Json = {}  # the assistant's, while its items come
-        self._images: list[Json] = []  # among the results of tools, until all the results are there
+        self._turn_places: list[int | None] = []
+        self._position: int | None = None
+        self._untold = untold
 
-    def add(self, item: Any, path: str) -> None:
+    def append(self, message: Json, *places: int | None) -> None:
+        """Adds a message that was made of these items."""
+        self.messages.append(message)
+        self.places.append(places)
+
+    def add(self, item: Any, position: int) -> None:
         """Takes the next item in. Raises InvalidRequest for what has no place in a chat."""
+        path, self._position = f"input[{position}]", position
         if not isinstance(item, dict):
             raise InvalidRequest.of_field(path, "must be an object.")
         kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
@@ -76,16 +106,17 @@ class Conversation:
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise InvalidRequest.of_field(f"{path}.type", f"must be one of {', '.join(KINDS)}.")
+        self._untold.beyond(item, ITEM_TOLD)
         take(self, item, path)
 
     def close(self) -> None:
-        """Ends the assistant's turn, and that of its tools."""
+        """Ends the assistant's turn."""
         turn, self._turn = self._turn, {}
+        places, self._turn_places = self._turn_places, []
         if turn.get("content") is not None or turn.get("tool_calls") or turn.get("refusal"):
-            self.messages.append({"role": "assistant", "content": None, **turn})
-        if self._images:
-            self.messages.append({"role": "user", "content": self._images})
-            self._images = []
+            self.append({"role": "assistant", "content": None, **turn}, *places)
+        elif turn:  # reasoning that led to nothing
+            self._untold["reasoning"] = None
 
     def message(self, item: Json, path: str) -> None:
         role, content = item.get("role"), item.get("content")
@@ -95,28 +126,35 @@ class Conversation:
             self._spoken(content, path)
             return
         self.close()
-        self.messages.append({"role": role, "content": _content(content, f"{path}.content")})
+        self.append({"role": role, "content": self._content(content, f"{path}.content")}, self._position)
 
     def _spoken(self, content: Any, path: str) -> None:
-        text, refusal = _words(content, f"{path}.content")
+        text, refusal = self._words(content, f"{path}.content")
         before = self._turn.get("content")
-        if self._images or (before is not None and not self._turn.get("tool_calls")):
+        if before is not None and not self._turn.get("tool_calls"):
             self.close()
             before = None
+        self._begin()
         if refusal:
             self._turn["refusal"] = refusal
         if text or not refusal:
             self._turn["content"] = text if before is None else f"{before}\n\n{text}"
 
+    def _begin(self) -> None:
+        """The assistant's turn begins with the item that is taken in, unless it has begun."""
+        if not self._turn_places:
+            self._turn_places.append(self._position)
+
     def reasoning(self, item: Json, path: str) -> None:
-        if self._images:
-            self.close()
+        self._begin()
         text = "".join(_texts(item.get("content"), f"{path}.content"))
         text = text or "\n\n".join(_texts(item.get("summary"), f"{path}.summary"))
         if text:
             self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + text
         if blocks := _decrypted(item.get("encrypted_content")):
             self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *blocks]
+        elif item.get("encrypted_content"):
+            self._untold["encrypted_content"] = None
 
     def function_call(self, item: Json, path: str) -> None:
         namespace = item.get("namespace")
@@ -133,22 +171,80 @@ class Conversation:
         self._call(text_in(item, "call_id", path), name, arguments_of(text_in(item, "input", path)))
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
-        if self._images:
-            self.close()
+        self._begin()
+        self._turn_places.append(self._position)
         called = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
         self._turn.setdefault("tool_calls", []).append(called)
 
     def result(self, item: Json, path: str) -> None:
         call_id = text_in(item, "call_id", path)
-        output = _content(item.get("output"), f"{path}.output")
-        if self._turn:
-            self.close()
-        if isinstance(output, list):
-            images = [block for block in output if block["type"] != "text"]
-            texts = [block["text"] for block in output if block["type"] == "text"]
-            self._images += images
-            output = "\n".join(texts) or (IMAGES_FOLLOW if images else "")
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
+        output = self._content(item.get("output"), f"{path}.output")
+        self.close()
+        if isinstance(output, list) and all(block["type"] == "text" for block in output):
+            output = "\n".join(block["text"] for block in output)
+        self.append({"role": "tool", "tool_call_id": call_id, "content": output}, self._position)
+
+    def _content(self, content: Any, path: str) -> str | list[Json]:
+        """Content that is shown to a model: a string, or blocks of which several are, or one that is no plain text."""
+        if isinstance(content, str):
+            return content
+        if not isinstance(content, list):
+            raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
+        blocks = [self._block(part, f"{path}[{position}]") for position, part in enumerate(content)]
+        if not blocks:
+            return ""
+        return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
+
+    def _block(self, part: Any, path: str) -> Json:
+        if not isinstance(part, dict):
+            raise InvalidRequest.of_field(path, "must be an object.")
+        self._untold.beyond(part, PART_TOLD)
+        kind = part.get("type")
+        if kind in TEXTS:
+            block: Json = {"type": "text", "text": text_in(part, "text", path)}
+        elif kind == "input_image":
+            block = {"type": "image_url", "image_url": self._image(part, path)}
+        elif kind == "input_file":
+            if part.get("file_data") is None:
+                raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'file_url', 'file_data')}", NO_FILES)
+            if part.get("detail") not in (None, "auto"):  # chat has it of images alone
+                self._untold["detail"] = None
+            file = {"file_data": text_in(part, "file_data", path)}
+            block = {"type": "file", "file": {**file, **_kept(part, "filename")}}
+        elif kind == "input_audio":
+            block = {"type": "input_audio", "input_audio": part.get("input_audio")}
+        else:
+            raise InvalidRequest.of_field(
+                f"{path}.type", "must be one of input_text, input_image, input_file, input_audio."
+            )
+        return {**block, **_kept(part, "cache_control")}
+
+    def _image(self, part: Json, path: str) -> Json:
+        if part.get("image_url") is None:
+            raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'image_url')}", NO_FILES)
+        detail = part.get("detail")
+        if detail == "original":  # chat has none
+            self._untold["detail"] = None
+        fitting = {} if detail in (None, "auto") else {"detail": "high" if detail == "original" else detail}
+        return {"url": text_in(part, "image_url", path), **fitting}
+
+    def _words(self, content: Any, path: str) -> tuple[str, str]:
+        """An assistant's text, and its refusal."""
+        if isinstance(content, str):
+            return content, ""
+        if not isinstance(content, list):
+            raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
+        texts, refusals = [], []
+        for position, part in enumerate(content):
+            if isinstance(part, dict):
+                self._untold.beyond(part, PART_TOLD)
+            if isinstance(part, dict) and part.get("type") == "refusal":
+                refusals.append(text_in(part, "refusal", f"{path}[{position}]"))
+            elif isinstance(part, dict) and part.get("type") in TEXTS:
+                texts.append(text_in(part, "text", f"{path}[{position}]"))
+            else:
+                raise InvalidRequest.of_field(f"{path}[{position}].type", "must be output_text or refusal.")
+        return "".join(texts), "".join(refusals)
 
 
 KINDS: Mapping[str, Callable[[Conversation, Json, str], None]] = {
@@ -159,66 +255,6 @@ KINDS: Mapping[str, Callable[[Conversation, Json, str], None]] = {
     "function_call_output": Conversation.result,
     "custom_tool_call_output": Conversation.result,
 }
-
-
-def _content(content: Any, path: str) -> str | list[Json]:
-    """Content that is shown to a model: a string, or blocks of which there are several or not all are plain text."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
-    blocks = [_block(part, f"{path}[{position}]") for position, part in enumerate(content)]
-    if not blocks:
-        return ""
-    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
-
-
-def _block(part: Any, path: str) -> Json:
-    if not isinstance(part, dict):
-        raise InvalidRequest.of_field(path, "must be an object.")
-    kind = part.get("type")
-    if kind in TEXTS:
-        block: Json = {"type": "text", "text": text_in(part, "text", path)}
-    elif kind == "input_image":
-        block = {"type": "image_url", "image_url": _image(part, path)}
-    elif kind == "input_file":
-        if part.get("file_data") is None:
-            raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'file_url', 'file_data')}", NO_FILES)
-        file = {"file_data": text_in(part, "file_data", path)}
-        block = {"type": "file", "file": {**file, **_kept(part, "filename")}}
-    elif kind == "input_audio":
-        block = {"type": "input_audio", "input_audio": part.get("input_audio")}
-    else:
-        raise InvalidRequest.of_field(
-            f"{path}.type", "must be one of input_text, input_image, input_file, input_audio."
-        )
-    return {**block, **_kept(part, "cache_control")}
-
-
-def _image(part: Json, path: str) -> Json:
-    if part.get("image_url") is None:
-        raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'image_url')}", NO_FILES)
-    detail = part.get("detail")
-    # Chat has no `original`.
-    fitting = {} if detail in (None, "auto") else {"detail": "high" if detail == "original" else detail}
-    return {"url": text_in(part, "image_url", path), **fitting}
-
-
-def _words(content: Any, path: str) -> tuple[str, str]:
-    """An assistant's text, and its refusal."""
-    if isinstance(content, str):
-        return content, ""
-    if not isinstance(content, list):
-        raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
-    texts, refusals = [], []
-    for position, part in enumerate(content):
-        if isinstance(part, dict) and part.get("type") == "refusal":
-            refusals.append(text_in(part, "refusal", f"{path}[{position}]"))
-        elif isinstance(part, dict) and part.get("type") in TEXTS:
-            texts.append(text_in(part, "text", f"{path}[{position}]"))
-        else:
-            raise InvalidRequest.of_field(f"{path}[{position}].type", "must be output_text or refusal.")
-    return "".join(texts), "".join(refusals)
 
 
 def _texts(parts: Any, path: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The request of the Responses API: its fields, what is refused of it, and the chat that it asks for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,9 @@ from gateway.fields import (
 )
 
 from ...call import Call, Shape
-from ...dialects.base import encoded
+from ...dialects.base import Untold, encoded
 from ..base import Checks, ModelField
-from .conversation import KEPT_NOWHERE, messages_of
+from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Json, Tool, choice_of, tools_of
 
 MOST_REPEATED = 128 * 1024  # bytes of a field
@@ -37,21 +37,37 @@ NOT_OF_A_CHAT = frozenset(
 )
 # Of a request that goes as it came: a dialect writes its form of them, and nobody else reads the last.
 OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata"})
+# Hints that no upstream gets, but the first two those that have the API themselves, and limits that are not kept.
+UNSENT_IN_A_CHAT = ("prompt_cache_options", "max_tool_calls", "client_metadata")
+UNSENT = frozenset({"client_metadata"})
+# What the fields of a chat are called here.
+CHAT_NAMES = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "verbosity": "text.verbosity",
+    "reasoning_effort": "reasoning.effort",
+    "logprobs": "top_logprobs",
+    "functions": "tools",
+    "function_call": "tool_choice",
+}
+# What a chat is told of these fields.
+TOLD = {"text": ("format", "verbosity"), "reasoning": ("effort",)}
 # Fields that would change the chat which the request is translated to.
-OF_A_CHAT = (
-    *("messages", "n", "max_tokens", "max_completion_tokens", "functions", "function_call", "response_format"),
-    *("modalities", "audio", "logprobs", "reasoning_effort"),
-)
+OF_A_CHAT = (*CHAT_NAMES, "n", "modalities", "audio")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What an answer needs of its request, for as long as it takes: the fields that it repeats, in JSON, the tools that
-    go by another name upstream, and whether reasoning goes out encrypted."""
+    go by another name upstream, and whether reasoning goes out encrypted. `places` are those of
+    `Conversation`, for its faults."""
 
     echo: Mapping[str, orjson.Fragment]
     tools: Mapping[str, Tool]
     encrypts: bool
+    places: Sequence[tuple[int | None, ...]] = ()
 
 
 class RefusedField(StrictField):
@@ -126,7 +142,7 @@ class ResponsesRequest(serializers.Serializer[Any]):
     user = TextField(required=False)
     stream = FlagField(required=False)
     stream_options = ObjectField(required=False)
-    truncation = ChoiceField(choices=("disabled",), required=False)
+    truncation = ChoiceField(choices=("auto", "disabled"), required=False)
     store = RefusedField(f"must be false. {KEPT_NOWHERE}")
     background = RefusedField(f"must be false: an answer goes to who asks for it. {KEPT_NOWHERE}")
     previous_response_id = RefusedField(f"must be absent. {KEPT_NOWHERE}")
@@ -141,13 +157,18 @@ CHECKS = Checks(ResponsesRequest(), "model", "input")
 
 def call_of(body: dict[str, Any]) -> Call:
     """The chat that a request asks for. Raises InvalidRequest and DRF's ValidationError."""
-    present, checked = CHECKS.checked(body)
     for name in OF_A_CHAT:
-        if name in present:
-            raise InvalidRequest.of_field(name, "must be absent: it is a field of chat completions.")
-    tools = tools_of(checked.get("tools", []), present["input"])
+        if body.get(name) is not None:
+            own = f" Send `{CHAT_NAMES[name]}`." if name in CHAT_NAMES else ""
+            raise InvalidRequest.of_field(name, f"must be absent: it is a field of chat completions.{own}")
+    present, checked = CHECKS.checked(body)
+    untold = Untold((name, None) for name in UNSENT_IN_A_CHAT if name in present)
+    if present.get("truncation") == "auto":
+        untold["truncation"] = None
+    tools = tools_of(checked.get("tools", []), present["input"], untold)
     chat = {name: value for name, value in present.items() if name not in NOT_OF_A_CHAT}
-    chat["messages"] = messages_of(present["input"], checked.get("instructions"))
+    conversation = conversation_of(present["input"], checked.get("instructions"), untold)
+    chat["messages"] = conversation.messages
     functions = tools.functions
     if "tool_choice" in present:
         choice, functions = choice_of(present["tool_choice"], tools)
@@ -157,6 +178,10 @@ def call_of(body: dict[str, Any]) -> Call:
         chat["tools"] = functions
     else:
         chat.pop("parallel_tool_calls", None)
+    for name, told in TOLD.items():
+        inner = Untold()
+        inner.beyond(checked.get(name, {}), told)
+        untold |= {f"{name}.{each}": None for each in inner}
     chat |= _format(checked.get("text", {})) | _effort(checked.get("reasoning", {}))
     include = checked.get("include", ())
     if LOGPROBS in include or checked.get("top_logprobs"):
@@ -168,8 +193,9 @@ def call_of(body: dict[str, Any]) -> Call:
         stream=checked.get("stream", False),
         max_tokens=checked.get("max_output_tokens"),
         sent=frozenset((*present, *chat, *(("max_tokens",) if "max_output_tokens" in present else ()))),
+        adjusted=tuple(untold),
         as_it_came={name: value for name, value in present.items() if name not in OWNED},
-        asked=Asked(_echo(present), tools.named, ENCRYPTED in include),
+        asked=Asked(_echo(present), tools.named, ENCRYPTED in include, conversation.places),
     )
 
 

@@ -14,6 +14,8 @@ import orjson
 
 from gateway.errors import InvalidRequest
 
+from ...dialects.base import Untold
+
 Json = dict[str, Any]
 
 MAX_TOOLS = 10_000
@@ -22,6 +24,12 @@ INPUT = "input"
 ADDED = "additional_tools"  # an item of the input that holds tools
 MOST_OF_A_NAME = 128  # characters, as OpenAI and Anthropic have it
 LONGEST_NAME = 64  # characters of a function's name that every upstream takes
+# Of tools, what a chat is told; a grammar is told in words alone.
+TOLD = {
+    "function": ("type", "name", "description", "parameters", "strict", "cache_control"),
+    "custom": ("type", "name", "description"),
+}
+NAMESPACE_TOLD = ("type", "name", "tools")
 HOSTED = (
     "must be function, custom or namespace: a tool that a provider runs has a price and a place of its own. Run it on "
     "your side as a function."
@@ -45,7 +53,7 @@ class Tools:
     named: Mapping[str, Tool]
 
 
-def tools_of(tools: list[Json], given: Any) -> Tools:
+def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
     """The tools of a request, and those that its `input` adds, checked. Raises InvalidRequest."""
     listed = [(f"tools[{position}]", tool) for position, tool in enumerate(tools)]
     for number, item in enumerate(given if isinstance(given, list) else ()):
@@ -61,17 +69,18 @@ def tools_of(tools: list[Json], given: Any) -> Tools:
         if not isinstance(tool, dict):
             raise InvalidRequest.of_field(path, "must be an object.")
         if tool.get("type") != "namespace":
-            functions.append(_declared(tool, path, None, named))
+            functions.append(_declared(tool, path, None, named, untold))
             continue
         namespace, inner = text_in(tool, "name", path), tool.get("tools")
         if len(namespace) > MOST_OF_A_NAME:
             raise InvalidRequest.of_field(f"{path}.name", f"must be at most {MOST_OF_A_NAME} characters.")
         if not isinstance(inner, list):
             raise InvalidRequest.of_field(f"{path}.tools", "must be an array of tools.")
+        untold.beyond(tool, NAMESPACE_TOLD)
         for number, each in enumerate(inner):
             if not isinstance(each, dict):
                 raise InvalidRequest.of_field(f"{path}.tools[{number}]", "must be an object.")
-            functions.append(_declared(each, f"{path}.tools[{number}]", namespace, named))
+            functions.append(_declared(each, f"{path}.tools[{number}]", namespace, named, untold))
     return Tools(functions, named)
 
 
@@ -131,11 +140,12 @@ def text_in(owner: Mapping[str, Any], name: str, path: str) -> str:
     return value
 
 
-def _declared(tool: Json, path: str, namespace: str | None, named: dict[str, Tool]) -> Json:
+def _declared(tool: Json, path: str, namespace: str | None, named: dict[str, Tool], untold: Untold) -> Json:
     """The function that stands for a tool."""
     kind = tool.get("type")
     if kind not in ("function", "custom"):
         raise InvalidRequest.of_field(f"{path}.type", HOSTED)
+    untold.beyond(tool, TOLD[kind])
     name = text_in(tool, "name", path)
     if len(name) > MOST_OF_A_NAME:
         raise InvalidRequest.of_field(f"{path}.name", f"must be at most {MOST_OF_A_NAME} characters.")

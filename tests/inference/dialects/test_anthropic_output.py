@@ -151,7 +151,6 @@ def test_the_clients_own_output_config_wins() -> None:
 @pytest.mark.parametrize(
     ("form", "param"),
     [
-        ({"type": "json_object"}, "response_format"),
         ({"type": "grammar"}, "response_format"),
         ("json", "response_format"),
         ({"type": "json_schema"}, "response_format.json_schema.schema"),

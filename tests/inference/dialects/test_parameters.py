@@ -42,7 +42,6 @@ UNUSUAL: list[dict[str, Any]] = [
     {"seed": 0},
     {"functions": [{"name": "weather"}], "function_call": "auto"},
     {"function_call": {"name": "weather"}},
-    {"response_format": {"type": "json_object"}},
     {"verbosity": "low"},
     {"best_of": 2},
 ]

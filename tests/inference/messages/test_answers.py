@@ -177,7 +177,7 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
     [
         (
             "Provider 'a' refused the request: prompt is too long: 213462 tokens > 200000 maximum",
-            "Provider 'a' refused the request: prompt is too long: 213462 tokens > 200000 maximum",
+            "prompt is too long: 213462 tokens > 200000 maximum (Provider 'a' refused the request)",
         ),
         (
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
@@ -193,11 +193,15 @@ def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:
             "5000 input tokens (4000 > 8192 - 5000).",
             "input length and `max_tokens` exceed context limit: 5000 + 4000 > 8192. ",
         ),
+        (
+            "Provider 'a' refused the request: input length and `max_tokens` exceed context limit: 5 + 4 > 8.",
+            "input length and `max_tokens` exceed context limit: 5 + 4 > 8 (Provider 'a' refused the request)",
+        ),
         ("The input is too long.", "prompt is too long. "),
     ],
 )
 def test_an_overflow_is_told_in_the_words_that_agents_parse(words: str, expected: str) -> None:
-    assert overflow(words) == (expected if expected == words else expected + words)
+    assert overflow(words) == (expected + words if expected.endswith(". ") else expected)
     refused = FORM.refusal(UpstreamRefused(words, code="context_length_exceeded"), {})
     assert refused.status == 400
     assert isinstance(refused.body, bytes)

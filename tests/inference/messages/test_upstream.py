@@ -108,8 +108,11 @@ def test_a_chat_is_made_of_a_conversation() -> None:
         "top_k": 4,
     }
     url = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    attachment = {"type": "text", "text": "Attachment 1:"}
     function = {"name": "weather", "arguments": '{"at":"Paris"}'}
-    assert chat_of(asked) == {
+    chat, untold = chat_of(asked)
+    assert list(untold) == ["metadata", "cache_control", "signature", "tool_result"]
+    assert chat == {
         "messages": [
             {"role": "system", "content": "Be brief.\n\nBe kind."},
             {"role": "user", "content": [{"type": "text", "text": "hello there"}, url]},
@@ -119,8 +122,12 @@ def test_a_chat_is_made_of_a_conversation() -> None:
                 "reasoning_content": "Hm.",
                 "tool_calls": [{"id": "toolu_1", "type": "function", "function": function}],
             },
-            {"role": "tool", "tool_call_id": "toolu_1", "content": "sunny"},
-            {"role": "user", "content": [url, {"type": "text", "text": "And now?"}]},
+            {
+                "role": "tool",
+                "tool_call_id": "toolu_1",
+                "content": "sunny\n[Attachment 1 is in the next message]",
+            },
+            {"role": "user", "content": [attachment, url, {"type": "text", "text": "And now?"}]},
         ],
         "tools": [
             {
@@ -159,7 +166,7 @@ def test_a_chat_is_made_of_a_conversation() -> None:
     ],
 )
 def test_how_hard_to_think(fields: Json, effort: str | None) -> None:
-    assert chat_of({"messages": HELLO, **fields}).get("reasoning_effort") == effort
+    assert chat_of({"messages": HELLO, **fields})[0].get("reasoning_effort") == effort
 
 
 @pytest.mark.parametrize(

@@ -127,15 +127,11 @@ def test_reasoning_that_nothing_follows_is_left_out() -> None:
     assert messages(HI, thought, HI) == [HI, HI]
 
 
-def test_images_among_the_results_of_tools_follow_in_a_message_of_the_user() -> None:
+def test_images_among_the_results_of_tools_stay_with_their_texts() -> None:
     shown = [*text("a chart"), {"type": "input_image", "image_url": PNG}]
-    only = [{"type": "input_image", "image_url": PNG}]
     image = {"type": "image_url", "image_url": {"url": PNG}}
-    *_, one, two, user, after = messages(
-        HI, function_call("a"), function_call("b"), output("a", shown), output("b", only), function_call("c")
-    )
-    assert (one["content"], two["content"]) == ("a chart", "The images are in the next message.")
-    assert user == {"role": "user", "content": [image, image]}
+    *_, one, after = messages(HI, function_call("a"), output("a", shown), function_call("c"))
+    assert one["content"] == [{"type": "text", "text": "a chart"}, image]
     assert after["tool_calls"] == [called("c")]
 
 
@@ -318,7 +314,7 @@ def test_tools_that_a_provider_runs_are_refused(kind: str) -> None:
         ({"max_output_tokens": 15}, "max_output_tokens"),
         ({"temperature": 3}, "temperature"),
         ({"top_logprobs": 21}, "top_logprobs"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "none"}, "truncation"),
         ({"metadata": {"a": 1}}, "metadata"),
         ({"metadata": {str(number): "x" for number in range(17)}}, "metadata"),
         ({"include": [1]}, "include"),

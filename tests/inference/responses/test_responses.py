@@ -248,7 +248,7 @@ def test_a_client_that_leaves_in_the_middle_pays_for_what_it_got(account: Custom
         ({"store": True}, 400, "store"),
         ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
         ({"service_tier": "flex"}, 400, "service_tier"),
-        ({"model": "simanthropic/claude/echo", "text": {"format": {"type": "json_object"}}}, 400, "text.format"),
+        ({"model": "simanthropic/claude/echo", "text": {"verbosity": "low"}}, 400, "text.verbosity"),
         ({"model": "simanthropic/claude/echo", "reasoning": {"effort": "odd"}}, 400, "reasoning.effort"),
         ({"model": "sim/test/status-400"}, 400, None),
         ({"model": "sim/test/status-500"}, 503, None),
