@@ -163,6 +163,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
 
     Raises the ApiError of an upstream that fails or refuses, ClientLeft and WorkerStopped.
     """
+    client.raise_if_gone()  # whoever has waited for long, for a database above all, may wait no more
     route = admitted.route
     with step("preparing the upstream request", NOTHING_BILLED):
         request = admitted.dialect.request(call, route)
@@ -222,6 +223,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
     finally:
         upstream.close()
     health.note(admitted.route.upstream.slug, failed=False)
+    client.raise_if_gone()
     with step("settling the charge", BILLED_ONCE_AT_MOST):
         report = settle(admitted, outcome)
     if not ENDINGS[outcome.ending].is_billed:

@@ -88,7 +88,8 @@ class Deadlines:
 
 
 class UpstreamCall:
-    """One request of an account and its answer. Its `client` is watched once the call has been open for a while.
+    """One request of an account and its answer. Its `client` is watched once the call has been open for a while, and
+    at once where it is in doubt.
 
     `open` and `read` raise DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
     """
@@ -115,6 +116,8 @@ class UpstreamCall:
             raise RuntimeError("opened twice")
         _take_in(self)
         self.is_waiting = True
+        if self.client.doubtful:
+            self.watch_client()
         try:
             origin, head = connections.head_of(request.url, tuple(request.headers.items()))
             self.attempt.host, self.attempt.port = origin.host, origin.port

@@ -1,4 +1,5 @@
-"""Noticing that a client has left while its upstream is silent: nothing is written then that could fail.
+"""Noticing that a client has left, before its upstream is called and while that is silent: nothing is written that
+could fail.
 
 The client's socket becomes readable when it closes its side and when it sends more. The kernel's TCP state tells which,
 on TLS sockets too. A closed side is not yet a closed connection: some clients only say that they have asked everything.
@@ -31,11 +32,15 @@ class ClientLeft(Exception):
 
 @dataclass(slots=True)
 class Client:
-    """The connection that waits for an answer. `answering` is set with the first byte of the answer's head."""
+    """The connection that waits for an answer. `answering` is set with the first byte of the answer's head.
+
+    It is `doubtful` once it was found to have closed its sending side.
+    """
 
     connection: socket.socket | None
     speaks_http_1_1: bool = True
     answering: bool = False
+    doubtful: bool = False
 
     @classmethod
     def of(cls, environ: Mapping[str, Any]) -> "Client":
@@ -51,6 +56,16 @@ class Client:
             return self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         except OSError:
             return 0
+
+    def raise_if_gone(self) -> None:
+        """Raises ClientLeft where it is known to be gone. Of one that has closed its side a probe may tell, which
+        nothing can be sent for to a client of HTTP/1.0: it may still wait."""
+        state = self.tcp_state
+        if state == TCP_CLOSE_WAIT and self.speaks_http_1_1:
+            self.doubtful = True
+            state = self.tcp_state if self.probe() else TCP_CLOSE
+        if state == TCP_CLOSE:
+            raise ClientLeft
 
     @property
     def sent_bytes(self) -> int:

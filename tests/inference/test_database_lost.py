@@ -1,9 +1,12 @@
 """What is left when the database dies, or goes silent, in the middle: each answer is billed once, or not at all."""
 
 import contextlib
+import json
 import os
 import re
 import signal
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +18,7 @@ import pytest
 import requests
 
 from tests import bills, plugin
-from tests.chat import ask
+from tests.chat import HELLO, ask
 from tests.conftest import PROVIDER_KEYS, OpenAccount
 from tests.inference.recovery import (
     BRIEF,
@@ -27,6 +30,7 @@ from tests.inference.recovery import (
 )
 from tests.inference.stream_clients import StreamClients
 from tests.patience import eventually
+from tests.rawhttp import connect
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.lossy_proxy import LossyProxy
@@ -145,6 +149,50 @@ def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_af
     assert eventually(lambda: len(bills.debits(customer)) == 2 and waiting(fragile) == [], within=REPLAYED_WITHIN)
     assert bills.record_of(fragile, stream.id).cost == bills.exact(stream.usage["cost"])
     assert bills.balance(customer) == Decimal(100) - sum(bills.debits(customer))
+
+
+ENDPOINTS = {
+    "chat/completions": {"messages": HELLO, "max_tokens": 16},
+    "completions": {"prompt": "hi", "max_tokens": 16},
+    "embeddings": {"input": "hi"},
+    "responses": {"input": "hi", "max_output_tokens": 16},
+    "messages": {"messages": HELLO, "max_tokens": 16},
+}
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_whoever_leaves_while_the_database_is_silent_is_neither_called_for_nor_billed(
+    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, simulator: Simulator, streams: bool
+) -> None:
+    customer = open_account(fragile)
+    assert ask(customer, "echo").status_code == 200
+    billed, calls = bills.debits(customer), simulator.stats()["calls"]
+
+    def has_been_read(raw: socket.socket) -> bool:
+        """Whether nothing of what was sent waits for the gateway, as Linux knows it."""
+        ours, theirs = (f":{end[1]:04X}" for end in (raw.getsockname(), raw.getpeername()))
+        rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        queues = [row[4] for row in rows if row[1].endswith(theirs) and row[2].endswith(ours)]
+        return [queue.rpartition(":")[2] for queue in queues] == ["00000000"]
+
+    with postgres.frozen():
+        for resets in (False, True):
+            for endpoint, fields in ENDPOINTS.items():
+                model = "sim/test/embedding" if endpoint == "embeddings" else "sim/test/echo"
+                streaming = {"stream": True} if streams and endpoint != "embeddings" else {}
+                body = json.dumps({"model": model, **fields, **streaming}).encode()
+                head = f"POST /v1/{endpoint} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+                with connect(fragile) as raw:
+                    raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                    assert eventually(lambda raw=raw: has_been_read(raw))
+                    if resets:
+                        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def left() -> int:
+        return len([line for line in fragile.log.splitlines() if "outcome=client_left" in line and customer.id in line])
+
+    assert eventually(lambda: left() == 2 * len(ENDPOINTS), within=REPLAYED_WITHIN)
+    assert (bills.debits(customer), simulator.stats()["calls"]) == (billed, calls)
 
 
 @pytest.fixture

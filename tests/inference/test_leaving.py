@@ -10,7 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests import bills
+from tests.catalogue import catalogue_for, model, provider
+from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
+from tests.inference.odd_upstream import WAIT, OddUpstream, http, listening
 from tests.inference.shapes import ALL_BEHAVIOURS, MODES, WAYS, Way
 from tests.patience import eventually
 from tests.rawhttp import connect, read_response
@@ -104,6 +107,46 @@ def test_a_client_that_leaves_while_it_waits_for_embeddings_closes_the_upstream(
         until_asked(simulator, upstream)
     assert is_closed_soon(simulator, upstream, cut + 1)
     assert bills.untouched(account)
+
+
+ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "whole",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3},
+}
+
+
+@pytest.fixture
+def patient_upstream() -> Iterator[OddUpstream]:
+    """One whose answer waits until it is told to give it."""
+    with listening({"whole": (WAIT, http("200 OK", json.dumps(ANSWER).encode()))}) as upstream:
+        yield upstream
+
+
+@pytest.mark.parametrize("leaves", ["closed", "reset"])
+def test_who_leaves_before_a_whole_answer_is_settled_pays_nothing(
+    simulator: Simulator,
+    patient_upstream: OddUpstream,
+    start_gateway: StartGateway,
+    open_account: OpenAccount,
+    leaves: str,
+) -> None:
+    """Sooner than anybody looks at the clients of calls that are open for a while."""
+    catalogue = catalogue_for(simulator.url, model("whole", provider="patient", upstream_model="whole"))
+    catalogue["providers"].append(provider("patient", f"http://127.0.0.1:{patient_upstream.port}/v1"))
+    server = start_gateway(catalogue=catalogue)
+    customer = open_account(server)
+    way = Way("patient", "/v1/chat/completions", "patient/test", 0)
+    with asking(customer, way, "whole", max_tokens=16) as raw:
+        assert eventually(lambda: patient_upstream.paths == ["/v1/chat/completions"])
+        if leaves == "reset":
+            reset(raw)
+    patient_upstream.may_go_on.set()
+    assert eventually(lambda: "outcome=client_left" in server.log)
+    assert bills.untouched(customer)
 
 
 @every_way

@@ -434,6 +434,22 @@ def test_a_client_is_watched_once_a_call_takes_a_while() -> None:
             opened.open()
 
 
+def test_a_client_in_doubt_is_watched_at_once() -> None:
+    with serving([b""]) as server:
+        opened = call(server)
+        opened.client.doubtful = True
+        watched: list[bool] = []
+
+        def look() -> None:
+            watched.append(opened.watch is not None)
+            opened.abort(WorkerStopped())
+
+        gevent.spawn(_once_waiting, opened, look)
+        with pytest.raises(WorkerStopped):
+            whole(opened)
+        assert watched == [True]
+
+
 def test_connections_that_rest_for_long_are_closed() -> None:
     with serving([LENGTH]) as server:
         ask(server)
