@@ -1,6 +1,7 @@
 """What is left when the database dies, or goes silent, in the middle: each answer is billed once, or not at all."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -151,7 +152,7 @@ def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_af
     assert bills.balance(customer) == Decimal(100) - sum(bills.debits(customer))
 
 
-ENDPOINTS = {
+ENDPOINTS: dict[str, dict[str, Any]] = {
     "chat/completions": {"messages": HELLO, "max_tokens": 16},
     "completions": {"prompt": "hi", "max_tokens": 16},
     "embeddings": {"input": "hi"},
@@ -184,7 +185,7 @@ def test_whoever_leaves_while_the_database_is_silent_is_neither_called_for_nor_b
                 head = f"POST /v1/{endpoint} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
                 with connect(fragile) as raw:
                     raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                    assert eventually(lambda raw=raw: has_been_read(raw))
+                    assert eventually(functools.partial(has_been_read, raw))
                     if resets:
                         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
