@@ -9,7 +9,7 @@ from itertools import islice
 import orjson
 
 from simulator.behaviour import Behaviour
-from simulator.call import Call, Question, count_tokens
+from simulator.call import Call, Question, TooLongError, count_tokens
 
 _PIECES = re.compile(r"\s*\S+(?:\s+\Z)?")
 _REASONING = "First I read the question."
@@ -63,6 +63,8 @@ class Answer:
 def answer(question: Question, call: Call) -> Answer:
     """Answer a question of a call."""
     behaviour = call.behaviour
+    if behaviour.context is not None and question.prompt_tokens > behaviour.context:
+        raise TooLongError(question.prompt_tokens, behaviour.context)
     reasoning = _pieces(_REASONING) if behaviour.reasoning else []
     if behaviour.describe:  # never cut: the caller wants to parse it
         return Answer("stop", _pieces(orjson.dumps(call.received).decode()), reasoning)

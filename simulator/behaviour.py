@@ -20,6 +20,7 @@ What is not obvious from the names in `WORDS`:
 - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
   call or a text for each answer; the results of tools behind it tell which is next.
 - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for it.
+- `context` refuses a prompt of more tokens, in the words of the dialect.
 - `split` cuts the whole body, so a large size joins several events in one segment.
 """
 
@@ -52,6 +53,7 @@ class Behaviour:
     retry_after: int = 7
     html: int | None = None
     rejects: str | None = None
+    context: int | None = None
     redirect: bool = False
     empty: bool = False
     truncated: bool = False
@@ -161,6 +163,7 @@ WORDS: Mapping[str, Word] = {
     "error-frame": _takes(("error_frame_after", _point)),
     "status": _takes(("status", _status), ("retry_after", _whole)),
     "html": _takes(("html", _status)),
+    "context": _takes(("context", _whole)),
     "rejects": _takes(("rejects", str)),
     "rejects-stream-options": Word({"rejects": "stream_options"}),
     "bad-usage": _takes(("bad_usage", _contradiction), required=0, bad_usage="cached"),

@@ -27,6 +27,14 @@ class RefusedError(Exception):
         self.message, self.param = message, param
 
 
+class TooLongError(Exception):
+    """The prompt does not fit in the context window that was asked for."""
+
+    def __init__(self, tokens: int, most: int) -> None:
+        super().__init__(f"{tokens} tokens > {most}")
+        self.tokens, self.most = tokens, most
+
+
 class Kind(Enum):
     """What an event is to the faults: they count outputs and look for the finish."""
 

@@ -38,6 +38,10 @@ MORE_BEHAVIOURS = {
     "silent-after-role": "pause-after-role:30",
     "silent": "slow-first-byte:30",
     "status-413": "status:413",
+    "agent-401": "status:401:1",
+    "agent-429": "status:429:1",
+    "agent-overflow": "script+context:100",
+    "agent-script": "reasoning+script",
     "status-501": "status:501",
 }
 ALL_BEHAVIOURS = BEHAVIOURS | MORE_BEHAVIOURS

@@ -170,6 +170,18 @@ def test_a_rejected_field_is_named(provider: Provider) -> None:
     assert provider.chat("rejects:max_tokens")["choices"]
 
 
+def test_a_prompt_beyond_the_window_is_refused_in_the_words_of_the_dialect(provider: Provider) -> None:
+    openai = provider.chat("context:2", "one two three")["error"]
+    assert openai["message"].startswith("This model's maximum context length is 2 tokens.")
+    assert (openai["code"], "resulted in 3 tokens" in openai["message"]) == ("context_length_exceeded", True)
+    anthropic = provider.messages("context:2", "one two three")["error"]
+    assert anthropic == {"type": "invalid_request_error", "message": "prompt is too long: 3 tokens > 2 maximum"}
+    for stream in (provider.chat_stream("context:1"), provider.messages_stream("context:1")):
+        with stream:
+            assert stream.status == 400
+    assert provider.chat("context:2", "one two")["choices"]
+
+
 def test_usage_can_be_absent(provider: Provider) -> None:
     assert "usage" not in provider.chat("no-usage")
     assert '"usage"' not in provider.chat_stream("no-usage", **ASK_USAGE).read().decode()

@@ -100,7 +100,8 @@ class Conversation:
             raise InvalidRequest.of_field(path, "must be an object.")
         kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
         if kind == "item_reference":
-            raise InvalidRequest.of_field(f"{path}.type", f"must not be item_reference. {KEPT_NOWHERE}")
+            rule = f"must not be item_reference: ask with `store: false`, and clients send the items. {KEPT_NOWHERE}"
+            raise InvalidRequest.of_field(f"{path}.type", rule)
         if kind == ADDED:
             return  # `tools_of` has them
         take = KINDS.get(kind) if isinstance(kind, str) else None

@@ -12,18 +12,29 @@ import pytest
 
 from tests import bills
 from tests.catalogue import PRICES
+from tests.inference import agents
 from tests.servers.customer import Customer
 from tests.servers.node import installed
 from tests.servers.process import ROOT
+from tests.servers.simulator import Simulator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
     pytest.mark.sqlite_is_enough,
 ]
 
+RETRIES = 2  # instead of ten
+ASKED = {"agent-401": 1, "agent-429": 1 + RETRIES, "agent-overflow": 1}
+TOLD = {
+    "agent-401": (503, "API Error: 503 Provider '{provider}' answered with HTTP 401"),
+    "agent-429": (429, "Request rejected (429) · Provider '{provider}' answered with HTTP 429"),
+    "agent-overflow": (400, "Prompt is too long"),
+}
 
-def claude(account: Customer, folder: Path, model: str, prompt: str) -> Any:
+
+def claude(account: Customer, folder: Path, model: str, prompt: str, **variables: str) -> Any:
     """What the program says of its turns, set up as in docs/clients.md, at home and at work in folders of its own."""
+    (folder / "work").mkdir(exist_ok=True)
     home = folder / "home"
     home.mkdir()
     settings = {
@@ -39,15 +50,16 @@ def claude(account: Customer, folder: Path, model: str, prompt: str) -> Any:
             *("--print", prompt, "--output-format", "json", "--allowed-tools", "Read,Edit,Bash"),
         ],
         cwd=folder / "work",
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **settings},
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **settings, **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return json.loads(done.stdout)
+    output = json.loads(done.stdout)
+    assert done.returncode == int(output["is_error"]), done.stderr + done.stdout
+    return output
 
 
 @pytest.mark.parametrize("model", ["sim/test/script", "simanthropic/claude/script"])
@@ -75,6 +87,20 @@ def test_claude_code_edits_a_file_and_the_ledger_has_its_turns(account: Customer
     assert bills.debits(account) == [
         record.prompt_tokens * prompt_price + record.completion_tokens * completion_price for record in records
     ]
+
+
+@pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
+@pytest.mark.parametrize("slug", agents.FAILURES)
+def test_what_is_futile_is_asked_once_and_a_rate_limit_as_often_as_it_is_told(
+    account: Customer, simulator: Simulator, tmp_path: Path, models: str, slug: str
+) -> None:
+    with agents.counted(simulator) as asked:
+        output = claude(account, tmp_path, f"{models}/{slug}", "Say hello.", CLAUDE_CODE_MAX_RETRIES=str(RETRIES))
+    assert asked == dict.fromkeys(agents.FAILURES, 0) | {slug: ASKED[slug]}
+    status, words = TOLD[slug]
+    assert (output["is_error"], output["api_error_status"]) == (True, status)
+    assert words.format(provider=models.partition("/")[0]) in output["result"]
+    assert bills.untouched(account)
 
 
 def step(name: str, **arguments: str) -> Any:

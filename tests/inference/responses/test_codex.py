@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -13,28 +14,26 @@ import pytest
 
 from tests import bills
 from tests.catalogue import PRICES
+from tests.inference import agents
 from tests.servers.customer import Customer
 from tests.servers.node import installed
 from tests.servers.process import ROOT
+from tests.servers.simulator import Simulator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
     pytest.mark.sqlite_is_enough,
 ]
 
-# As in docs/clients.md.
-CONFIG = """
-model = "{model}"
-model_provider = "gateway"
-web_search = "disabled"
-
-[model_providers.gateway]
-name = "Gateway"
-base_url = "{base_url}"
-env_key = "GATEWAY_API_KEY"
-wire_api = "responses"
-"""
+CONFIG = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL | re.MULTILINE)[0]
+ASKED = {"agent-401": 4, "agent-429": 4, "agent-overflow": 1}
+TOLD = {
+    "agent-401": "unexpected status 503 Service Unavailable: Provider '{provider}' answered with HTTP 401",
+    "agent-429": "exceeded retry limit, last status: 429 Too Many Requests",
+    "agent-overflow": "Codex ran out of room in the model's context window.",
+}
 OF_A_CATALOGUE = {"supports_search_tool": False, "support_verbosity": False}
+OPTIONS = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
 PATCH = """*** Begin Patch
 *** Update File: notes.txt
 @@
@@ -55,7 +54,7 @@ class Codex:
         for name in ("home", "work"):
             (self.folder / name).mkdir()
         (self.folder / "home" / "config.toml").write_text(
-            CONFIG.format(model=model, base_url=self.account.gateway.base_url)
+            CONFIG.replace("sim/demo/echo", model).replace("https://gateway.example/v1", self.account.gateway.base_url)
         )
 
     def describe(self, model: str) -> None:
@@ -68,8 +67,14 @@ class Codex:
         config.write_text(f'model_catalog_json = "{catalogue}"\n{config.read_text()}')
 
     def run(self, *command: str) -> str:
+        done = self.tried(*command)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def tried(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """The program's end, whatever it was."""
         home = str(self.folder / "home")
-        done = subprocess.run(
+        return subprocess.run(
             [installed(ROOT / "tests" / "codex") / "node_modules" / ".bin" / "codex", *command],
             cwd=self.folder / "work",
             env={**os.environ, "CODEX_HOME": home, "HOME": home, "GATEWAY_API_KEY": self.account.key},
@@ -79,8 +84,6 @@ class Codex:
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -101,8 +104,7 @@ def test_codex_edits_a_file_and_the_ledger_has_its_turns(
     edit = {"name": "apply_patch", "arguments": {"input": PATCH}} if patches else by_shell
     steps = [shell("cat notes.txt"), edit, shell("wc -w < notes.txt > count.txt"), "The file says two."]
     prompt = f"Edit the file. <script>{json.dumps(steps)}</script>"
-    options = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    events = [json.loads(line) for line in codex.run("exec", *options, prompt).splitlines()]
+    events = [json.loads(line) for line in codex.run("exec", *OPTIONS, prompt).splitlines()]
     assert (notes.read_text(), (tmp_path / "work" / "count.txt").read_text().strip()) == ("two\n", "1")
     items = [event["item"] for event in events if event["type"] == "item.completed"]
     assert [item["text"] for item in items if item["type"] == "agent_message"] == ["The file says two."]
@@ -117,6 +119,22 @@ def test_codex_edits_a_file_and_the_ledger_has_its_turns(
     assert bills.debits(account) == [
         record.prompt_tokens * prompt_price + record.completion_tokens * completion_price for record in records
     ]
+
+
+@pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
+@pytest.mark.parametrize("slug", agents.FAILURES)
+def test_a_failure_is_asked_for_as_often_as_its_settings_say_and_told(
+    account: Customer, simulator: Simulator, tmp_path: Path, models: str, slug: str
+) -> None:
+    codex = Codex(account, tmp_path)
+    codex.configure(f"{models}/{slug}")
+    with agents.counted(simulator) as asked:
+        done = codex.tried("exec", *OPTIONS, "Say hello.")
+    assert asked == dict.fromkeys(agents.FAILURES, 0) | {slug: ASKED[slug]}
+    last = json.loads(done.stdout.splitlines()[-1])
+    told = TOLD[slug].format(provider=models.partition("/")[0])
+    assert (done.returncode, last["type"], told in last["error"]["message"]) == (1, "turn.failed", True), last
+    assert bills.untouched(account)
 
 
 def shell(command: str) -> Any:

@@ -272,6 +272,7 @@ def test_a_reference_to_an_item_is_refused_with_the_stateless_way(item: Json) ->
     param, message = refused(input=[HI, item])
     assert param == "input[1].type"
     assert "send the items of earlier responses back" in message
+    assert "ask with `store: false`" in message
 
 
 @pytest.mark.parametrize(
