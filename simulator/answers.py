@@ -9,7 +9,7 @@ from itertools import islice
 import orjson
 
 from simulator.behaviour import Behaviour
-from simulator.call import Call, Question, TooLongError, count_tokens
+from simulator.call import Call, Question, RefusedError, count_tokens
 
 _PIECES = re.compile(r"\s*\S+(?:\s+\Z)?")
 _REASONING = "First I read the question."
@@ -64,7 +64,7 @@ def answer(question: Question, call: Call) -> Answer:
     """Answer a question of a call."""
     behaviour = call.behaviour
     if behaviour.context is not None and question.prompt_tokens > behaviour.context:
-        raise TooLongError(question.prompt_tokens, behaviour.context)
+        raise _too_long(question.prompt_tokens, behaviour.context, call)
     reasoning = _pieces(_REASONING) if behaviour.reasoning else []
     if behaviour.describe:  # never cut: the caller wants to parse it
         return Answer("stop", _pieces(orjson.dumps(call.received).decode()), reasoning)
@@ -75,6 +75,14 @@ def answer(question: Question, call: Call) -> Answer:
     if behaviour.tools and question.tool_result is None and question.may_call_tools:
         return Answer("tool_calls", (), reasoning, _tool_calls(question, behaviour))
     return _text_answer(question, behaviour, reasoning)
+
+
+def _too_long(tokens: int, most: int, call: Call) -> RefusedError:
+    """As the dialect says it."""
+    if call.request.path.endswith("/messages"):
+        return RefusedError(f"prompt is too long: {tokens} tokens > {most} maximum")
+    words = f"This model's maximum context length is {most} tokens. However, your messages resulted in {tokens} tokens."
+    return RefusedError(words, "messages", "context_length_exceeded")
 
 
 def _scripted(question: Question, reasoning: list[str]) -> Answer:

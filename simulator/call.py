@@ -22,17 +22,9 @@ _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 class RefusedError(Exception):
     """The request is one that a real provider would answer with a 400."""
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.message, self.param = message, param
-
-
-class TooLongError(Exception):
-    """The prompt does not fit in the context window that was asked for."""
-
-    def __init__(self, tokens: int, most: int) -> None:
-        super().__init__(f"{tokens} tokens > {most}")
-        self.tokens, self.most = tokens, most
+        self.message, self.param, self.code = message, param, code
 
 
 class Kind(Enum):

@@ -10,7 +10,7 @@ from typing import Protocol
 import orjson
 
 from simulator.behaviour import AFTER_FINISH, Behaviour
-from simulator.call import Call, Event, Json, Kind, RefusedError, TooLongError
+from simulator.call import Call, Event, Json, Kind, RefusedError
 from simulator.http import Reply
 
 OPENAI = "openai"
@@ -105,9 +105,8 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
         else:
             _send_whole(call, endpoint, reply)
     except RefusedError as error:
-        refuse(reply, endpoint.dialect, error.message, error.param)
-    except TooLongError as error:
-        _send_overflow(endpoint.dialect, reply, error)
+        kind, words = "invalid_request_error", error.message
+        send_json(reply, 400, error_body(endpoint.dialect, kind, words, param=error.param, code=error.code))
     if behaviour.surplus is not None:
         reply.repeat(behaviour.surplus)
 
@@ -141,18 +140,6 @@ def _send_status(call: Call, endpoint: Endpoint, reply: Reply, status: int) -> N
     retry = str(call.behaviour.retry_after)
     body = error_body(endpoint.dialect, kind, text.format(model=call.model, retry=retry), code=code)
     send_json(reply, status, body, {"retry-after": retry} if status == 429 else None)
-
-
-def _send_overflow(dialect: str, reply: Reply, error: TooLongError) -> None:
-    if dialect == ANTHROPIC:
-        refuse(reply, dialect, f"prompt is too long: {error.tokens} tokens > {error.most} maximum")
-        return
-    words = (
-        f"This model's maximum context length is {error.most} tokens. However, your messages resulted in "
-        f"{error.tokens} tokens. Please reduce the length of the messages."
-    )
-    code = "context_length_exceeded"
-    send_json(reply, 400, error_body(dialect, "invalid_request_error", words, param="messages", code=code))
 
 
 def _error_event(dialect: str) -> Event:
