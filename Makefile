@@ -51,6 +51,10 @@ test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless
 soak: venv-dev var/secret_key ## Load on two gateways while everything fails, then compare the books (SOAK_MINUTES=5 SOAK_SEED=…)
 	$(VENV) -m pytest -m soak -o faulthandler_timeout=0 -s $(ARGS) tests/soak
 
+.PHONY: replay
+replay: venv-dev var/secret_key ## Play recorded answers of real providers through a gateway and compare (ARGS="--database postgres --workers 2")
+	@$(VENV) -m tests.replay $(ARGS)
+
 .PHONY: mutants
 mutants: venv-dev var/secret_key ## Break a copy of the tree in some 100 ways, each of which a test must notice (ARGS="money spool")
 	@$(VENV) -m tests.mutants $(ARGS)

@@ -1,0 +1,159 @@
+"""The ways in which a recorded answer is asked for, and which of the recorded requests the API refuses.
+
+`native` is its own client's request with the model swapped. Where the API refuses that, as its documents say, `plain`
+asks in the same form for nothing special. `cut` is the same with the body in pieces, `joined` asks whole for what
+comes as a stream. `as-…` are clients of the other forms.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.replay.recordings import Json, Recording
+from tests.replay.site import model_id
+
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+    "completions": "/v1/completions",
+    "embeddings": "/v1/embeddings",
+}
+PLAIN: dict[str, Json] = {
+    "chat": {"messages": [{"role": "user", "content": "Hello"}]},
+    "messages": {"max_tokens": 4096, "messages": [{"role": "user", "content": "Hello"}]},
+    "responses": {"input": "Hello"},
+    "completions": {"prompt": "Hello"},
+}
+OTHER_FORMS = {"chat": ("messages", "responses"), "messages": ("chat", "responses")}
+# docs/api.md#other-fields
+REROUTING = (
+    *("provider", "providers", "models", "route", "transforms", "plugins", "fallbacks", "inference_geo"),
+    "web_search_options",
+)
+# Tools of the Messages API that the client runs itself, by the beginning of their type.
+RUN_BY_CLIENTS = ("bash_", "text_editor_", "memory_")
+# docs/api.md#responses
+NOTHING_KEPT = ("previous_response_id", "conversation", "prompt", "context_management", "moderation")
+INPUT_ITEMS = (
+    *("message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"),
+    "additional_tools",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of a replay."""
+
+    recording: Recording
+    way: str
+    form: str
+    body: Json
+    headers: dict[str, str]
+    refused_for: frozenset[str] = frozenset()  # the fields, one of which the API must refuse
+
+    @property
+    def path(self) -> str:
+        return PATHS[self.form]
+
+    @property
+    def streamed(self) -> bool:
+        return bool(self.body.get("stream"))
+
+
+def ways(recording: Recording) -> Iterator[Asked]:
+    """Every request that a recording is asked for by."""
+    own = recording.api
+    recorded = {name: value for name, value in recording.request.items() if name != "stream"}
+    request = PLAIN.get(own, {}) | recorded | _stream(recording)  # of some the answer alone was recorded, or parts
+    refused = refusals(recording)
+    yield _asked(recording, "native", own, request, refused)
+    if refused and own in PLAIN:
+        request = PLAIN[own] | _stream(recording)
+        yield _asked(recording, "plain", own, request)
+    if recording.streamed:
+        yield _asked(recording, "cut", own, request, frozenset(), cut=True)
+        whole = {name: value for name, value in request.items() if name not in ("stream", "stream_options")}
+        yield _asked(recording, "joined", own, whole)
+    for form in OTHER_FORMS.get(own, ()):
+        yield _asked(recording, f"as-{form}", form, PLAIN[form] | _stream(recording))
+
+
+def _asked(
+    recording: Recording,
+    way: str,
+    form: str,
+    body: Json,
+    refused: frozenset[str] = frozenset(),
+    *,
+    cut: bool = False,
+) -> Asked:
+    headers = recording.request_headers if form == recording.api == "messages" else {}
+    kept = {name: value for name, value in headers.items() if "REDACTED" not in value}
+    return Asked(recording, way, form, {**body, "model": model_id(recording, cut=cut)}, kept, refused)
+
+
+def _stream(recording: Recording) -> Json:
+    return {"stream": True} if recording.streamed else {}
+
+
+def refusals(recording: Recording) -> frozenset[str]:
+    """The fields for which the API refuses the recorded request, each as `param` names it. Null means absent."""
+    request = {name: value for name, value in recording.request.items() if value is not None}
+    return frozenset(_refusals(recording.api, request))
+
+
+def _refusals(api: str, request: Json) -> Iterator[str]:
+    yield from (name for name in REROUTING if name in request)
+    if request.get("service_tier", "auto") not in ("auto", "default"):
+        yield "service_tier"
+    match api:
+        case "chat":
+            yield from _of_chat(request)
+        case "completions":
+            if isinstance(request.get("prompt"), list) and len(request["prompt"]) != 1:
+                yield "prompt"
+        case "messages":
+            yield from _of_messages(request)
+        case "responses":
+            yield from _of_responses(request)
+
+
+def _of_chat(request: Json) -> Iterator[str]:
+    for position, tool in enumerate(request.get("tools") or ()):
+        if tool.get("type", "function") not in ("function", "custom"):
+            yield f"tools[{position}].type"
+    for position, message in enumerate(request.get("messages", ())):
+        parts = message.get("content")
+        for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            if (part.get("file") or {}).get("file_id") is not None:
+                yield f"messages[{position}].content[{place}].file.file_id"
+
+
+def _of_messages(request: Json) -> Iterator[str]:
+    yield from (name for name in ("container", "mcp_servers") if name in request)
+    for position, tool in enumerate(request.get("tools") or ()):
+        kind = tool.get("type") or "custom"
+        if kind != "custom" and not kind.startswith(RUN_BY_CLIENTS):
+            yield f"tools[{position}].type"
+    edits = (request.get("context_management") or {}).get("edits") or ()
+    for position, edit in enumerate(edits):
+        if edit.get("type", "").startswith("compact"):
+            yield f"context_management.edits[{position}].type"
+
+
+def _of_responses(request: Json) -> Iterator[str]:
+    yield from (name for name in NOTHING_KEPT if name in request)
+    yield from (name for name in ("store", "background") if request.get(name))
+    for position, tool in enumerate(request.get("tools") or ()):
+        if tool.get("type") not in ("function", "custom", "namespace"):
+            yield f"tools[{position}].type"
+    items = request.get("input")
+    for position, item in enumerate(items if isinstance(items, list) else ()):
+        if item.get("type", "message") not in INPUT_ITEMS:
+            yield f"input[{position}].type"
+        for name in ("content", "output"):
+            parts = item.get(name)
+            for place, part in enumerate(parts if isinstance(parts, list) else ()):
+                for by_reference in ("file_id", "file_url"):
+                    if part.get(by_reference) is not None:
+                        yield f"input[{position}].{name}[{place}].{by_reference}"

@@ -1,0 +1,112 @@
+"""An answer of the gateway's as a client of its form reads it, strictly."""
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+
+from tests.replay import said
+from tests.replay.recordings import Json, events
+from tests.replay.said import Said
+
+DONE = "[DONE]"
+ERRORS = ("error", "response.failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came: a status of 0 is that of a connection that broke."""
+
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer with status 200. `failed` is why its stream broke, where it did."""
+
+    whole: Json
+    events: list[Json]
+    choices: dict[int, Said]
+    failed: str = ""
+
+
+def read(form: str, body: str, *, streamed: bool) -> Answer:
+    """The answer. Raises ValueError where it is none of this form."""
+    if streamed:
+        return _stream(form, body)
+    whole = json.loads(body, parse_float=Decimal)
+    return Answer(whole, [], _choices(form, whole))
+
+
+def _choices(form: str, whole: Json) -> dict[int, Said]:
+    match form:
+        case "chat":
+            return said.of_chat(whole)
+        case "completions":
+            return said.of_completion(whole)
+        case "messages":
+            return {0: said.of_message(whole)}
+        case "responses":
+            return {0: said.of_response(whole)}
+    return {}
+
+
+def _stream(form: str, body: str) -> Answer:
+    told = list(events(body))
+    if form in ("chat", "completions"):
+        return _chunks(form, [data for _, data in told], [name for name, _ in told])
+    if form == "responses":
+        _require(told.pop()[1] == DONE, "no [DONE]")
+    payloads: list[Json] = [json.loads(data, parse_float=Decimal) for _, data in told]
+    for (name, _), payload in zip(told, payloads, strict=True):
+        _require(name == payload["type"], f"an event {payload['type']} is named {name}")
+    if errors := [payload for payload in payloads if payload["type"] in ERRORS]:
+        return Answer({}, [], {}, failed=json.dumps(errors[0], default=str)[:1000])
+    if form == "messages":
+        _require(payloads[-1]["type"] == "message_stop", "no message_stop")
+        whole = said.joined_message(payloads)
+    else:
+        numbers = [payload["sequence_number"] for payload in payloads]
+        _require(numbers == list(range(len(numbers))), "events are not numbered from 0")
+        whole = said.joined_response(payloads)
+    return Answer(whole, payloads, _choices(form, whole))
+
+
+def _chunks(form: str, told: list[str], names: list[str | None]) -> Answer:
+    """A stream of chunks, as docs/api.md#chunks promises them."""
+    _require(not any(names), "an event has a name")
+    if told[-1] != DONE:
+        return Answer({}, [], {}, failed=told[-1])
+    chunks: list[Json] = [json.loads(data, parse_float=Decimal) for data in told[:-1]]
+    _require([chunk for chunk in chunks if "usage" in chunk] == chunks[-1:], "usage is not on the last chunk alone")
+    for name in ("id", "object", "created", "model"):
+        _require(len({chunk[name] for chunk in chunks}) == 1, f"chunks differ in {name}")
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    _require(all("finish_reason" in choice for choice in choices), "a choice without finish_reason")
+    for index in {choice["index"] for choice in choices}:
+        own = [choice for choice in choices if choice["index"] == index]
+        finishes = [choice["finish_reason"] is not None for choice in own]
+        _require(finishes == [False] * (len(own) - 1) + [True], "a finish that is not the last of its choice")
+        if form == "chat":
+            roles = ["role" in choice["delta"] for choice in own]
+            _require(roles == [True] + [False] * (len(own) - 1), "a role that is not the first of its choice")
+            _require_calls(own)
+    whole = said.joined_chat(chunks)
+    return Answer(whole, chunks, _choices(form, whole))
+
+
+def _require_calls(choices: list[Json]) -> None:
+    """Numbered from 0 without gaps, named once."""
+    begun = 0
+    for choice in choices:
+        for fragment in choice["delta"].get("tool_calls") or ():
+            is_new = fragment["index"] == begun
+            _require(is_new or fragment["index"] < begun, "tool calls are numbered with a gap")
+            _require(("id" in fragment) == is_new, "a tool call's id does not come once")
+            begun += is_new
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

@@ -1,0 +1,151 @@
+"""Whether a client got what was recorded, in the recording's form or in another one."""
+
+import base64
+import math
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from tests.replay.asking import Asked
+from tests.replay.client import Answer
+from tests.replay.recordings import Json
+from tests.replay.said import Said
+from tests.replay.truth import Truth
+
+# Set by the gateway; fillers of a provider's wire, which say nothing; an error behind the finish, which ends nothing.
+OWN_OF_CHAT = (
+    *("id", "object", "created", "model", "choices", "usage", "gateway_metadata"),
+    *("obfuscation", "p", "x_groq", "error"),
+)
+OWN = {
+    "chat": OWN_OF_CHAT,
+    "completions": OWN_OF_CHAT,
+    "messages": ("id", "model", "usage", "gateway_metadata"),
+    "responses": ("id", "model", "store", "previous_response_id", "usage", "gateway_metadata"),
+    "embeddings": ("id", "object", "created", "model", "data", "usage", "gateway_metadata"),
+}
+OF_CHOICE = ("index", "message", "text", "finish_reason", "delta")
+KEEP_ALIVE = ("ping", "keepalive")  # of the provider's own line
+
+
+def in_own_form(asked: Asked, truth: Truth, answer: Answer) -> Iterator[str]:
+    """Where an answer differs from all that the provider said."""
+    form = asked.form
+    if form in ("chat", "completions"):
+        yield from _choices(truth, answer)
+    elif form == "embeddings":
+        yield from _vectors(asked, truth, answer)
+    elif asked.streamed:
+        yield from _events(form, truth.events, answer.events)
+    yield from differences("", _without(truth.answer, OWN[form]), _without(answer.whole, OWN[form]))
+
+
+def in_form(form: str, truth: Truth, answer: Answer) -> Iterator[str]:
+    """Where an answer differs from what this other form can say."""
+    expected, got = _plain(truth.choices[0]), _plain(answer.choices[0])
+    if form == "messages":
+        # A refusal is text there, and ends as one; a tool's input is an object.
+        expected["text"] += expected["refusal"]
+        if expected["refusal"] and expected["finish"] == "stop":
+            expected["finish"] = "content_filter"
+        expected["refusal"] = ""
+        for call in expected["calls"]:
+            if not isinstance(call["arguments"], dict):
+                call["arguments"] = {"invalid_arguments": call["arguments"]}
+    elif form == "responses" and expected["finish"] in ("stop", "tool_calls"):
+        expected["finish"] = "tool_calls" if expected["calls"] else "stop"  # both are `completed` there
+    yield from differences("", expected, got)
+
+
+def _choices(truth: Truth, answer: Answer) -> Iterator[str]:
+    if truth.choices.keys() != answer.choices.keys():
+        yield f"choices {sorted(answer.choices)}, not {sorted(truth.choices)}"
+        return
+    recorded, came = _by_index(truth.answer), _by_index(answer.whole)
+    for index, choice in truth.choices.items():
+        said = (_plain(each) | {"message": each.more} for each in (choice, answer.choices[index]))
+        yield from differences(f"choices[{index}].", *said)
+        beside = (_without(each[index], OF_CHOICE) for each in (recorded, came))
+        yield from differences(f"choices[{index}].", *beside)
+
+
+def _by_index(answer: Json) -> dict[int, Json]:
+    return {choice.get("index", position): choice for position, choice in enumerate(answer["choices"])}
+
+
+def _plain(choice: Said) -> Json:
+    """What every form can say."""
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in choice.calls]
+    spoken = {"text": choice.text, "reasoning": choice.reasoning, "refusal": choice.refusal}
+    return {**spoken, "calls": calls, "finish": choice.finish}
+
+
+def _vectors(asked: Asked, truth: Truth, answer: Answer) -> Iterator[str]:
+    recorded, came = vectors_of(truth.answer), vectors_of(answer.whole)
+    if any(isinstance(vector, str) != (asked.body.get("encoding_format") == "base64") for vector in came):
+        yield "vectors in another format than was asked for"
+    if list(map(_floats, recorded)) != list(map(_floats, came)):
+        yield "other vectors"
+
+
+def vectors_of(answer: Json) -> list[Any]:
+    """The vectors in the order of the inputs."""
+    return [entry["embedding"] for entry in sorted(answer["data"], key=lambda entry: entry.get("index", 0))]
+
+
+def _floats(vector: Any) -> list[float]:
+    """32-bit numbers, which base64 has in their own bytes."""
+    raw = base64.b64decode(vector) if isinstance(vector, str) else struct.pack(f"<{len(vector)}f", *map(float, vector))
+    return [number for (number,) in struct.iter_unpack("<f", raw)]
+
+
+def is_readable(vector: Any) -> bool:
+    """Whether it is one of 32-bit numbers: 8-bit ones in fours are seldom all finite."""
+    try:
+        return all(map(math.isfinite, _floats(vector)))
+    except struct.error:
+        return False
+
+
+def _events(form: str, recorded: list[Json], came: list[Json]) -> Iterator[str]:
+    expected = [_bare(form, event) for event in recorded if event.get("type") not in KEEP_ALIVE]
+    got = [_bare(form, event) for event in came]
+    if len(expected) != len(got):
+        yield f"{len(got)} events, not {len(expected)}"
+        return
+    for number, both in enumerate(zip(expected, got, strict=True)):
+        yield from differences(f"events[{number}].", *both)
+
+
+def _bare(form: str, event: Json) -> Json:
+    """An event without what the gateway sets in it."""
+    bare = _without(event, ("usage", "gateway_metadata", "sequence_number"))
+    for name in ("message", "response"):
+        if isinstance(bare.get(name), dict):
+            bare[name] = _without(bare[name], OWN[form])
+    return bare
+
+
+def _without(source: Json, names: tuple[str, ...]) -> Json:
+    return {name: value for name, value in source.items() if name not in names}
+
+
+def differences(path: str, expected: Any, got: Any) -> Iterator[str]:
+    """Where two values of JSON differ. Null and absent are the same."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        for name in {**expected, **got}:
+            yield from differences(f"{path}{name}.", expected.get(name), got.get(name))
+    elif isinstance(expected, list) and isinstance(got, list) and len(expected) == len(got):
+        for position, both in enumerate(zip(expected, got, strict=True)):
+            yield from differences(f"{path}{position}.", *both)
+    elif expected == "" and path.endswith(".id."):
+        if not got:  # a call that its provider gave no id has one here
+            yield f"{path.rstrip('.')} is missing"
+    elif expected != got and not (isinstance(expected, float) and got == Decimal(repr(expected))):
+        yield f"{path.rstrip('.')} is {_short(got)}, not {_short(expected)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:60]}…{text[-50:]}"

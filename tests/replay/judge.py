@@ -1,0 +1,216 @@
+"""The verdict on one request of a replay."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from tests.replay import client, compare
+from tests.replay.asking import Asked
+from tests.replay.bill import Tokens
+from tests.replay.client import Reply
+from tests.replay.recordings import Json
+from tests.replay.truth import Truth, truth_of
+
+VERDICTS = ("passed", "refused", "failed")
+# Of a request: set by the gateway in what goes upstream, or told by it in another way.
+RESET = ("model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one request, and what its record must say. Without a `cost` it is that of the record's tokens."""
+
+    asked: Asked
+    verdict: str = "passed"
+    reasons: list[str] = field(default_factory=list)
+    generation: str | None = None
+    cost: Decimal | None = None
+    flags: frozenset[str] = frozenset()
+    estimated: bool = False
+    interrupted: bool = False
+
+    def fail(self, reason: str) -> None:
+        self.verdict = "failed"
+        self.reasons.append(reason)
+
+
+def judged(asked: Asked, reply: Reply, upstream: Json | None) -> Outcome:
+    """The outcome of one request. `upstream` is what its provider was asked, if it was."""
+    outcome = Outcome(asked)
+    try:
+        for reason in _faults(outcome, truth_of(asked.recording), reply, upstream):
+            outcome.fail(reason)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        outcome.fail(f"cannot be read: {error!r}: {reply.body[:200]}")
+    return outcome
+
+
+def _faults(outcome: Outcome, truth: Truth, reply: Reply, upstream: Json | None) -> Iterator[str]:
+    asked = outcome.asked
+    if asked.refused_for:
+        outcome.verdict = "refused"
+        yield from _of_refusal(asked, reply, upstream)
+    elif truth.refusal is not None:
+        if upstream is None and reply.status == 400 and truth.refusal[0] == 400:
+            outcome.verdict = "refused"  # what the provider refused too: a field out of its shape or its bounds
+        else:
+            yield from _of_error(asked, *truth.refusal, reply)
+    elif truth.break_off is not None:
+        if not asked.streamed:  # nothing of a whole answer was sent yet
+            yield from _of_error(asked, *truth.break_off, reply)
+        else:
+            outcome.generation = reply.headers["x-generation-id"]
+            outcome.interrupted = outcome.estimated = True
+            told = client.read(asked.form, reply.body, streamed=True).failed
+            yield from _of_words(truth.break_off[1], told)
+    elif reply.status != 200:
+        if _is_unreadable(asked, truth, reply):
+            outcome.verdict = "refused"
+        else:
+            yield f"{reply.status} {reply.body[:300]}"
+    else:
+        yield from _of_answer(outcome, truth, reply)
+        if asked.way == "native" and upstream is not None:
+            yield from _of_request(asked, reply, upstream)
+
+
+def _of_refusal(asked: Asked, reply: Reply, upstream: Json | None) -> Iterator[str]:
+    fields = ", ".join(sorted(asked.refused_for))
+    if reply.status != 400 or upstream is not None:
+        yield f"not refused for {fields}: {reply.status} {reply.body[:200]}"
+    elif (param := json.loads(reply.body)["error"]["param"]) not in asked.refused_for:
+        yield f"refused for {param}, not for {fields}"
+
+
+def _of_error(asked: Asked, status: int, words: str, reply: Reply) -> Iterator[str]:
+    """An error of the provider's, told as docs/api.md#upstream-errors says."""
+    expected = 400 if status in (400, 413, 422) else 503
+    if status == 429 and asked.form in ("messages", "responses"):
+        expected = 429
+    if reply.status != expected:
+        yield f"{reply.status} for the provider's {status}: {reply.body[:200]}"
+        return
+    is_futile = status < 500 and status not in (408, 409, 425, 429)
+    if (reply.headers.get("x-should-retry") == "false") != is_futile:
+        yield f"x-should-retry is {reply.headers.get('x-should-retry')} for the provider's {status}"
+    if status in (401, 403):
+        # Its words carry fragments of the key: none of them that is no plain word may come through.
+        for word in re.findall(r"[^\s\"'.,:]{5,}", words):
+            if re.search(r"[\d*<>_-]", word) and word in reply.body:
+                yield f"the provider's words on a key: {word}"
+    else:
+        yield from _of_words(words, json.loads(reply.body)["error"]["message"])
+
+
+def _of_words(words: str, told: str) -> Iterator[str]:
+    """The provider's words are quoted: the beginning of them, without addresses, which never are."""
+    missing = [word for word in _plain_words(words[:200])[:-1] if word not in _plain_words(told)]
+    if missing or not told:
+        yield f"does not quote {' '.join(missing)!r}: {told}"
+
+
+def _plain_words(text: str) -> list[str]:
+    return re.findall(r"(?<!\S)[A-Za-z]{3,}(?!\S)", re.sub(r"\S*(://|@)\S*", " ", text))
+
+
+def _is_unreadable(asked: Asked, truth: Truth, reply: Reply) -> bool:
+    """Whether a vector in numbers that nobody asked for was refused, as docs/providers.md says."""
+    if asked.form != "embeddings" or reply.status != 503 or reply.headers.get("x-should-retry") != "false":
+        return False
+    return not all(map(compare.is_readable, compare.vectors_of(truth.answer)))
+
+
+def _of_answer(outcome: Outcome, truth: Truth, reply: Reply) -> Iterator[str]:
+    asked = outcome.asked
+    outcome.generation = reply.headers.get("x-generation-id")
+    outcome.cost, outcome.estimated, outcome.flags = truth.cost, truth.tokens is None, truth.flags
+    answer = client.read(asked.form, reply.body, streamed=asked.streamed)
+    if answer.failed:
+        yield f"broke: {answer.failed[:300]}"
+        return
+    # Choices that nobody asked for are left out.
+    truth.choices = {index: each for index, each in truth.choices.items() if index < (asked.body.get("n") or 1)}
+    yield from _of_bill(asked.form, truth, answer.whole["usage"])
+    if asked.form == asked.recording.api:
+        yield from compare.in_own_form(asked, truth, answer)
+    else:
+        yield from compare.in_form(asked.form, truth, answer)
+
+
+def _of_bill(form: str, truth: Truth, usage: Json) -> Iterator[str]:
+    yield from _told_of_money(usage)
+    if truth.tokens is None:
+        return  # what nobody counted is estimated: the ledger is compared with its own tokens
+    if Decimal(usage["cost"]) != truth.cost:
+        yield f"cost is {usage['cost']}, not {truth.cost}"
+    for name, expected in _published(form, truth.tokens).items():
+        got: Any = usage
+        for part in name.split("."):
+            got = got.get(part) if isinstance(got, dict) else None
+        if expected is not None and got != expected:
+            yield f"usage.{name} is {got}, not {expected}"
+
+
+def _told_of_money(usage: Json, path: str = "usage.") -> Iterator[str]:
+    """What the operator pays is told to nobody."""
+    for name, value in usage.items():
+        if isinstance(value, dict):
+            yield from _told_of_money(value, f"{path}{name}.")
+        if path + name != "usage.cost" and ("cost" in name or "price" in name):
+            yield f"{path}{name} is told"
+
+
+def _published(form: str, tokens: Tokens) -> dict[str, int | None]:
+    """The members of a form's usage. What was not reported may be absent or 0."""
+    prompt, completion = tokens.prompt, tokens.completion
+    writes = [count for count in (tokens.written, tokens.written_1h) if count is not None]
+    written = sum(writes) if writes else None
+    if form == "messages":
+        return {
+            "input_tokens": tokens.uncached,
+            "cache_read_input_tokens": tokens.read,
+            "cache_creation_input_tokens": written,
+            "output_tokens": completion,
+            "output_tokens_details.thinking_tokens": tokens.reasoning,
+        }
+    names = ("input", "output") if form == "responses" else ("prompt", "completion")
+    return {
+        f"{names[0]}_tokens": prompt,
+        f"{names[0]}_tokens_details.cached_tokens": tokens.read,
+        f"{names[0]}_tokens_details.cache_write_tokens": written,
+        f"{names[1]}_tokens": completion,
+        f"{names[1]}_tokens_details.reasoning_tokens": tokens.reasoning,
+        "total_tokens": prompt + completion,
+    }
+
+
+def _of_request(asked: Asked, reply: Reply, upstream: Json) -> Iterator[str]:
+    """The provider was asked as its own client asks it, but for what the client was told."""
+    left_out = (*RESET, *reply.headers.get("x-gateway-adjusted-params", "").replace(",", " ").split())
+    sent, came = (
+        {name: value for name, value in body.items() if name not in left_out}
+        for body in (_with_types(asked.body), upstream["body"])
+    )
+    yield from compare.differences("asked ", sent, came)
+    caps = [asked.body[name] for name in ("max_completion_tokens", "max_tokens") if asked.body.get(name) is not None]
+    if caps and caps[0] not in (upstream["body"].get("max_tokens"), upstream["body"].get("max_completion_tokens")):
+        yield f"a cap of {caps[0]} is not asked for"
+
+
+def _with_types(body: Json) -> Json:
+    """The request in the words that every provider knows: a tool is a function, `any` tool is `required`, a prompt is
+    no list."""
+    body = dict(body)
+    choice, prompt = body.get("tool_choice"), body.get("prompt")
+    if body.get("tools"):
+        body["tools"] = [{"type": "function", **tool} if "function" in tool else tool for tool in body["tools"]]
+    if isinstance(choice, dict) and "function" in choice:
+        body["tool_choice"] = {"type": "function", **choice}
+    elif choice == "any":
+        body["tool_choice"] = "required"
+    if isinstance(prompt, list) and len(prompt) == 1:
+        (body["prompt"],) = prompt
+    return body

@@ -1,0 +1,83 @@
+"""Plays recordings through a gateway of its own, and asks for each in every way."""
+
+import contextlib
+import http.client
+import json
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+from tests import plugin
+from tests.replay import asking, ledger, site
+from tests.replay.asking import Asked
+from tests.replay.client import Reply
+from tests.replay.judge import Outcome, judged
+from tests.replay.recordings import Recording
+from tests.replay.upstream import PlayedProvider
+from tests.servers.customer import Customer
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
+
+CLIENTS = 8
+SECONDS = 60  # for one answer: none waits for anything
+
+
+class Clients:
+    """Of one gateway, each with a connection that it keeps."""
+
+    def __init__(self, gateway: GatewayServer, key: str) -> None:
+        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        self._all = [http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=SECONDS) for _ in range(CLIENTS)]
+        self._idle: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
+        for connection in self._all:
+            self._idle.put(connection)
+
+    def ask(self, asked: Asked) -> Reply:
+        """The answer to one request, by whoever is idle."""
+        connection = self._idle.get()
+        try:
+            connection.request("POST", asked.path, json.dumps(asked.body), {**self._headers, **asked.headers})
+            response = connection.getresponse()
+            named = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, named, response.read().decode())
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()  # the next request opens it again
+            return Reply(0, {}, repr(error))
+        finally:
+            self._idle.put(connection)
+
+    def close(self) -> None:
+        for connection in self._all:
+            connection.close()
+
+
+def replayed(
+    recordings: list[Recording], databases: MigratedDatabases, provider: PlayedProvider, *, workers: int = 1
+) -> list[Outcome]:
+    """The outcome of every request, in order. `verify_ledger` is clean at the end."""
+    gateway = GatewayServer(
+        databases,
+        plugin.scratch(),
+        catalogue=site.catalogue_of(recordings, provider.url),
+        env={"WEB_CONCURRENCY": str(workers), **site.ENVIRONMENT},
+    )
+    with contextlib.closing(gateway):
+        customer = Customer.open(gateway.start(), credit=site.CREDIT)
+        clients = Clients(gateway, customer.key)
+        with contextlib.closing(customer), contextlib.closing(clients), ThreadPoolExecutor(CLIENTS) as threads:
+            of_each = threads.map(lambda recording: _of_recording(recording, provider, clients), recordings)
+            outcomes = [outcome for listed in of_each for outcome in listed]
+            ledger.compare(customer, outcomes)
+        gateway.stop()
+        gateway.manage("verify_ledger").ok()
+    return outcomes
+
+
+def _of_recording(recording: Recording, provider: PlayedProvider, clients: Clients) -> list[Outcome]:
+    """Its requests one after the other, so that what the provider was asked last is what this one led to."""
+    outcomes = []
+    for asked in asking.ways(recording):
+        model = site.upstream_model(recording, cut=asked.way == "cut")
+        provider.asked.pop(model, None)
+        reply = clients.ask(asked)
+        outcomes.append(judged(asked, reply, provider.asked.get(model)))
+    return outcomes

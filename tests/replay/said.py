@@ -1,0 +1,307 @@
+"""What an answer says, in whichever form it came: text, reasoning, refusal, tool calls and why it ended.
+
+One reader for each form, for what was recorded as for what the gateway made of it. It knows nothing of the product's
+code. A stream is put together first: strings of a delta concatenate, lists of numbered objects merge by their
+`index`, objects merge by key, else the last wins (docs/api.md, docs/architecture.md); identifiers come once.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+ONCE = ("id", "type", "format", "role")
+# Where a model's reasoning stands in a chat: the first of these that is there.
+REASONING = ("reasoning_content", "reasoning")
+SPOKEN = ("role", "content", "refusal", *REASONING, "tool_calls")
+FINISHES = {"stop": "stop", "length": "length", "content_filter": "content_filter", "tool_calls": "tool_calls"}
+# Other words of providers for these. Any other word for the end counts as `stop`.
+SYNONYMS = {"function_call": "tool_calls", "tool_use": "tool_calls", "max_tokens": "length"}
+STOP_REASONS = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool. `arguments` are its JSON, or the text of one that is none."""
+
+    id: str
+    name: str
+    arguments: Any
+
+
+@dataclass(slots=True)
+class Said:
+    """One choice of an answer. `finish` is in chat's words; `more` is what else a message has."""
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+    finish: str | None = None
+    more: Json = field(default_factory=dict)
+
+
+def of_chat(answer: Mapping[str, Any]) -> dict[int, Said]:
+    """The choices of a chat completion."""
+    found = {}
+    for position, choice in enumerate(answer.get("choices") or ()):
+        said = _of_message(choice.get("message") or {})
+        said.finish = choice.get("finish_reason")
+        found[_index(choice, position)] = said
+    return found
+
+
+def of_completion(answer: Mapping[str, Any]) -> dict[int, Said]:
+    """The choices of a text completion."""
+    return {
+        _index(choice, position): Said(
+            text=choice.get("text") or "", reasoning=_first(choice, REASONING), finish=choice.get("finish_reason")
+        )
+        for position, choice in enumerate(answer.get("choices") or ())
+    }
+
+
+def of_message(message: Mapping[str, Any]) -> Said:
+    """A message of the Messages API. Blocks that no chat has (tools that the provider ran) say nothing here."""
+    said = Said()
+    for block in message["content"]:
+        match block["type"]:
+            case "text":
+                said.text += block.get("text") or ""
+            case "thinking":
+                said.reasoning += block.get("thinking") or ""
+            case "tool_use":
+                said.calls.append(ToolCall(block.get("id") or "", block.get("name") or "", block.get("input") or {}))
+    reason = message.get("stop_reason")
+    said.finish = STOP_REASONS.get(reason, "stop") if reason else None
+    return said
+
+
+def of_response(response: Mapping[str, Any]) -> Said:
+    """A response. What is incomplete ended for a reason, what calls a tool ended with that."""
+    said = Said()
+    for item in response["output"]:
+        match item["type"]:
+            case "reasoning":
+                said.reasoning += "".join(part.get("text") or "" for part in item.get("content") or ())
+            case "message":
+                for part in item["content"]:
+                    said.text += part.get("text") or ""
+                    said.refusal += part.get("refusal") or ""
+            case "function_call":
+                said.calls.append(ToolCall(item["call_id"], item["name"], _parsed(item["arguments"])))
+            case "custom_tool_call":
+                said.calls.append(ToolCall(item["call_id"], item["name"], _parsed(item["input"])))
+    if response["status"] == "incomplete":
+        reason = response["incomplete_details"]["reason"]
+        said.finish = "length" if reason == "max_output_tokens" else reason
+    elif response["status"] == "completed":
+        said.finish = "tool_calls" if said.calls else "stop"
+    return said
+
+
+def _of_message(message: Mapping[str, Any]) -> Said:
+    message = _flat(message)
+    said = Said(
+        text=message.get("content") or "",
+        reasoning=_first(message, REASONING),
+        refusal=message.get("refusal") or "",
+    )
+    for call in message.get("tool_calls") or ():
+        called = call.get("function") or call.get("custom") or {}
+        given = called.get("arguments", called.get("input"))
+        said.calls.append(ToolCall(call.get("id") or "", called.get("name") or "", _parsed(given)))
+    said.more = {name: value for name, value in message.items() if name not in SPOKEN and value not in (None, "", [])}
+    return said
+
+
+def _flat(message: Mapping[str, Any]) -> Json:
+    """A message or a delta whose content comes in blocks, with what they say under the names of strings. Blocks that
+    say nothing in words (references, images) are left out."""
+    content = message.get("content")
+    if isinstance(content, dict):  # JSON that was asked for, as an object: its text is what clients know
+        return {**message, "content": json.dumps(content, separators=(",", ":"), ensure_ascii=False)}
+    if not isinstance(content, list):
+        return dict(message)
+    flat = {name: value for name, value in message.items() if name != "content"}
+    for block in content:
+        match block:
+            case {"type": "thinking", "thinking": [*parts]}:
+                name, text = "reasoning_content", "".join(part.get("text") or "" for part in parts)
+            case {"type": "thinking", "thinking": str(text)}:
+                name = "reasoning_content"
+            case {"type": "refusal", "refusal": str(text)}:
+                name = "refusal"
+            case {"text": str(text)}:
+                name = "content"
+            case _:
+                continue
+        flat[name] = (flat.get(name) or "") + text
+    return flat
+
+
+def _parsed(given: Any) -> Any:
+    """The arguments as JSON; the text itself where it is none, `{}` where there are none."""
+    if not isinstance(given, str):
+        return given or {}
+    try:
+        return json.loads(given) if given else {}
+    except ValueError:
+        return given
+
+
+def _first(source: Mapping[str, Any], names: Iterable[str]) -> str:
+    return next((source[name] for name in names if isinstance(source.get(name), str) and source[name]), "")
+
+
+def _index(choice: Mapping[str, Any], position: int) -> int:
+    index = choice.get("index")
+    return index if type(index) is int else position
+
+
+def as_told(said: Said) -> Said:
+    """A recorded choice with its finish as the API tells it: in one of four words, and `tool_calls` where it called."""
+    word = SYNONYMS.get(said.finish or "", said.finish or "")
+    said.finish = FINISHES.get(word, "stop")
+    if said.finish == "stop" and said.calls:
+        said.finish = "tool_calls"
+    return said
+
+
+def joined_chat(chunks: Iterable[Json]) -> Json:
+    """The whole chat or text completion that a stream adds up to."""
+    answer: Json = {}
+    choices: dict[int, Json] = {}
+    calls: dict[int, _Calls] = {}
+    for chunk in chunks:
+        answer |= {name: value for name, value in chunk.items() if name != "choices" and value is not None}
+        for choice in chunk.get("choices") or ():
+            index = _index(choice, 0)
+            known = choices.setdefault(index, {"index": index, "message": {}})
+            if known.get("finish_reason"):
+                continue  # a choice has ended with its finish
+            delta = _flat(choice.get("delta") or {})
+            calls.setdefault(index, _Calls()).add(delta.pop("tool_calls", None) or ())
+            known["message"] = _merged(known["message"], delta)
+            if isinstance(choice.get("text"), str):
+                known["text"] = known.get("text", "") + choice["text"]
+            if choice.get("logprobs"):
+                known["logprobs"] = _extended(known.get("logprobs") or {}, choice["logprobs"])
+            known |= {
+                name: value
+                for name, value in choice.items()
+                if name not in ("index", "delta", "text", "logprobs") and value is not None
+            }
+    for index, choice in choices.items():
+        if calls[index].listed:
+            choice["message"]["tool_calls"] = calls[index].listed
+    return {**answer, "choices": [choices[index] for index in sorted(choices)]}
+
+
+class _Calls:
+    """The tool calls of one choice, from their fragments: by their number, or by their id where nothing is numbered."""
+
+    def __init__(self) -> None:
+        self.listed: list[Json] = []
+        self._by_key: dict[Any, Json] = {}
+        self._last: Any = None
+
+    def add(self, fragments: Iterable[Json]) -> None:
+        for fragment in fragments:
+            key = fragment.get("index")
+            if key is None:
+                key = fragment.get("id") or self._last
+            self._last = key
+            if key not in self._by_key:
+                self._by_key[key] = {}
+                self.listed.append(self._by_key[key])
+            call = self._by_key[key]
+            for kind, text in (("function", "arguments"), ("custom", "input")):
+                if isinstance(piece := fragment.get(kind), dict):
+                    called = call.setdefault(kind, {})
+                    called["name"] = called.get("name") or piece.get("name")
+                    given = piece.get(text)
+                    given = json.dumps(given) if isinstance(given, dict) else given or ""
+                    called[text] = called.get(text, "") + given
+            for name, value in fragment.items():
+                if name not in ("index", "function", "custom") and value is not None:
+                    call.setdefault(name, value)
+
+
+def joined_message(payloads: Iterable[Json]) -> Json:
+    """The whole message that a stream of the Messages API adds up to."""
+    message: Json = {}
+    blocks: dict[int, Json] = {}
+    inputs: dict[int, str] = {}
+    usage: Json = {}
+    for event in payloads:
+        match event.get("type"):
+            case "message_start":
+                message |= event["message"]
+                usage |= _known(event["message"].get("usage"))
+            case "content_block_start":
+                blocks[event["index"]] = event["content_block"]
+            case "content_block_delta":
+                delta = {name: value for name, value in event["delta"].items() if name != "type"}
+                if "partial_json" in delta:
+                    inputs[event["index"]] = inputs.get(event["index"], "") + delta.pop("partial_json")
+                if "citation" in delta:
+                    delta["citations"] = [*(blocks[event["index"]].get("citations") or ()), delta.pop("citation")]
+                blocks[event["index"]] = _merged(blocks[event["index"]], delta)
+            case "message_delta":
+                message |= event.get("delta") or {}
+                message |= {name: value for name, value in event.items() if name not in ("type", "delta", "usage")}
+                usage |= _known(event.get("usage"))
+    for index, text in inputs.items():
+        blocks[index] = {**blocks[index], "input": _parsed(text)}
+    return {**message, "content": [blocks[index] for index in sorted(blocks)], "usage": usage}
+
+
+def joined_response(payloads: Iterable[Json]) -> Json:
+    """The response that the last event of a stream has."""
+    return next(
+        (event["response"] for event in payloads if event.get("type") in ("response.completed", "response.incomplete")),
+        {},
+    )
+
+
+def _known(usage: Any) -> Json:
+    """Null is not changed, of what was said before."""
+    return {name: value for name, value in (usage or {}).items() if value is not None}
+
+
+def _merged(known: Any, added: Any) -> Any:
+    if isinstance(known, str) and isinstance(added, str):
+        return known + added
+    if isinstance(known, dict) and isinstance(added, dict):
+        both = dict(known)
+        for name, value in added.items():
+            if value is not None or name not in both:
+                both[name] = value if name in ONCE or both.get(name) is None else _merged(both[name], value)
+        return both
+    if _numbered(known) and _numbered(added):
+        by_index = {item["index"]: item for item in known}
+        for item in added:
+            by_index[item["index"]] = _merged(by_index.get(item["index"], {}), item)
+        return list(by_index.values())
+    return added
+
+
+def _numbered(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) and type(item.get("index")) is int for item in value)
+
+
+def _extended(known: Json, added: Json) -> Json:
+    """Log probabilities: the lists of each chunk one behind the other."""
+    both = dict(known)
+    for name, value in added.items():
+        before = both.get(name)
+        both[name] = before + value if isinstance(before, list) and isinstance(value, list) else value
+    return both

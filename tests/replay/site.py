@@ -1,0 +1,87 @@
+"""The gateway of a replay: every recording is a model of its provider, at prices that tell buckets apart."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from tests import catalogue
+from tests.replay.recordings import Recording
+from tests.replay.upstream import CUT
+
+CREDIT = "1000000"
+# No price is a multiple or a sum of others: a token in the wrong bucket is another bill.
+PRICES = {
+    "prompt": Decimal("3.1"),
+    "cache_read": Decimal("0.37"),
+    "cache_write": Decimal("4.3"),
+    "cache_write_1h": Decimal("7.9"),
+    "completion": Decimal("17.3"),
+}
+# Tokens that stand in a provider's total alone, as the catalogue that ships says of them.
+TOTAL_INCLUDES = {"google-compat": "total_includes_reasoning", "mistral": "total_includes_audio_prompts"}
+MODALITIES = {
+    "chat": "chat",
+    "messages": "chat",
+    "responses": "responses",
+    "completions": "completion",
+    "embeddings": "embedding",
+}
+CUT_REGION = "FRPAR"
+# From so many tokens on a whole answer is asked of the upstream as a stream: always, where one was recorded.
+ENVIRONMENT = {"GATEWAY_AGGREGATE_OVER_TOKENS": "0"}
+
+
+def slug(recording: Recording) -> str:
+    """The provider's; one that speaks several dialects is several providers."""
+    return f"{recording.provider}-messages" if recording.api == "messages" else recording.provider
+
+
+def model_id(recording: Recording, *, cut: bool = False) -> str:
+    """What a client names: the model in its default region, or in the one where bodies are cut."""
+    return f"{slug(recording)}/recorded/{recording.id.lower()}/{CUT_REGION if cut else 'global'}"
+
+
+def catalogue_of(recordings: Iterable[Recording], upstream_url: str) -> dict[str, Any]:
+    """The catalogue file."""
+    recordings = list(recordings)
+    providers = {
+        slug(recording): catalogue.provider(
+            slug(recording),
+            upstream_url,
+            dialect="anthropic" if recording.api == "messages" else "openai",
+            developer_role=True,
+        )
+        for recording in recordings
+    }
+    return {
+        "exchange_rates": {"as_of": "2026-10-30", "base": "EUR", "rates": {"USD": catalogue.USD_PER_EUR}},
+        "places": {CUT_REGION: {"name": "Paris", "country": "FR", "eu": True, "eea": True}},
+        "grid": {"FR": 44, "WORLD": 473, "source": "A table", "as_of": "2025-09-08"},
+        "providers": list(providers.values()),
+        "models": [_model(recording) for recording in recordings],
+    }
+
+
+def _model(recording: Recording) -> dict[str, Any]:
+    prices = {f"{name}_per_1m_tokens": float(price) for name, price in PRICES.items()}
+    return catalogue.model(
+        "",
+        provider=slug(recording),
+        id=f"recorded/{recording.id.lower()}",
+        name=recording.id,
+        upstream_model=recording.id,
+        modality=MODALITIES[recording.api],
+        context_length=None,
+        max_output_tokens=None,
+        aggregate=recording.streamed,
+        pricing={"currency": "EUR", **prices},
+        regions=[
+            catalogue.region("global", default=True),
+            catalogue.region(CUT_REGION, upstream_model=recording.id + CUT),
+        ],
+    )
+
+
+def upstream_model(recording: Recording, *, cut: bool = False) -> str:
+    """What the provider is asked for."""
+    return recording.id + CUT if cut else recording.id
