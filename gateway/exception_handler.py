@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Un
 from django.http.response import ResponseHeaders
 from django.shortcuts import render as render_page
 from django.template.loader import render_to_string
+from django.urls import is_valid_path
 from django.utils.cache import add_never_cache_headers
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
@@ -208,7 +209,9 @@ def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  #
     asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
     if asks_for_a_page and not is_api(request):
         return _kept_by_nobody(render_page(request, "404.html", status=404))
-    return render(NotFound(f"Unknown path: {request.path}"), request)
+    below = f"{API_PREFIXES[0].rstrip('/')}{request.path_info}"
+    hint = f". Did you mean {below}?" if not is_api(request) and is_valid_path(below) else ""
+    return render(NotFound(f"Unknown path: {request.path}{hint}"), request)
 
 
 def _kept_by_nobody(page: HttpResponse) -> HttpResponse:

@@ -20,6 +20,7 @@ api: list[URLPattern | URLResolver] = [
 
 urlpatterns = [
     re_path(r"^(?:api/)?v1/", include(api)),
+    path("", include("reference.urls")),
     *(path(probe, live) for probe in LIVE_PATHS),
     path(READY_PATH, ready),
     path("docs", include("reference.page_urls")),

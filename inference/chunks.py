@@ -22,6 +22,7 @@ FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_
 # A chat model's reasoning comes under either name.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 REASONING_PARTS = ("text", "summary")
+THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")  # of a message, a delta or a text choice
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})

@@ -46,8 +46,9 @@ CLIENTS_NAMES = {
     "prompt": ("prompt", "messages"),
     "metadata": ("metadata", "user"),
     "tool_choice": ("tool_choice", "parallel_tool_calls"),
-    "thinking": ("thinking", "reasoning_effort"),
-    "output_config": ("output_config", "response_format", "reasoning_effort"),
+    "reasoning_effort": ("reasoning_effort", "reasoning"),
+    "thinking": ("thinking", "reasoning_effort", "reasoning"),
+    "output_config": ("output_config", "response_format", "reasoning_effort", "reasoning"),
 }
 
 

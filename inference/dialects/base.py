@@ -24,17 +24,11 @@ from .errors import report_of
 
 NO_HEADERS: Mapping[str, str] = {}
 
-# Fields that would change price, place or provider behind the gateway's back.
+# Fields that would change price, place or provider behind the gateway's back: those that choose a route, then others.
+CHOOSING_FIELDS = ("provider", "providers", "models", "route", "fallbacks", "preset")
 REROUTING_FIELDS = (
-    "inference_geo",
-    "provider",
-    "providers",
-    "models",
-    "route",
-    "transforms",
-    "plugins",
-    "web_search_options",
-    "fallbacks",
+    *(*CHOOSING_FIELDS, "inference_geo", "transforms", "plugins", "web_search_options", "search_parameters"),
+    *("api_base", "base_url", "api_key", "max_price"),
 )
 SURELY_SHALLOW = 200  # opening brackets: nothing can be nested deeper than their number
 MOST_TOKENS = 10**8  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
@@ -179,11 +173,13 @@ def headers_for(
     return headers
 
 
-def refuse_fields(call: Call, names: Iterable[str]) -> None:
+def refuse_fields(body: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raises InvalidRequest for the first of these fields that the client sent."""
     for name in names:
-        if name in call.body:
-            raise InvalidRequest.of_field(name, "would change price, place or provider of a pinned request.")
+        if name in body:
+            rule = "would change price, place or provider of a pinned request"
+            way_out = ": `model` says which route serves, and `auto/{creator}/{model}` chooses among all providers."
+            raise InvalidRequest.of_field(name, rule + (way_out if name in CHOOSING_FIELDS else "."))
 
 
 def refuse_service_tier(call: Call, *, kept: Iterable[str]) -> None:

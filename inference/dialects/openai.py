@@ -9,7 +9,7 @@ from catalogue.routes import Route, Upstream
 from gateway.money import UNITS
 
 from ..call import Call, Shape
-from ..chunks import REASONING_FIELDS, dicts, object_of, without
+from ..chunks import THOUGHTS, dicts, object_of, without
 from ..upstream.faults import MalformedReply, ReportedError
 from .base import (
     REROUTING_FIELDS,
@@ -49,7 +49,6 @@ NAMES_IN_A_RESPONSE = {
 }
 # What an answer of ours, or of another gateway, may carry of its reasoning.
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
-REASONING_OF_EARLIER_TURNS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")
 
 
 class OpenAIDialect:
@@ -58,7 +57,7 @@ class OpenAIDialect:
     def check(self, call: Call, route: Route) -> None:
         """Refuses routing fields of other gateways, priced service tiers, storage at the provider, and what the
         catalogue says that it answers with an error."""
-        refuse_fields(call, REROUTING_FIELDS)
+        refuse_fields(call.body, REROUTING_FIELDS)
         refuse_service_tier(call, kept=SERVICE_TIERS)
         refuse_storage(call)
         refuse_parameters(call.body, route.upstream.refused_parameters)
@@ -204,8 +203,8 @@ def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold
         ]
     if not upstream.reasoning_content:
         for message in messages:
-            untold |= {name: None for name in REASONING_OF_EARLIER_TURNS if message.get(name)}
-        messages = [without(message, REASONING_OF_EARLIER_TURNS) for message in messages]
+            untold |= {name: None for name in THOUGHTS if message.get(name)}
+        messages = [without(message, THOUGHTS) for message in messages]
     return messages
 
 

@@ -6,7 +6,7 @@ interface alone. A new one is a module here, a line in `WIRE_FORMS`, and a value
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -14,10 +14,11 @@ from rest_framework import serializers
 
 from accounts.keys import bearer_token
 from billing.models import Generation
+from catalogue.models import Modality
 from catalogue.routes import Route
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
 from gateway.exception_handler import envelope, plain
-from gateway.fields import FlagField, NumberField, StrictField, TextField, WholeNumberField
+from gateway.fields import FlagField, NumberField, ObjectField, StrictField, TextField, WholeNumberField
 from gateway.ids import GENERATION_PREFIX
 from gateway.responses import PlainResponse
 
@@ -25,14 +26,23 @@ from .. import sse
 from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
-from ..chunks import ChatNormaliser, ChunkNormaliser, NormalisedChunk, Normaliser
+from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, NormalisedChunk, Normaliser, without
 from ..sse import PlainChunks
 
 Endpoint = Generation.Endpoint
 Json = dict[str, Any]
 Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer
-# The gateway's own fields: a dialect writes its form of them.
-OWNED = frozenset({"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"})
+# The gateway's own fields: a dialect writes its form of them. The last three are those of other routers: `usage` is in
+# every answer, asked for or not.
+OWNED = frozenset(
+    {"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
+    | {"usage", "reasoning", "include_reasoning"}
+)
+# What a budget of so many tokens of reasoning and more asks for.
+EFFORTS = ((16_384, "high"), (4_096, "medium"))
+LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
+REASONING: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
+HIDES_REASONING = "hides reasoning"  # `Call.asked` of a completion whose client wants none in its answer
 
 
 class Framing(Protocol):
@@ -80,7 +90,7 @@ class WireForm(ABC):
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """The call in its `shape`, for this route. Raises InvalidRequest for what has no form there."""
-        return call
+        return call if "reasoning_effort" in call.sent else without_effort(call, route)
 
     def call_to_count(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
         """A request that is only to be counted, checked. Raises as `call`."""
@@ -100,7 +110,7 @@ class WireForm(ABC):
 
     def name_as_sent(self, path: str, call: Call) -> str:
         """What the client calls a field of the call that its request was translated to."""
-        return path
+        return "reasoning" if path == "reasoning_effort" and path not in call.sent else path
 
     def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
         """What makes the chunks of one stream the same from every upstream: the framing is fed with them."""
@@ -124,6 +134,8 @@ class WireForm(ABC):
 
     def answer(self, normalised: dict[str, Any], call: Call, report: Report) -> dict[str, Any]:
         """The whole answer as the client gets it."""
+        if call.asked == HIDES_REASONING:
+            normalised = {**normalised, "choices": [_unthought(choice) for choice in normalised["choices"]]}
         return {**normalised, **report}
 
 
@@ -147,16 +159,17 @@ class ChunkFraming:
     Usage rides on the finish chunk, or on a chunk of its own where the client asked for one.
     """
 
-    __slots__ = ("_held", "_include_usage", "_normaliser")
+    __slots__ = ("_held", "_hides_reasoning", "_include_usage", "_normaliser")
 
     def __init__(self, normaliser: ChunkNormaliser, call: Call) -> None:
         self._normaliser, self._include_usage = normaliser, call.include_usage
+        self._hides_reasoning = call.asked == HIDES_REASONING
         self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
 
     def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
         """See Framing."""
         frames = []
-        for chunk in pending:
+        for chunk in _without_thoughts(pending) if self._hides_reasoning else pending:
             if isinstance(chunk, PlainChunks):
                 frames.append(chunk.frames)
             elif chunk.finishes:
@@ -184,6 +197,25 @@ class ChunkFraming:
         """The held finish chunk, which turned out not to be the one that carries the usage."""
         held, self._held = self._held, None
         return [] if held is None else [sse.frame(held)]
+
+
+def _without_thoughts(pending: Iterable[NormalisedChunk | PlainChunks]) -> Iterator[NormalisedChunk | PlainChunks]:
+    """The chunks without reasoning; those that would say nothing are not sent."""
+    for chunk in pending:
+        if isinstance(chunk, PlainChunks):
+            if chunk.around.field not in THOUGHTS:
+                yield chunk
+            continue
+        choices = chunk.chunk["choices"]
+        left = [_unthought(choice) for choice in choices]
+        if left == choices or chunk.finishes or any(choice.get("delta") or choice.get("text") for choice in left):
+            yield replace(chunk, chunk={**chunk.chunk, "choices": left})
+
+
+def _unthought(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice of an answer or a chunk without its reasoning."""
+    said = {name: without(choice[name], THOUGHTS) for name in ("message", "delta") if name in choice}
+    return {**without(choice, THOUGHTS), **said}
 
 
 class StopField(StrictField):
@@ -235,6 +267,9 @@ class SamplingRequest(serializers.Serializer[Any]):
     presence_penalty = NumberField(minimum=-2, maximum=2, required=False)
     frequency_penalty = NumberField(minimum=-2, maximum=2, required=False)
     user = TextField(required=False)
+    usage = ObjectField(required=False)
+    reasoning = ObjectField(REASONING, required=False)
+    include_reasoning = FlagField(required=False)
 
 
 class Checks:
@@ -269,7 +304,15 @@ class Checks:
 def sampling_call(
     shape: Shape, checked: dict[str, Any], *, sent: frozenset[str], body: dict[str, Any], default_cap: int | None
 ) -> Call:
-    """A call of a SamplingRequest. Either field caps the answer; `max_completion_tokens` wins."""
+    """A call of a SamplingRequest. Either field caps the answer; `max_completion_tokens` wins.
+
+    `reasoning` becomes an effort, unless the client names one as OpenAI does.
+    """
+    reasoning = checked.get("reasoning", {})
+    effort = _effort(reasoning)
+    if effort is not None:
+        body.setdefault("reasoning_effort", effort)
+    hides = reasoning.get("exclude") is True or checked.get("include_reasoning") is False
     return Call(
         shape=shape,
         model=checked["model"],
@@ -279,6 +322,8 @@ def sampling_call(
         max_tokens=checked.get("max_completion_tokens", checked.get("max_tokens", default_cap)),
         choices=checked.get("n", 1),
         sent=sent,
+        adjusted=tuple(f"reasoning.{name}" for name in reasoning if name not in REASONING),
+        asked=HIDES_REASONING if hides else None,
     )
 
 
@@ -314,6 +359,29 @@ def results_in_text(messages: list[Json]) -> tuple[list[Json], bool]:
     return in_text, count > 0
 
 
+def _effort(reasoning: Mapping[str, Any]) -> str | None:
+    """How hard a request wants its model to think, if it says so."""
+    if reasoning.get("effort") is not None:
+        return str(reasoning["effort"])
+    if reasoning.get("max_tokens") is not None:
+        return effort_of(reasoning["max_tokens"])
+    return {True: USUAL_EFFORT, False: NO_EFFORT, None: None}[reasoning.get("enabled")]
+
+
+def effort_of(budget: int) -> str:
+    """What a budget of so many tokens comes to."""
+    return next((word for least, word in EFFORTS if budget >= least), LEAST_EFFORT)
+
+
+def without_effort(call: Call, route: Route) -> Call:
+    """The chat without an effort that the route does not take, as models that do not reason."""
+    if "reasoning_effort" not in call.body:
+        return call
+    if "reasoning_effort" not in route.upstream.refused_parameters and route.modality != Modality.COMPLETION:
+        return call
+    return replace(call, body=without(call.body, {"reasoning_effort"}), adjusted=(*call.adjusted, "reasoning_effort"))
+
+
 def pass_through(present: dict[str, Any]) -> dict[str, Any]:
     """What goes upstream as it came."""
-    return {name: value for name, value in present.items() if name not in OWNED}
+    return without(present, OWNED)

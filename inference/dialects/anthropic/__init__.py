@@ -82,7 +82,7 @@ class AnthropicDialect:
             return
         if call.shape == Shape.EMBEDDING or "messages" not in call.body:
             raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
-        refuse_fields(call, REFUSED_FIELDS)
+        refuse_fields(call.body, REFUSED_FIELDS)
         refuse_service_tier(call, kept=tuple(SERVICE_TIERS))
         refuse_storage(call)
         if call.body.get("speed") not in SPEEDS:

@@ -22,9 +22,9 @@ from gateway.turns import in_turns
 
 from ...authentication import Payer, authenticate
 from ...call import Call, Shape
-from ...dialects.base import REROUTING_FIELDS
+from ...dialects.base import REROUTING_FIELDS, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
-from ..base import Checks, Endpoint, Framing, ModelField, Report, WireForm
+from ..base import Checks, Endpoint, Framing, ModelField, Report, WireForm, without_effort
 from ..chat import NO_FILES
 from .answers import MessageFraming, message_of
 from .passing import (
@@ -47,7 +47,7 @@ BLOCK = {"type": "object", "required": ["type"], "properties": {"type": {"type":
 ROLES = ("user", "assistant", "system")  # a system message in mid-conversation is a beta of the API
 MOST_MESSAGES = 100_000
 MOST_TOOLS = 10_000
-OWNED = frozenset({"model", "stream", "max_tokens"})
+OWNED = frozenset({"model", "stream", "max_tokens", "usage"})
 # What the fields of a chat are called here.
 CHAT_NAMES = {"stop": "stop_sequences", "response_format": "output_config.format", "parallel_tool_calls": "tool_choice"}
 REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
@@ -244,9 +244,7 @@ class MessagesForm(WireForm):
 
     def _checked(self, body: Json, environ: Mapping[str, Any], checks: Checks) -> Call:
         present, checked = checks.checked(body)
-        for name in REFUSED_FIELDS:
-            if name in present:
-                raise InvalidRequest.of_field(name, "would change price, place or provider of a pinned request.")
+        refuse_fields(present, REFUSED_FIELDS)
         headers, stripped = _headers(environ)
         return Call(
             shape=Shape.MESSAGES,
@@ -266,10 +264,8 @@ class MessagesForm(WireForm):
     def upstream_call(self, call: Call, route: Route) -> Call:
         """See WireForm. Agents ask every model to think: one that cannot be told how hard is not told."""
         body, untold = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
-        if "reasoning_effort" in body and "reasoning_effort" in route.upstream.refused_parameters:
-            del body["reasoning_effort"]
-            untold["thinking"] = None
-        return replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold), headers={})
+        chat = replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold), headers={})
+        return without_effort(chat, route)
 
     def name_as_sent(self, path: str, call: Call) -> str:
         """See WireForm."""

@@ -12,14 +12,12 @@ from gateway.errors import InvalidRequest
 from gateway.turns import in_turns
 
 from ...dialects.base import Untold, encoded
-from ..base import results_in_text
+from ..base import effort_of, results_in_text
 
 Json = dict[str, Any]
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-# What a thinking budget of so many tokens and more asks for.
-EFFORTS = ((16_384, "high"), (4_096, "medium"), (0, "low"))
 WORDS_OF_EFFORT = {"max": "xhigh"}
 USUAL_EFFORT = "high"  # as without the field
 # What is translated; every other field goes upstream as it came.
@@ -262,7 +260,7 @@ def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> J
         return {"reasoning_effort": WORDS_OF_EFFORT.get(effort, effort)}
     budget = thinking.get("budget_tokens")
     if thinking.get("type") == "enabled" and isinstance(budget, int):
-        return {"reasoning_effort": next(word for least, word in EFFORTS if budget >= least)}
+        return {"reasoning_effort": effort_of(budget)}
     return {}
 
 

@@ -102,8 +102,6 @@ class Conversation:
         if kind == "item_reference":
             rule = f"must not be item_reference: ask with `store: false`, and clients send the items. {KEPT_NOWHERE}"
             raise InvalidRequest.of_field(f"{path}.type", rule)
-        if kind == ADDED:
-            return  # `tools_of` has them
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise InvalidRequest.of_field(f"{path}.type", f"must be one of {', '.join(KINDS)}.")
@@ -118,6 +116,9 @@ class Conversation:
             self.append({"role": "assistant", "content": None, **turn}, *places)
         elif turn:  # reasoning that led to nothing
             self._untold["reasoning"] = None
+
+    def added_tools(self, item: Json, path: str) -> None:
+        """Nothing: `tools_of` has them."""
 
     def message(self, item: Json, path: str) -> None:
         role, content = item.get("role"), item.get("content")
@@ -250,6 +251,7 @@ class Conversation:
 
 KINDS: Mapping[str, Callable[[Conversation, Json, str], None]] = {
     "message": Conversation.message,
+    ADDED: Conversation.added_tools,
     "reasoning": Conversation.reasoning,
     "function_call": Conversation.function_call,
     "custom_tool_call": Conversation.custom_tool_call,

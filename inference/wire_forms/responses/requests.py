@@ -21,7 +21,7 @@ from gateway.fields import (
 
 from ...call import Call, Shape
 from ...dialects.base import Untold, encoded
-from ..base import Checks, ModelField
+from ..base import Checks, ModelField, effort_of
 from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Json, Tool, choice_of, tools_of
 
@@ -33,10 +33,10 @@ LOGPROBS, ENCRYPTED = "message.output_text.logprobs", "reasoning.encrypted_conte
 NOT_OF_A_CHAT = frozenset(
     {"model", "input", "instructions", "max_output_tokens", "max_tool_calls", "tools", "tool_choice", "text"}
     | {"reasoning", "include", "metadata", "stream", "stream_options", "truncation", "store", "background"}
-    | {"client_metadata", "prompt_cache_options", "top_logprobs"}
+    | {"client_metadata", "prompt_cache_options", "top_logprobs", "usage"}
 )
 # Of a request that goes as it came: a dialect writes its form of them, and nobody else reads the last.
-OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata"})
+OWNED = frozenset({"model", "stream", "max_output_tokens", "store", "client_metadata", "usage"})
 # Hints that no upstream gets, but the first two those that have the API themselves, and limits that are not kept.
 UNSENT_IN_A_CHAT = ("prompt_cache_options", "max_tool_calls", "client_metadata")
 UNSENT = frozenset({"client_metadata"})
@@ -53,7 +53,7 @@ CHAT_NAMES = {
     "function_call": "tool_choice",
 }
 # What a chat is told of these fields.
-TOLD = {"text": ("format", "verbosity"), "reasoning": ("effort",)}
+TOLD = {"text": ("format", "verbosity"), "reasoning": ("effort", "max_tokens")}
 # Fields that would change the chat which the request is translated to.
 OF_A_CHAT = (*CHAT_NAMES, "n", "modalities", "audio")
 
@@ -220,9 +220,9 @@ def _format(text: Json) -> Json:
 
 
 def _effort(reasoning: Json) -> Json:
-    effort = reasoning.get("effort")
+    effort, budget = reasoning.get("effort"), reasoning.get("max_tokens")
     if effort is None:
-        return {}
+        return {"reasoning_effort": effort_of(budget)} if type(budget) is int else {}
     if not isinstance(effort, str):
         raise InvalidRequest.of_field("reasoning.effort", "must be a string.")
     return {"reasoning_effort": effort}
@@ -235,6 +235,7 @@ def _echo(present: Json) -> dict[str, orjson.Fragment]:
     return {
         name: orjson.Fragment(value if len(value) <= MOST_REPEATED else NOT_SENT[name])
         for name, value in written.items()
+        if len(value) <= MOST_REPEATED or name in NOT_SENT
     }
 
 
@@ -262,12 +263,14 @@ def _repeated(present: Json) -> Json:
         "metadata": present.get("metadata", {}),
         "safety_identifier": present.get("safety_identifier"),
         "prompt_cache_key": present.get("prompt_cache_key"),
-        "user": present.get("user"),
+        **{name: present[name] for name in ("user",) if name in present},
     }
 
 
 def _whole_format(form: Json) -> Json:
-    return {"description": None, "strict": None, **form} if form.get("type") == "json_schema" else form
+    if form.get("type") != "json_schema":
+        return form
+    return {"strict": None, **{name: value for name, value in form.items() if name != "description" or value}}
 
 
 def _whole_tool(tool: Json) -> Json:

@@ -151,6 +151,21 @@ def test_a_field_too_long_to_be_held_is_repeated_as_if_it_were_absent() -> None:
     assert (echo["instructions"], echo["text"], echo["user"]) == (None, {"format": {"type": "text"}}, "u")
 
 
+def test_what_may_not_be_null_is_absent_where_nothing_is_to_be_repeated() -> None:
+    schema: Json = {"type": "json_schema", "name": "x", "schema": {}, "description": None}
+    for asked in (call(text={"format": schema}), call(text={"format": schema}, user="u" * 200_000)):
+        echo = orjson.loads(orjson.dumps(asked.asked.echo))
+        assert "user" not in echo
+        assert echo["text"]["format"] == {"type": "json_schema", "name": "x", "schema": {}, "strict": None}
+    described = call(text={"format": {**schema, "description": "Of a city."}}).asked.echo["text"]
+    assert orjson.loads(orjson.dumps(described))["format"]["description"] == "Of a city."
+
+
+def test_the_message_names_every_kind_of_item() -> None:
+    with pytest.raises(InvalidRequest, match=r"must be one of message, additional_tools, reasoning, .*_output\.$"):
+        call(input=[{"type": "odd"}])
+
+
 def test_tools_may_be_added_by_an_item() -> None:
     added = {"type": "additional_tools", "role": "developer", "tools": [NAMESPACE, PATCH]}
     asked = call(input=[added, HI], tools=[WEATHER])
