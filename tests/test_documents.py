@@ -1,5 +1,6 @@
 """The documents in docs/: every pointer to them leads somewhere, and what they list is what there is."""
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -108,6 +109,13 @@ def test_the_contract_lists_every_key_of_a_catalogue_file(shape: type[serializer
 
 def test_the_contract_lists_every_word_of_the_simulator() -> None:
     assert WORDS.keys() - _named_in("contract.md") == set()
+
+
+@pytest.mark.parametrize("package", ["ai_sdk", "claude_code", "codex", "node"])
+def test_the_page_of_clients_names_the_versions_that_tests_run(package: str) -> None:
+    described = json.loads((ROOT / "tests" / package / "package.json").read_text())["dependencies"]
+    rows = [line for line in _document("clients.md").partition("By hand")[0].splitlines() if line.startswith("|")]
+    assert [version for version in described.values() if not any(version in row for row in rows)] == []
 
 
 def test_the_contract_lists_every_command() -> None:
