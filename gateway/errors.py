@@ -85,7 +85,7 @@ class MissingAuthorization(AuthenticationError):
 class MissingKey(MissingAuthorization):
     """The same of a path where the key may be in `x-api-key` too."""
 
-    message = "Missing API key. Send `x-api-key: <API_KEY>` or `Authorization: Bearer <API_KEY>`."
+    message = "Missing Authorization header. Send `Authorization: Bearer <API_KEY>`, or `x-api-key: <API_KEY>`."
 
 
 class ApiKeyMalformed(AuthenticationError):
