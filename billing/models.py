@@ -17,7 +17,7 @@ from django.db.models import Q
 from accounts.models import Account, ApiKey, currency_code
 from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
 from catalogue.energy import figures_in
-from catalogue.pricing import RATE_PLACES, Price, cache_writes, thawed_tiers
+from catalogue.pricing import CACHE_MISMATCH, RATE_PLACES, TOTAL_MISMATCH, Price, cache_writes, thawed_tiers
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField, plain
 
@@ -26,12 +26,14 @@ from . import notices, request_failures  # noqa: F401  # Django looks for an app
 _OF_A_DAY = ["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"]
 NO_ALIAS = UUID(int=0)  # in place of null, which a unique constraint would let in many times
 MALFORMED_EVENT = "malformed_event"
-TOTAL_MISMATCH = "total_mismatch"
 IMPLAUSIBLE_USAGE = "implausible_usage"
+ZERO_USAGE = "zero_usage"
 # What is odd about a record, by the code in its `flags`.
 FLAGS = {
     MALFORMED_EVENT: "An event of the provider's stream could not be read and was skipped.",
     TOTAL_MISMATCH: "The provider's total of tokens is not the sum of its counts, which are what is billed.",
+    CACHE_MISMATCH: "The provider counted more cached than prompt tokens: all were billed at the prompt's price.",
+    ZERO_USAGE: "The provider counted no tokens of what it delivered.",
     IMPLAUSIBLE_USAGE: "The provider counted more tokens than can have been asked for, sent or delivered.",
 }
 

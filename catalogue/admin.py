@@ -99,6 +99,8 @@ class ProviderAdmin(_Seeded, ProviderActions, _Admin):
         "extra_headers",
         "extra_env",
         "refused_parameters",
+        "total_includes_reasoning",
+        "total_includes_audio_prompts",
         "pue",
     ]
 

@@ -171,6 +171,12 @@ class Provider(models.Model):
     refused_parameters = models.JSONField(
         default=list, blank=True, help_text="Fields of a request that it answers with an error."
     )
+    total_includes_reasoning = models.BooleanField(
+        default=False, db_default=False, help_text="Whether reasoning may be counted in `total_tokens` alone."
+    )
+    total_includes_audio_prompts = models.BooleanField(
+        default=False, db_default=False, help_text="Whether the audio of a prompt is counted in `total_tokens` alone."
+    )
     pue = ExactDecimalField(
         "PUE",
         places=PUE_PLACES,

@@ -18,6 +18,11 @@ RATE_UNIT = Decimal(1).scaleb(-RATE_PLACES)
 COST_DIVISOR = 10**6 * 10**RATE_PLACES
 BILLED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "cache_write_1h")
 StoredTiers = list[dict[str, Any]]
+# What a provider may count in a usage's total alone (`Upstream.total_includes`).
+REASONING, AUDIO_PROMPTS = "reasoning", "audio_prompts"
+# What a usage may be odd about; it is billed all the same. Codes of `billing.models.FLAGS`.
+TOTAL_MISMATCH = "total_mismatch"
+CACHE_MISMATCH = "cache_mismatch"
 
 
 def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
@@ -35,7 +40,7 @@ class Usage:
     cache_write_1h: int | None = None
     completion: int = 0
     reasoning: int | None = None  # a part of completion, not a bucket of its own
-    adds_up: bool = True  # False where the upstream's own total contradicts its parts, which are what is billed
+    flags: tuple[str, ...] = ()  # what contradicts its counts: they are what is billed
 
     @property
     def cache_write(self) -> int | None:
@@ -54,8 +59,7 @@ class Usage:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true: negative or non-integer counts, more cached and written than prompt tokens, far more
-    than was asked for and delivered.
+    """Usage that cannot be true: negative or non-integer counts, or far more than was asked for and delivered.
 
     `answer` is the whole answer that came with it, where there is one: its record estimates what was in it. `reported`
     is the usage as it came.

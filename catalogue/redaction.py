@@ -1,12 +1,13 @@
 """Quoting an upstream without its secrets and addresses, and with its ordinary words.
 
 A secret has a known prefix, stands where one is named (`api_key=…`, `Bearer …`), or is a long mixture of letters and
-digits. What is written like words or like a model's name stays.
+digits. What is written like words or like a model's name stays. Of a usage only numbers are anybody's business.
 """
 
 import base64
 import re
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 from .routes import Route
@@ -18,6 +19,7 @@ SHORTEST_RUN = 20  # characters; below it letters and digits may mix in an ordin
 SHORTEST_MIXTURE = 16  # of those, the ones in parts that are no words
 SHORTEST_ENCODED = 6  # characters of base64 that cannot stand there by chance
 
+_OF_PRICES = re.compile("cost|price", re.IGNORECASE)
 # A word begins here, behind an escape of JSON or of a URL too.
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 _TAIL = r"[\w.*…-]"  # of a key, masked or not
@@ -153,3 +155,27 @@ def _is_mixture(part: str) -> bool:
     digits = len(_DIGITS.findall(part))
     in_words = sum(len(word) for word in _WORDS.findall(part) if not _UNSPEAKABLE.search(word))
     return digits > 1 or in_words < len(part) * (0.75 if len(part) >= 10 else 0.5)
+
+
+def numbers_of(reported: Any) -> Any:
+    """The numbers of an upstream's usage, and the objects of numbers in it; None where it is neither an object nor a
+    list of some, one for each choice. Its texts are in no ledger."""
+    if isinstance(reported, list):
+        return [numbers_of(each) or {} for each in reported]
+    if not isinstance(reported, dict):
+        return None
+    kept = {name: numbers_of(value) if isinstance(value, dict) else value for name, value in reported.items()}
+    return {name: value for name, value in kept.items() if (value and isinstance(value, dict)) or _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def without_prices(usage: Any) -> Any:
+    """An upstream's usage without what the operator pays for it."""
+    if isinstance(usage, list):
+        return [without_prices(each) for each in usage]
+    if not isinstance(usage, dict):
+        return usage
+    return {name: without_prices(value) for name, value in usage.items() if not _OF_PRICES.search(name)}

@@ -47,6 +47,7 @@ class Upstream:
     developer_role: bool
     reasoning_content: bool
     refused_parameters: frozenset[str]
+    total_includes: frozenset[str]  # `REASONING`, `AUDIO_PROMPTS`: counted in a usage's total alone
     status_override: str
     configured: bool
     credential: str | None = field(repr=False)

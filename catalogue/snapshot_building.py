@@ -15,7 +15,7 @@ from .carbon import EnergyFactors, GridBasis
 from .energy import StoredFigures, at_pue, figures_in
 from .grid import InForce
 from .models import PER_MILLION, PRICES
-from .pricing import Price, read_tiers
+from .pricing import AUDIO_PROMPTS, REASONING, Price, read_tiers
 from .routes import EMBEDDING, GLOBAL, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
 
 WORLD = "WORLD"
@@ -95,6 +95,14 @@ def _upstream(row: models.Provider) -> Upstream:
         developer_role=row.developer_role,
         reasoning_content=row.reasoning_content,
         refused_parameters=frozenset(row.refused_parameters),
+        total_includes=frozenset(
+            part
+            for part, is_included in (
+                (REASONING, row.total_includes_reasoning),
+                (AUDIO_PROMPTS, row.total_includes_audio_prompts),
+            )
+            if is_included
+        ),
         status_override=row.status_override,
         configured=not missing_variables(row),
         credential=credential or None,

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Self, cast
 from uuid import UUID
 
+import orjson
 from django.conf import settings
 from django.core import signing
 from django.db.models import QuerySet
@@ -28,6 +29,7 @@ from billing.replica import from_replica
 from billing.request_failures import FailureDay, RequestFailure
 from billing.rollups import BEGINNING
 from billing.usage_statistics import Days, Scope
+from catalogue.redaction import numbers_of, without_prices
 from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
 
 from . import request_filters, usage_choice
@@ -122,12 +124,19 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
         "failure": RequestFailure.objects.filter(pk=record.pk, account=current.account).first(),
         "back": choice.to("usage-records", **_position(request)),
         "tokens": _tokens(record),
+        "reported": _reported(record),
         "entry": getattr(record, "ledger_entry", None),  # a record that was not billed has none
         "ending": ENDINGS[record.ending].text,
         "reason": (record.routing_reason or "").replace("_", " "),
         "fallback": (record.fallback_reason or "").replace("_", " "),
     }
     return render(request, "dashboard/usage_record.html", current.template_context | context)
+
+
+def _reported(record: Generation) -> str:
+    """The provider's usage, in numbers and without what it costs the operator; empty where there is none."""
+    kept = without_prices(numbers_of(orjson.loads(record.upstream_usage or "null")))
+    return orjson.dumps(kept).decode() if kept else ""
 
 
 @signed_in_page()

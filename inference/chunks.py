@@ -94,8 +94,8 @@ class Normaliser(Protocol):
     def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
         """The chunk as it goes to the framing; None where it would say nothing."""
 
-    def finish_open(self) -> Iterable[NormalisedChunk]:
-        """What has to be added where the upstream ends its stream in order."""
+    def finish_open(self, *, is_counted: bool) -> Iterable[NormalisedChunk]:
+        """What has to be added where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
 
     def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
         """The index, field and text of a normalised chunk that says one text and nothing else (`sse.PlainChunks`)."""
@@ -143,11 +143,11 @@ class ChunkNormaliser(ABC):
         normalised.chunk = {**self._own, **extras, "choices": choices}
         return normalised
 
-    def finish_open(self) -> Iterator[NormalisedChunk]:
-        """Finishes the choices that have begun, if any choice has finished: an upstream that ends its stream in order
-        may have finished only the first of several."""
+    def finish_open(self, *, is_counted: bool) -> Iterator[NormalisedChunk]:
+        """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
+        ends its stream in order may have finished only the first of several, or never say a reason."""
         still_open = self._open
-        if len(still_open) < len(self._choices):
+        if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
                 normalised = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
                 if normalised is not None:

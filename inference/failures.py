@@ -79,7 +79,8 @@ def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> Upstr
     """The error for a fault that is not the request's; `bill` says what of it is billed."""
     reason = "primary_unavailable" if isinstance(fault, Unreachable) else _fallback_reason(fault.status)
     message = f"{fault_sentence(fault, admitted.route)} {bill}".rstrip()
-    return _kind(fault.status, admitted)(message, retry=_is_worth_a_retry(fault.status), fallback_reason=reason)
+    retry = not fault.is_lasting and _is_worth_a_retry(fault.status)
+    return _kind(fault.status, admitted)(message, retry=retry, fallback_reason=reason)
 
 
 def fault_sentence(fault: UpstreamFault, route: Route) -> str:

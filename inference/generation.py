@@ -9,20 +9,24 @@ import orjson
 from accounts import rate_limits
 from billing.endings import ENDINGS
 from billing.ledger import Settlement
-from billing.models import TOTAL_MISMATCH, Generation
+from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.representations import footprint_details, usage_object
 from billing.settlement import settle_shielded
 from billing.unsettled import Figures, Unsettled
 from catalogue.carbon import footprint_of
-from catalogue.pricing import Usage, cost_of
+from catalogue.pricing import ContradictoryUsage, Usage, cost_of
+from catalogue.redaction import numbers_of, without_prices
 from gateway.money import UNITS
 
 from . import estimator
 from .admission import Admitted
+from .call import Shape
+from .chunks import object_of, without
 
 Ending = Generation.Ending
 Report = dict[str, Any]
 MOST_USAGE_BYTES = 4096
+OWN_DETAILS = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")  # as the record counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,13 @@ def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimate
     resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
     cost = cost_of(terms.price, usage, terms.rates) if ending.is_billed else None
     footprint = footprint_of(usage, terms.energy, outcome.measured_units)
-    flags = outcome.flags if usage.adds_up else (*outcome.flags, TOTAL_MISMATCH)
-    upstream_usage = None if outcome.reported is None else orjson.dumps(outcome.reported)
+    flags = (*outcome.flags, *usage.flags)
+    if not usage_estimated and usage.completion == 0 and outcome.text_bytes:
+        flags += (ZERO_USAGE,)
+    kept = numbers_of(outcome.reported)
+    if not ending.is_billed and IMPLAUSIBLE_USAGE not in flags and not _contradicts(admitted, kept):
+        kept = None  # a text where a count belongs: without it, the rest would not say why nothing was billed
+    upstream_usage = orjson.dumps(kept) if kept else b""
     first_output_at = outcome.first_output_at
     figures = Figures(
         id=admitted.id,
@@ -110,7 +119,7 @@ def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimate
         prompt_tokens=usage.prompt,
         interrupted=ending.is_interrupted,
         usage_estimated=usage_estimated,
-        upstream_usage=upstream_usage.decode() if upstream_usage and len(upstream_usage) <= MOST_USAGE_BYTES else None,
+        upstream_usage=upstream_usage.decode() if 0 < len(upstream_usage) <= MOST_USAGE_BYTES else None,
         flags=" ".join(flags) or None,
         prompt_cost=None if cost is None else cost.prompt_units,
         completion_cost=None if cost is None else cost.completion_units,
@@ -131,7 +140,7 @@ def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimate
 def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[str, Any]:
     """The Usage object of a settled generation, as its record will show it too.
 
-    Details that the upstream gave beside those that the gateway owns (audio, predictions) are in it as they came.
+    Counts that the upstream gave beside those that the gateway owns (audio, predictions) are in it as they came.
     """
     figures, balance = unsettled.figures, settlement.balance
     usage = usage_object(
@@ -142,10 +151,19 @@ def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[
     )
     if isinstance(reported, dict):
         for name in ("prompt_tokens_details", "completion_tokens_details"):
-            details = reported.get(name)
-            if isinstance(details, dict):
-                usage[name] = {**details, **usage.get(name, {})}
+            given = without(object_of(reported.get(name)), OWN_DETAILS)
+            details = without_prices(numbers_of(given)) | usage.get(name, {})
+            if details:
+                usage[name] = details
     return usage
+
+
+def _contradicts(admitted: Admitted, reported: Any) -> bool:
+    try:
+        admitted.dialect.usage(reported, is_embedding=admitted.call.shape == Shape.EMBEDDING)
+    except ContradictoryUsage:
+        return True
+    return False
 
 
 def _metadata(unsettled: Unsettled) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from catalogue.pricing import ContradictoryUsage, Usage
 
 from . import sse
 from .chunks import NormalisedChunk, Normaliser
-from .dialects.base import StreamDecoder
+from .dialects.base import Event, StreamDecoder
 from .dialects.openai import measured_units_in
 from .generation import Ending, Outcome
 from .sse import LearnedSurroundings, PlainChunks
@@ -95,7 +95,7 @@ class StreamReader:
             self._take_plain()
             for data in events:
                 if self._is_last(data):
-                    for normalised in self.normaliser.finish_open():
+                    for normalised in self.normaliser.finish_open(is_counted=self.usage is not None):
                         self._add(normalised)
                     self._end()
                     return
@@ -140,17 +140,14 @@ class StreamReader:
         except ContradictoryUsage as error:
             self.reported = error.reported
             raise
+        if event.error is not None and not self.normaliser.all_finished:
+            raise event.error
         self._malformed = None
+        if event.is_malformed:
+            self._flags = (MALFORMED_EVENT,)
         normalised = None if event.chunk is None else self.normaliser.normalise(event.chunk)
-        counted = event.usage or event.prompt_usage
-        if counted is not None:
-            more = 0 if normalised is None else normalised.text_bytes
-            if self._is_implausible(counted, self.text_bytes + more):
-                self.reported, self._flags = event.reported, (*self._flags, IMPLAUSIBLE_USAGE)
-                raise ContradictoryUsage("more than can have been asked for or delivered")
-        self.prompt_usage = event.prompt_usage or self.prompt_usage
-        if event.reported is not None and (event.usage is not None or self.usage is None):
-            self.reported = event.reported
+        if event.reported is not None:
+            self._take_usage(event, 0 if normalised is None else normalised.text_bytes)
         if event.measured_units is not None:
             self.measured_units = event.measured_units
         if normalised is not None:
@@ -164,7 +161,17 @@ class StreamReader:
         # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
         if normalised is not None or event.usage is not None or not self._has_first_event:
             self._has_first_event = self._has_progressed = True
-        return event.is_last
+        return event.is_last or event.error is not None
+
+    def _take_usage(self, event: Event, more_bytes: int) -> None:
+        """Takes what an event says of usage, unless it is implausible; its own text is not added yet."""
+        counted = event.usage or event.prompt_usage
+        if counted is not None and self._is_implausible(counted, self.text_bytes + more_bytes):
+            self.reported, self._flags = event.reported, (*self._flags, IMPLAUSIBLE_USAGE)
+            raise ContradictoryUsage("more than can have been asked for or delivered")
+        self.prompt_usage = event.prompt_usage or self.prompt_usage
+        if event.usage is not None or self.usage is None:
+            self.reported = event.reported
 
     def _add(self, normalised: NormalisedChunk) -> None:
         if normalised.has_output or normalised.finishes:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from django.conf import settings
 
 from billing.endings import ENDINGS
-from billing.models import IMPLAUSIBLE_USAGE
+from billing.models import IMPLAUSIBLE_USAGE, MALFORMED_EVENT
 from catalogue import health
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routes import Route
@@ -40,7 +40,7 @@ from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
 from .failures import failed, refusal, refusal_of_status
 from .generation import Ending, Outcome, settle
 from .reader import StreamReader
-from .sse import PlainChunks
+from .sse import PlainChunks, is_event_stream
 from .stream import BilledStream
 from .upstream.client import Deadlines, UpstreamCall, first_byte_seconds
 from .upstream.faults import BrokenAnswer, Unreachable, UpstreamFault
@@ -211,7 +211,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
     asked = replace(admitted.upstream_call, stream=aggregated)
     upstream = dispatch(admitted, asked, client, comes_at_once=is_long and not aggregated)
     try:
-        if aggregated and upstream.content_type != "application/json":
+        if aggregated and _is_stream(upstream):
             answer, outcome = _aggregated(admitted, upstream)
         else:
             answer, outcome = _whole(admitted, upstream)
@@ -240,7 +240,7 @@ def _stream(admitted: Admitted, client: Client) -> BilledStream:
 
 def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
     """Refuses a whole JSON answer to a stream request: an error with status 200, above all, which is quoted."""
-    if upstream.content_type != "application/json":
+    if _is_stream(upstream):
         return
     try:
         admitted.dialect.reply(upstream.read_error(), admitted.upstream_call)
@@ -250,6 +250,11 @@ def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
         raise failed(error, admitted) from error
     finally:
         upstream.close()
+
+
+def _is_stream(upstream: UpstreamCall) -> bool:
+    """Whether the answer is an event stream: all but JSON, and what begins as one, whatever its label."""
+    return upstream.content_type != "application/json" or is_event_stream(upstream.peek())
 
 
 def may_be_long(call: Call, route: Route) -> bool:
@@ -271,7 +276,7 @@ def may_be_streamed(call: Call, route: Route) -> bool:
 
 
 def _reader(admitted: Admitted, upstream: UpstreamCall) -> StreamReader:
-    decoder = admitted.dialect.decoder(admitted.upstream_call)
+    decoder = admitted.dialect.decoder(admitted.upstream_call, admitted.route.upstream.total_includes)
     if admitted.adapter is not None:
         decoder = admitted.adapter.decoder(decoder)
     normaliser = admitted.form.normaliser(
@@ -304,7 +309,7 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
     upstream.deadlines.whole_answer()
     body = first + upstream.read_all() if first else first
     try:
-        reply = admitted.dialect.reply(body, admitted.upstream_call)
+        reply = admitted.dialect.reply(body, admitted.upstream_call, admitted.route.upstream.total_includes)
     except ContradictoryUsage as error:
         unpriced = {} if error.answer is None else _in_shape(admitted, _adapted(admitted, error.answer))
         contradictory = Outcome(
@@ -325,6 +330,7 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
         reply.prompt_usage,
         text_bytes=text_bytes,
         reported=reply.reported,
+        flags=(MALFORMED_EVENT,) if reply.is_malformed else (),
         measured_units=reply.measured_units,
     )
     return answer, outcome

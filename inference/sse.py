@@ -36,6 +36,11 @@ def frame(payload: dict[str, Any]) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
+def is_event_stream(first: bytes) -> bool:
+    """Whether a body that begins so is a stream of events, and no JSON."""
+    return first.removeprefix(_BOM).lstrip(b"\r\n").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
+
+
 class SseParser:
     """Turns the bytes of an event stream into the data of its events.
 

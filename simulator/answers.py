@@ -13,6 +13,7 @@ from simulator.call import Call, Question, RefusedError, count_tokens
 
 _PIECES = re.compile(r"\s*\S+(?:\s+\Z)?")
 _REASONING = "First I read the question."
+NOVEL = ("nov", "el")  # what nobody knows, in its pieces
 _REFUSAL = "I cannot help with that."
 # How an argument string is cut, so that every tool call takes several fragments.
 _FRAGMENT_CHARACTERS = 8
@@ -73,7 +74,8 @@ def answer(question: Question, call: Call) -> Answer:
     if behaviour.script and question.script is not None:
         return _scripted(question, reasoning)
     if behaviour.tools and question.tool_result is None and question.may_call_tools:
-        return Answer("tool_calls", (), reasoning, _tool_calls(question, behaviour))
+        finish = "length" if behaviour.cut_arguments else "tool_calls"
+        return Answer(finish, (), reasoning, _tool_calls(question, behaviour))
     return _text_answer(question, behaviour, reasoning)
 
 
@@ -131,5 +133,7 @@ def _tool_calls(question: Question, behaviour: Behaviour) -> list[ToolCall]:
     both = question.may_call_several and "both" in question.text.lower().split()
     names = [tools[0], tools[1 % len(tools)]] if both else tools[:1]
     arguments = "" if behaviour.empty_arguments else orjson.dumps({"query": question.text}).decode()
+    if behaviour.cut_arguments:
+        arguments = arguments[: len(arguments) // 2]
     identities = (sha256(f"{index}:{name}:{arguments}".encode()).hexdigest()[:16] for index, name in enumerate(names))
     return [ToolCall(f"sim_{identity}", name, arguments) for identity, name in zip(identities, names, strict=True)]

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import orjson
 
-from simulator.answers import Answer, Tokens, ToolCall, answer
+from simulator.answers import NOVEL, Answer, Tokens, ToolCall, answer
 from simulator.behaviour import Behaviour
 from simulator.call import Call, Event, Json, Kind, RefusedError, messages_question
 
@@ -27,7 +27,7 @@ class Messages:
             usage["output_tokens"] = tokens.completion
         return {
             **_envelope(call, usage),
-            "content": [_whole_block(call, block, answered) for block in _blocks(answered)],
+            "content": [_whole_block(call, block, answered) for block in _blocks(call, answered)],
             "stop_reason": _stop_reason(call, answered),
             "stop_sequence": answered.stop_sequence,
         }
@@ -43,7 +43,7 @@ class Messages:
         }
         yield _event(Kind.STRUCTURE, "message_start", message=message)
         sent = 0
-        for index, block in enumerate(_blocks(answered)):
+        for index, block in enumerate(_blocks(call, answered)):
             for event in _block_events(call, index, block, answered):
                 yield event
                 if event.kind is Kind.OUTPUT:
@@ -89,8 +89,10 @@ def _envelope(call: Call, usage: Json | None) -> Json:
     return envelope if usage is None else {**envelope, "usage": usage}
 
 
-def _blocks(answered: Answer) -> list[_Block]:
+def _blocks(call: Call, answered: Answer) -> list[_Block]:
     reasoning: list[_Block] = ["thinking"] if answered.reasoning else []
+    if call.behaviour.unknown_deltas:
+        reasoning = ["sim_novel", *reasoning]
     return [*reasoning, *answered.tool_calls] if answered.tool_calls else [*reasoning, "text"]
 
 
@@ -99,6 +101,8 @@ def _empty_block(call: Call, block: _Block) -> Json:
         content: Json = {"type": "tool_use", "id": f"toolu_{block.identity}", "name": block.name, "input": {}}
     elif block == "thinking":
         content = {"type": "thinking", "thinking": "", "signature": ""}
+    elif block == "sim_novel":
+        content = {"type": "sim_novel", "novel": ""}
     else:
         content = {"type": "text", "text": ""}
     return {**content, "sim_block": "kept"} if call.behaviour.extra_fields else content
@@ -107,9 +111,11 @@ def _empty_block(call: Call, block: _Block) -> Json:
 def _whole_block(call: Call, block: _Block, answered: Answer) -> Json:
     content = _empty_block(call, block)
     if isinstance(block, ToolCall):
-        content["input"] = orjson.loads(block.arguments or "{}")
+        content["input"] = {} if call.behaviour.cut_arguments else orjson.loads(block.arguments or "{}")
     elif block == "thinking":
         content |= {"thinking": "".join(answered.reasoning), "signature": _signature(answered)}
+    elif block == "sim_novel":
+        content |= {"novel": "".join(NOVEL), "steps": [{"index": 0, "said": "".join(NOVEL)}]}
     else:
         content["text"] = "".join(answered.text)
     return content
@@ -120,7 +126,8 @@ def _block_events(call: Call, index: int, block: _Block, answered: Answer) -> It
     kind = Kind.OUTPUT if isinstance(block, ToolCall) else Kind.STRUCTURE
     yield _event(kind, "content_block_start", index=index, content_block=_empty_block(call, block))
     for delta in _deltas(block, answered):
-        kind = Kind.STRUCTURE if delta["type"] == "signature_delta" else Kind.OUTPUT
+        is_silent = delta["type"] == "signature_delta" or delta.get("partial_json") == ""
+        kind = Kind.STRUCTURE if is_silent else Kind.OUTPUT
         if call.behaviour.extra_fields:
             delta["sim_delta"] = True
         yield _event(kind, "content_block_delta", index=index, delta=delta)
@@ -129,10 +136,15 @@ def _block_events(call: Call, index: int, block: _Block, answered: Answer) -> It
 
 def _deltas(block: _Block, answered: Answer) -> Iterator[Json]:
     if isinstance(block, ToolCall):
-        yield from ({"type": "input_json_delta", "partial_json": piece} for piece in block.fragments)
+        # The first piece is always empty: of a call without arguments it is the only one.
+        yield from ({"type": "input_json_delta", "partial_json": piece} for piece in ("", *block.fragments))
     elif block == "thinking":
         yield from ({"type": "thinking_delta", "thinking": piece} for piece in answered.reasoning)
         yield {"type": "signature_delta", "signature": _signature(answered)}
+    elif block == "sim_novel":
+        yield from (
+            {"type": "sim_novel_delta", "novel": piece, "steps": [{"index": 0, "said": piece}]} for piece in NOVEL
+        )
     else:
         yield from ({"type": "text_delta", "text": piece} for piece in answered.text)
 

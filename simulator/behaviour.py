@@ -16,7 +16,15 @@ What is not obvious from the names in `WORDS`:
 - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
 - `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
 - `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
-- `bad-usage` may say how: `cached` (more than there were, the default), `negative`, `fraction`, `total`.
+- `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were).
+- `usage-shape` is where a usage has its counts: of cache hits beside them under a name (`num_cached_tokens`, …), of
+  reasoning or of a prompt's audio in the total alone (`thinking`, `audio`), all of them zero (`zero`), the completion
+  left out (`no-completion`), the total alone (`total-alone`).
+- `usage-in` is where a usage stands: in `x_groq` of the finish, or in an `error` event behind it.
+- `no-finish` streams everything but a finish reason; `filtered` has it, and no message, in a whole answer.
+- `more-choices` are choices beyond those that were asked for; `cut-arguments` ends in the middle of a tool's.
+- `as-json` labels a stream `application/json`; `int8` embeds as some do who were not asked for numbers.
+- `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
 - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
   call or a text for each answer; the results of tools behind it tell which is next.
 - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for it.
@@ -31,6 +39,8 @@ from typing import Any
 
 # The point of a fault given as `finish`: after the last finish, before usage and the end of the stream.
 AFTER_FINISH = -1
+# What some call the cache hits of a prompt, beside its count.
+CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,8 @@ class Behaviour:
 
     no_usage: bool = False
     bad_usage: str | None = None
+    usage_shape: str = ""
+    usage_in: str = ""
     cached: int = 0
     cache_write_5m: int = 0
     cache_write_1h: int = 0
@@ -74,6 +86,13 @@ class Behaviour:
     describe: bool = False
     tools: bool = False
     empty_arguments: bool = False
+    cut_arguments: bool = False
+    unknown_deltas: bool = False
+    no_finish: bool = False
+    filtered: bool = False
+    more_choices: int = 0
+    as_json: bool = False
+    int8: bool = False
     reasoning: str | None = None
     content_blocks: bool = False
     refusal: bool = False
@@ -140,14 +159,26 @@ def _contradiction(text: str) -> str:
     return text
 
 
+def _usage_shape(text: str) -> str:
+    if text not in {*CACHE_HITS, "thinking", "audio", "zero", "no-completion", "total-alone"}:
+        raise ValueError(f"{text!r} is no shape of a usage")
+    return text
+
+
+def _usage_place(text: str) -> str:
+    if text not in {"x_groq", "error"}:
+        raise ValueError(f"{text!r} is no place of a usage")
+    return text
+
+
 def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, **sets: object) -> Word:
     return Word(sets, arguments, required)
 
 
 _FLAGS = (
-    "comments close-delimited content-blocks crlf describe empty empty-arguments endless extra-fields ignores-format "
-    "logprobs multiline no-done no-usage reasoning-outside redirect refusal script tools truncated usage-every-chunk "
-    "usage-on-finish"
+    "as-json comments close-delimited content-blocks crlf cut-arguments describe empty empty-arguments endless "
+    "extra-fields filtered ignores-format int8 logprobs multiline no-done no-finish no-usage reasoning-outside "
+    "redirect refusal script tools truncated unknown-deltas usage-every-chunk usage-on-finish"
 )
 WORDS: Mapping[str, Word] = {
     "echo": Word(),
@@ -166,7 +197,10 @@ WORDS: Mapping[str, Word] = {
     "context": _takes(("context", _whole)),
     "rejects": _takes(("rejects", str)),
     "rejects-stream-options": Word({"rejects": "stream_options"}),
-    "bad-usage": _takes(("bad_usage", _contradiction), required=0, bad_usage="cached"),
+    "bad-usage": _takes(("bad_usage", _contradiction), required=0, bad_usage="negative"),
+    "usage-shape": _takes(("usage_shape", _usage_shape)),
+    "usage-in": _takes(("usage_in", _usage_place)),
+    "more-choices": _takes(("more_choices", _positive)),
     "cached": _takes(("cached", _whole)),
     "cache-write": _takes(("cache_write_5m", _whole), ("cache_write_1h", _whole)),
     "energy": _takes(("energy_joules", _whole)),

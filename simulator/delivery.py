@@ -100,7 +100,8 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
         elif call.streams:
             events = endpoint.events(call)
             first = next(events)  # a request that is wrong is refused here, before the headers
-            reply.start(200, {**_SSE, **_identity(call)})
+            label = _JSON if behaviour.as_json else _SSE
+            reply.start(200, {**label, **_identity(call)})
             _Stream(behaviour, endpoint.dialect, reply).play(first, events)
         else:
             _send_whole(call, endpoint, reply)

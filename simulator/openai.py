@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hashlib import shake_128
 from itertools import zip_longest
 
-from simulator.answers import Answer, Tokens, ToolCall, answer
-from simulator.behaviour import Behaviour
+from simulator.answers import NOVEL, Answer, Tokens, ToolCall, answer
+from simulator.behaviour import CACHE_HITS, Behaviour
 from simulator.call import (
     Call,
     Event,
@@ -30,6 +30,7 @@ _FINISH = {"stop_sequence": "stop", "refusal": "stop"}
 _LOGPROB = -0.25
 _DIMENSIONS = 8
 _MAX_DIMENSIONS = 16_384
+_HEARD = 300  # tokens of a prompt's audio
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class _Completions(ABC):
         if call.behaviour.extra_fields:
             choices = [{**choice, "sim_choice": "kept"} for choice in choices]
         usage = usage_of(_tokens(answers, prompt), call.behaviour)
+        if call.behaviour.usage_in == "x_groq":
+            return {**self._envelope(call, self.kind), "choices": choices, "x_groq": {"usage": usage}}
         reports = {**({"usage": usage} if usage else {}), **_energy(call.behaviour)}
         return {**self._envelope(call, self.kind), "choices": choices, **reports}
 
@@ -94,7 +97,9 @@ class _Completions(ABC):
             data: Json = {**envelope, "choices": [choice]}
             if behaviour.extra_fields:
                 choice["sim_choice"] = "kept"
-            if reported is not None and not behaviour.no_usage:
+            if finish is not None and behaviour.usage_in == "x_groq":
+                data["x_groq"] = {"id": "req_sim", "usage": usage_of(tokens, behaviour)}
+            elif reported is not None and not behaviour.no_usage:
                 data["usage"] = usage_of(Tokens(prompt, reported, min(tokens.reasoning, reported)), behaviour)
             elif wants_usage:
                 data["usage"] = None  # as OpenAI does on every chunk but the last
@@ -111,8 +116,13 @@ class _Completions(ABC):
         for index, each in enumerate(answers):
             is_last = index == len(answers) - 1
             reported = tokens.completion if is_last and _reports_on_finish(behaviour) else produced
-            yield chunk(Kind.FINISH, _Piece(index, {}), reported, _finish(call, each))
-        if wants_usage and not _reports_on_finish(behaviour):
+            if not behaviour.no_finish:
+                yield chunk(Kind.FINISH, _Piece(index, {}), reported, _finish(call, each))
+        if behaviour.usage_in == "error":
+            error = {"code": 400, "message": "Token limit reached"}
+            last = {"choices": [{**self.chunk_choice(call, _Piece(0, {})), "finish_reason": None}]}
+            yield Event(Kind.USAGE, {**envelope, **last, "error": error, "usage": usage_of(tokens, behaviour)})
+        elif not behaviour.usage_in and wants_usage and not _reports_on_finish(behaviour):
             impact = {name: value for name, value in _energy(behaviour).items() if name == "impact"}
             yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": usage_of(tokens, behaviour), **impact})
         yield Event(Kind.DONE, "[DONE]")
@@ -138,7 +148,7 @@ class Chat(_Completions):
     def answers(self, call: Call) -> tuple[list[Answer], int]:
         """Answer the conversation `n` times over."""
         question = chat_question(call.body)
-        return [answer(question, call)] * _choices(call.body), question.prompt_tokens
+        return [answer(question, call)] * (_choices(call.body) + call.behaviour.more_choices), question.prompt_tokens
 
     def choice(self, call: Call, index: int, answered: Answer) -> Json:
         text = "".join(answered.text)
@@ -151,18 +161,26 @@ class Chat(_Completions):
             message[str(call.behaviour.reasoning)] = "".join(answered.reasoning)
         if answered.tool_calls:
             message["tool_calls"] = [_tool_call(each, each.arguments) for each in answered.tool_calls]
+        if call.behaviour.unknown_deltas:
+            message |= {"sim_novel": "".join(NOVEL), "sim_steps": [{"index": 0, "said": "".join(NOVEL)}]}
         if call.behaviour.extra_fields:
             message["sim_message"] = {"kept": True}
         if call.behaviour.content_blocks:
             message = _in_blocks(message, call)
         logprobs = self._logprobs(answered.text) if _wants_logprobs(call) else None
-        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": _finish(call, answered)}
+        said = {} if call.behaviour.filtered else {"message": message}
+        return {"index": index, **said, "logprobs": logprobs, "finish_reason": _finish(call, answered)}
 
     def opening(self, answered: Answer) -> Json | None:
         """The role."""
         return {"role": "assistant", "content": None if answered.tool_calls else "", "refusal": None}
 
     def pieces(self, call: Call, index: int, answered: Answer) -> Iterator[_Piece]:
+        if call.behaviour.unknown_deltas:
+            for text in NOVEL:
+                yield _Piece(index, {"sim_novel": text, "sim_steps": [{"index": 0, "said": text}]})
+        if call.behaviour.filtered:
+            return
         for text in answered.reasoning:
             yield _Piece(index, {str(call.behaviour.reasoning): text})
         for text in answered.text:
@@ -241,11 +259,15 @@ class Embeddings:
         data = []
         for index, text in enumerate(texts):
             packed = vector(text, size)
+            if behaviour.int8:
+                packed = bytes(round(127 * value) & 255 for value in struct.unpack(f"<{size}f", packed))
+                data.append({"object": "embedding", "index": index, "embedding": base64.b64encode(packed).decode()})
+                continue
             embedding = base64.b64encode(packed).decode() if in_base64 else list(struct.unpack(f"<{size}f", packed))
             data.append({"object": "embedding", "index": index, "embedding": embedding})
         answered: Json = {"object": "list", "data": data, "model": call.model}
         if usage := usage_of(Tokens(sum(map(count_tokens, texts)), 0), behaviour):
-            answered["usage"] = {name: usage[name] for name in ("prompt_tokens", "total_tokens")}
+            answered["usage"] = {name: usage[name] for name in ("prompt_tokens", "total_tokens") if name in usage}
         if behaviour.extra_fields:
             answered["sim_answer"] = {"kept": True}
         return {**answered, "received": call.received} if behaviour.describe else answered
@@ -286,6 +308,27 @@ def usage_of(tokens: Tokens, behaviour: Behaviour) -> Json | None:
             usage["prompt_tokens"] += 0.5
         case "total":
             usage["total_tokens"] += 1000
+    return _shaped(usage, tokens, behaviour)
+
+
+def _shaped(usage: Json, tokens: Tokens, behaviour: Behaviour) -> Json:
+    """The usage with its counts where some have them."""
+    match behaviour.usage_shape:
+        case name if name in CACHE_HITS:
+            del usage["prompt_tokens_details"]
+            usage[name] = behaviour.cached
+        case "thinking":
+            usage["completion_tokens"] -= tokens.reasoning
+            del usage["completion_tokens_details"]
+        case "audio":
+            usage["prompt_tokens_details"]["audio_tokens"] = _HEARD
+            usage["total_tokens"] += _HEARD
+        case "zero":
+            usage |= dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
+        case "no-completion":
+            usage = {"prompt_tokens": usage["prompt_tokens"], "total_tokens": usage["prompt_tokens"]}
+        case "total-alone":
+            usage = {"total_tokens": usage["total_tokens"]}
     return usage
 
 
@@ -308,6 +351,8 @@ def _reports_on_finish(behaviour: Behaviour) -> bool:
 
 
 def _finish(call: Call, answered: Answer) -> str:
+    if call.behaviour.filtered:
+        return "content_filter"
     return call.behaviour.finish or _FINISH.get(answered.finish, answered.finish)
 
 

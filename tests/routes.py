@@ -41,6 +41,7 @@ def upstream(slug: str = "sim", **fields: Any) -> Upstream:
         "developer_role": False,
         "reasoning_content": True,
         "refused_parameters": frozenset(),
+        "total_includes": frozenset(),
         "status_override": "",
         "configured": True,
         "credential": "sim-secret",

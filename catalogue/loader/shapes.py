@@ -125,6 +125,8 @@ class Provider(Entry):
         child=PatternField(r"[a-z][a-z0-9_]*", "the name of a request field (a-z, 0-9, _)", max_length=100),
         default=list,
     )
+    total_includes_reasoning = _flag(default=False)
+    total_includes_audio_prompts = _flag(default=False)
     pue = ExactField(places=PUE_PLACES, most=_MOST_IN_PUE, default=None)
     status = _choice(Status.values, default="", source="status_override")
 

@@ -5,16 +5,20 @@ from typing import Any
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from catalogue.pricing import Usage
+from catalogue.pricing import AUDIO_PROMPTS, REASONING, TOTAL_MISMATCH, Usage
 
 from .base import Dialect
 
 DIALECTS: dict[str, Dialect] = {name: import_string(path)() for name, path in settings.DIALECTS.items()}
 
 
-def read_usage(dialect: str, reported: Any, *, is_embedding: bool) -> Usage | None:
+def read_usage(dialect: str, reported: Any, *, is_embedding: bool, flags: str) -> Usage | None:
     """The usage that an upstream reported in the words of this dialect, as it is read today.
+
+    `flags` are its record's: what stood in the total alone was billed, as the catalogue said of the provider then, or
+    the record is flagged for it.
 
     Raises ContradictoryUsage, and KeyError for a dialect that is no more.
     """
-    return DIALECTS[dialect].usage(reported, is_embedding=is_embedding)
+    total_includes = () if TOTAL_MISMATCH in flags.split() else (REASONING, AUDIO_PROMPTS)
+    return DIALECTS[dialect].usage(reported, is_embedding=is_embedding, total_includes=total_includes)

@@ -23,6 +23,7 @@ from ..upstream.faults import MalformedReply, ReportedError
 from .errors import report_of
 
 NO_HEADERS: Mapping[str, str] = {}
+NOTHING: frozenset[str] = frozenset()
 
 # Fields that would change price, place or provider behind the gateway's back: those that choose a route, then others.
 CHOOSING_FIELDS = ("provider", "providers", "models", "route", "fallbacks", "preset")
@@ -85,7 +86,8 @@ class Reply:
     """A whole answer: OpenAI's shape with the upstream's own extra fields, and its usage where it reported any.
 
     `reported` is that usage in the upstream's own words; `prompt_usage` is the prompt's part, where that is all of it.
-    `measured_units` is the energy that the upstream measured, in 10^-10 Wh.
+    `measured_units` is the energy that the upstream measured, in 10^-10 Wh. `is_malformed` where it held choices beyond
+    those that were asked for, which are left out.
     """
 
     body: dict[str, Any]
@@ -93,6 +95,7 @@ class Reply:
     reported: Any = None
     prompt_usage: Usage | None = None
     measured_units: int | None = None
+    is_malformed: bool = False
 
 
 @dataclass(slots=True)
@@ -102,7 +105,8 @@ class Event:
     `usage` is cumulative: the last one counts. `reported` is all that the upstream has said of usage so far, in its own
     words. `prompt_usage` is what the upstream counted of the prompt before it
     answered, its `completion` not counted yet: where the stream ends without `usage`, it is to be completed with an
-    estimate of what was delivered. `is_last` marks the dialect's own end of the stream. `measured_units` as in Reply.
+    estimate of what was delivered. `is_last` marks the dialect's own end of the stream. `measured_units` and
+    `is_malformed` as in Reply. `error` is one that came with usage: it ends the answer, well where all has finished.
     """
 
     chunk: dict[str, Any] | None = None
@@ -111,6 +115,8 @@ class Event:
     is_last: bool = False
     reported: Any = None
     measured_units: int | None = None
+    is_malformed: bool = False
+    error: ReportedError | None = None
 
 
 class Untold(dict[str, None]):
@@ -147,13 +153,13 @@ class Dialect(Protocol):
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """Our call in the upstream's words. Raises InvalidRequest as `check_form`."""
 
-    def reply(self, body: bytes, call: Call) -> Reply:
-        """A whole answer. Raises as `StreamDecoder.decode`."""
+    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
+        """A whole answer. `total_includes` is the provider's (`Upstream`). Raises as `StreamDecoder.decode`."""
 
-    def decoder(self, call: Call) -> StreamDecoder:
+    def decoder(self, call: Call, total_includes: Collection[str] = NOTHING) -> StreamDecoder:
         """A decoder for one streamed answer."""
 
-    def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
+    def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
         """The usage that `Reply.reported` or `Event.reported` states; None where the request is not counted.
 
         Raises ContradictoryUsage.
@@ -221,7 +227,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         except orjson.JSONEncodeError:
             raise MalformedReply("answered with JSON that is nested too deep") from None
     if parsed.get("error") or parsed.get("type") == "error":
-        raise ReportedError(report_of(parsed))
+        raise ReportedError(report_of(parsed), parsed.get("usage"))
     return parsed
 
 

@@ -1,10 +1,18 @@
 """The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from catalogue.pricing import ContradictoryUsage, Usage
+from catalogue.pricing import (
+    AUDIO_PROMPTS,
+    CACHE_MISMATCH,
+    REASONING,
+    TOTAL_MISMATCH,
+    ContradictoryUsage,
+    Usage,
+)
 from catalogue.routes import Route, Upstream
 from gateway.money import UNITS
 
@@ -12,6 +20,7 @@ from ..call import Call, Shape
 from ..chunks import THOUGHTS, dicts, object_of, without
 from ..upstream.faults import MalformedReply, ReportedError
 from .base import (
+    NOTHING,
     REROUTING_FIELDS,
     Event,
     Reply,
@@ -47,7 +56,8 @@ NAMES_IN_A_RESPONSE = {
     "prompt_tokens_details": "input_tokens_details",
     "completion_tokens_details": "output_tokens_details",
 }
-# What an answer of ours, or of another gateway, may carry of its reasoning.
+# Other names for a prompt's cache hits: Moonshot's, Mistral's and DeepSeek's, beside the counts themselves.
+CACHE_HITS = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
 
 
@@ -88,39 +98,50 @@ class OpenAIDialect:
             adjusted=(*adjusted, *untold),
         )
 
-    def reply(self, body: bytes, call: Call) -> Reply:
+    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """The answer object, with its usage taken out."""
         answer = parse_object(body)
+        is_embedding = call.shape == Shape.EMBEDDING
+        count_usage = partial(self.usage, is_embedding=is_embedding, total_includes=total_includes)
         if call.shape == Shape.RESPONSES:
-            return counted_reply(answer, answer.get("usage"), usage_of)
+            return counted_reply(answer, answer.get("usage"), count_usage)
+        surplus = _drop_surplus(answer, call.choices)
         if call.shape == Shape.CHAT:
             for choice in dicts(answer.get("choices")):
-                if not object_of(choice.get("message")):  # nothing was answered, and nothing is to be paid
+                # A filter takes what was answered, and has its price; else nothing was, and nothing is to be paid.
+                if not object_of(choice.get("message")) and choice.get("finish_reason") != "content_filter":
                     raise MalformedReply("answered without a message")
         flatten_content(answer, "message")
-        count_usage = prompt_usage_of if call.shape == Shape.EMBEDDING else usage_of
-        reply = counted_reply(answer, answer.pop("usage", None), count_usage)
+        usage = answer.pop("usage", None)
+        reply = counted_reply(answer, _usage_of_groq(answer) if usage is None else usage, count_usage)
         if reply.usage is None:
             reply.prompt_usage = prompt_usage_of(reply.reported)
         reply.measured_units = measured_units_in(answer)
+        reply.is_malformed = surplus
         return reply
 
-    def decoder(self, call: Call) -> StreamDecoder:
+    def decoder(self, call: Call, total_includes: Collection[str] = NOTHING) -> StreamDecoder:
         """Remembers which of several choices have finished, and the usage of each where they are counted apart."""
-        return ResponseDecoder() if call.shape == Shape.RESPONSES else OpenAIDecoder(call.choices)
+        if call.shape == Shape.RESPONSES:
+            return ResponseDecoder(total_includes)
+        return OpenAIDecoder(call.choices, total_includes)
 
-    def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
-        """See `usage_of` and `prompt_usage_of`."""
-        return prompt_usage_of(reported) if is_embedding else usage_of(reported)
+    def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
+        """See `usage_of` and `prompt_usage_of`. Of an embedding the total is the prompt."""
+        if not is_embedding:
+            return usage_of(reported, total_includes)
+        if isinstance(reported, dict) and reported.get("prompt_tokens") is None:
+            reported = {**reported, "prompt_tokens": reported.get("total_tokens")}
+        return prompt_usage_of(reported)
 
 
 class OpenAIDecoder:
     """See `base.StreamDecoder`."""
 
-    __slots__ = ("_choices", "_counted_apart", "_finished")
+    __slots__ = ("_choices", "_counted_apart", "_finished", "_total_includes")
 
-    def __init__(self, choices: int = 1) -> None:
-        self._choices = choices
+    def __init__(self, choices: int = 1, total_includes: Collection[str] = NOTHING) -> None:
+        self._choices, self._total_includes = choices, total_includes
         self._finished: set[Any] = set()
         self._counted_apart: list[Any] = []
 
@@ -128,16 +149,33 @@ class OpenAIDecoder:
         """A chunk, usage on any of them, or `[DONE]`."""
         if data == b"[DONE]":
             return Event(is_last=True)
-        chunk = parse_object(data)
+        try:
+            chunk = parse_object(data)
+        except ReportedError as error:
+            if error.usage is None:
+                raise
+            event = self._counted({"usage": error.usage})
+            event.chunk, event.error = None, error
+            return event
+        is_malformed = _drop_surplus(chunk, self._choices)
         flatten_content(chunk, "delta")
+        event = self._counted(chunk)
+        event.is_malformed = is_malformed
+        return event
+
+    def _counted(self, chunk: dict[str, Any]) -> Event:
+        """A chunk and the usage that it has, which is taken out."""
         usage = chunk.pop("usage", None)
+        if usage is None and "x_groq" in chunk:
+            usage = _usage_of_groq(chunk)
         if self._choices > 1:
             usage = self._of_all_choices(chunk, usage)
         measured = measured_units_in(chunk)
         if usage is None:
             return Event(chunk, measured_units=measured)
         try:
-            return Event(chunk, usage_of(usage), prompt_usage_of(usage), reported=usage, measured_units=measured)
+            counted = usage_of(usage, self._total_includes)
+            return Event(chunk, counted, prompt_usage_of(usage), reported=usage, measured_units=measured)
         except ContradictoryUsage as error:
             error.reported = usage
             raise
@@ -161,7 +199,10 @@ class OpenAIDecoder:
 class ResponseDecoder:
     """See `base.StreamDecoder`. Chunks are the events of a response, the last of which has its usage."""
 
-    __slots__ = ()
+    __slots__ = ("_total_includes",)
+
+    def __init__(self, total_includes: Collection[str] = NOTHING) -> None:
+        self._total_includes = total_includes
 
     def decode(self, data: bytes) -> Event:
         """An event, or `[DONE]`."""
@@ -175,7 +216,7 @@ class ResponseDecoder:
             return Event(event)
         usage = object_of(event.get("response")).get("usage")
         try:
-            return Event(event, usage_of(usage), is_last=True, reported=usage)
+            return Event(event, usage_of(usage, self._total_includes), is_last=True, reported=usage)
         except ContradictoryUsage as error:
             error.reported = usage
             raise
@@ -208,26 +249,40 @@ def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold
     return messages
 
 
-def usage_of(reported: Any) -> Usage | None:
+def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage | None:
     """OpenAI's usage in disjoint buckets: `prompt_tokens` includes the cached and the written ones.
 
     A list holds the usage of each choice: they share one prompt, and their completions add up. Reasoning is part of the
-    completion unless `total_tokens` says that it comes on top, as xAI counts. None where nothing was reported, or not
-    both counts. Raises ContradictoryUsage.
+    completion unless `total_tokens` says that it comes on top, as xAI counts. What `total_includes` and the counts do
+    not is a prompt's audio (Mistral) or reasoning that is counted nowhere else (Gemini). None where nothing was
+    reported, or not both counts. Raises ContradictoryUsage.
     """
     if isinstance(reported, list):
-        return _sum_of_choices([usage_of(each) for each in reported])
+        return _sum_of_choices([usage_of(each, total_includes) for each in reported])
     reported = _as_of_chat(reported)
     prompt = prompt_usage_of(reported)
-    if prompt is None or reported.get("completion_tokens") is None:
+    if prompt is None:
         return None
-    completion = count(reported["completion_tokens"])
-    reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
     total = reported.get("total_tokens")
-    adds_up = type(total) is not int or total == prompt.prompt + completion
-    if not adds_up and reasoning and total == prompt.prompt + completion + reasoning:
-        completion, adds_up = completion + reasoning, True
-    return Usage(prompt.uncached_prompt, prompt.cache_read, prompt.cache_write_5m, None, completion, reasoning, adds_up)
+    if reported.get("completion_tokens") is None and (type(total) is not int or total != prompt.prompt):
+        return None
+    completion = optional_count(reported.get("completion_tokens")) or 0  # none is left out by some
+    reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
+    counted = replace(prompt, completion=completion, reasoning=reasoning)
+    beyond = total - counted.total if type(total) is int else 0
+    return _with_rest(counted, beyond, reported, total_includes) if beyond else counted
+
+
+def _with_rest(counted: Usage, beyond: int, reported: dict[str, Any], total_includes: Collection[str]) -> Usage:
+    """The usage with the tokens that its total has beyond its counts, or flagged for them; see `usage_of`."""
+    if beyond == counted.reasoning:
+        return replace(counted, completion=counted.completion + beyond)
+    if AUDIO_PROMPTS in total_includes and beyond == _details(reported, "prompt_tokens_details").get("audio_tokens"):
+        return replace(counted, uncached_prompt=count(counted.uncached_prompt + beyond))
+    if REASONING in total_includes and beyond > 0:
+        reasoning = (counted.reasoning or 0) + beyond
+        return replace(counted, completion=count(counted.completion + beyond), reasoning=reasoning)
+    return replace(counted, flags=(*counted.flags, TOTAL_MISMATCH))
 
 
 def prompt_usage_of(reported: Any) -> Usage | None:
@@ -240,10 +295,12 @@ def prompt_usage_of(reported: Any) -> Usage | None:
     prompt = count(reported["prompt_tokens"])
     details = _details(reported, "prompt_tokens_details")
     cache_read = optional_count(details.get("cached_tokens"))
+    if cache_read is None:
+        cache_read = next((count(reported[name]) for name in CACHE_HITS if type(reported.get(name)) is int), None)
     written = optional_count(details.get("cache_write_tokens"))
     uncached = prompt - (cache_read or 0) - (written or 0)
     if uncached < 0:
-        raise ContradictoryUsage(f"{cache_read} cached and {written} written of {prompt} prompt tokens")
+        return Usage(prompt, flags=(CACHE_MISMATCH,))
     return Usage(uncached_prompt=uncached, cache_read=cache_read, cache_write_5m=written)
 
 
@@ -264,8 +321,33 @@ def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
         max(usages, key=lambda usage: usage.prompt),
         completion=sum(usage.completion for usage in usages),
         reasoning=sum(reasoning) if reasoning else None,
-        adds_up=all(usage.adds_up for usage in usages),
+        flags=tuple(dict.fromkeys(flag for usage in usages for flag in usage.flags)),
     )
+
+
+def _usage_of_groq(answer: Mapping[str, Any]) -> Any:
+    """The usage in Groq's own member, where it stands unless a stream was asked for one."""
+    return object_of(answer.get("x_groq")).get("usage")
+
+
+def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
+    """Leaves out the choices beyond those that were asked for; whether there were any."""
+    choices = answer.get("choices")
+    if not isinstance(choices, list):
+        return False
+    kept = [
+        choice
+        for position, choice in enumerate(choices)
+        if not isinstance(choice, dict) or not _is_beyond(choice.get("index", position), expected)
+    ]
+    if len(kept) == len(choices):
+        return False
+    answer["choices"] = kept
+    return True
+
+
+def _is_beyond(index: Any, expected: int) -> bool:
+    return type(index) is int and index >= expected
 
 
 def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "o
 ORDINARY_PROMPT_TOKENS = 32_000
 BYTES_PER_TOKEN = 4  # of a request's body
 MOST_ERROR_BYTES = 64 * 1024
+PEEKED_BYTES = 8  # enough to know a stream from JSON
 AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 
 
@@ -166,6 +167,15 @@ class UpstreamCall:
         if not block and self._abort_with is not None:
             raise self._abort_with
         return block
+
+    def peek(self) -> bytes:
+        """The first bytes of the body, which are read again."""
+        body = b""
+        while len(body) < PEEKED_BYTES and (block := self.read()):
+            body += block
+        if body and self._connection is not None:
+            self._connection.answer.blocks.insert(0, body)
+        return body
 
     def read_all(self) -> bytes:
         """The whole body."""

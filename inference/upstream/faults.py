@@ -1,10 +1,16 @@
 """What may go wrong with an upstream: every fault that ends a request of its own accord."""
 
 from dataclasses import dataclass
+from typing import Any
 
 
 class UpstreamFault(Exception):
-    """The upstream said, or did, something that ends the request. `message` quotes it without secrets."""
+    """The upstream said, or did, something that ends the request. `message` quotes it without secrets.
+
+    One that `is_lasting` would come again if the same request were sent again.
+    """
+
+    is_lasting = False
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -35,6 +41,12 @@ class MalformedReply(UpstreamFault):
     """Bytes that are not what the dialect promises."""
 
 
+class UnreadableEmbedding(MalformedReply):
+    """A vector in another encoding than a client may ask for: what such a model always answers."""
+
+    is_lasting = True
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
     """An upstream's error. `status` is the answer's own, or what an error in an answer's place means.
@@ -49,9 +61,9 @@ class ErrorReport:
 
 
 class ReportedError(UpstreamFault):
-    """An error in an answer's place."""
+    """An error in an answer's place, and the usage beside it, where there is one."""
 
-    def __init__(self, report: ErrorReport) -> None:
+    def __init__(self, report: ErrorReport, usage: Any = None) -> None:
         message = f"reported an error: {report.words}" if report.words else "answered with an error"
         super().__init__(message, status=report.status)
-        self.report = report
+        self.report, self.usage = report, usage

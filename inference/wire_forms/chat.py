@@ -15,7 +15,7 @@ from .base import Checks, Endpoint, SamplingRequest, WireForm, pass_through, sam
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
 PLAIN_ROLES = ("user", "assistant", "system", "developer")
-TOOL_CHOICES = ("none", "auto", "required")
+TOOL_CHOICES = ("none", "auto", "required", "any")
 MAX_MESSAGES = 50_000
 MAX_TOOLS = 10_000
 _TOOL_KINDS = ("function", "custom")
@@ -27,7 +27,16 @@ _STRING, _MAYBE_STRING = {"type": "string"}, {"type": ["string", "null"]}
 
 def _named_schema(kind: str, required: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
     inner = {"type": "object", "required": ["name", *required], "properties": {"name": _STRING, **required, **optional}}
-    return {"type": "object", "required": ["type", kind], "properties": {"type": {"const": kind}, kind: inner}}
+    type_required = [] if kind == "function" else ["type"]
+    return {
+        "type": "object",
+        "required": [*type_required, kind],
+        "properties": {"type": _type_schema(kind), kind: inner},
+    }
+
+
+def _type_schema(kind: str) -> dict[str, Any]:
+    return {"enum": [kind, None]} if kind == "function" else {"const": kind}
 
 
 _NOT_NULL = {"not": {"type": "null"}}
@@ -139,7 +148,7 @@ def _check_tools(data: Any) -> None:
 
 
 def _check_tool_choice(data: Any) -> None:
-    """`none`, `auto`, `required`, one tool by name, or `{type: allowed_tools, allowed_tools: {mode, tools}}`."""
+    """`none`, `auto`, `required`, `any`, one tool by name, or `{type: allowed_tools, allowed_tools: {mode, tools}}`."""
     if isinstance(data, str):
         if data not in TOOL_CHOICES:
             raise _Fault("", "must be one of none, auto, required, or an object naming a tool.")
@@ -188,7 +197,9 @@ def without_null_members(body: dict[str, Any]) -> dict[str, Any]:
     """
     cleaned = {**body, "messages": [_message_without_nulls(message) for message in body["messages"]]}
     if "tools" in body:
-        cleaned["tools"] = [_without_nulls(tool, _TOOL_KINDS) for tool in body["tools"]]
+        cleaned["tools"] = [_typed(_without_nulls(tool, _TOOL_KINDS)) for tool in body["tools"]]
+    if (choice := body.get("tool_choice")) is not None:
+        cleaned["tool_choice"] = _tool_choice(choice)
     if isinstance(body.get("response_format"), dict):
         cleaned["response_format"] = _without_nulls(body["response_format"], ("json_schema",))
     return cleaned
@@ -200,8 +211,20 @@ def _message_without_nulls(message: dict[str, Any]) -> dict[str, Any]:
     if isinstance(message.get("content"), list):
         message = {**message, "content": [_without_nulls(block, _PARTS_OF_BLOCKS) for block in message["content"]]}
     if message.get("tool_calls"):
-        return {**message, "tool_calls": [_without_nulls(call, _TOOL_KINDS) for call in message["tool_calls"]]}
+        return {**message, "tool_calls": [_typed(_without_nulls(call, _TOOL_KINDS)) for call in message["tool_calls"]]}
     return message
+
+
+def _typed(named: dict[str, Any]) -> dict[str, Any]:
+    """A tool, a call or a choice of one with its type: `function` where it has none, as Mistral's clients send it."""
+    return named if "type" in named else {"type": "function", **named}
+
+
+def _tool_choice(choice: Any) -> Any:
+    """The choice in OpenAI's words: `any` is Mistral's for `required`."""
+    if isinstance(choice, dict):
+        return _typed(_without_nulls(choice, ()))
+    return "required" if choice == "any" else choice
 
 
 def _without_nulls(owner: dict[str, Any], parts: Iterable[str]) -> dict[str, Any]:
@@ -301,9 +324,9 @@ def _check_allowed_tools(allowed: Any) -> None:
 
 def _named(value: Any) -> tuple[str, dict[str, Any]]:
     """The kind and the content of `{type: function, function: {name, …}}` or of the same with `custom`, which tools,
-    tool calls and a tool choice share."""
+    tool calls and a tool choice share. Without a type it is a function."""
     _require(value, dict, "", "an object")
-    kind = value.get("type")
+    kind = "function" if value.get("type") is None else value["type"]
     if kind not in _TOOL_KINDS:
         raise _Fault(".type", "must be 'function' or 'custom'.")
     named: Any = value.get(kind)

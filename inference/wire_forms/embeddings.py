@@ -12,7 +12,7 @@ from rest_framework import serializers
 from gateway.fields import ChoiceField, StrictField, TextField, WholeNumberField
 
 from ..call import Call, Shape
-from ..upstream.faults import MalformedReply
+from ..upstream.faults import MalformedReply, UnreadableEmbedding
 from .base import Checks, Endpoint, ModelField, WireForm, pass_through
 
 NUMBERS = frozenset({int, float})
@@ -131,7 +131,7 @@ def _converted(embedding: Any, *, as_base64: bool) -> Any:
             return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
         return embedding
     except (struct.error, binascii.Error, ValueError, OverflowError):  # no base64, no numbers, or too large for 32 bits
-        raise MalformedReply("answered with an embedding that cannot be read") from None
+        raise UnreadableEmbedding("answered with an embedding that cannot be read") from None
 
 
 def _floats(packed: bytes) -> tuple[float, ...]:

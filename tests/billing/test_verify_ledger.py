@@ -332,6 +332,7 @@ REPORTED = (
     '{"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200, '
     '"prompt_tokens_details": {"cached_tokens": 100}}'
 )
+COUNTED_IN_THE_TOTAL = REPORTED.replace('"completion_tokens": 200', '"completion_tokens": 150')
 READ_AGAIN: dict[str, tuple[dict[str, Any], str | None]] = {
     "what was billed": ({}, None),
     "more of the prompt was cached": (
@@ -353,8 +354,23 @@ READ_AGAIN: dict[str, tuple[dict[str, Any], str | None]] = {
         "0.0009; the record has 900 prompt + 100 cached + 0 written + 200 completion tokens and costs 0.00084",
     ),
     "it contradicts itself": (
+        {"upstream_usage": REPORTED.replace("100}", "-1}")},
+        "billed, but its upstream's usage is read as contradictory: a token count of -1",
+    ),
+    "more was cached than the prompt had": (
         {"upstream_usage": REPORTED.replace("100}", "1001}")},
-        "billed, but its upstream's usage is read as contradictory: 1001 cached and None written of 1000 prompt tokens",
+        "its upstream's usage is read as 1000 prompt + 0 cached + 0 written + 200 completion tokens, which costs "
+        "0.00084; the record has 900 prompt + 100 cached + 0 written + 200 completion tokens and costs 0.00084",
+    ),
+    "the total alone had part of the completion": ({"upstream_usage": COUNTED_IN_THE_TOTAL}, None),
+    "the total alone had more than was billed": (
+        {"upstream_usage": COUNTED_IN_THE_TOTAL, "flags": "total_mismatch"},
+        "its upstream's usage is read as 900 prompt + 100 cached + 0 written + 150 completion tokens, which costs "
+        "0.00078; the record has 900 prompt + 100 cached + 0 written + 200 completion tokens and costs 0.00084",
+    ),
+    "its cache hits have another name": (
+        {"upstream_usage": '{"prompt_tokens": 1000, "num_cached_tokens": 100, "completion_tokens": 200}'},
+        None,
     ),
     "it counts nothing": ({"upstream_usage": "{}"}, "its upstream's usage is read as no count of the request"),
     "an estimate completed the prompt's count": (

@@ -36,6 +36,8 @@ providers:
     developer_role: true
     reasoning_content: false
     refused_parameters: [seed, logit_bias, seed]
+    total_includes_reasoning: true
+    total_includes_audio_prompts: true
     pue: 1.15
     source: https://acme.example
 models:
@@ -175,6 +177,8 @@ def test_every_field_of_a_provider_is_stored(seed: Seed) -> None:
         "developer_role": True,
         "reasoning_content": False,
         "refused_parameters": ["seed", "logit_bias"],
+        "total_includes_reasoning": True,
+        "total_includes_audio_prompts": True,
         "pue": Decimal("1.15"),
         "status_override": "degraded",
         "disabled_reason": "",

@@ -324,6 +324,14 @@ def test_an_estimate_beside_a_report_says_that_the_report_was_not_enough(member:
     assert "The provider reported no usage" not in text
 
 
+def test_what_the_operator_pays_and_texts_are_not_for_members(member: Client, account: Account) -> None:
+    prices = '"cost":0.25,"cost_details":{"upstream_cost":0.5},"other":{"price":0.75}'
+    usage = f'{{"prompt_tokens":1530,{prices},"note":"sk-live-abc"}}'
+    text = words(member, f"/usage/records/{used(account, dialect='openai', upstream_usage=usage).public_id}")
+    assert "1530" in text
+    assert not [word for word in ("0.25", "0.5", "0.75", "sk-live", "cost_details") if word in text]
+
+
 def test_a_flagged_record_says_what_is_odd_about_it(member: Client, account: Account) -> None:
     text = words(member, f"/usage/records/{used(account, flags='malformed_event').public_id}")
     assert FLAGS["malformed_event"] in text

@@ -89,7 +89,7 @@ FAULTS: list[tuple[Json, str]] = [
     (chat({**USER, "tool_calls": [TOOL_CALL]}), "messages[0].tool_calls"),
     (chat({**CALLING, "tool_calls": ["weather"]}), "messages[0].tool_calls[0]"),
     *((calling(id=value), "messages[1].tool_calls[0].id") for value in each(MISSING, None, 5)),
-    *((calling(type=value), "messages[1].tool_calls[0].type") for value in each(MISSING, None, "tool", 5)),
+    *((calling(type=value), "messages[1].tool_calls[0].type") for value in each("", "tool", 5)),
     *((calling(function=value), "messages[1].tool_calls[0].function") for value in each(MISSING, None, "weather", [])),
     *(
         (calling(function={"name": value, "arguments": "{}"}), "messages[1].tool_calls[0].function.name")
@@ -116,7 +116,7 @@ FAULTS: list[tuple[Json, str]] = [
     *(({"user": value}, "user") for value in NOT_TEXT),
     *(({"tools": value}, "tools") for value in each({}, "weather", 5, True, TOOL)),
     *(({"tools": [TOOL, value]}, "tools[1]") for value in each("weather", None, [])),
-    *((tool(type=value), "tools[0].type") for value in each(MISSING, None, "search", 5)),
+    *((tool(type=value), "tools[0].type") for value in each("", "search", 5)),
     *((tool(function=value), "tools[0].function") for value in each(MISSING, None, "weather", [])),
     *((tool(function={**FUNCTION, "name": value}), "tools[0].function.name") for value in each(None, 5, [])),
     (tool(function={}), "tools[0].function.name"),
@@ -125,8 +125,9 @@ FAULTS: list[tuple[Json, str]] = [
         (tool(function={**FUNCTION, "parameters": value}), "tools[0].function.parameters")
         for value in each("{}", 5, [])
     ),
-    *(({"tool_choice": value}, "tool_choice") for value in each("any", "", 5, True, [])),
-    *(({"tool_choice": value}, "tool_choice.type") for value in each({}, {"type": "auto"})),
+    *(({"tool_choice": value}, "tool_choice") for value in each("some", "", 5, True, [])),
+    ({"tool_choice": {"type": "auto"}}, "tool_choice.type"),
+    *(({"tool_choice": value}, "tool_choice.function") for value in each({}, {"type": None})),
     *((tool(type="custom", custom=value), "tools[0].custom") for value in each(MISSING, None, "grep", [])),
     (tool(type="custom", custom={"format": {}}), "tools[0].custom.name"),
     (tool(type="custom", custom={"name": "grep", "description": 5}), "tools[0].custom.description"),
@@ -184,7 +185,8 @@ ACCEPTED: list[Json] = [
     {"tools": [TOOL]},
     {"tools": []},
     {"tools": [{"type": "function", "function": {"name": "weather", "strict": True}}]},
-    *({"tools": [TOOL], "tool_choice": value} for value in ("none", "auto", "required")),
+    *({"tools": [TOOL], "tool_choice": value} for value in ("none", "auto", "required", "any")),
+    {"tools": [TOOL], "tool_choice": {"type": None, "function": {"name": "weather"}}},
     {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "weather"}}},
     {"tools": [CUSTOM_TOOL, TOOL], "tool_choice": {"type": "custom", "custom": {"name": "grep"}}},
     {"tools": [CUSTOM_TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": ALLOWED_TOOLS}},

@@ -71,8 +71,10 @@ COUNTS: dict[str, dict[str, Any]] = {
     "written": WRITTEN,
     "reasoned": REASONED,
     "unsound": {**REASONED, "total_tokens": 18},
-    "contradictory": {**WRITTEN, "prompt_tokens": 999},
-    "bulky": {**REASONED, "note": "x" * 5000},
+    "overwritten": {**WRITTEN, "prompt_tokens": 999},
+    "contradictory": {**WRITTEN, "prompt_tokens": -999},
+    "worded": {**REASONED, "completion_tokens_details": {"reasoning_tokens": "two"}},
+    "bulky": {**REASONED, **{f"count_{number}": number for number in range(500)}},
     "inflated": {"prompt_tokens": 10, "completion_tokens": 100_000_000},
     "inflated-beyond-the-cap": {"prompt_tokens": 10, "completion_tokens": 9_000},
     "inflated-prompt": {"prompt_tokens": 300_000, "completion_tokens": 1},
@@ -84,7 +86,15 @@ COUNTS: dict[str, dict[str, Any]] = {
         "completion_tokens": 8_000,
         "prompt_tokens_details": {"cached_tokens": 130_000},
     },
-    "strange": {**REASONED, "note": "\0 \u2028 \N{SNOWMAN}", "deep": {"big": 1e308}},
+    "strange": {
+        **{**REASONED, "note": "sk-live-\0 \u2028 \N{SNOWMAN}", "deep": {"big": 1e308, "is": True, "words": ["x"]}},
+        **{
+            "none": None,
+            "nothing": {"at": {"all": "!"}},
+            "cost": 0.1,
+            "completion_tokens_details": {"reasoning_tokens": 2, "note": "x", "tried_tokens": 3, "is_free": False},
+        },
+    },
 }
 SCRIPTS = {
     **{f"{name}-streamed": HEAD + _frame(**_choice("a", "stop"), usage=usage) for name, usage in COUNTS.items()},
@@ -215,11 +225,27 @@ def test_reasoning_beside_the_completion_is_billed_where_the_total_has_it(
 
 
 @EITHER_WAY
-def test_more_written_than_prompt_tokens_is_contradictory_and_kept(customer: Customer, mode: str) -> None:
+def test_more_written_than_prompt_tokens_is_all_prompt(customer: Customer, mode: str) -> None:
+    """999 prompt tokens at 2, 1 answered at 12."""
+    usage = counted(customer, "overwritten", mode)["usage"]
+    assert usage["prompt_tokens_details"] == {"audio_tokens": 3}
+    assert debits(customer) == [Decimal("0.00201")]
+    assert kept(customer) == (COUNTS["overwritten"], "cache_mismatch total_mismatch")
+
+
+@EITHER_WAY
+def test_a_negative_count_is_contradictory_and_kept(customer: Customer, mode: str) -> None:
     assert chat(customer, f"contradictory-{mode}", stream=mode == "streamed").status_code == 503
     assert debits(customer) == []
     assert [record.ending for record in records(customer)] == ["cost_unresolvable"]
     assert kept(customer) == (COUNTS["contradictory"], None)
+
+
+@EITHER_WAY
+def test_a_text_where_a_count_belongs_is_contradictory_and_not_kept(customer: Customer, mode: str) -> None:
+    assert chat(customer, f"worded-{mode}", stream=mode == "streamed").status_code == 503
+    assert [record.ending for record in records(customer)] == ["cost_unresolvable"]
+    assert kept(customer) == (None, None)
 
 
 @EITHER_WAY
@@ -252,12 +278,17 @@ def test_drafts_that_were_asked_for_count(customer: Customer, best_of: int, stat
 
 
 @EITHER_WAY
-@pytest.mark.parametrize(("name", "is_kept"), [("bulky", False), ("strange", True)])
-def test_what_an_upstream_says_of_usage_is_kept_within_bounds(
-    customer: Customer, name: str, is_kept: bool, mode: str
-) -> None:
-    counted(customer, name, mode)
-    assert kept(customer) == (COUNTS[name] if is_kept else None, None)
+def test_more_than_a_record_keeps_of_usage_is_not_kept(customer: Customer, mode: str) -> None:
+    counted(customer, "bulky", mode)
+    assert kept(customer) == (None, None)
+
+
+@EITHER_WAY
+def test_numbers_are_all_that_is_kept_and_passed_on_of_usage(customer: Customer, mode: str) -> None:
+    details = {"reasoning_tokens": 2, "tried_tokens": 3}
+    assert counted(customer, "strange", mode)["usage"]["completion_tokens_details"] == details
+    numbers = {**REASONED, "completion_tokens_details": details, "deep": {"big": 1e308}, "cost": 0.1}
+    assert kept(customer) == (numbers, None)
 
 
 def test_what_is_kept_is_what_was_billed_by(customer: Customer) -> None:

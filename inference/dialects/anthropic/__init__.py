@@ -1,6 +1,6 @@
 """The Anthropic dialect: the Messages API (`/messages`), `anthropic-version: 2023-06-01`."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from catalogue.pricing import Usage
@@ -10,6 +10,7 @@ from gateway.errors import InvalidRequest
 from ...call import Call, Shape
 from ..base import (
     HINTS,
+    NOTHING,
     REROUTING_FIELDS,
     Reply,
     UpstreamRequest,
@@ -124,7 +125,7 @@ class AnthropicDialect:
             adjusted=(*_adjusted(call.body), *output.adjusted, *chat.untold),
         )
 
-    def reply(self, body: bytes, call: Call) -> Reply:
+    def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """The message as a chat completion, with its usage taken out; as it came where a message was asked for."""
         message = parse_object(body)
         if call.shape == Shape.MESSAGES:
@@ -132,11 +133,11 @@ class AnthropicDialect:
         usage = message.pop("usage", None)
         return counted_reply(answer_of(message), usage, usage_of)
 
-    def decoder(self, call: Call) -> AnthropicDecoder:
+    def decoder(self, call: Call, total_includes: Collection[str] = NOTHING) -> AnthropicDecoder:
         """Anthropic's events refer to earlier ones: a decoder is for one stream."""
         return PassingDecoder() if call.shape == Shape.MESSAGES else AnthropicDecoder()
 
-    def usage(self, reported: Any, *, is_embedding: bool) -> Usage | None:
+    def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
         """See `answers.usage_of`."""
         return usage_of(reported)
 

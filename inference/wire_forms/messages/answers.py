@@ -69,24 +69,23 @@ def _blocks(message: Mapping[str, Any]) -> Iterable[Json]:
         yield {"type": "text", "text": text}
     for call in message.get("tool_calls") or ():
         called = call.get("function") or call.get("custom") or {}
-        yield {"type": "tool_use", "id": call["id"], "name": called.get("name", ""), "input": _input(called)}
+        yield {
+            "type": "tool_use",
+            "id": call["id"],
+            "name": called.get("name", ""),
+            "input": input_of(called.get("arguments", called.get("input"))),
+        }
 
 
-def _input(called: Mapping[str, Any]) -> Json:
-    """The object that a model wrote as arguments. What is none is shown to the tool as it is, for the model to mend."""
-    text = called.get("arguments", called.get("input")) or "{}"
-    parsed = writable(text)
-    return parsed if isinstance(parsed, dict) else {"invalid_arguments": text}
-
-
-def writable(text: str) -> Any:
-    """What a text of JSON says; None where it is none, or nested deeper than can be written."""
+def input_of(arguments: str | None) -> Json:
+    """The object that a model wrote as arguments. What is none, cut or nested deeper than can be written is shown to
+    the tool as it is, for the model to mend."""
     try:
-        parsed = orjson.loads(text)
+        parsed = orjson.loads(arguments or "{}")
         orjson.dumps(parsed)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
-        return None
-    return parsed
+        parsed = None
+    return parsed if isinstance(parsed, dict) else {"invalid_arguments": arguments}
 
 
 def _thought(message: Mapping[str, Any]) -> str:

@@ -10,22 +10,22 @@ from typing import Any
 
 import orjson
 
+from catalogue.redaction import without_prices
 from gateway.errors import ApiError
 
 from ... import estimator
+from ...answers import merged, whole
 from ...call import Call
-from ...chunks import NormalisedChunk, object_of
+from ...chunks import NormalisedChunk, object_of, without
 from ...sse import PlainChunks
 from ...upstream.faults import MalformedReply
 from ..base import Report
-from .answers import DELTA, billed, event, failed, writable
+from .answers import DELTA, billed, event, failed, input_of
 
 Json = dict[str, Any]
 
 # Of each kind of delta that is words: the field that has them.
 WORDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
-# Of each kind of block that those deltas go into, the same.
-PARTS = {"text": "text", "thinking": "thinking", "signature": "signature"}
 KIND = re.compile(r"[a-z_]{1,64}")
 
 
@@ -79,8 +79,10 @@ class MessageEvents:
             text_bytes = len(words.encode()) if isinstance(words, str) else 0
             return NormalisedChunk(payload, has_output=text_bytes > 0, text_bytes=text_bytes)
         if kind == "message_start":
-            payload["message"] = {**object_of(payload.get("message")), **self._own}
-            self._count(payload["message"].get("usage"))
+            message = payload["message"] = {**object_of(payload.get("message")), **self._own}
+            self._count(message.get("usage"))
+            if self.usage:
+                message["usage"] = without_prices(message["usage"])
         elif kind == "message_delta":
             self._count(payload.get("usage"))
             if not object_of(payload.get("delta")).get("stop_reason"):
@@ -93,7 +95,7 @@ class MessageEvents:
             return NormalisedChunk(payload, has_output=text_bytes > 0, text_bytes=text_bytes)
         return NormalisedChunk(payload) if KIND.fullmatch(kind) else None
 
-    def finish_open(self) -> Iterable[NormalisedChunk]:
+    def finish_open(self, *, is_counted: bool) -> Iterable[NormalisedChunk]:
         """See Normaliser."""
         return ()
 
@@ -137,7 +139,7 @@ class PassedFraming:
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""
         bill = billed(report)
-        bill["usage"] = {**self._events.usage, **bill["usage"]}
+        bill["usage"] = {**without_prices(self._events.usage), **bill["usage"]}
         return [event({**self._last, **bill}), event({"type": "message_stop"})]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
@@ -162,12 +164,11 @@ class WholeMessage:
     def __init__(self) -> None:
         self._message: Json = {}
         self._blocks: dict[int, Json] = {}
-        self._pieces: dict[tuple[int, str], list[str]] = {}
         self._usage: Json = {}
 
     def add_plain(self, plain: PlainChunks) -> None:
         """See WholeFromChunks."""
-        self._pieces.setdefault((plain.around.index, plain.around.field), []).append(plain.text)
+        self._grow(plain.around.index, {plain.around.field: plain.text})
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """See WholeFromChunks."""
@@ -189,32 +190,29 @@ class WholeMessage:
 
     def answer(self) -> Json:
         """See WholeFromChunks."""
-        content = [self._whole(index, block) for index, block in sorted(self._blocks.items())]
+        content = [_finished(block) for _, block in sorted(self._blocks.items())]
         return {**self._message, "content": content, "usage": self._usage}
 
     def _add_delta(self, index: int, delta: Json) -> None:
         if delta.get("type") == "citations_delta":
             block = self._blocks.setdefault(index, {})
             block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
-            return
-        for name in (*PARTS, "partial_json"):
-            if isinstance(delta.get(name), str):
-                self._pieces.setdefault((index, name), []).append(delta[name])
+        else:
+            self._grow(index, without(delta, ("type",)))
 
-    def _whole(self, index: int, block: Json) -> Json:
-        whole = dict(block)
-        for name in PARTS:
-            if pieces := self._pieces.get((index, name)):
-                begun = whole.get(name)
-                whole[name] = (begun if isinstance(begun, str) else "") + "".join(pieces)
-        if pieces := self._pieces.get((index, "partial_json")):
-            whole["input"] = writable("".join(pieces))
-            if whole["input"] is None:
-                raise MalformedReply("called a tool with input that is not JSON")
-        return whole
+    def _grow(self, index: int, members: Json) -> None:
+        self._blocks[index] = merged(self._blocks.get(index, {}), members)
 
     def _count(self, usage: Any) -> None:
         self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
+
+
+def _finished(block: Json) -> Json:
+    """The block with its words joined, and the input that came in pieces, if any did, parsed."""
+    finished: Json = whole(block)
+    if pieces := finished.pop("partial_json", ""):
+        finished["input"] = input_of(pieces)
+    return finished
 
 
 def _field_of(delta: Mapping[str, Any]) -> str:
@@ -246,5 +244,5 @@ def _block_bytes(block: Mapping[str, Any]) -> int:
 def passed_with(message: Json, report: Report) -> Json:
     """The whole message as the client gets it: the upstream's usage with our figures and the bill in it."""
     bill = billed(report)
-    bill["usage"] = {**object_of(message.get("usage")), **bill["usage"]}
+    bill["usage"] = {**without_prices(object_of(message.get("usage"))), **bill["usage"]}
     return {**message, **bill}

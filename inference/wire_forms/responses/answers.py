@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from catalogue.redaction import without_prices
 from gateway.errors import ApiError
 from gateway.ids import RESPONSE_PREFIX
 
@@ -151,7 +152,7 @@ def _is_text_alone(plain: PlainChunks) -> bool:
 
 def with_bill(response: Mapping[str, Any], report: Report) -> Json:
     """A response of an upstream's own with our figures in its usage, and `gateway_metadata`."""
-    ours, theirs = usage_of(report["usage"]), object_of(response.get("usage"))
+    ours, theirs = usage_of(report["usage"]), without_prices(object_of(response.get("usage")))
     for name in ("input_tokens_details", "output_tokens_details"):
         ours[name] |= _known(object_of(theirs.get(name)))
     return {**response, "usage": {**theirs, **ours}, "gateway_metadata": report["gateway_metadata"]}

@@ -55,7 +55,7 @@ class ResponseEvents:
             text_bytes = _bytes(object_of(event.get("item")), ("name",))
         return NormalisedChunk(event, has_output=text_bytes > 0, text_bytes=text_bytes)
 
-    def finish_open(self) -> Iterable[NormalisedChunk]:
+    def finish_open(self, *, is_counted: bool) -> Iterable[NormalisedChunk]:
         """See Normaliser."""
         return ()
 

@@ -26,6 +26,7 @@ def upstream(**fields: Any) -> Upstream:
         developer_role=False,
         reasoning_content=True,
         refused_parameters=frozenset(),
+        total_includes=frozenset(),
         status_override="",
         configured=True,
         credential=CREDENTIAL,

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.sqlite_is_enough
 DIALECT = OpenAIDialect()
 SAID = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}
 FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+MISMATCH = ("total_mismatch",)
 
 
 def sent(**fields: Any) -> Any:
@@ -98,11 +99,11 @@ def test_written_tokens_are_part_of_the_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "completion", "adds_up"),
-    [(15, 5, True), (None, 5, True), ("15", 5, True), (17, 7, True), (16, 5, False), (0, 5, False)],
+    ("total", "completion", "flags"),
+    [(15, 5, ()), (None, 5, ()), ("15", 5, ()), (17, 7, ()), (16, 5, MISMATCH), (0, 5, MISMATCH)],
 )
 def test_reasoning_is_a_part_of_the_completion_unless_the_total_says_otherwise(
-    total: Any, completion: int, adds_up: bool
+    total: Any, completion: int, flags: tuple[str, ...]
 ) -> None:
     usage = usage_of(
         {
@@ -112,7 +113,7 @@ def test_reasoning_is_a_part_of_the_completion_unless_the_total_says_otherwise(
             "completion_tokens_details": {"reasoning_tokens": 2},
         }
     )
-    assert usage == Usage(uncached_prompt=10, completion=completion, reasoning=2, adds_up=adds_up)
+    assert usage == Usage(uncached_prompt=10, completion=completion, reasoning=2, flags=flags)
 
 
 @pytest.mark.parametrize("reported", [None, {}, {"prompt_tokens": None}, {"completion_tokens": 3}, "many"])
@@ -128,9 +129,54 @@ def test_a_count_that_cannot_be_is_contradictory(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("details", [{"cached_tokens": 3}, {"cached_tokens": 1, "cache_write_tokens": 2}])
-def test_more_cached_and_written_than_prompt_tokens_is_contradictory(details: dict[str, int]) -> None:
-    with pytest.raises(ContradictoryUsage):
-        usage_of({"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": details})
+def test_more_cached_and_written_than_prompt_tokens_is_all_prompt(details: dict[str, int]) -> None:
+    usage = usage_of({"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": details})
+    assert usage == Usage(uncached_prompt=2, completion=1, flags=("cache_mismatch",))
+
+
+@pytest.mark.parametrize("name", ["cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"])
+def test_cache_hits_have_other_names_where_the_details_have_none(name: str) -> None:
+    reported = {"prompt_tokens": 10, "completion_tokens": 3, name: 4}
+    assert usage_of(reported) == Usage(uncached_prompt=6, cache_read=4, completion=3)
+    detailed = usage_of({**reported, "prompt_tokens_details": {"cached_tokens": 1}})
+    assert detailed == Usage(uncached_prompt=9, cache_read=1, completion=3)
+
+
+# Thinking in the total alone, as Gemini counts, and a prompt's audio, as Mistral does.
+THOUGHT_BESIDE: dict[str, Any] = {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 90}
+HEARD_BESIDE: dict[str, Any] = {
+    "prompt_tokens": 9,
+    "prompt_tokens_details": {"audio_tokens": 300, "cached_tokens": 0},
+    "completion_tokens": 100,
+    "total_tokens": 409,
+}
+
+
+@pytest.mark.parametrize(
+    ("reported", "includes", "expected"),
+    [
+        (THOUGHT_BESIDE, {"reasoning"}, Usage(20, completion=70, reasoning=60)),
+        (THOUGHT_BESIDE, {"audio_prompts"}, Usage(20, completion=10, flags=MISMATCH)),
+        ({**THOUGHT_BESIDE, "total_tokens": 29}, {"reasoning"}, Usage(20, completion=10, flags=MISMATCH)),
+        (HEARD_BESIDE, {"audio_prompts"}, Usage(309, 0, completion=100)),
+        (HEARD_BESIDE, (), Usage(9, 0, completion=100, flags=MISMATCH)),
+        ({**HEARD_BESIDE, "total_tokens": 410}, {"audio_prompts"}, Usage(9, 0, completion=100, flags=MISMATCH)),
+    ],
+)
+def test_what_stands_in_the_total_alone_counts_where_the_provider_counts_so(
+    reported: Any, includes: Any, expected: Usage
+) -> None:
+    assert usage_of(reported, includes) == expected
+
+
+def test_no_completion_is_none_where_the_total_is_the_prompt() -> None:
+    assert usage_of({"prompt_tokens": 9, "total_tokens": 9}) == Usage(9)
+    assert usage_of({"prompt_tokens": 9, "total_tokens": 10}) is None
+
+
+def test_the_total_of_an_embedding_is_its_prompt() -> None:
+    assert DIALECT.usage({"total_tokens": 3}, is_embedding=True) == Usage(3)
+    assert DIALECT.usage({"prompt_tokens": 2, "total_tokens": 3}, is_embedding=True) == Usage(2)
 
 
 def test_usage_on_every_chunk_is_cumulative() -> None:
@@ -240,7 +286,7 @@ def test_the_usage_of_a_response_is_counted_as_that_of_a_chat() -> None:
     assert usage_of(COUNTED) == Usage(uncached_prompt=6, cache_read=4, completion=3, reasoning=2)
     assert usage_of({"input_tokens": 10}) is None
     with pytest.raises(ContradictoryUsage):
-        usage_of({**COUNTED, "input_tokens": 3})
+        usage_of({**COUNTED, "input_tokens": -3})
 
 
 def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_words() -> None:

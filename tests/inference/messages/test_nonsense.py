@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from inference.call import Call, Shape
 from inference.dialects import DIALECTS
 from inference.sse import SseParser
-from inference.upstream.faults import MalformedReply
 from inference.wire_forms.messages import PASSED, MessagesForm
-from inference.wire_forms.messages.answers import writable
+from inference.wire_forms.messages.answers import input_of
 from inference.wire_forms.messages.passing import WholeMessage
 from tests.inference.messages.test_answers import REPORT
 from tests.inference.test_nonsense import FAULTS, RECORDINGS, STREAMS, WHOLE, spoilt
@@ -60,14 +59,13 @@ def test_a_whole_answer_with_nonsense_in_it(name: str, data: st.DataObject) -> N
         return
 
 
-def test_input_that_cannot_be_written_is_a_fault_where_it_passes_and_a_text_where_it_is_translated() -> None:
-    assert writable(DEEP) is None
+def test_input_that_cannot_be_written_is_a_text_where_it_passes_and_where_it_is_translated() -> None:
+    assert input_of(DEEP) == {"invalid_arguments": DEEP}
     whole = WholeMessage()
     whole.add({"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": "a"}})
     delta = {"type": "input_json_delta", "partial_json": DEEP}
     whole.add({"type": "content_block_delta", "index": 0, "delta": delta})
-    with pytest.raises(MalformedReply):
-        whole.answer()
+    assert whole.answer()["content"][0]["input"] == {"invalid_arguments": DEEP}
     call = {"id": "a", "function": {"name": "a", "arguments": DEEP}}
     choices = [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [call]}}]
     message = MessagesForm().answer({"id": "a", "model": "m", "choices": choices}, CALL, REPORT)
