@@ -27,3 +27,7 @@ class Command(migrate.Command):
                 f"A transaction held a table for {settings.MIGRATION_LOCK_TIMEOUT:g} seconds (MIGRATION_LOCK_TIMEOUT). "
                 "The migration it stopped is not applied, those before it are: run `manage.py migrate` again."
             ) from error
+        finally:
+            if connection.vendor == "postgresql" and connection.is_usable():  # it may go back to a pool
+                with connection.cursor() as cursor:
+                    cursor.execute("RESET lock_timeout")
