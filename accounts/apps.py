@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_delete, post_save, pre_delete
 
-from gateway.hooks import worker_hooks
+from gateway.hooks import Periodic, worker_hooks
 
 
 class AccountsConfig(AppConfig):
@@ -12,10 +12,10 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from . import keys, playground_keys  # models exist from here on
+        from . import in_flight, keys, playground_keys  # models exist from here on
         from .models import Membership, User
 
-        worker_hooks.beat.append(keys.write_uses)
+        worker_hooks.beat += [keys.write_uses, Periodic(in_flight.RENEW_SECONDS, in_flight.renew)]
         worker_hooks.stop.append(keys.write_uses)
         user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")

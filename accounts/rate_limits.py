@@ -10,7 +10,7 @@ will be full is known to the second.
 
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 from gateway.address_limit import COUNT_ADDRESS, AddressCheck
-from gateway.errors import KeyBudgetSpent, TooManyAtOnce
+from gateway.errors import KeyBudgetSpent
 from gateway.shared_store import Script, shared_store
 
 COUNTED_SECONDS = 61
@@ -212,7 +212,6 @@ def _state(counters: Counters, limit: int, now: int) -> BudgetState:
 
 _shared = SharedWindows()
 _own = OwnWindows()
-_in_flight: Counter[uuid.UUID] = Counter()  # requests of this worker, by account
 
 
 def budgets_of(rpm: int | None, tpm: int | None) -> Budgets:
@@ -256,22 +255,3 @@ def spend_tokens(key_id: uuid.UUID, budgets: Budgets, tokens: int) -> None:
     if budgets.tokens and tokens:
         key = key_id.hex
         _shared.spend(key, tokens, otherwise=lambda: _own.spend(key, tokens))
-
-
-def begin_request(account_id: uuid.UUID) -> None:
-    """Counts a request in flight, until `end_request`. Raises TooManyAtOnce, which counts nothing."""
-    most = settings.GATEWAY_ACCOUNT_CONCURRENCY
-    if _in_flight[account_id] >= most:
-        plural = "" if most == 1 else "s"
-        message = (
-            f"This account has {most} request{plural} in flight, as many as it may have at once. Try again in 1 second."
-        )
-        raise TooManyAtOnce(message, headers={"Retry-After": "1"})
-    _in_flight[account_id] += 1
-
-
-def end_request(account_id: uuid.UUID) -> None:
-    """The account has one request less in flight."""
-    _in_flight[account_id] -= 1
-    if not _in_flight[account_id]:
-        del _in_flight[account_id]

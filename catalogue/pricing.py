@@ -216,6 +216,13 @@ def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
     )
 
 
+def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> int:
+    """What so many tokens cost, none of them cached, in units of the account's money, rounded down."""
+    of_prompt, *_, of_completion = price.for_prompt(prompt).units
+    units: int = (prompt * of_prompt + completion * of_completion) * rates.account_units // COST_DIVISOR
+    return units
+
+
 def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
     """The cost in EUR as records of accounts in another currency had it before each part was rounded."""
     return rounded_quotient(sum(_parts(price, usage)) * rates.eur_units, COST_DIVISOR)

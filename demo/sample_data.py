@@ -139,7 +139,7 @@ def _request(account: Account, key: ApiKey, draw: random.Random, habit: Habit, m
     catalogue = snapshot.current()
     form = next(form for form in WIRE_FORMS if form.endpoint == habit.endpoint)
     call = Call(form.shape, habit.model, {"messages": [{"role": "user", "content": str(moment)}]})
-    payer = Payer(key.pk, account.pk, account.currency, Decimal(1), Budgets(0, 0))
+    payer = Payer(key.pk, account.pk, account.currency, 1, Budgets(0, 0))
     purpose = purpose_of(form, call, payer)
     found = resolve(habit.model, account_id=account.pk, purpose=purpose, snapshot=catalogue, now=moment)
     seconds = draw.uniform(0.4, 9) if habit.completion else draw.uniform(0.1, 0.4)

@@ -190,7 +190,7 @@ class KeyBudgetSpent(ApiError):
 
 
 class TooManyAtOnce(KeyBudgetSpent):
-    """429: the account has as many requests in flight as it may have in one worker."""
+    """429: the account has as many requests in flight as it may have in one worker, or as its balance covers."""
 
 
 class NotFound(ApiError):

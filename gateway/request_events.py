@@ -92,7 +92,8 @@ class RequestEvent:
     """One request of the API. What has not become known is empty or None; nothing of its content is here.
 
     `endpoint` is a path below `/v1` without ids (`chat/completions`), empty for unknown paths; `model` is what the
-    client asked for, as it came but for its length; `route` and `provider` are of the last attempt. `code` and
+    client asked for, as it came but for its length; `reserved` is, while it is in flight, its account and what is set
+    aside for it (`accounts.in_flight`), in units of money; `route` and `provider` are of the last attempt. `code` and
     `message` are the client's error, or what would be where a stream broke. `ended_at` is 0 until the request is
     complete.
     """
@@ -108,6 +109,8 @@ class RequestEvent:
     key_id: UUID | None = None
     model: str = ""
     is_stream: bool = False
+    body_bytes: int = 0
+    reserved: tuple[UUID, int] | None = None
     alias_id: UUID | None = None
     route: str = ""
     provider: str = ""

@@ -12,16 +12,20 @@ from hashlib import blake2b
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
+
+from accounts import in_flight
 from aliases.resolve import Purpose, Resolution, resolve
 from billing.unsettled import Terms, terms_of
 from catalogue import routing, snapshot
+from catalogue.pricing import expected_units
 from catalogue.routes import AUTO, Route
 from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step
 from gateway.ids import generation_id
 from gateway.request_events import RequestEvent
 
 from . import estimator
-from .authentication import Payer
+from .authentication import Payer, balance_of
 from .call import Call, Shape
 from .dialects import DIALECTS
 from .dialects.base import Dialect, encoded
@@ -93,7 +97,8 @@ class Admitted:
 
 
 def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admitted:
-    """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price."""
+    """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price, and what the
+    balance does not cover beside the requests in flight."""
     if payer.balance <= 0:
         raise InsufficientCredits
     with step("routing the request", NOTHING_BILLED):
@@ -115,7 +120,7 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         upstream_call = upstream_call_of(form, call, route)
         routing.require_configured(route)
         terms = terms_of(catalogue, route, payer.currency)
-    return Admitted(
+    admitted = Admitted(
         form=form,
         call=call,
         upstream_call=upstream_call,
@@ -126,6 +131,26 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
         attempted=(route.upstream.slug,),
         event=event,
     )
+    if not call.counts:
+        _reserve(admitted)
+    return admitted
+
+
+def _reserve(admitted: Admitted) -> None:
+    """Counts it in flight, with the cost of its prompt and an ordinary answer (docs/operations.md#overdrafts)."""
+    call, payer, terms, event = admitted.call, admitted.payer, admitted.terms, admitted.event
+    ordinary = settings.GATEWAY_EXPECTED_ANSWER_TOKENS
+    answer = min(ordinary, call.max_tokens or ordinary) * call.choices
+    is_fresh = not ordinary or time.monotonic() - payer.read_at < in_flight.FRESH_SECONDS
+    prompt = estimator.tokens_in(event.body_bytes)
+    units = expected_units(terms.price, terms.rates, prompt, answer) if ordinary else 0
+    if is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance):
+        return
+    if units:  # pictures and files are bytes of a body, but not of a prompt
+        units = expected_units(terms.price, terms.rates, admitted.prompt_tokens, answer)
+    if not (is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance)):
+        with step("checking the balance", NOTHING_BILLED):
+            in_flight.begin_within(event, payer.account_id, units, payer.balance, balance_of)
 
 
 def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:

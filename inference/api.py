@@ -6,16 +6,14 @@ DRF's views would parse and negotiate at three times the cost; its serializers s
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
-from uuid import UUID
 
 import orjson
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts import rate_limits
+from accounts import in_flight, rate_limits
 from gateway import address_limit
 from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, NotFound, ReplicaGivesUp, step
 from gateway.exception_handler import from_exception
@@ -55,7 +53,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     """
     limits: dict[str, str] = {}
     event = event_of(environ)
-    in_flight: UUID | None = None  # the account, where its requests in flight are counted
+    is_open = False
     call: Call | None = None
     held = HeldBody()
     try:
@@ -67,21 +65,20 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
                 path = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
                 message = f"{environ['REQUEST_METHOD']} is not allowed on {path}. Use POST."
                 raise MethodNotAllowed(message, headers=ALLOWED)
-            if settings.GATEWAY_ACCOUNT_CONCURRENCY:
-                rate_limits.begin_request(payer.account_id)
-                in_flight = payer.account_id
             limits = rate_limits.spend_request(payer.key_id, payer.budgets, address)
         finally:  # where it was not counted with the budgets; its refusal goes before what is wrong with the key
             address.check()
-        body = parse_object(read_body(environ, held))
+        sent = read_body(environ, held)
+        event.body_bytes = len(sent)
+        body = parse_object(sent)
+        del sent
         if isinstance(model := body.get("model"), str):
             event.model = model[:LONGEST_TEXT]  # known whatever else is wrong with the body
         call = form.call_to_count(body, environ) if counts else form.call(body, environ)
         del body  # what holds it from here on lets go of it
         event.model, event.is_stream = call.model[:LONGEST_TEXT], call.stream
         response = (_count if counts else _answer)(form, call, payer, Client.of(environ), event)
-        if in_flight is not None and isinstance(response.body, BilledStream):
-            response.body, in_flight = CountedStream(response.body, in_flight), None
+        is_open = isinstance(response.body, BilledStream)  # which ends when it is closed
     except ClientLeft:
         event.outcome = Outcome.CLIENT_LEFT
         response = form.refusal(InvalidRequest(CLOSED_ITS_SIDE), environ)
@@ -91,33 +88,10 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
         response = form.refusal(named_as_sent(from_exception(error), form, call), environ)
     finally:
         held.release()
-        if in_flight is not None:
-            rate_limits.end_request(in_flight)
+        if not is_open:
+            in_flight.end(event)
     response.headers.update(limits)
     return response
-
-
-class CountedStream:
-    """The frames of a stream. Its account has one request less in flight once they are closed, whatever ended them."""
-
-    def __init__(self, frames: BilledStream, account_id: UUID) -> None:
-        self._frames, self._account_id = frames, account_id
-        self._is_closed = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        return next(self._frames)
-
-    def close(self) -> None:
-        """Settles as the stream does."""
-        try:
-            self._frames.close()
-        finally:
-            if not self._is_closed:
-                self._is_closed = True
-                rate_limits.end_request(self._account_id)
 
 
 def _answer(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:

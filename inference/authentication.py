@@ -5,11 +5,11 @@ a round trip less. Which one it names is known when the body is parsed; what was
 """
 
 import re
+import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 from django.db import connection
@@ -18,10 +18,11 @@ from accounts import keys
 from accounts.keys import note_use, verify_key
 from accounts.rate_limits import Budgets, budgets_of
 from aliases.resolve import Read
+from billing.models import Wallet
 from gateway.db import on_a_live_connection, release
 from gateway.errors import ApiKeyNotRegistered
 from gateway.jsonbody import body_if_come
-from gateway.money import MONEY_PLACES
+from gateway.money import to_units
 from gateway.overload import overload
 from gateway.postgresql.prepared import Sessions, Statement, integer, is_full, moment, sessions_of
 from gateway.request_events import event_of
@@ -40,21 +41,24 @@ WITH_ALIAS = Statement(
         b"WHERE", b"LEFT JOIN aliases_alias n ON n.account_id = k.account_id AND n.name = $2::varchar WHERE"
     ),
 )
+BALANCE = Statement(b"balance", b"SELECT balance FROM billing_wallet WHERE account_id = $1::uuid")
 NAMES_AN_ALIAS = re.compile(rb'"model"\s*:\s*"alias/([a-z0-9][a-z0-9_-]{0,63})"')
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The authenticated key with its budgets, and the account and balance (in `currency`) that pay its requests.
+    """The authenticated key with its budgets, and the account and balance (in units of its currency) that pay for it.
 
-    `alias` is one of the account's that was read with them.
+    `read_at` is of the monotonic clock, before they were asked for. `alias` is one of the account's that was read with
+    them.
     """
 
     key_id: uuid.UUID
     account_id: uuid.UUID
     currency: str
-    balance: Decimal
+    balance: int
     budgets: Budgets
+    read_at: float = field(default_factory=time.monotonic)
     alias: Read | None = None
 
 
@@ -70,6 +74,7 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
         raise overload.refusal()
     sessions = sessions_of("default")
     alias: Read | None = None
+    read_at = time.monotonic()
     if sessions is None:
         row = on_a_live_connection(lambda: _select(fingerprint))
     else:
@@ -85,10 +90,25 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
         key_id=key_id,
         account_id=account_id,
         currency=row[4],
-        balance=Decimal(row[5]).scaleb(-MONEY_PLACES),
+        balance=row[5],
         budgets=budgets_of(row[6], row[7]),
+        read_at=read_at,
         alias=alias,
     )
+
+
+def balance_of(account_id: uuid.UUID) -> int:
+    """An account's balance as it is now, in units of money; the connection goes back at once."""
+    sessions = sessions_of("default")
+    if sessions is None:
+        try:
+            return to_units(on_a_live_connection(lambda: Wallet.objects.get(pk=account_id)).balance)
+        finally:
+            release("default")
+    (balance,) = sessions.read(BALANCE, [account_id.hex.encode()]) or (None,)
+    if balance is None:
+        raise Wallet.DoesNotExist(f"Account {account_id} has no wallet.")
+    return integer(balance)
 
 
 def _select(fingerprint: bytes) -> tuple[Any, ...] | None:

@@ -7,6 +7,7 @@ from typing import Self
 
 import gevent
 
+from accounts import in_flight
 from billing.endings import ENDINGS, Closing
 from billing.models import Generation
 from catalogue import health
@@ -146,8 +147,9 @@ class BilledStream:
             self._complete_event(self._ending)
 
     def _complete_event(self, ending: Generation.Ending | None) -> None:
-        """Completes the request's event."""
+        """Completes the request's event; its account has one request less in flight."""
         event = self._admitted.event
+        in_flight.end(event)
         if ending == Ending.CLIENT_LEFT:
             event.outcome = Outcome.CLIENT_LEFT
         elif ending != Ending.FINISHED and ending is not None and event.outcome == Outcome.SERVED:

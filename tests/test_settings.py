@@ -106,6 +106,7 @@ def test_the_limits_of_the_document(read: Any) -> None:
     found = read(GATEWAY_IP_RATE=None, CACHE_URL=None)
     assert (found["GATEWAY_IP_RATE"], found["GATEWAY_KEY_RPM"], found["GATEWAY_KEY_TPM"]) == ("1200/m", 0, 0)
     assert found["GATEWAY_TRUSTED_PROXIES"] == found["GATEWAY_ACCOUNT_CONCURRENCY"] == 0
+    assert found["GATEWAY_EXPECTED_ANSWER_TOKENS"] == 1000
     assert found["SHARED_CACHE_URL"] is None
     assert read(GATEWAY_IP_RATE="off")["GATEWAY_IP_RATE"] is None
 

@@ -1,7 +1,6 @@
 """What keeps a conversation on one of several equal routes: the part of its requests that all of them share."""
 
 import uuid
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ TURNS: list[Json] = [SYSTEM, ASKED, SAID, {"role": "user", "content": "And now?"
 def of(key: uuid.UUID = KEY, *, counts: bool = False, **body: Any) -> bytes | None:
     """The conversation of a request with this body."""
     shape = Shape.COMPLETION if "prompt" in body else Shape.CHAT
-    payer = Payer(key, uuid.UUID(int=2), "EUR", Decimal(1), Budgets(0, 0))
+    payer = Payer(key, uuid.UUID(int=2), "EUR", 1, Budgets(0, 0))
     return conversation(Call(shape, "auto/test/echo", body, counts=counts), payer)
 
 

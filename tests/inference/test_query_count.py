@@ -97,6 +97,14 @@ def test_a_completion_costs_one_look_and_one_settlement(token: str, stream: bool
     assert mismatches() == []
 
 
+def test_a_balance_that_little_is_left_of_is_looked_at_once_more(token: str) -> None:
+    """`token` brings the catalogue."""
+    scarce = new_key(new_account(credit="0.01"))[1]
+    with CaptureQueriesContext(connection) as looked:
+        complete(scarce)
+    assert shape(looked) == [*WHO, "SELECT billing_wallet"]
+
+
 def test_a_refusal_costs_one_look(token: str) -> None:
     with (
         CaptureQueriesContext(connection) as looked,

@@ -1,0 +1,176 @@
+"""An account has no more requests in flight than its balance is expected to pay for, but always one."""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import orjson
+import pytest
+import requests
+
+from tests.bills import balance, debits
+from tests.catalogue import catalogue_for, model
+from tests.chat import HELLO, PATH, Stream, ask, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.envelope import refusal
+from tests.patience import eventually
+from tests.rawhttp import connect, read_response
+from tests.servers.customer import Customer, GatewaySession
+from tests.servers.gateway import GatewayServer
+from tests.servers.redis import PrivateRedis
+from tests.servers.simulator import Simulator
+
+HELD_BACK = (429, "rate_limit_error", "rate_limit_exceeded", None)
+DEAR = {"currency": "EUR", "prompt_per_1m_tokens": 1000, "completion_per_1m_tokens": 2000}
+
+
+def catalogue(simulator: Simulator) -> dict[str, object]:
+    """Answers of a word and of fifty, at 0.001 EUR for a token in and 0.002 for one out."""
+    offers = [model(f"dear-{slug}", upstream_model=upstream, pricing=DEAR) for slug, upstream in UPSTREAMS.items()]
+    return catalogue_for(simulator.url, *offers)
+
+
+UPSTREAMS = {"echo": "echo", "slow": "chunks:50:0.1"}
+
+
+@pytest.fixture(scope="module")
+def shared_redis() -> Iterator[PrivateRedis]:
+    server = PrivateRedis().start()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def two_workers(start_shared_gateway: StartGateway, simulator: Simulator, shared_redis: PrivateRedis) -> GatewayServer:
+    return start_shared_gateway(catalogue=catalogue(simulator), CACHE_URL=shared_redis.url, WEB_CONCURRENCY="2")
+
+
+@pytest.fixture(scope="module")
+def one_worker(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+    return start_shared_gateway(catalogue=catalogue(simulator))
+
+
+@pytest.fixture(params=["two_workers", "one_worker"])
+def bounded(request: pytest.FixtureRequest) -> GatewayServer:
+    server: GatewayServer = request.getfixturevalue(request.param)
+    return server
+
+
+def at_once(customer: Customer, count: int, **fields: object) -> list[requests.Response]:
+    """So many requests, each on a connection of its own."""
+
+    def one(_number: int) -> requests.Response:
+        with GatewaySession(customer.gateway.origin, customer.key) as session:
+            return session.post(PATH, json=question("dear-echo", **fields))
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=["whole", "streamed"])
+def test_sixty_at_once_on_a_balance_of_a_cent_overdraw_it_by_one(
+    bounded: GatewayServer, open_account: OpenAccount, fields: dict[str, object]
+) -> None:
+    customer = open_account(bounded, credit="0.01")
+    replies = at_once(customer, 60, **fields)
+    found = Counter(reply.status_code for reply in replies)
+    assert found[200] >= 1
+    assert found.keys() <= {200, 402, 429}
+    dearest = max(debits(customer))
+    assert balance(customer) > -dearest
+    for reply in replies:
+        if reply.status_code == 429:
+            assert refusal(reply) == HELD_BACK
+            assert reply.headers["Retry-After"] == "1"
+            assert "balance does not cover another request" in reply.json()["error"]["message"]
+    assert ask(customer, "dear-echo").status_code == (402 if balance(customer) <= 0 else 200)
+
+
+def test_as_many_are_in_flight_as_the_balance_covers(bounded: GatewayServer, open_account: OpenAccount) -> None:
+    """A prompt that is estimated at 7 tokens and ten tokens of answer at most: 0.027, seven of them 0.189."""
+    customer = open_account(bounded, credit="0.2")
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(GatewaySession(bounded.origin, customer.key)) for _ in range(12)]
+        asked = question("dear-slow", stream=True, max_tokens=10)
+        replies = [session.post(PATH, json=asked, stream=True) for session in sessions]
+        served = [reply for reply in replies if reply.status_code == 200]
+        assert [reply.status_code for reply in replies] == [200] * 7 + [429] * 5
+        assert refusal(ask(customer, "dear-echo", max_tokens=10)) == HELD_BACK
+        served[0].close()  # its client has left
+        assert eventually(lambda: ask(customer, "dear-echo", max_tokens=10).status_code == 200)
+
+
+def test_who_has_credit_is_not_held_back(bounded: GatewayServer, open_account: OpenAccount) -> None:
+    customer = open_account(bounded, credit="1000")
+    assert {reply.status_code for reply in at_once(customer, 60)} == {200}
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_every_ending_gives_its_reservation_back(
+    bounded: GatewayServer, open_account: OpenAccount, streams: bool
+) -> None:
+    customer = open_account(bounded, credit="0.000001")  # which pays for one request at a time
+    for slug in ("nothing", "status-500", "bad-usage", "unpriced", "drop-at-once", "empty"):
+        assert ask(customer, slug, stream=streams).status_code not in (402, 429), slug
+    assert customer.http.post(PATH, data=b"{").status_code == 400
+    assert ask(customer, "echo", stream=streams).status_code == 200
+
+
+def test_counting_a_prompt_reserves_nothing(bounded: GatewayServer, open_account: OpenAccount) -> None:
+    customer = open_account(bounded, credit="0.01")
+    with GatewaySession(bounded.origin, customer.key) as session:
+        reply = session.post(PATH, json=question("dear-slow", stream=True), stream=True)
+        assert reply.status_code == 200
+        counted = customer.http.post("/v1/messages/count_tokens", json={"model": "sim/test/echo", "messages": HELLO})
+        assert counted.status_code == 200
+        reply.close()
+
+
+def test_what_a_killed_worker_had_in_flight_holds_nobody_back_for_long(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, redis_server: PrivateRedis
+) -> None:
+    gateway = start_gateway(catalogue=catalogue(simulator), CACHE_URL=redis_server.url)
+    customer = open_account(gateway, credit="0.01")
+    with GatewaySession(gateway.origin, customer.key) as session:
+        reply = session.post(PATH, json=question("dear-slow", stream=True), stream=True)
+        assert reply.status_code == 200
+        next(reply.iter_lines())
+        gateway.kill_worker()
+    assert eventually(gateway.healthy)
+    assert eventually(lambda: ask(customer, "dear-echo").status_code == 429)
+    assert eventually(lambda: ask(customer, "dear-echo").status_code != 429, within=45)
+
+
+def test_a_balance_that_others_have_spent_meanwhile_is_read_anew(
+    bounded: GatewayServer, open_account: OpenAccount
+) -> None:
+    """Keys are looked up while there is a balance, and the bodies come one by one. Each costs 0.006."""
+    customer = open_account(bounded, credit="0.01")
+    body = orjson.dumps(question("dear-echo"))
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+        f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    )
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connect(bounded)) for _ in range(10)]
+        answers = [stack.enter_context(connection.makefile("rb")) for connection in connections]
+        for connection, answer in zip(connections, answers, strict=True):
+            connection.sendall(head.encode())
+            assert read_response(answer).status_code == 100
+        statuses = []
+        for connection, answer in zip(connections, answers, strict=True):
+            connection.sendall(body)
+            statuses.append(read_response(answer).status_code)
+    assert statuses == [200] * 2 + [402] * 8
+
+
+def test_the_bound_can_be_switched_off(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+) -> None:
+    gateway = start_gateway(catalogue=catalogue(simulator), GATEWAY_EXPECTED_ANSWER_TOKENS="0")
+    customer = open_account(gateway, credit="0.01")
+    with GatewaySession(gateway.origin, customer.key) as session:
+        first = session.post(PATH, json=question("dear-slow", stream=True), stream=True)
+        assert ask(customer, "dear-echo").status_code == 200
+        assert Stream.of(first).done
