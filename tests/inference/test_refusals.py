@@ -16,6 +16,7 @@ from tests.envelope import message, refusal
 from tests.inference import shapes
 from tests.inference.messages.events import Events
 from tests.inference.odd_upstream import OddUpstream, Script, http, listening
+from tests.inference.responses.events import Events as ResponseEvents
 from tests.inference.shapes import CHAT, EMBEDDINGS, TEXT
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -289,6 +290,19 @@ def test_of_an_error_after_output_messages_say_whether_a_retry_may_help(
     asked = {"model": f"odd/test/{'late' if code == 400 else f'late-{code}'}", "messages": HELLO, "max_tokens": 16}
     streamed = Events.of(customer.http.post("/v1/messages", json={**asked, "stream": True}))
     assert (streamed.text, streamed.last["error"]["type"], streamed.last["error"]["code"]) == ("hello", kind, its_code)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "failed"),
+    [(429, "rate_limit_exceeded", "rate_limit_exceeded"), (500, "provider_error", "server_error")],
+)
+def test_of_an_error_after_output_responses_name_a_rate_limit(
+    customer: Customer, code: int, error: str, failed: str
+) -> None:
+    asked = {"model": f"odd/test/late-{code}", "input": "hello", "stream": True}
+    streamed = ResponseEvents.of(customer.http.post("/v1/responses", json=asked))
+    assert [event["code"] for event in streamed.named("error")] == [error]
+    assert (streamed.final["status"], streamed.final["error"]["code"]) == ("failed", failed)
 
 
 def test_a_rate_limit_in_place_of_the_first_event_is_one(customer: Customer) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from catalogue.redaction import without_prices
-from gateway.errors import ApiError
+from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
 from ... import sse
@@ -87,8 +87,7 @@ class ResponseFraming:
 
     def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
         response = response_object(self._own, self._asked, self._output.items, None, report)
-        fault = {"code": "server_error", "message": error.message}
-        response |= {"status": FAILED, "completed_at": None, "error": fault}
+        response |= {"status": FAILED, "completed_at": None, "error": fault_of(error)}
         return [self._frame({"type": "response.failed", "response": response}), sse.DONE]
 
     def _frame(self, event: Json) -> bytes:
@@ -118,6 +117,12 @@ def response_object(
     if report is not None:
         response |= {"usage": usage_of(report["usage"]), "gateway_metadata": report["gateway_metadata"]}
     return response
+
+
+def fault_of(error: ApiError) -> Json:
+    """Why a response has failed, in a word of OpenAI's."""
+    code = error.code if isinstance(error, ProviderRateLimited) else "server_error"
+    return {"code": code, "message": error.message}
 
 
 def usage_of(usage: Mapping[str, Any]) -> Json:

@@ -14,7 +14,7 @@ from ...chunks import NormalisedChunk, dicts, object_of
 from ...sse import PlainChunks
 from ...upstream.faults import MalformedReply
 from ..base import Report
-from .answers import FAILED, with_bill
+from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE, frame
 from .tools import Json
 
@@ -131,7 +131,7 @@ class PassedFraming:
             **self._own,
             "status": FAILED,
             "output": [item for _, item in sorted(self._items.items())],
-            "error": {"code": "server_error", "message": error.message},
+            "error": fault_of(error),
         }
         if report is not None:
             response = with_bill(response, report)
