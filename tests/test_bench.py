@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import capacity
+from bench import capacity, connections
 from bench.gate import BUDGET, verdict
 from bench.kinds import KINDS
 from bench.measure import measure
 from bench.plan import SMALLEST
 from bench.report import COUNTS_COLUMNS, Compared
 from bench.trace import trace
+from inference.upstream.connections import MOST_IDLE_OF_ORIGIN
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 
@@ -111,3 +112,9 @@ def test_one_postgresql_and_one_wallet_are_what_a_simulation_of_many_gateways_en
     assert much.done == pytest.approx(most, rel=0.05)
     assert easy.waits < much.waits
     assert capacity.simulate(times, 9, 1, most).done == pytest.approx(1 / capacity.FSYNC_SECONDS, rel=0.01)
+
+
+def test_accounts_of_their_own_connections_cost_little_where_they_are_few_and_never_keep_too_many() -> None:
+    (one, _), (hundred, _), (many, idle) = (connections.simulate(accounts, 20) for accounts in (1, 100, 5000))
+    assert one < hundred < 0.1 < many
+    assert idle == MOST_IDLE_OF_ORIGIN

@@ -38,7 +38,7 @@ BLOCK_BYTES = 64 * 1024
 MOST_FRAMING_BYTES = 64 * 1024  # received in a row without a byte of the body: heads, chunk sizes, trailers
 MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself
 MOST_IDLE = min(1000, open_files.fifths(1))  # connections kept, of all origins together
-MOST_IDLE_OF_ORIGIN = 256  # of all its accounts; servers have bounds of their own
+MOST_IDLE_OF_ORIGIN = MOST_IDLE // 2  # of all its accounts: one origin does not push out all others
 MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
 MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection, from its opening: what is wrong with it has an end
 TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # what some servers say before they close an idle connection
@@ -213,15 +213,14 @@ class Connection:
         """Whether the answer was read to its end, and neither side wants to close."""
         return self.answer.is_complete and self.answer.keeps_alive
 
-    @property
-    def is_stale(self) -> bool:
-        """Whether an idle connection was closed by the other side, or has bytes that nobody asked for: that is told."""
+    def is_good(self) -> bool:
+        """Whether an idle connection may serve again: it is open, and has no bytes that nobody asked for."""
         try:
             if self.is_tls:
                 poll = _poll()
                 poll.register(self._sock.fileno(), select.POLLIN)
                 if not poll.poll(0):
-                    return False
+                    return True
                 self._sock.settimeout(0)  # it may be a word of TLS itself, such as a ticket
                 unasked: bytes = self._sock.recv(len(TIMED_OUT[0]))
             else:
@@ -229,12 +228,12 @@ class Connection:
         except (BlockingIOError, ssl.SSLWantReadError):
             if self.is_tls:
                 self._sock.settimeout(None)
-            return False
-        except OSError:
             return True
+        except OSError:
+            return False
         if unasked and not unasked.startswith(TIMED_OUT):
             _distrust(self, "that nobody had asked for")
-        return True
+        return False
 
     def _send_all(self, data: bytes) -> None:
         if self.is_tls:
@@ -262,6 +261,7 @@ class Connection:
 # Those that wait for their next request, by origin and of each account; the one that has waited longest comes first.
 _idle: dict[Origin, OrderedDict[Connection, None]] = {}
 _idle_of: dict[tuple[Origin, UUID], dict[Connection, None]] = {}
+_distrusted_at: dict[Origin, float] = {}  # when it last had unexpected bytes
 
 
 def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
@@ -272,7 +272,7 @@ def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) 
     while kept := _idle_of.get((origin, account)):
         connection = next(reversed(kept))
         _withdraw(connection)
-        if time.monotonic() - connection.idle_since < MOST_IDLE_SECONDS and not connection.is_stale:
+        if connection.is_good() and time.monotonic() - connection.idle_since < MOST_IDLE_SECONDS:
             connection.provider = provider
             return connection
         connection.close()
@@ -288,7 +288,8 @@ def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) 
 def keep(connection: Connection) -> None:
     """Takes a connection back for its account's next request to its origin, unless it has served enough."""
     now = time.monotonic()
-    if connection.uses >= MOST_USES or now - connection.opened_at >= MOST_SECONDS:
+    oldest_kept = max(now - MOST_SECONDS, _distrusted_at.get(connection.origin, 0.0))
+    if connection.uses >= MOST_USES or connection.opened_at <= oldest_kept:
         connection.close()
         return
     connection.answer.begin()
@@ -307,7 +308,7 @@ def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
     closed = 0
     for idle in _idle.values():
         for connection in list(idle):
-            if connection in idle and (connection.is_stale or connection.idle_since < oldest):
+            if connection in idle and (not connection.is_good() or connection.idle_since < oldest):
                 _withdraw(connection)
                 connection.close()
                 closed += 1
@@ -324,7 +325,8 @@ def _withdraw(connection: Connection) -> None:
 
 
 def _distrust(connection: Connection, kind: str) -> None:
-    """It had unexpected bytes: it is not used again, nor is any connection of its origin that is idle now."""
+    """It had unexpected bytes: it is not used again, nor is any connection that its origin has now, in use or not."""
+    _distrusted_at[connection.origin] = time.monotonic()
     others = [other for other in _idle.get(connection.origin, ()) if other is not connection]
     for other in others:
         _withdraw(other)

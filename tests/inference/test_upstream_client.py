@@ -282,6 +282,18 @@ def test_late_bytes_that_nobody_asked_for_end_every_idle_connection_of_the_origi
     connections._tls.cache_clear()
 
 
+def test_unexpected_bytes_end_the_connections_that_are_in_use_then_too() -> None:
+    with serving([LENGTH] * 2, [LENGTH + SURPLUS], [LENGTH]) as server:
+        one = uuid4()
+        opened = call(server, account=one)
+        opened.open()
+        assert ask(server) == b"hello"
+        assert opened.read_all() == b"hello"
+        opened.close()
+        assert ask(server, account=one) == b"hello"
+        assert server.accepted == 3
+
+
 def test_late_bytes_are_noticed_by_the_next_request() -> None:
     with serving([LENGTH], [LENGTH]) as server:
         assert ask(server) == b"hello"

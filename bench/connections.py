@@ -1,0 +1,99 @@
+"""`python -m bench.connections`: how many requests open a connection to their upstream, by the number of accounts.
+
+Each account has connections of its own (docs/security.md#upstreams). The worker's pool is the product's; its clock is
+simulated, and so are its sockets. Requests of random accounts come at random (Poisson), with the same seed each time,
+and take three seconds in the mean. One account is how it would be if all of them shared their connections.
+"""
+
+import os
+import random
+from heapq import heappop, heappush
+from itertools import count
+from unittest import mock
+from uuid import uuid4
+
+from inference.upstream import connections
+
+ACCOUNTS = (1, 10, 100, 1000, 5000)
+RATES = (5, 20, 50)  # requests a second of one worker
+ANSWER_SECONDS = 3.0
+SWEEP_SECONDS = 10.0  # as `inference.upstream.client` looks for connections that have been idle for long
+WARM_UP_SECONDS, SECONDS = 200.0, 800.0
+ORIGIN = connections.Origin(is_tls=False, host="upstream", port=1)
+
+
+class Silent:
+    """A socket on which nothing ever comes."""
+
+    fd, _ = os.pipe()
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def recv(self, *_: int) -> bytes:
+        raise BlockingIOError
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Simulated:
+    """What the pool has instead of time and connections."""
+
+    def __init__(self) -> None:
+        self.now, self.opened = 0.0, 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def connected(self, *_: object) -> Silent:
+        self.opened += 1
+        return Silent()
+
+
+def simulate(accounts: int, rate: float) -> tuple[float, int]:
+    """The share of the requests that opened a connection, and the most connections that were idle at once."""
+    world = Simulated()
+    with mock.patch.multiple(connections, time=world, _connected=world.connected):
+        found = _simulate(world, accounts, rate)
+        world.now = 2 * SECONDS
+        connections.close_idle()
+    return found
+
+
+def _simulate(world: Simulated, accounts: int, rate: float) -> tuple[float, int]:
+    chance, numbers = random.Random(1), count()  # noqa: S311  # the same each time
+    everybody = [uuid4() for _ in range(accounts)]
+    under_way: list[tuple[float, int, connections.Connection]] = []
+    due = swept_at = 0.0
+    opened_before = asked = most_idle = 0
+    while due < SECONDS:
+        due += chance.expovariate(rate)
+        while under_way and under_way[0][0] <= due:
+            world.now, _, answered = heappop(under_way)
+            connections.keep(answered)
+            most_idle = max(most_idle, len(connections._idle[ORIGIN]))
+        world.now = due
+        if due - swept_at >= SWEEP_SECONDS:
+            connections.close_idle()
+            swept_at = due
+        if due < WARM_UP_SECONDS:
+            opened_before = world.opened
+        else:
+            asked += 1
+        connection = connections.connection_to(ORIGIN, chance.choice(everybody), "upstream", 1.0)
+        connection.uses += 1  # as sending does
+        heappush(under_way, (due + chance.expovariate(1 / ANSWER_SECONDS), next(numbers), connection))
+    return (world.opened - opened_before) / asked, most_idle
+
+
+def main() -> None:
+    """Prints a table: opened connections by the request, and the most that were idle."""
+    print("accounts" + "".join(f"{f'{rate} a second':>22}" for rate in RATES))
+    for accounts in ACCOUNTS:
+        cells = [simulate(accounts, rate) for rate in RATES]
+        print(f"{accounts:8,}" + "".join(f"{share:13.1%}, {most:3} idle" for share, most in cells))
+
+
+if __name__ == "__main__":
+    main()
