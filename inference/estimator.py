@@ -42,6 +42,7 @@ RARE_SCRIPTS = re.compile(
     rb"|\xe0[\xac-\xb7\xbc-\xbf][\x80-\xbf]|\xe2[\x81-\xbf][\x80-\xbf]"
 )
 BLOCK_BYTES = 16 * 1024  # counted at once
+SAMPLES, SAMPLE_BYTES = 16, 1024
 
 
 def tokens_in(byte_count: int) -> int:
@@ -61,10 +62,10 @@ def prompt_tokens(call: Call) -> int:
     return _input_tokens(call.body["prompt" if call.shape == Shape.COMPLETION else "input"])
 
 
-def most_prompt_tokens(call: Call) -> int:
+def most_prompt_tokens(call: Call, *, roughly: bool = False) -> int:
     """Tokens that a request of messages has at most, by the tokenizers in use: for clients that must not fall short.
 
-    The rarest Chinese characters are the known exception.
+    The rarest Chinese characters are the known exception. `roughly`, a sample speaks for a text that is longer.
     """
     body = call.body
     texts = [orjson.dumps(body["tools"])] if body.get("tools") else []
@@ -77,12 +78,16 @@ def most_prompt_tokens(call: Call) -> int:
             texts += [text.encode() for name in ("text", "thinking") if isinstance(text := block.get(name), str)]
             if block.get("input"):
                 texts.append(orjson.dumps(block["input"]))
-    counted = 0
+    counted, size = 0, sum(map(len, texts))
+    if roughly and size > SAMPLES * SAMPLE_BYTES:
+        whole = b"".join(texts)
+        texts = [whole[at : at + SAMPLE_BYTES] for at in range(0, size, -(-size // SAMPLES))]
     for text in texts:
         for start in range(0, len(text), BLOCK_BYTES):
             if start:
                 pause()
             counted += _most_tokens(text[start : start + BLOCK_BYTES])
+    counted = counted * size // (sum(map(len, texts)) or 1)
     framing = TOKENS_PER_MESSAGE * 2 * (len(body["messages"]) + 1) + (TOKENS_FOR_TOOLS if body.get("tools") else 0)
     return counted + framing + TOKENS_OF_A_PICTURE * pictures + documents // BYTES_PER_TOKEN
 

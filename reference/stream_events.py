@@ -53,6 +53,11 @@ _RESPONSE_EVENTS: Mapping[str, Schema] = {
     "response.output_item.added": _OUTPUT_ITEM,
     "response.content_part.added": {**_PART, "part": ref("ResponsePart")},
     "response.output_text.delta": {**_PART, "delta": STRING, **_LOGPROBS},
+    "response.output_text.annotation.added": {
+        **_PART,
+        "annotation_index": WHOLE,
+        "annotation": record({"type": STRING}),
+    },
     "response.output_text.done": {**_PART, "text": STRING, **_LOGPROBS},
     "response.refusal.delta": {**_PART, "delta": STRING},
     "response.refusal.done": {**_PART, "refusal": STRING},

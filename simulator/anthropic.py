@@ -10,6 +10,24 @@ from simulator.behaviour import Behaviour
 from simulator.call import Call, Event, Json, Kind, RefusedError, messages_question
 
 _FINISH = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_CITATIONS: list[Json] = [
+    {
+        "type": "web_search_result_location",
+        "url": "https://cited.example/page",
+        "title": "A page",
+        "cited_text": "hello",
+        "encrypted_index": "sim",
+    },
+    {
+        "type": "char_location",
+        "document_index": 1,
+        "document_title": "A document",
+        "cited_text": "there",
+        "start_char_index": 6,
+        "end_char_index": 11,
+        "file_id": None,
+    },
+]
 # A content block: a tool's call, or the type of one that has text.
 _Block = str | ToolCall
 
@@ -118,6 +136,8 @@ def _whole_block(call: Call, block: _Block, answered: Answer) -> Json:
         content |= {"novel": "".join(NOVEL), "steps": [{"index": 0, "said": "".join(NOVEL)}]}
     else:
         content["text"] = "".join(answered.text)
+        if call.behaviour.citations:
+            content["citations"] = _CITATIONS
     return content
 
 
@@ -125,8 +145,8 @@ def _block_events(call: Call, index: int, block: _Block, answered: Answer) -> It
     # A tool's start is output: it carries the name. The other blocks start empty.
     kind = Kind.OUTPUT if isinstance(block, ToolCall) else Kind.STRUCTURE
     yield _event(kind, "content_block_start", index=index, content_block=_empty_block(call, block))
-    for delta in _deltas(block, answered):
-        is_silent = delta["type"] == "signature_delta" or delta.get("partial_json") == ""
+    for delta in _deltas(block, answered, call.behaviour):
+        is_silent = delta["type"] in ("signature_delta", "citations_delta") or delta.get("partial_json") == ""
         kind = Kind.STRUCTURE if is_silent else Kind.OUTPUT
         if call.behaviour.extra_fields:
             delta["sim_delta"] = True
@@ -134,7 +154,7 @@ def _block_events(call: Call, index: int, block: _Block, answered: Answer) -> It
     yield _event(Kind.STRUCTURE, "content_block_stop", index=index)
 
 
-def _deltas(block: _Block, answered: Answer) -> Iterator[Json]:
+def _deltas(block: _Block, answered: Answer, behaviour: Behaviour) -> Iterator[Json]:
     if isinstance(block, ToolCall):
         # The first piece is always empty: of a call without arguments it is the only one.
         yield from ({"type": "input_json_delta", "partial_json": piece} for piece in ("", *block.fragments))
@@ -146,6 +166,8 @@ def _deltas(block: _Block, answered: Answer) -> Iterator[Json]:
             {"type": "sim_novel_delta", "novel": piece, "steps": [{"index": 0, "said": piece}]} for piece in NOVEL
         )
     else:
+        if behaviour.citations:  # before the words, as the API does
+            yield from ({"type": "citations_delta", "citation": citation} for citation in _CITATIONS)
         yield from ({"type": "text_delta", "text": piece} for piece in answered.text)
 
 

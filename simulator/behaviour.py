@@ -100,6 +100,7 @@ class Behaviour:
     finish: str | None = None
     logprobs: bool = False
     extra_fields: bool = False
+    citations: bool = False
     ignores_format: bool = False
 
     crlf: bool = False
@@ -176,9 +177,9 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 
 
 _FLAGS = (
-    "as-json comments close-delimited content-blocks crlf cut-arguments describe empty empty-arguments endless "
-    "extra-fields filtered ignores-format int8 logprobs multiline no-done no-finish no-usage reasoning-outside "
-    "redirect refusal script tools truncated unknown-deltas usage-every-chunk usage-on-finish"
+    "as-json citations comments close-delimited content-blocks crlf cut-arguments describe empty empty-arguments "
+    "endless extra-fields filtered ignores-format int8 logprobs multiline no-done no-finish no-usage "
+    "reasoning-outside redirect refusal script tools truncated unknown-deltas usage-every-chunk usage-on-finish"
 )
 WORDS: Mapping[str, Word] = {
     "echo": Word(),

@@ -165,6 +165,8 @@ class Chat(_Completions):
             message |= {"sim_novel": "".join(NOVEL), "sim_steps": [{"index": 0, "said": "".join(NOVEL)}]}
         if call.behaviour.extra_fields:
             message["sim_message"] = {"kept": True}
+        if call.behaviour.citations:
+            message["annotations"] = [_citation(len(text))]
         if call.behaviour.content_blocks:
             message = _in_blocks(message, call)
         logprobs = self._logprobs(answered.text) if _wants_logprobs(call) else None
@@ -185,6 +187,8 @@ class Chat(_Completions):
             yield _Piece(index, {str(call.behaviour.reasoning): text})
         for text in answered.text:
             yield _Piece(index, {"refusal" if answered.refuses else "content": text}, text)
+        if call.behaviour.citations:
+            yield _Piece(index, {"annotations": [_citation(len("".join(answered.text)))]})
         for ordinal, each in enumerate(answered.tool_calls):
             yield _Piece(index, {"tool_calls": [{"index": ordinal, **_tool_call(each, "")}]})
             for fragment in each.fragments:
@@ -202,6 +206,12 @@ class Chat(_Completions):
             {"token": word, "logprob": _LOGPROB, "bytes": list(word.encode()), "top_logprobs": []} for word in words
         ]
         return {"content": content, "refusal": None}
+
+
+def _citation(end: int) -> Json:
+    """A page that the answer cites up to here."""
+    page = {"url": "https://cited.example/page", "title": "A page", "start_index": 0, "end_index": end}
+    return {"type": "url_citation", "url_citation": page}
 
 
 class Text(_Completions):

@@ -23,6 +23,7 @@ ANTHROPIC_PRICES: Json = PRICES | {
 }
 MORE_BEHAVIOURS = {
     "ignores-format": "ignores-format",
+    "citations": "citations",
     "describe-extra": "describe+extra-fields",
     "cache-everything": "cached:20+cache-write:7:3",
     "reasoning-tools": "reasoning+tools",

@@ -343,6 +343,74 @@ def test_an_upstream_that_has_the_api_itself_is_told_everything(account: Custome
     assert "X-Gateway-Adjusted-Params" not in reply.headers
 
 
+# --- What an answer cites
+
+PAGE: Json = {"url": "https://cited.example/page", "title": "A page"}
+MODES = pytest.mark.parametrize("cap", [16, 1000, None], ids=["whole", "aggregated", "streamed"])
+
+
+@MODES
+@pytest.mark.parametrize("way", ["sim/test", "simanthropic/claude"])
+def test_a_response_has_citations_as_annotations(account: Customer, way: str, cap: int | None) -> None:
+    asked: Any = {"model": f"{way}/citations", "input": "hello there", "max_output_tokens": cap or 16}
+    if cap is None:
+        with account.openai().responses.stream(**asked) as events:
+            told = [each for each in events if each.type == "response.output_text.annotation.added"]
+            answer: Any = events.get_final_response()
+        added = [each.annotation.to_dict() for each in told if each.annotation]
+    else:
+        answer = account.openai().responses.create(**asked)
+        added = answer.to_dict()["output"][0]["content"][0]["annotations"]
+    assert answer.output_text == "hello there"
+    annotations = [annotation.to_dict() for annotation in answer.output[0].content[0].annotations]
+    assert annotations == added
+    if way == "sim/test":
+        assert annotations == [{"type": "url_citation", "start_index": 0, "end_index": 11, **PAGE}]
+        return
+    page, document = annotations
+    assert {name: page[name] for name in ("type", *PAGE, "cited_text")} == {
+        "type": "url_citation", **PAGE, "cited_text": "hello"
+    }  # fmt: skip
+    assert page["start_index"] == page["end_index"] == (0 if cap is None else 11)
+    assert {name: document[name] for name in ("type", "file_id", "filename", "index", "start_char_index")} == {
+        "type": "file_citation", "file_id": "", "filename": "A document", "index": 1, "start_char_index": 6
+    }  # fmt: skip
+
+
+@MODES
+def test_a_message_has_the_pages_that_a_chat_cites(account: Customer, cap: int | None) -> None:
+    asked: Any = {"model": "sim/test/citations", "messages": HELLO, "max_tokens": cap or 16}
+    if cap is None:
+        with account.anthropic().messages.stream(**asked) as events:
+            answer = events.get_final_message()
+    else:
+        answer = account.anthropic().messages.create(**asked)
+    (block,) = answer.content
+    said = block.to_dict()
+    citation = {"type": "web_search_result_location", **PAGE, "cited_text": "", "encrypted_index": ""}
+    assert (said["text"], said["citations"]) == ("hello there", [citation])
+    back = [*HELLO, {"role": "assistant", "content": [said]}, *HELLO]
+    got = Received(account, "messages", "simanthropic/claude/describe", messages=back)
+    assert got.messages[1]["content"] == [text("hello there")]
+
+
+def test_the_start_of_a_message_and_the_counting_estimate_alike(account: Customer) -> None:
+    """Where the provider has not counted: exactly, and within a tenth where a long prompt is sampled."""
+    tool: Json = {"name": "look", "description": "Looks at a place.", "input_schema": {"type": "object"}}
+    prose = " ".join(f"Line {number} of a file that someone reads, and says so." for number in range(2000))
+    for words, slack in (("hello there", 0.0), (prose, 0.1)):
+        asked: Json = {
+            "model": "sim/test/echo",
+            "messages": [{"role": "user", "content": words}],
+            "system": "Be brief.",
+            "tools": [tool],
+        }
+        counted = account.http.post("/v1/messages/count_tokens", json=asked).json()["input_tokens"]
+        reply = account.http.post("/v1/messages", json={**asked, "max_tokens": 9, "stream": True})
+        start = json.loads(reply.text.split("data: ", 1)[1].split("\n", 1)[0])
+        assert start["message"]["usage"]["input_tokens"] == pytest.approx(counted, rel=slack, abs=0)
+
+
 # --- Whose words an error speaks in
 
 

@@ -1,6 +1,6 @@
 """A chat's answer as a message of the Messages API, whole or event by event."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -10,7 +10,7 @@ from gateway.exception_handler import message_envelope
 
 from ... import estimator, sse
 from ...call import Call
-from ...chunks import REASONING_FIELDS, ChatNormaliser, NormalisedChunk
+from ...chunks import REASONING_FIELDS, ChatNormaliser, NormalisedChunk, dicts, object_of
 from ...sse import PlainChunks, Surroundings
 from ..base import Report
 
@@ -64,9 +64,9 @@ def _blocks(message: Mapping[str, Any]) -> Iterable[Json]:
     thought = _thought(message)
     if thought:
         yield {"type": "thinking", "thinking": thought, "signature": ""}
-    text = message.get("content") or message.get("refusal")
+    text, cited = message.get("content") or message.get("refusal"), [*_cited(message)]
     if text:
-        yield {"type": "text", "text": text}
+        yield {"type": "text", "text": text, **({"citations": cited} if cited else {})}
     for call in message.get("tool_calls") or ():
         called = call.get("function") or call.get("custom") or {}
         yield {
@@ -75,6 +75,18 @@ def _blocks(message: Mapping[str, Any]) -> Iterable[Json]:
             "name": called.get("name", ""),
             "input": input_of(called.get("arguments", called.get("input"))),
         }
+
+
+def _cited(message: Mapping[str, Any]) -> Iterator[Json]:
+    """The pages that it cites. Nothing encrypted goes with them, by which `passing.signed` knows them again."""
+    for each in dicts(message.get("annotations")):
+        page = object_of(each.get("url_citation"))
+        if isinstance(page.get("url"), str):
+            words, title = (page[name] if isinstance(page.get(name), str) else "" for name in ("content", "title"))
+            yield {
+                **{"type": "web_search_result_location", "url": page["url"], "title": title},
+                **{"cited_text": words, "encrypted_index": ""},
+            }
 
 
 def input_of(arguments: str | None) -> Json:
@@ -170,6 +182,9 @@ class MessageFraming:
                 if delta.get(name):
                     self._has_refused |= name == "refusal"
                     self._say("text", delta[name], frames)
+            for citation in _cited(delta):
+                self._open_text("text", frames)
+                self._send({"type": "citations_delta", "citation": citation}, frames)
             for fragment in delta.get("tool_calls", ()):
                 self._call_tool(fragment, frames)
             if choice["finish_reason"] is not None:
@@ -183,7 +198,7 @@ class MessageFraming:
         message = {
             **{"id": chunk["id"], "type": "message", "role": "assistant", "model": chunk["model"], "content": []},
             **{"stop_reason": None, "stop_sequence": None},
-            "usage": {"input_tokens": max(1, estimator.prompt_tokens(self._call)), "output_tokens": 0},
+            "usage": {"input_tokens": estimator.most_prompt_tokens(self._call, roughly=True), "output_tokens": 0},
         }
         frames.append(event({"type": "message_start", "message": message}))
 

@@ -16,7 +16,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...chunks import NormalisedChunk, object_of, without
+from ...chunks import NormalisedChunk, dicts, object_of, without
 from ...sse import PlainChunks
 from ...upstream.faults import MalformedReply
 from ..base import Report
@@ -30,17 +30,22 @@ KIND = re.compile(r"[a-z_]{1,64}")
 
 
 def has_unsigned(body: Mapping[str, Any]) -> bool:
-    """Whether thinking of another provider's model is sent back, which has no signature: the API would refuse it."""
-    return any(map(_is_unsigned, _blocks_of_assistants(body)))
+    """Whether thinking or citations of another provider's model are sent back, which have no signature: the API would
+    refuse them."""
+    return any(_is_unsigned(block) or _cites_unsigned(block) for block in _blocks_of_assistants(body))
 
 
 def signed(body: Json) -> Json:
-    """The body without such thinking, and without messages that would have nothing else."""
+    """The body without these, and without messages that would have nothing else."""
     messages = []
     for message in body["messages"]:
         content = message["content"]
         if message["role"] == "assistant" and isinstance(content, list):
-            content = [block for block in content if not _is_unsigned(block)]
+            content = [
+                without(block, {"citations"}) if _cites_unsigned(block) else block
+                for block in content
+                if not _is_unsigned(block)
+            ]
         if content or not message["content"]:
             messages.append({**message, "content": content})
     return {**body, "messages": messages}
@@ -54,6 +59,12 @@ def _blocks_of_assistants(body: Mapping[str, Any]) -> Iterable[Json]:
 
 def _is_unsigned(block: Mapping[str, Any]) -> bool:
     return block["type"] == "thinking" and not block.get("signature")
+
+
+def _cites_unsigned(block: Mapping[str, Any]) -> bool:
+    return bool(block.get("citations")) and any(
+        citation.get("encrypted_index") == "" for citation in dicts(block["citations"])
+    )
 
 
 class MessageEvents:
@@ -154,7 +165,7 @@ class PassedFraming:
         """Clients reckon with the prompt's tokens from the start: where the upstream has not counted, we estimate."""
         usage = object_of(message.get("usage"))
         if usage.get("input_tokens") is None:
-            estimate = max(1, estimator.prompt_tokens(self._call))
+            estimate = estimator.most_prompt_tokens(self._call, roughly=True)
             message["usage"] = {"output_tokens": 0, **usage, "input_tokens": estimate}
 
 

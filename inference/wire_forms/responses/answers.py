@@ -9,10 +9,10 @@ from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
 from ... import sse
-from ...chunks import NormalisedChunk, object_of
+from ...chunks import NormalisedChunk, object_of, without
 from ...sse import PlainChunks
 from ..base import Report
-from .output import COMPLETED, INCOMPLETE, SPEECH, Output, frame, plain_frames
+from .output import CITED, COMPLETED, INCOMPLETE, SPEECH, Output, frame, plain_frames
 from .requests import Asked
 from .tools import Json
 
@@ -27,8 +27,10 @@ def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> 
     (choice, *_) = normalised["choices"]
     message = choice["message"]
     calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
-    for _event in output.add({**message, "tool_calls": calls}, choice.get("logprobs")):
-        pass  # a whole answer is its items alone
+    cited = {name: message[name] for name in CITED if name in message}
+    for said in (without(message, (*CITED, "tool_calls")), cited, {"tool_calls": calls}):
+        for _event in output.add(said, choice.get("logprobs")):
+            pass  # a whole answer is its items alone
     status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
     for _event in output.close(status):
         pass

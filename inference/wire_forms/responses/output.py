@@ -4,13 +4,14 @@ One piece of speech (reasoning, a message) is open at a time. Calls stay open un
 come mixed; a custom tool's input is complete only then and comes in one delta.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
 
 from ... import sse
-from ...chunks import REASONING_FIELDS, dicts
+from ...chunks import REASONING_FIELDS, dicts, object_of, without
 from ...sse import PlainChunks
 from .conversation import encrypted
 from .requests import Asked
@@ -22,6 +23,8 @@ SPEECH: Mapping[str, tuple[str, str]] = {
     "content": ("message", "output_text"),
     "refusal": ("message", "refusal"),
 }
+CITED = ("annotations", "citations")
+ESCAPED = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")  # in a text of JSON
 PREFIXES = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 COMPLETED, INCOMPLETE, IN_PROGRESS = "completed", "incomplete", "in_progress"
 
@@ -40,6 +43,10 @@ class Output:
         """Takes in a delta, or a whole message whose tool calls are numbered. Nothing is until its event is read."""
         if self._asked.encrypts and (blocks := dicts(delta.get("thinking_blocks"))):
             yield from self._think(blocks)
+        if cited := [*_cited(delta)]:
+            events, part = self.open_part("content")
+            yield from events
+            yield from map(part.annotation, cited)
         reasoning = next((name for name in REASONING_FIELDS if _text(delta.get(name))), REASONING_FIELDS[0])
         for field in (reasoning, "refusal", "content"):
             if text := _text(delta.get(field)):
@@ -136,12 +143,17 @@ class Output:
 class _Part:
     """A part of a message or of reasoning that is being said. `pieces` are as they stand between quotes in JSON."""
 
-    __slots__ = ("_before", "_event", "_place", "content_index", "item", "kind", "logprobs", "output_index", "pieces")
+    __slots__ = (
+        *("_before", "_event", "_length", "_measured", "_place", "annotations"),
+        *("content_index", "item", "kind", "logprobs", "output_index", "pieces"),
+    )
 
     def __init__(self, kind: str, item: Json, output_index: int, content_index: int) -> None:
         self.kind, self.item, self.output_index, self.content_index = kind, item, output_index, content_index
         self.pieces: list[bytes] = []
         self.logprobs: list[Any] = []
+        self.annotations: list[Json] = []
+        self._measured = self._length = 0  # pieces, and characters in them
         self._event, self._before = f"response.{kind}", b""
         self._place = {"item_id": item["id"], "output_index": output_index, "content_index": content_index}
 
@@ -158,6 +170,17 @@ class _Part:
             event["logprobs"] = listed = listed if isinstance(listed, list) else []
             self.logprobs += listed
         return event
+
+    def annotation(self, cited: Json) -> Json:
+        """Takes in what the text cites. Where no place was told it is here: providers tell it before the words."""
+        for piece in self.pieces[self._measured :]:
+            self._length += len(ESCAPED.sub(b".", piece).decode())
+        self._measured = len(self.pieces)
+        if cited["type"] == "url_citation":
+            cited = {"start_index": self._length, "end_index": self._length, **cited}
+        self.annotations.append(cited)
+        kind, number = "response.output_text.annotation.added", len(self.annotations) - 1
+        return {"type": kind, **self._place, "annotation_index": number, "annotation": cited}
 
     def before(self) -> bytes:
         """The frame of a delta without log probabilities, up to its text."""
@@ -187,7 +210,7 @@ class _Part:
         if self.kind == "refusal":
             return {"type": self.kind, "refusal": text}
         if self.kind == "output_text":
-            return {"type": self.kind, "text": text, "annotations": [], "logprobs": logprobs}
+            return {"type": self.kind, "text": text, "annotations": self.annotations, "logprobs": logprobs}
         return {"type": self.kind, "text": text}
 
 
@@ -221,6 +244,21 @@ class _Call:
     def _event(self, what: str) -> Json:
         kind = "function_call_arguments" if self.text == "arguments" else "custom_tool_call_input"
         return {"type": f"response.{kind}.{what}", "item_id": self.item["id"], "output_index": self.output_index}
+
+
+def _cited(delta: Mapping[str, Any]) -> Iterator[Json]:
+    """What is cited, as annotations: pages by their address, documents by their number; fields of a provider's stay."""
+    for each in dicts(delta.get("annotations")):
+        page = object_of(each.get("url_citation"))
+        if isinstance(page.get("url"), str):
+            yield {**page, "type": "url_citation", "title": _text(page.get("title"))}
+    for each in dicts(delta.get("citations")):
+        url, number = each.get("url") or each.get("source"), each.get("document_index")
+        if isinstance(url, str):
+            yield {**without(each, ("index",)), "type": "url_citation", "url": url, "title": _text(each.get("title"))}
+        elif type(number) is int:
+            name = _text(each.get("document_title"))
+            yield {**each, "type": "file_citation", "file_id": "", "filename": name, "index": number}
 
 
 def plain_frames(plain: PlainChunks, part: _Part, sequence: int) -> bytes:
