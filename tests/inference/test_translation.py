@@ -5,6 +5,9 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
+from anthropic.types import MessageParam
+from openai.types.chat import ChatCompletionMessageParam
+from pydantic import TypeAdapter
 
 from tests import bills
 from tests.envelope import message, refusal
@@ -24,7 +27,13 @@ CALLS: list[Json] = [
     {"type": "tool_use", "id": "a", "name": "look", "input": {}},
     {"type": "tool_use", "id": "b", "name": "look", "input": {}},
 ]
+CHATS, CLAUDES = TypeAdapter(list[ChatCompletionMessageParam]), TypeAdapter(list[MessageParam])
 PATHS = {"chat/completions": "messages", "responses": "input", "messages": "messages"}
+
+
+def _require_schema(messages: list[Json], schema: TypeAdapter[Any]) -> None:
+    """Holds messages to the types of the API's official client; the parts of a content are validated when read."""
+    json.dumps(schema.validate_python(messages), default=list)
 
 
 class Received:
@@ -43,6 +52,7 @@ class Received:
             text = said["choices"][0]["message"]["content"]
         self.body: Json = json.loads(text)["body"]
         self.messages: list[Json] = self.body["messages"]
+        _require_schema(self.messages, CLAUDES if "claude" in model else CHATS)
         self.disclosed = set(filter(None, reply.headers.get("X-Gateway-Adjusted-Params", "").split(", ")))
 
 
