@@ -500,7 +500,6 @@ def test_a_fault_of_the_chat_goes_by_the_item_and_the_part(account: Customer, it
             {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
             "output_config.format",
         ),
-        ("messages", "sim/text/echo", {"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
     ],
 )
 def test_what_a_route_does_not_take_goes_by_the_name_that_was_sent(
