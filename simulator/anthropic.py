@@ -40,7 +40,7 @@ class Messages:
     def complete(self, call: Call) -> Json:
         """Answer in one body."""
         answered, tokens = _answer(call)
-        usage = _start_usage(tokens, call.behaviour)
+        usage = _start_usage(tokens, call)
         if usage is not None:
             usage["output_tokens"] = tokens.completion
         return {
@@ -54,7 +54,7 @@ class Messages:
         """Answer in events: the message's start, its blocks, its end."""
         answered, tokens = _answer(call)
         message = {
-            **_envelope(call, _start_usage(tokens, call.behaviour)),
+            **_envelope(call, _start_usage(tokens, call)),
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
@@ -67,10 +67,10 @@ class Messages:
                 if event.kind is Kind.OUTPUT:
                     sent += 1
                     if call.behaviour.usage_every_chunk:
-                        usage = _delta_usage(min(sent, tokens.completion), call.behaviour)
+                        usage = _delta_usage(min(sent, tokens.completion), call)
                         yield _event(Kind.STRUCTURE, "message_delta", delta={}, **usage)
         # The reason and the usage come in one event, or the usage later in its own.
-        usage = _delta_usage(tokens.completion, call.behaviour)
+        usage = _delta_usage(tokens.completion, call)
         is_late = bool(call.behaviour.late_usage and usage)
         delta = {"stop_reason": _stop_reason(call, answered), "stop_sequence": answered.stop_sequence}
         yield _event(Kind.FINISH, "message_delta", delta=delta, **({} if is_late else usage))
@@ -175,11 +175,12 @@ def _event(kind: Kind, name: str, **data: object) -> Event:
     return Event(kind, {"type": name, **data}, name)
 
 
-def _start_usage(tokens: Tokens, behaviour: Behaviour) -> Json | None:
+def _start_usage(tokens: Tokens, call: Call) -> Json | None:
     """What is known at the start: the prompt, and one token of the answer, as Anthropic counts. None without usage.
 
     A contradiction is a negative number or a fraction: its counts are disjoint, and there is no total.
     """
+    behaviour = call.behaviour
     if behaviour.no_usage:
         return None
     written = {
@@ -194,15 +195,16 @@ def _start_usage(tokens: Tokens, behaviour: Behaviour) -> Json | None:
         "cache_creation": written,
         "output_tokens": min(tokens.completion, 1),
         "service_tier": "standard",
+        **call.marked,
     }
 
 
-def _delta_usage(completion: int, behaviour: Behaviour) -> dict[str, Json]:
+def _delta_usage(completion: int, call: Call) -> dict[str, Json]:
     """The `usage` of an event, with the tokens produced so far; null is unchanged since the start."""
-    if behaviour.no_usage:
+    if call.behaviour.no_usage:
         return {}
     unchanged = dict.fromkeys(("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
-    return {"usage": {**unchanged, "output_tokens": completion}}
+    return {"usage": {**unchanged, "output_tokens": completion, **call.marked}}
 
 
 def _stop_reason(call: Call, answered: Answer) -> str:

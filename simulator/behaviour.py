@@ -29,6 +29,8 @@ What is not obvious from the names in `WORDS`:
   call or a text for each answer; the results of tools behind it tell which is next.
 - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for it.
 - `context` refuses a prompt of more tokens, in the words of the dialect.
+- `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how many
+  calls had it.
 - `split` cuts the whole body, so a large size joins several events in one segment.
 """
 

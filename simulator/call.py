@@ -17,6 +17,7 @@ from simulator.http import Request
 Json = dict[str, Any]
 
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_MARKER = re.compile(rb"<marker>(\d+)</marker>")
 
 
 class RefusedError(Exception):
@@ -65,6 +66,17 @@ class Call:
     def identity(self) -> str:
         """Twenty-four hex digits, the same for the same body."""
         return sha1(self.request.body, usedforsecurity=False).hexdigest()[:24]
+
+    @property
+    def marker(self) -> int | None:
+        """The number in `<marker>…</marker>`, anywhere in the body, which the usage repeats."""
+        found = _MARKER.search(self.request.body)
+        return None if found is None else int(found[1])
+
+    @property
+    def marked(self) -> Json:
+        """The member of a usage that repeats the marker."""
+        return {} if self.marker is None else {"x_marker": self.marker}
 
     @property
     def received(self) -> Json:

@@ -76,7 +76,7 @@ class _Completions(ABC):
         choices = [self.choice(call, index, each) for index, each in enumerate(answers)]
         if call.behaviour.extra_fields:
             choices = [{**choice, "sim_choice": "kept"} for choice in choices]
-        usage = usage_of(_tokens(answers, prompt), call.behaviour)
+        usage = usage_of(_tokens(answers, prompt), call)
         if call.behaviour.usage_in == "x_groq":
             return {**self._envelope(call, self.kind), "choices": choices, "x_groq": {"usage": usage}}
         reports = {**({"usage": usage} if usage else {}), **_energy(call.behaviour)}
@@ -98,9 +98,9 @@ class _Completions(ABC):
             if behaviour.extra_fields:
                 choice["sim_choice"] = "kept"
             if finish is not None and behaviour.usage_in == "x_groq":
-                data["x_groq"] = {"id": "req_sim", "usage": usage_of(tokens, behaviour)}
+                data["x_groq"] = {"id": "req_sim", "usage": usage_of(tokens, call)}
             elif reported is not None and not behaviour.no_usage:
-                data["usage"] = usage_of(Tokens(prompt, reported, min(tokens.reasoning, reported)), behaviour)
+                data["usage"] = usage_of(Tokens(prompt, reported, min(tokens.reasoning, reported)), call)
             elif wants_usage:
                 data["usage"] = None  # as OpenAI does on every chunk but the last
             return Event(kind, data)
@@ -121,10 +121,10 @@ class _Completions(ABC):
         if behaviour.usage_in == "error":
             error = {"code": 400, "message": "Token limit reached"}
             last = {"choices": [{**self.chunk_choice(call, _Piece(0, {})), "finish_reason": None}]}
-            yield Event(Kind.USAGE, {**envelope, **last, "error": error, "usage": usage_of(tokens, behaviour)})
+            yield Event(Kind.USAGE, {**envelope, **last, "error": error, "usage": usage_of(tokens, call)})
         elif not behaviour.usage_in and wants_usage and not _reports_on_finish(behaviour):
             impact = {name: value for name, value in _energy(behaviour).items() if name == "impact"}
-            yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": usage_of(tokens, behaviour), **impact})
+            yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": usage_of(tokens, call), **impact})
         yield Event(Kind.DONE, "[DONE]")
 
     def _envelope(self, call: Call, kind: str) -> Json:
@@ -276,8 +276,9 @@ class Embeddings:
             embedding = base64.b64encode(packed).decode() if in_base64 else list(struct.unpack(f"<{size}f", packed))
             data.append({"object": "embedding", "index": index, "embedding": embedding})
         answered: Json = {"object": "list", "data": data, "model": call.model}
-        if usage := usage_of(Tokens(sum(map(count_tokens, texts)), 0), behaviour):
-            answered["usage"] = {name: usage[name] for name in ("prompt_tokens", "total_tokens") if name in usage}
+        if usage := usage_of(Tokens(sum(map(count_tokens, texts)), 0), call):
+            counted = {name: usage[name] for name in ("prompt_tokens", "total_tokens") if name in usage}
+            answered["usage"] = {**counted, **call.marked}
         if behaviour.extra_fields:
             answered["sim_answer"] = {"kept": True}
         return {**answered, "received": call.received} if behaviour.describe else answered
@@ -294,8 +295,9 @@ def vector(text: str, size: int) -> bytes:
     return struct.pack(f"<{size}f", *(value / length for value in raw))
 
 
-def usage_of(tokens: Tokens, behaviour: Behaviour) -> Json | None:
+def usage_of(tokens: Tokens, call: Call) -> Json | None:
     """The usage, truly or in contradiction, as the behaviour asks; None where the provider reports nothing."""
+    behaviour = call.behaviour
     if behaviour.no_usage:
         return None
     written = behaviour.cache_write_5m + behaviour.cache_write_1h
@@ -318,7 +320,7 @@ def usage_of(tokens: Tokens, behaviour: Behaviour) -> Json | None:
             usage["prompt_tokens"] += 0.5
         case "total":
             usage["total_tokens"] += 1000
-    return _shaped(usage, tokens, behaviour)
+    return {**_shaped(usage, tokens, behaviour), **call.marked}
 
 
 def _shaped(usage: Json, tokens: Tokens, behaviour: Behaviour) -> Json:

@@ -117,7 +117,7 @@ def _deltas(item: Json, answered: Answer) -> tuple[str, list[str]]:
 
 def _response(call: Call, items: list[Json], answered: Answer, prompt: int) -> Json:
     is_cut = answered.finish == "length"
-    usage = usage_of(Tokens(prompt, answered.tokens, len(answered.reasoning)), call.behaviour)
+    usage = usage_of(Tokens(prompt, answered.tokens, len(answered.reasoning)), call)
     return {
         "id": f"resp_sim_{call.identity}",
         "object": "response",
@@ -140,5 +140,6 @@ def _response(call: Call, items: list[Json], answered: Answer, prompt: int) -> J
             "output_tokens": usage["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": usage["completion_tokens_details"]["reasoning_tokens"]},
             "total_tokens": usage["total_tokens"],
+            **call.marked,
         },
     }

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
@@ -52,6 +52,7 @@ class Stats:
     def __init__(self) -> None:
         self._total = Counts()
         self._by_model: defaultdict[str, Counts] = defaultdict(Counts)
+        self.markers: Counter[str] = Counter()  # of requests that have one: how many calls had it
 
     @contextlib.contextmanager
     def call(self, model: str) -> Iterator[None]:
@@ -76,6 +77,8 @@ class Stats:
 
     def reset(self, model: str | None) -> None:
         """Forget what is past, of one model name or of all; open calls stay counted as open."""
+        if model is None:
+            self.markers.clear()
         for counts in [self._total, *self._by_model.values()] if model is None else [self._by_model[model]]:
             counts.calls = counts.cut = 0
 
@@ -119,7 +122,9 @@ class Simulator:
             path = "/" + path.removeprefix("/at/").partition("/")[2]
         path = path.removeprefix("/v1")
         endpoint = _ENDPOINTS.get(path)
-        if path in {"/stats", "/stats/reset"}:
+        if path == "/stats/markers":
+            send_json(reply, 200, self._stats.markers)
+        elif path in {"/stats", "/stats/reset"}:
             self._answer_stats(request, reply, resets=path.endswith("reset"))
         elif endpoint is None or endpoint.dialect not in self._dialects:
             message = f"Unknown request URL: {request.method} {request.path}."
@@ -153,7 +158,10 @@ class Simulator:
             except ValueError as error:
                 refuse(reply, endpoint.dialect, f"The simulator does not know how: {error}.", "model")
                 return
-            deliver(Call(request, body, model, behaviour, int(time.time())), endpoint, reply)
+            call = Call(request, body, model, behaviour, int(time.time()))
+            if call.marker is not None:
+                self._stats.markers[str(call.marker)] += 1
+            deliver(call, endpoint, reply)
 
 
 def serve(port: int, dialect: str | None, announce: Callable[[str], object]) -> None:

@@ -45,6 +45,10 @@ class Simulator:
         counts: dict[str, int] = reply.json()
         return counts
 
+    def markers(self) -> dict[int, int]:
+        """How many calls had each `<marker>`."""
+        return called_markers(self.origin)
+
     def stop(self) -> None:
         """Ends it."""
         if self._process is not None:
@@ -55,3 +59,10 @@ class Simulator:
         found = ANNOUNCEMENT.search(self._process.log if self._process else "")
         self.origin = found[1] if found else ""
         return bool(found)
+
+
+def called_markers(origin: str) -> dict[int, int]:
+    """How many calls of the simulator there had each `<marker>`."""
+    reply = requests.get(f"{origin}/stats/markers", timeout=30)
+    reply.raise_for_status()
+    return {int(marker): calls for marker, calls in reply.json().items()}

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from typing import Any
 
 import pytest
 
@@ -212,3 +213,21 @@ def test_usage_can_come_on_every_chunk(provider: Provider) -> None:
 def test_usage_can_come_late(provider: Provider) -> None:
     last = frames(provider.chat_stream("late-usage:0.01", **ASK_USAGE).read().decode())[-1]
     assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 2)
+
+
+def test_a_marker_of_the_request_is_repeated_by_its_usage_and_counted(provider: Provider) -> None:
+    marked: dict[str, Any] = {"metadata": "<marker>20261123</marker>"}
+    stream = frames(provider.chat_stream("usage-every-chunk", "one two", **marked).read().decode())
+    start, *_, delta, _ = frames(provider.messages_stream("echo", **marked).read().decode())
+    usages = [
+        provider.chat("echo", **marked)["usage"],
+        provider.messages("echo", **marked)["usage"],
+        provider.post("/v1/embeddings", {"model": "echo", "input": "one", **marked})["usage"],
+        provider.post("/v1/responses", {"model": "echo", "input": "one", "store": False, **marked})["usage"],
+        *(chunk["usage"] for chunk in stream),
+        *(start["message"]["usage"], delta["usage"]),
+    ]
+    assert {usage["x_marker"] for usage in usages} == {20261123}
+    assert "x_marker" not in provider.chat("echo")["usage"]
+    with provider.open("/stats/markers", {}, "GET") as counted:
+        assert json.loads(counted.read()) == {"20261123": 6}
