@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from tests.mutants.__main__ import SOAK
 from tests.mutants.listed import function_of, mutants
 from tests.servers.process import ROOT
 
@@ -18,6 +19,12 @@ def test_every_mutant_occurs_exactly_once_and_names_a_test_that_exists() -> None
         path, function = function_of(mutant.test)
         assert re.search(rf"^def {function}\(", path.read_text(), re.MULTILINE), mutant.test
         assert mutant.database in ("sqlite", "postgres")
+
+
+def test_the_soak_is_a_test_that_exists_and_has_mutants_to_notice() -> None:
+    path, function = function_of(SOAK)
+    assert re.search(rf"^def {function}\(", path.read_text(), re.MULTILINE)
+    assert {mutant.area for mutant in mutants() if mutant.soak} >= {"money", "settlement", "streams"}
 
 
 def test_every_area_has_its_mutants_and_none_is_listed_twice() -> None:

@@ -2,6 +2,8 @@
 
 A mutant is caught where its test fails: an error of collection or of a fixture catches nothing. All of the tests have
 to pass before anything is broken. Ends with status 1 where a mutant survives.
+
+`--soak` runs two minutes of soak in the place of the tests, for the mutants that it must notice (`soak: true`).
 """
 
 import argparse
@@ -13,8 +15,9 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +27,8 @@ from tests.servers.process import ROOT
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", "var", "staticfiles", "__pycache__", ".*_cache", ".hypothesis", "*.whl"
 )
-LONGEST_SECONDS = 300
+LONGEST_SECONDS = 900
+SOAK = "tests/soak/test_soak.py::test_after_everything_has_failed_three_books_agree"
 
 
 class Verdict(NamedTuple):
@@ -35,16 +39,17 @@ class Verdict(NamedTuple):
     output: str
 
 
-def run(tree: Path, tests: Iterable[str], database: str) -> Verdict:
+def run(tree: Path, tests: Sequence[str], database: str) -> Verdict:
     """Runs tests in a tree."""
     report = tree / "var" / "report.xml"
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--database", database]
+    chosen = ["-m", "soak or not soak", "-o", "faulthandler_timeout=0"] if SOAK in tests else []
     try:
         done = subprocess.run(
-            [*command, f"--junitxml={report}", *tests],
+            [*command, *chosen, f"--junitxml={report}", *tests],
             cwd=tree,
-            env=os.environ,
+            env={"SOAK_MINUTES": "2", "SOAK_SEED": "4711", **os.environ},
             capture_output=True,
             text=True,
             check=False,
@@ -54,7 +59,7 @@ def run(tree: Path, tests: Iterable[str], database: str) -> Verdict:
         return Verdict(0, False, f"no end after {LONGEST_SECONDS} s")
     found = ET.parse(report).getroot().find("testsuite") if report.exists() else None  # noqa: S314  # pytest's own
     failed = 0 if found is None else int(found.get("failures", 0))
-    return Verdict(failed, done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:])
+    return Verdict(failed, done.returncode == 0, done.stdout + done.stderr[-1000:])
 
 
 def copied(folder: Path) -> Path:
@@ -100,8 +105,10 @@ def survivors(chosen: Sequence[Mutant], trees: Sequence[Path]) -> list[Mutant]:
             f"{'caught' if verdict.failed else 'SURVIVED':9}{seconds:5.1f} s  {mutant.area:11} {mutant.change}",
             flush=True,
         )
+        if mutant.test == SOAK:
+            print(verdict.output.partition("wrong: ")[2][:1000], flush=True)
         if not verdict.failed:
-            print(f"  {mutant.test} on {mutant.database}\n{verdict.output}", flush=True)
+            print(f"  {mutant.test} on {mutant.database}\n{verdict.output[-4000:]}", flush=True)
         return bool(verdict.failed)
 
     with ThreadPoolExecutor(len(trees)) as pool:
@@ -113,19 +120,24 @@ def main() -> int:
     """The status to end with."""
     parser = argparse.ArgumentParser(prog="make mutants ARGS=…", description=__doc__)
     parser.add_argument("words", nargs="*", help="areas, or parts of paths; all mutants without")
+    parser.add_argument(
+        "--soak", action="store_true", help="those that the soak must notice, by two minutes of it each"
+    )
     parser.add_argument("--jobs", type=int, default=3, help="how many are tried at once")
     arguments = parser.parse_args()
-    words = arguments.words
-    chosen = [
-        each for each in mutants() if not words or any(word in (each.area, *each.path.split("/")) for word in words)
-    ]
+    words, known = arguments.words, mutants()
+    if arguments.soak:
+        known = [replace(each, test=SOAK, database="postgres") for each in known if each.soak]
+    chosen = [each for each in known if not words or any(word in (each.area, *each.path.split("/")) for word in words)]
     with tempfile.TemporaryDirectory(prefix="gateway-mutants-") as folder:
         began = time.monotonic()
         trees = [copied(Path(folder, str(number))) for number in range(arguments.jobs)]
         for database in ("sqlite", "postgres"):
             tests = sorted({mutant.test for mutant in chosen if mutant.database == database})
             if tests and not (verdict := run(trees[0], tests, database)).sound:
-                print(f"Nothing is broken yet, and a test fails on {database}:\n{verdict.output}", file=sys.stderr)
+                print(
+                    f"Nothing is broken yet, and a test fails on {database}:\n{verdict.output[-4000:]}", file=sys.stderr
+                )
                 return 1
         survived = survivors(chosen, trees)
     print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants caught in {time.monotonic() - began:.0f} s")

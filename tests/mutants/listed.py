@@ -12,7 +12,10 @@ LIST = Path(__file__).with_name("mutants.yaml")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One break of the file at `path`, in the area that it is listed under. `test` is a node id of pytest's."""
+    """One break of the file at `path`, in the area that it is listed under. `test` is a node id of pytest's.
+
+    `soak` says that two minutes of soak notice it as well.
+    """
 
     area: str
     path: str
@@ -20,6 +23,7 @@ class Mutant:
     becomes: str
     test: str
     database: str = "sqlite"
+    soak: bool = False
 
     @property
     def change(self) -> str:
