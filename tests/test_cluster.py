@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from tests.catalogue import catalogue_for, model
+from tests.books import Loss
+from tests.catalogue import PRICES, Entry, catalogue_for, model
 from tests.chat import PATH, ask, question
 from tests.crowd import Crowd, compare, crowded
 from tests.patience import eventually
@@ -19,7 +20,7 @@ from tests.servers.manage import run_manage
 
 pytestmark = pytest.mark.cluster
 CLIENTS = 16
-SLUGS = ("echo", "echo", "chunks", "brief", "long")
+SLUGS = ("echo", "echo", "chunks", "brief", "long", "tiers")
 PARTS = (
     "primary",
     "gateway1",
@@ -42,10 +43,27 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
+def simulator_of(cluster: Cluster) -> str:
+    return f"http://127.0.0.1:{int(cluster.origin.rpartition(':')[2]) + 10}"
+
+
+def catalogue(cluster: Cluster, *more: str) -> Entry:
+    """Streams of some length, tiers and caches, in a currency whose rate has no end."""
+    pricing = PRICES | {"currency": "USD", "prompt_per_1m_tokens": 0.6123, "cache_read_per_1m_tokens": 0.0871}
+    tier = {"above_prompt_tokens": 45, "prompt_per_1m_tokens": 1.3331, "completion_per_1m_tokens": 2.7181}
+    content = catalogue_for(
+        f"{simulator_of(cluster)}/v1",
+        model("brief", upstream_model="chunks:20:0.1"),
+        model("long", upstream_model="chunks:100:0.1+usage-every-chunk"),
+        model("tiers", upstream_model="cached:20", pricing=pricing | {"tiers": [tier]}),
+        *map(model, more),
+    )
+    content["exchange_rates"]["rates"] = {"USD": 1.0837}
+    return content
+
+
 def seed(cluster: Cluster, *more: str) -> None:
-    simulator = f"http://127.0.0.1:{int(cluster.origin.rpartition(':')[2]) + 10}/v1"
-    brief, long = model("brief", upstream_model="chunks:20:0.1"), model("long", upstream_model="chunks:100:0.1")
-    cluster.seed(catalogue_for(simulator, brief, long, *map(model, more)))
+    cluster.seed(catalogue(cluster, *more))
 
 
 def gateways(cluster: Cluster) -> dict[str, str]:
@@ -53,18 +71,21 @@ def gateways(cluster: Cluster) -> dict[str, str]:
 
 
 def test_every_part_may_die_under_load(cluster: Cluster) -> None:
-    figures = {}
+    figures, losses = {}, list[Loss]()
     with crowded(cluster, SLUGS, CLIENTS) as crowd, contextlib.closing(Customer.open(cluster)) as customer:
         pause = threading.Event()
         pause.wait(QUIET_SECONDS)
         for part in PARTS:
+            began = time.time()
             figures[part] = fault(cluster, crowd, part, customer)
+            if part == "gateway1":
+                losses.append(Loss(None, began, time.time()))
             print(f"\n{part}: {figures[part]}, {dict(crowd.refused)}", flush=True)  # noqa: T201  # it takes minutes
             pause.wait(QUIET_SECONDS)
     cluster.query("UPDATE billing_checkpoint SET beat_at = '2026-01-01 00:00:00'")
     for gateway in ("gateway1", "gateway2"):
         run_manage(cluster.settings_of(gateway), "maintain", "--once").ok()
-    report(figures, compare(cluster, crowd))
+    report(figures, compare(cluster, crowd, simulator_of(cluster), catalogue(cluster), losses))
     assert cluster.query("SELECT count(*) FROM billing_checkpoint") == [(0,)]
     assert cluster.spools() == []
     cluster.manage("verify_ledger").ok()

@@ -32,7 +32,7 @@ def test_a_rolling_restart_loses_no_request_and_cuts_no_stream(
             goes_on(crowd)
         assert not crowd.refused, nginx.lost()
     assert all(each.whole for each in crowd.received)
-    assert compare(one, crowd)["whole, billed once"] == len(crowd.received)
+    assert compare(one, crowd, simulator.origin, content)["whole, billed once"] == len(crowd.received)
 
 
 def goes_on(crowd: Crowd) -> None:

@@ -73,7 +73,8 @@ def test_two_gateways_go_from_an_earlier_commit_to_this_one(
     one, two = gateways
     one.tree = two.tree = earlier
     one.manage("migrate", "--verbosity", "0").ok()
-    one.seed(catalogue_for(simulator.url, model("brief", upstream_model="chunks:20:0.05")))
+    content = catalogue_for(simulator.url, model("brief", upstream_model="chunks:20:0.05"))
+    one.seed(content)
     for gateway in gateways:
         gateway.start(timeout=60)
     figures: dict[str, tuple[int, int]] = {}
@@ -95,7 +96,7 @@ def test_two_gateways_go_from_an_earlier_commit_to_this_one(
                 gateway.tree = ROOT
                 step(f"start {gateway.port}", lambda gateway=gateway: gateway.start(timeout=60))  # type: ignore[misc]
                 step(f"{gateway.port} is new")
-        compared = compare(one, crowd)
+        compared = compare(one, crowd, simulator.origin, content)
     print("", *figures.items(), dict(crowd.refused), nginx.lost(), compared, sep="\n")  # noqa: T201  # what it is run for
     for gateway in gateways:
         gateway.stop()

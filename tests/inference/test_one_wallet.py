@@ -39,9 +39,10 @@ def test_every_balance_that_was_told_is_one_of_the_ledgers_and_none_is_told_twic
     crowd = Crowd([gateway.port], [customer.key], ["echo", "chunks"], clients=CLIENTS)
     with contextlib.closing(customer), crowd.asking():
         threading.Event().wait(SECONDS)
-    reported = [bills.exact(each.usage["remaining_balance"]) for each in crowd.received if each.usage is not None]
+    usages = [each.usage for each in crowd.asked if each.usage is not None]
+    reported = [bills.exact(usage["remaining_balance"]) for usage in usages]
     assert (crowd.refused, crowd.broken, crowd.misshapen) == ({}, {}, [])
-    assert len(reported) == len(crowd.received) > CLIENTS
+    assert len(reported) == len(crowd.asked) > CLIENTS
     assert max(Counter(reported).values()) == 1
     where = [bills.hex_of(customer.id)]
     rows = gateway.query(
@@ -49,7 +50,7 @@ def test_every_balance_that_was_told_is_one_of_the_ledgers_and_none_is_told_twic
     )
     running = [Decimal(units).scaleb(-bills.PLACES) for (units,) in rows]
     assert sorted(reported, reverse=True) == running
-    costs = sum(bills.exact(each.usage["cost"]) for each in crowd.received if each.usage is not None)
+    costs = sum(bills.exact(usage["cost"]) for usage in usages)
     assert bills.balance(customer) == running[-1] == 1000 - costs
     gateway.stop()
     gateway.manage("verify_ledger").ok()

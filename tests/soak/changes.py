@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,10 +11,10 @@ from decimal import Decimal
 import psycopg
 import requests
 
-from tests.chat import question
+from tests.books import Tariff
 from tests.servers.customer import Customer
 from tests.servers.process import ServerError
-from tests.soak.clients import Crowd, converse
+from tests.soak.clients import Crowd
 from tests.soak.site import Site, catalogue
 
 REGIONS = ("FRPAR", "DEFRA")
@@ -32,6 +33,7 @@ class Changes:
     done: Counter[str] = field(default_factory=Counter)
     stale: list[str] = field(default_factory=list)
     granted: Decimal = Decimal(0)
+    tariffs: list[Tariff] = field(default_factory=list)
     _keys: int = 0
     _grants: int = 0
 
@@ -58,12 +60,12 @@ class Changes:
         self._keys += 1
         name = f"key {self._keys}"
         self.crowd.keys.append(self.customer.another_key(name))
-        if len(self.crowd.keys) < 4:
+        if len(self.crowd.keys) < 5:
             return
-        old = self.crowd.keys.pop(1)  # the first is for the changes themselves
+        old = self.crowd.keys.pop(2)  # the first is for the changes themselves, the second is another account's
         self._manage("delete_key", self.customer.name, "--name", self._name_of(old))
         for gateway in self.site.gateways:
-            reply = converse(gateway.port, old, question("echo"))
+            reply = self.crowd.ask(gateway.port, old, "sim/test/echo")
             if reply is not None and reply.status not in (401, 503) and UNASKED not in reply.content:
                 self.stale.append(f"a deleted key was answered {reply.status} {reply.content!r}")
 
@@ -77,7 +79,7 @@ class Changes:
         reply = self.customer.http.patch("/v1/aliases/moving", json={"target": f"sim/test/echo/{region}"})
         reply.raise_for_status()
         for gateway in self.site.gateways:
-            answered = converse(gateway.port, self.customer.key, question("alias/moving", max_tokens=16))
+            answered = self.crowd.ask(gateway.port, self.customer.key, "alias/moving")
             if (
                 answered is not None
                 and answered.status == 200
@@ -87,7 +89,8 @@ class Changes:
                 self.stale.append(f"an alias that leads to {region} was answered {answered.content!r}")
 
     def _reseed(self) -> None:
-        content = catalogue(self.site.simulator, price=self.dice.choice((0.5, 0.6, 0.7)))
+        content = catalogue(self.site.simulator, price=self.dice.choice((0.5371, 0.6123, 0.7009)))
+        self.tariffs.append(Tariff(time.time(), content))
         self.site.first.seed(content, "--accept-price-jumps")
 
     def _grant(self) -> None:

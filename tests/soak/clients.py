@@ -3,11 +3,13 @@
 import contextlib
 import http.client
 import io
+import itertools
 import json
 import random
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +18,12 @@ from typing import Any, NamedTuple
 import requests
 
 from tests import described
+from tests.books import Asked, Leaving, marked, markers
 from tests.chat import PATH, question
 from tests.inference.stream_clients import partial_stream
 
 Json = dict[str, Any]
 PATIENCE_SECONDS = 60.0  # an answer that takes longer is one that hangs
-TOLD_OF_THE_BILL = "What was delivered is billed."
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing throws the connection away
 
 
@@ -34,44 +36,28 @@ class Reply(NamedTuple):
     whole: bool
 
 
-class Leaving(NamedTuple):
-    """When a client leaves, by the bytes that it has then, and whether it does so with a reset."""
-
-    after: int
-    by_reset: bool
-
-
-@dataclass(frozen=True)
-class Received:
-    """What one client has of one answer. `usage` came with the end."""
-
-    id: str
-    model: str
-    streamed: bool
-    whole: bool
-    left: Leaving | None
-    text_bytes: int
-    usage: Json | None
-    told_of_the_bill: bool = False
-
-
 @dataclass
 class Crowd:
-    """Clients that ask again and again until they are told to stop. `keys` may change meanwhile."""
+    """Clients that ask again and again until they are told to stop. `keys` may change meanwhile.
+
+    `paced` are models whose answers come in pieces, one by one; `words` the most that a prompt has.
+    """
 
     ports: Sequence[int]
     keys: list[str]
     models: Sequence[str]
+    paced: Sequence[str] = ()
+    words: int = 3
     seed: int = 0
     clients: int = 64
     leavers: float = 0.0  # the share of requests whose client leaves
-    asked: int = 0
-    received: list[Received] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     broken: Counter[str] = field(default_factory=Counter)
     misshapen: list[str] = field(default_factory=list)
     _shapes: set[Any] = field(default_factory=set)
     _over: threading.Event = field(default_factory=threading.Event)
+    _markers: "itertools.count[int]" = field(default_factory=markers)
 
     @contextlib.contextmanager
     def asking(self) -> Iterator[None]:
@@ -95,11 +81,10 @@ class Crowd:
         """Whether the client was served: who was not waits a moment."""
         model, streamed = dice.choice(self.models), dice.random() < 0.6
         leaving = Leaving(dice.choice((0, 1, 600, 1200, 4000, 9000)), dice.random() < 0.5)
-        body = question(model, stream=True) if streamed else question(model, max_tokens=16)
         leaves = leaving if dice.random() < self.leavers else None
-        self.asked += 1
+        port, key, words = dice.choice(self.ports), dice.choice(self.keys), dice.randint(3, self.words)
         try:
-            reply = converse(dice.choice(self.ports), dice.choice(self.keys), body, leaves)
+            reply = self.ask(port, key, model, words=words, streamed=streamed, leaves=leaves)
         except TimeoutError:
             self.broken["hung"] += 1
             return False
@@ -113,8 +98,40 @@ class Crowd:
         if reply.status != 200:
             self.refused[f"{reply.status} {_code(reply)}"] += 1
             return False
-        self.received.append(_received(reply, model, streamed=streamed, left=leaves))
         return True
+
+    def ask(
+        self,
+        port: int,
+        key: str,
+        model: str,
+        *,
+        words: int = 3,
+        streamed: bool = False,
+        leaves: Leaving | None = None,
+    ) -> Reply | None:
+        """One request with a marker of its own, and what is kept of it. Raises as `converse`."""
+        asked = Asked(
+            next(self._markers),
+            key[-4:],
+            model,
+            words,
+            streamed,
+            port,
+            time.time(),
+            paced=model in self.paced,
+            left=leaves,
+        )
+        self.asked.append(asked)
+        body = question(model, messages=marked(asked.marker, words))
+        try:
+            reply = converse(port, key, body | ({"stream": True} if streamed else {"max_tokens": 16}), leaves)
+        finally:
+            asked.ended = time.time()
+        if reply is not None:
+            asked.id, asked.status = reply.headers.get("X-Generation-Id"), reply.status
+            asked.keep(reply.content, at_end=reply.whole)
+        return reply
 
     def _look_at(self, reply: Reply) -> None:
         """Checks what has come against the API's description, each shape once."""
@@ -156,6 +173,8 @@ def converse(port: int, key: str, body: Json, leaving: Leaving | None = None) ->
                         connection.shutdown(socket.SHUT_RDWR)  # as with a close, no more is taken from now on
                 received += _rest(connection)
                 if leaving.by_reset:
+                    # A reset acknowledges nothing: what the client has is acknowledged before.
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     return _reply(received)
 
@@ -192,17 +211,6 @@ def _unchunked(content: bytes) -> tuple[bytes, bool]:
         joined += content[end + 2 : end + 2 + size]
         place = end + 2 + size + 2
     return joined, False
-
-
-def _received(reply: Reply, model: str, *, streamed: bool, left: Leaving | None) -> Received:
-    id_ = reply.headers["X-Generation-Id"]
-    if streamed:
-        stream = partial_stream(id_, reply.content)
-        is_billed = any(TOLD_OF_THE_BILL in message for message in stream.messages)
-        size = len(stream.text.encode())
-        return Received(id_, model, True, stream.done, left, size, stream.usage, is_billed)
-    usage = json.loads(reply.content)["usage"] if reply.whole else None
-    return Received(id_, model, False, reply.whole, left, 0, usage)
 
 
 def _code(reply: Reply) -> str:

@@ -5,16 +5,25 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 from redis import Redis
 
+from tests.books import Loss
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ServerError
 from tests.soak.site import Site
+
+END_SESSIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+KILLED_AFTER_SECONDS = 13.0  # gunicorn ends workers that take longer to stop (GATEWAY_DRAIN_TIMEOUT, and ten)
 
 
 @dataclass
@@ -24,6 +33,7 @@ class Faults:
     site: Site
     dice: random.Random
     done: Counter[str] = field(default_factory=Counter)
+    losses: list[Loss] = field(default_factory=list)
     _waiting: threading.Event = field(default_factory=threading.Event)
 
     def next(self) -> None:
@@ -44,6 +54,8 @@ class Faults:
             self.postgres_crashed,
             self.postgres_frozen,
             self.postgres_away,
+            self.sessions_ended,
+            self.sessions_ended,
             self.a_worker_killed_while_postgres_is_away,
             self.redis_full,
             self.redis_frozen,
@@ -52,8 +64,9 @@ class Faults:
         return [*known, self.disk_full_while_postgres_is_away] if self.site.has_small_disk else known
 
     def a_worker_killed(self) -> None:
-        with contextlib.suppress(ProcessLookupError, IndexError):
-            os.kill(self.dice.choice(self._gateway().worker_pids()), signal.SIGKILL)
+        gateway = self._gateway()
+        with contextlib.suppress(ProcessLookupError, IndexError), self._losing(gateway):
+            os.kill(self.dice.choice(gateway.worker_pids()), signal.SIGKILL)
 
     def a_worker_frozen(self) -> None:
         pid = self.dice.choice(self._gateway().worker_pids())
@@ -67,8 +80,10 @@ class Faults:
         self._wait(4, 6)
 
     def a_gateway_restarted(self) -> None:
-        gateway = self._gateway()
+        gateway, began = self._gateway(), time.time()
         gateway.stop(timeout=60)
+        if time.time() - began > KILLED_AFTER_SECONDS:
+            self.losses.append(Loss(gateway.port, began, time.time()))
         gateway.start(timeout=60)
 
     def postgres_restarted(self) -> None:
@@ -85,6 +100,14 @@ class Faults:
         with self._postgres_stopped():
             self._wait(3, 12)
 
+    def sessions_ended(self) -> None:
+        """PostgreSQL ends every session, again and again, so that what is tried again is interrupted again."""
+        over = time.monotonic() + self.dice.uniform(2, 6)
+        with psycopg.connect(self.site.first.database_url, autocommit=True) as connection:
+            while time.monotonic() < over:
+                connection.execute(END_SESSIONS)
+                self._wait(0.02, 0.2)
+
     def a_worker_killed_while_postgres_is_away(self) -> None:
         with self._postgres_stopped():
             self._wait(1, 7)
@@ -92,8 +115,8 @@ class Faults:
             self._wait(1, 4)
 
     def disk_full_while_postgres_is_away(self) -> None:
-        spool = self._gateway().spool
-        with self._postgres_stopped(), _filled(spool):
+        gateway = self._gateway()
+        with self._losing(gateway), self._postgres_stopped(), _filled(gateway.spool):
             self._wait(6, 12)
 
     def redis_full(self) -> None:
@@ -116,6 +139,13 @@ class Faults:
         if not gateway.worker_pids() and not gateway.healthy():
             raise ServerError(f"a gateway has no worker:\n{gateway.log[-4000:]}")
         return gateway
+
+    @contextlib.contextmanager
+    def _losing(self, gateway: GatewayServer) -> Iterator[None]:
+        """A time in which outcomes of a gateway may be lost."""
+        began = time.time()
+        yield
+        self.losses.append(Loss(gateway.port, began, time.time()))
 
     @contextlib.contextmanager
     def _postgres_stopped(self) -> Iterator[None]:

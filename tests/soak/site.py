@@ -61,14 +61,29 @@ class Site:
 
 
 def catalogue(simulator: Simulator, *, price: float = 0.6) -> Entry:
-    """The tests' catalogue with streams of some length; the price is that of two models, to be changed."""
-    pricing = {"currency": "EUR", "prompt_per_1m_tokens": price, "completion_per_1m_tokens": 2 * price}
-    return catalogue_for(
+    """The tests' catalogue with streams of some length, tiers and caches, in currencies whose rates have no end.
+
+    The price is that of several models, to be changed.
+    """
+    pricing = {"currency": "EUR", "prompt_per_1m_tokens": price, "completion_per_1m_tokens": round(2 * price, 4)}
+    foreign = pricing | {
+        "currency": "USD",
+        "cache_read_per_1m_tokens": round(price / 8, 7),
+        "cache_write_per_1m_tokens": 1.3331,
+    }
+    tier = {"above_prompt_tokens": 45, "prompt_per_1m_tokens": round(3 * price, 4), "completion_per_1m_tokens": 2.7181}
+    content = catalogue_for(
         simulator.url,
         model("brief", upstream_model="chunks:20:0.1", pricing=pricing),
+        model("counted", upstream_model="chunks:20:0.1+usage-every-chunk", pricing=pricing),
         model("long", upstream_model="chunks:100:0.1"),
         model("lazy", upstream_model="slow-first-byte:1", pricing=pricing),
+        model("tiers", upstream_model="cached:20", pricing=foreign | {"tiers": [tier]}),
+        model("sterling", upstream_model="cache-write:7", pricing=foreign | {"currency": "GBP"}),
+        model("written", provider="simanthropic", upstream_model="cached:5+cache-write:20:10", pricing=foreign),
     )
+    content["exchange_rates"]["rates"] = {"USD": 1.0837, "GBP": 0.8571}
+    return content
 
 
 @contextlib.contextmanager

@@ -1,0 +1,437 @@
+"""Three books of one time, compared: what clients asked and received, what the upstream counted, what the ledger has.
+
+Records are joined to requests one to one: by the marker that each request carries and its upstream repeats in its
+usage; those of an upstream that reported none by the id that the client was told; and where no head of an answer
+arrived, by the time in the record's id, among the requests of that key and model that the upstream was asked.
+
+Costs are computed here, in plain Decimal, from the catalogue files that were in force and the usage as it was reported:
+a fault of the product's own arithmetic cannot hide behind itself.
+"""
+
+import itertools
+import json
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from typing import Any, NamedTuple
+
+from tests import bills
+from tests.chat import HELLO
+from tests.inference.stream_clients import partial_stream
+from tests.servers.gateway import GatewayServer
+
+Json = dict[str, Any]
+Figures = Counter[str]
+MOVING = "test/echo"  # what the one alias leads to, wherever it does
+
+TOLD_OF_THE_BILL = "What was delivered is billed."
+AT_MOST_ONCE = "billed once at most"
+NOTHING = "Nothing was billed"
+# A worker that is killed up to so long after a client left may not have settled yet: it waits for a database that is
+# away for twelve seconds, and notices a client that has left within one. More than enough: it only excuses.
+SETTLED_SECONDS = 30.0
+# A request whose client has gone may be read only when its worker wakes up, or the database does.
+READ_SECONDS = 60.0
+# The kernel of a client that resets may have taken what the client has not read: one piece where they come one by one.
+PIECE_BYTES = 8
+MILLION, RATE_PLACES = Decimal(10**6), 12
+BUCKETS = ("uncached_prompt_tokens", "cache_read_tokens", "cache_write_5m_tokens", "cache_write_1h_tokens")
+# What each bucket is billed at: the first of these that is stated.
+PRICES = (
+    ("prompt",),
+    ("cache_read", "prompt"),
+    ("cache_write", "prompt"),
+    ("cache_write_1h", "cache_write", "prompt"),
+)
+
+
+class Costs(NamedTuple):
+    """What a catalogue makes of a record, in units of the table: its rates, and its costs."""
+
+    account_rate: int
+    eur_rate: int
+    prompt_cost: int
+    completion_cost: int
+    cost: int
+    cost_eur: int
+
+
+QUERY = f"""
+SELECT g.id, k.last_four, g.provider, g.model, g.region, g.dialect, g.ending, g.usage_estimated, g.upstream_usage,
+    {", ".join(f"g.{name}" for name in BUCKETS)}, g.completion_tokens,
+    g.price_currency, g.currency, {", ".join(f"g.{name}" for name in Costs._fields)}, count(l.id)
+FROM billing_generation g JOIN accounts_apikey k ON k.id = g.key_id
+    LEFT JOIN billing_ledgerentry l ON l.generation_id = g.id
+WHERE g.account_id IN ({{}})
+GROUP BY g.id, k.id
+"""
+
+
+class Leaving(NamedTuple):
+    """When a client leaves, by the bytes that it has then, and whether it does so with a reset."""
+
+    after: int
+    by_reset: bool
+
+
+@dataclass(slots=True)
+class Asked:
+    """One request and what its client has of the answer: `status` is None where no head of one came.
+
+    Times are the clock's. `usage` came with the end, `errors` are the messages of errors, `paced` says that the answer
+    comes in pieces, one by one.
+    """
+
+    marker: int
+    key: str
+    model: str
+    words: int  # of its prompt
+    streamed: bool
+    port: int
+    began: float
+    ended: float = 0.0
+    paced: bool = False
+    left: Leaving | None = None
+    status: int | None = None
+    id: str | None = None
+    whole: bool = False
+    text: str = ""
+    usage: Json | None = None
+    errors: str = ""
+
+    def keep(self, content: bytes, *, at_end: bool) -> None:
+        """What has come of the answer's body, and whether that is all of it."""
+        if self.status != 200:
+            self.errors = content.decode(errors="replace")
+        elif self.streamed:
+            stream = partial_stream("", content)
+            self.whole, self.text, self.usage = stream.done, stream.text, stream.usage
+            self.errors = " ".join(stream.messages)
+        elif at_end:
+            answer = json.loads(content)
+            self.whole, self.text, self.usage = True, answer["choices"][0]["message"]["content"], answer["usage"]
+
+    @property
+    def canonical(self) -> str:
+        """The creator's name of the model, as records have it."""
+        return MOVING if self.model == "alias/moving" else self.model.split("/", 1)[1]
+
+
+def markers() -> "itertools.count[int]":
+    """Numbers that nobody else has: an upstream may serve several tests."""
+    return itertools.count(time.time_ns() // 1000)
+
+
+def marked(marker: int, words: int) -> list[Json]:
+    """Messages of so many words, one of which is the marker."""
+    return [{"role": "system", "content": " ".join([f"<marker>{marker}</marker>", *["word"] * (words - 3)])}, *HELLO]
+
+
+class Record(NamedTuple):
+    """One row of `billing_generation`, and how many entries of the ledger it has."""
+
+    id: str
+    key: str
+    provider: str
+    model: str
+    region: str
+    dialect: str | None
+    ending: str
+    estimated: bool
+    upstream_usage: str | None
+    uncached: int
+    cache_read: int | None
+    write_5m: int | None
+    write_1h: int | None
+    completion: int
+    price_currency: str
+    currency: str
+    account_rate: int
+    eur_rate: int
+    prompt_cost: int | None
+    completion_cost: int | None
+    cost: int | None
+    cost_eur: int | None
+    entries: int
+
+    @property
+    def usage(self) -> Json | None:
+        return json.loads(self.upstream_usage) if self.upstream_usage else None
+
+    @property
+    def marker(self) -> int | None:
+        return None if self.usage is None else self.usage.get("x_marker")
+
+    @property
+    def admitted_at(self) -> float:
+        """By its id, whose first 48 bits are milliseconds."""
+        return int(self.id.removeprefix("gen-")[:12], 16) / 1000
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        counted = (self.uncached, self.cache_read, self.write_5m, self.write_1h, self.completion)
+        return tuple(tokens or 0 for tokens in counted)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A time in which an outcome may be lost: a worker is killed, or there is neither a database nor a disk.
+
+    Of the gateway at this port, or of any.
+    """
+
+    port: int | None
+    began: float
+    ended: float
+
+    def may_excuse(self, asked: Asked) -> bool:
+        return (
+            self.port in (None, asked.port)
+            and self.began <= asked.ended + SETTLED_SECONDS
+            and asked.began <= self.ended
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """A catalogue file, and when it began to be seeded: what was admitted before was not priced by it."""
+
+    began: float
+    catalogue: Json
+
+
+@dataclass
+class Books:
+    """What clients asked, what was done to them, and what the operator set."""
+
+    asked: list[Asked]
+    tariffs: Sequence[Tariff]
+    losses: Sequence[Loss] = ()
+    called: Mapping[int, int] | None = None  # markers at the upstream, with the number of calls; None: not counted
+    figures: Figures = field(default_factory=Figures)
+    wrong: list[str] = field(default_factory=list)
+
+    def compare(self, records: Sequence[Record]) -> None:
+        """Fills `figures` and `wrong`."""
+        self.figures.update(requests=len(self.asked), records=len(records))
+        self.figures["answers"] = sum(each.status == 200 for each in self.asked)
+        self._look_at_calls()
+        joined = self._joined(records)
+        for each in self.asked:
+            record = joined.get(each.marker)
+            if record is None:
+                kind = self._unbilled(each)
+                if kind.startswith("lost"):
+                    self.wrong.append(f"{each} was {kind}")
+            else:
+                kind = self._billed(each, record)
+                self._look_at_tokens(each, record)
+                self._look_at_costs(record)
+            self.figures[kind] += 1
+
+    def _look_at_calls(self) -> None:
+        """The upstream is asked once for a request, and for no other."""
+        if self.called is None:
+            return
+        self.figures["calls of the upstream"] = sum(self.called.values())
+        known = {each.marker for each in self.asked}
+        self.wrong += [
+            f"nobody asked what the upstream was asked with {marker}" for marker in self.called.keys() - known
+        ]
+        self.wrong += [f"the upstream was asked {calls} times for {m}" for m, calls in self.called.items() if calls > 1]
+
+    def _joined(self, records: Sequence[Record]) -> dict[int, Record]:
+        """Each request's record, by the request's marker."""
+        by_marker = {each.marker: each for each in self.asked}
+        by_id = {each.id: each for each in self.asked if each.id is not None}
+        joined = dict[int, Record]()
+        left_over = list[Record]()
+        for record in records:
+            asked = by_id.get(record.id) if record.marker is None else by_marker.get(record.marker)
+            if asked is None and record.marker is None:
+                left_over.append(record)
+            elif asked is None:
+                self.wrong.append(f"{record} is of no request")
+            elif asked.marker in joined:
+                self.wrong.append(f"{asked} has two records: {joined[asked.marker].id} and {record.id}")
+            else:
+                joined[asked.marker] = record
+                if asked.id not in (None, record.id):
+                    self.wrong.append(f"{asked} was told {asked.id} and is recorded as {record.id}")
+        for record, asked in self._by_time(left_over, joined):
+            if asked is None:
+                self.wrong.append(f"{record} is of no request that is without a record")
+            else:
+                joined[asked.marker] = record
+        if self.called is not None:
+            self.wrong += [f"{joined[m].id} was never asked of the upstream" for m in joined if not self.called.get(m)]
+        return joined
+
+    def _by_time(
+        self, records: Sequence[Record], joined: Mapping[int, Record]
+    ) -> Iterator[tuple[Record, Asked | None]]:
+        """Records whose upstream reported nothing, each with a request whose client received no head of an answer.
+
+        The record that was admitted first takes the request that ended first, so that none is taken from another.
+        """
+        waiting: defaultdict[tuple[str, str], list[Asked]] = defaultdict(list)
+        for each in sorted(self.asked, key=lambda each: each.ended):
+            is_called = self.called is None or each.marker in self.called
+            if each.status is None and each.marker not in joined and is_called:
+                waiting[each.key, each.canonical].append(each)
+        for record in sorted(records, key=lambda record: record.admitted_at):
+            candidates, at = waiting[record.key, record.model], record.admitted_at
+            fitting = (each for each in candidates if each.began - 0.001 <= at <= each.ended + READ_SECONDS)
+            asked = next(fitting, None)
+            if asked is not None:
+                candidates.remove(asked)
+            yield record, asked
+
+    def _unbilled(self, each: Asked) -> str:
+        """What became of a request without a record."""
+        gone, told = "left" if each.left else "cut", TOLD_OF_THE_BILL in each.errors or each.usage is not None
+        kinds = (
+            (each.status is None, "no answer, not billed"),
+            (each.status != 200, "refused, not billed"),
+            (each.whole, "lost: delivered whole and not billed"),
+            (not each.streamed, "lost: its answer had begun, which is billed before"),
+            (told, "lost: told of a bill that is none"),
+            (AT_MOST_ONCE in each.errors, "cut and told that it is billed at most, not billed"),
+            (not each.text, f"{gone} before any text, not billed"),
+            (any(loss.may_excuse(each) for loss in self.losses), f"{gone} while a worker was killed, not billed"),
+        )
+        return next((kind for holds, kind in kinds if holds), f"lost: {gone} by itself, with text, and not billed")
+
+    def _billed(self, each: Asked, record: Record) -> str:
+        cost, wrong = record.cost, self.wrong
+        if record.entries != (cost is not None):
+            wrong.append(f"{record.id} has {record.entries} entries of the ledger")
+        if each.status is None:
+            return "billed, of which no head arrived" if cost is not None else "without a head or a cost"
+        if each.status != 200:
+            if cost is not None and AT_MOST_ONCE not in each.errors:
+                wrong.append(f"{each} was refused and is billed as {record.id}")
+            return "refused, recorded without a cost" if cost is None else "refused, billed at most"
+        if NOTHING in each.errors and cost is not None:
+            wrong.append(f"{each} was told that nothing was billed, and is as {record.id}")
+        if each.whole and record.ending in ("finished", "stalled"):
+            if each.usage is None:
+                wrong.append(f"{each} is whole, and without usage")
+                return "whole, without usage"
+            if cost is None or Decimal(cost).scaleb(-bills.PLACES) != bills.exact(each.usage["cost"]):
+                wrong.append(f"{each.id} was told {each.usage['cost']} and billed {cost}")
+            return "whole, billed once" + ("" if "remaining_balance" in each.usage else ", without a balance")
+        if each.whole:
+            wrong.append(f"{each.id} was delivered whole and is {record.ending}")
+        if each.left and each.left.by_reset and not each.paced:
+            return f"reset in a burst, billed as {record.ending}"
+        delivered = len(each.text.encode()) + (PIECE_BYTES if each.left else 0)
+        if each.streamed and record.estimated and cost is not None and record.completion > -(-delivered // 4):
+            wrong.append(f"{each} was billed {record.completion} tokens")
+        return f"cut, billed as {record.ending}"
+
+    def _look_at_tokens(self, each: Asked, record: Record) -> None:
+        """The tokens are those that the upstream reported, of the words that were asked and received."""
+        if record.cost is None:
+            return
+        provider = each.model.split("/")[0]
+        if record.model != each.canonical or provider not in (record.provider, "alias", "auto"):
+            self.wrong.append(f"{each} was served by {record.provider}/{record.model}")
+        reported = None if record.usage is None else reported_buckets(record.usage)
+        if reported is not None:
+            self.figures["recorded with the upstream's usage"] += 1
+            if reported[:4] != record.buckets[:4] or (not record.estimated and reported != record.buckets):
+                self.wrong.append(f"{record.id}: {record.buckets} tokens, the upstream reported {reported}")
+        if record.estimated:
+            return
+        if record.uncached != each.words:
+            self.wrong.append(f"{record.id}: {record.uncached} uncached tokens, its prompt has {each.words} words")
+        if each.whole and record.completion != len(each.text.split()):
+            self.wrong.append(f"{record.id}: {record.completion} tokens for {each.text!r}")
+
+    def _look_at_costs(self, record: Record) -> None:
+        """The costs are those of one of the catalogues that may have been in force at its admission."""
+        if record.cost is None:
+            return
+        stored = tuple(getattr(record, name) for name in Costs._fields)
+        in_force = [each.catalogue for each in self.tariffs if each.began <= record.admitted_at]
+        expected = [costs_of(catalogue, record) for catalogue in in_force]
+        if stored not in expected:
+            self.wrong.append(f"{record}: its catalogue gives {expected}")
+        self.figures["recomputed from the catalogue"] += 1
+        self.figures["of these in another currency than the price's"] += record.price_currency != record.currency
+        self.figures["of these with cached or written tokens"] += any(record.buckets[1:4])
+
+
+def records_of(gateway: GatewayServer, *accounts: str) -> list[Record]:
+    """All that the gateway has recorded of these accounts."""
+    query, where = QUERY.format(", ".join(["%s"] * len(accounts))), list(map(bills.hex_of, accounts))
+    return [Record(f"gen-{uuid.UUID(str(row[0])).hex}", *row[1:]) for row in gateway.query(query, where)]
+
+
+def reported_buckets(usage: Json) -> tuple[int, ...] | None:
+    """What an upstream reported: the plain prompt, cached, written for 5 minutes, for an hour, and the completion."""
+    if "input_tokens" in usage:
+        written = usage.get("cache_creation") or {}
+        ours = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+        parts = (usage["input_tokens"], usage["cache_read_input_tokens"], *(written.get(name, 0) for name in ours))
+        return (*parts, usage["output_tokens"])
+    if "prompt_tokens" not in usage:
+        return None
+    details = usage.get("prompt_tokens_details") or {}
+    cached, written = details.get("cached_tokens", 0), details.get("cache_write_tokens", 0)
+    if cached + written > usage["prompt_tokens"]:  # a fault of the detail: all of the prompt costs the prompt's price
+        cached = written = 0
+    return (usage["prompt_tokens"] - cached - written, cached, written, 0, usage["completion_tokens"])
+
+
+def costs_of(catalogue: Json, record: Record) -> Costs | None:
+    """What a record is frozen with and billed. None where the catalogue has no such route.
+
+    Rates are rounded once, to 12 digits. Each part is computed exactly from them and rounded once, in each currency.
+    """
+    with localcontext(prec=60):
+        price = _price_of(catalogue, record)
+        if price is None or price["currency"] != record.price_currency:
+            return None
+        tokens = record.buckets
+        tiers = [tier for tier in price.get("tiers", ()) if sum(tokens[:4]) > tier["above_prompt_tokens"]]
+        stated = max(tiers, key=lambda tier: int(tier["above_prompt_tokens"]), default=price)
+
+        def per_token(*names: str) -> Decimal:
+            found = next(stated[f"{name}_per_1m_tokens"] for name in names if f"{name}_per_1m_tokens" in stated)
+            return Decimal(str(found)) / MILLION
+
+        prompt = sum((count * per_token(*names) for count, names in zip(tokens, PRICES, strict=False)), Decimal(0))
+        completion = tokens[4] * per_token("completion") if tokens[4] else Decimal(0)
+        units_per_eur = {name: Decimal(str(rate)) for name, rate in catalogue["exchange_rates"]["rates"].items()}
+        units_per_eur["EUR"] = Decimal(1)
+        in_eur = 1 / units_per_eur[record.price_currency]
+        rate = in_eur * units_per_eur[record.currency] if record.currency != record.price_currency else Decimal(1)
+        account_rate, eur_rate = _units(rate, RATE_PLACES), _units(in_eur, RATE_PLACES)
+        own, eur = (
+            [_units(part * _rate(units)) for part in (prompt, completion)] for units in (account_rate, eur_rate)
+        )
+        return Costs(account_rate, eur_rate, own[0], own[1], sum(own), sum(eur))
+
+
+def _price_of(catalogue: Json, record: Record) -> Json | None:
+    """The region's, else the model's."""
+    for entry in catalogue["models"]:
+        if (entry["provider"], entry["id"]) == (record.provider, record.model):
+            regions = {region["locode"]: region for region in entry.get("regions") or [{"locode": "global"}]}
+            if record.region in regions:
+                price: Json | None = regions[record.region].get("pricing", entry.get("pricing"))
+                return price
+    return None
+
+
+def _rate(units: int) -> Decimal:
+    return Decimal(units).scaleb(-RATE_PLACES)
+
+
+def _units(amount: Decimal, places: int = bills.PLACES) -> int:
+    return int(amount.scaleb(places).to_integral_value(ROUND_HALF_EVEN))
