@@ -52,7 +52,6 @@ def _in_region(offer: Offer, locode: str) -> Route:
             f"Region {shown(locode)!r} is not served for model {offer.id!r}; there is no substitution. "
             f"Served: {_served_regions(offer) or 'none'}.",
             param="model",
-            headers={"x-should-retry": "false"},
         )
     return route
 

@@ -262,26 +262,26 @@ class CostUnresolvable(UsageContradicted):
 class ProviderUnavailable(ApiError):
     """503: the pinned region is not served. There is no substitution."""
 
-    status, type, code = 503, "provider_unavailable", "provider_unavailable"
+    status, type, code, retry = 503, "provider_unavailable", "provider_unavailable", False
     param: str | None = "model"
 
 
 class ModelUnavailable(ProviderUnavailable):
     """The model is switched off for now; the message gives the reason where there is one."""
 
-    code, param, retry = "model_unavailable", "model", False
+    code = "model_unavailable"
 
 
 class ProviderNotConfigured(ProviderUnavailable):
     """The provider's credential is not set on this gateway."""
 
-    code, param, retry = "provider_not_configured", None, False
+    code, param = "provider_not_configured", None
 
 
 class ProviderQuotaExhausted(ProviderUnavailable):
     """The route's tokens of this UTC day are spent. It goes out with `Retry-After`: the seconds until midnight."""
 
-    code, param, retry = "provider_quota_exhausted", "model", False
+    code = "provider_quota_exhausted"
 
 
 class AllProvidersFailed(ProviderUnavailable):
@@ -311,7 +311,7 @@ class AllProvidersRateLimited(AllProvidersFailed):
 class ProviderTimeout(ProviderUnavailable):
     """504: a dispatch budget ran out before anything was delivered; the message names the budget."""
 
-    status, code, param = 504, "provider_timeout", None
+    status, code, param, retry = 504, "provider_timeout", None, True
     fallback_reason = "primary_timeout"
 
 

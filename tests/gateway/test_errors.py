@@ -140,7 +140,8 @@ def test_both_renderers_agree(kind: type[ApiError]) -> None:
 @pytest.mark.parametrize("kind", FAMILY, ids=lambda kind: kind.__name__)
 def test_a_futile_retry_is_said_to_be_one(kind: type[ApiError]) -> None:
     futile = plain(made(kind)).headers.get("x-should-retry") == "false"
-    assert futile == (kind.code not in PASSING or kind in (errors.UnpricedRoute, errors.UsageContradicted))
+    futile_kinds = (errors.UnpricedRoute, errors.UsageContradicted, errors.ProviderUnavailable)
+    assert futile == (kind.code not in PASSING or kind in futile_kinds)
 
 
 def test_an_upstream_failure_says_itself_whether_to_try_again() -> None:

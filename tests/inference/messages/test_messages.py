@@ -171,6 +171,7 @@ def test_errors_are_in_anthropics_envelope(account: Customer, way: str) -> None:
         (404, "not_found_error", {"model": f"{way}/nowhere"}),
         (503, "overloaded_error", {"model": f"{way}/status-529"}),
         (503, "api_error", {"model": f"{way}/status-401"}),
+        (503, "api_error", {"model": f"{way}/echo/USQAS"}),
     ):
         reply = account.http.post(PATH, json={"max_tokens": 16, "messages": HELLO, **fields})
         body = reply.json()
