@@ -104,7 +104,7 @@ class ListField(StrictField):
 
     types = (list,)
     expected = "an array"
-    schema: Mapping[str, Any] = {"type": "array"}
+    schema: Mapping[str, Any] = {"type": "array", "items": {}}
 
 
 class ObjectField(StrictField):

@@ -21,6 +21,7 @@ NUMBER: Final[Schema] = {"type": "number"}
 AMOUNT: Final[Schema] = {"type": "number", "minimum": 0}
 MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
 STRINGS: Final[Schema] = {"type": "array", "items": STRING}
+ANYTHING: Final[Schema] = {"type": "array", "items": {}}
 CURRENCY: Final[Schema] = {"type": "string", "pattern": "^[A-Z]{3}$", "description": "ISO 4217."}
 FOUR_PART_ID: Final[Schema] = {"type": "string", "pattern": "^[^/]+/[^/]+/[^/]+/[^/]+$"}
 GENERATION_ID: Final[Schema] = {"type": "string", "pattern": "^gen-[0-9a-f]{32}$"}

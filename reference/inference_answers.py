@@ -157,7 +157,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "Anthropic's message.",
         record(
             {
-                "id": STRING,
+                "id": {"type": "string", "pattern": "^msg_[0-9a-f]{32}$"},
                 "type": {"const": "message"},
                 "role": {"const": "assistant"},
                 "model": FOUR_PART_ID,

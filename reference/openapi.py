@@ -1,6 +1,5 @@
 """The OpenAPI 3.1 document: made once in a worker, when it is first asked for."""
 
-from collections.abc import Iterable
 from functools import cache
 from http import HTTPStatus
 from typing import Any
@@ -9,12 +8,19 @@ import orjson
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from gateway.errors import ApiError, MethodNotAllowed, UpstreamRefused
+from gateway.errors import (
+    ApiError,
+    AuthenticationError,
+    KeyBudgetSpent,
+    MethodNotAllowed,
+    ProviderError,
+    UpstreamRefused,
+)
 from gateway.exception_handler import envelope, message_envelope
 
 from . import answers, inference_answers, stream_events
 from .answers import STRING, Schema, described, nullable, record, ref
-from .operations import HEADERS, OF_INFERENCE, OPERATIONS, PATH_PARAMETERS, Operation
+from .operations import COUNTING, HEADERS, OF_ANSWERS, OPERATIONS, PATH_PARAMETERS, RATE_LIMITS, Operation
 
 Json = dict[str, Any]
 
@@ -130,13 +136,6 @@ def _operation(operation: Operation) -> Json:
 
 
 def _answer(operation: Operation, status: int, component: str | None) -> Json:
-    headers = ["X-Request-Id"]
-    if operation.is_inference:
-        headers += OF_INFERENCE
-    if operation.path == "/models":
-        headers.append("ETag")
-    if operation.path in ("/generations", "/aliases/{name}/stats"):
-        headers.append("X-Data-As-Of")
     answer: Json = {"description": operation.summary if status == 200 else HTTPStatus(status).phrase}
     if component is not None:
         schema = ref(component)
@@ -151,7 +150,7 @@ def _answer(operation: Operation, status: int, component: str | None) -> Json:
         }
     if operation.path == "/openapi.json":
         answer["content"] = {"application/json": {"schema": {"type": "object"}}}
-    return answer | {"headers": _headers(headers)}
+    return answer | {"headers": _headers(operation, status)}
 
 
 def _ending(operation: Operation) -> str:
@@ -164,17 +163,12 @@ def _refusals(operation: Operation) -> Json:
     for kind in kinds:
         by_status.setdefault(kind.status, []).append(kind)
     refusals = {str(status): _refusal(operation, kinds) for status, kinds in sorted(by_status.items())}
-    other: Json = {"description": "HTTP that is not understood.", "headers": _headers(["X-Request-Id"])}
+    other: Json = {"description": "HTTP that is not understood.", "headers": _headers(operation)}
     other["content"] = {"application/json": {"schema": {"anyOf": [ref(name) for name in operation.errors]}}}
     return {**refusals, "default": other}
 
 
 def _refusal(operation: Operation, kinds: list[type[ApiError]]) -> Json:
-    headers = ["X-Request-Id", "x-should-retry"]
-    if kinds[0].status in (429, 503):
-        headers.append("Retry-After")
-    if kinds[0] is MethodNotAllowed:
-        headers.append("Allow")
     code: Schema = {"enum": list(dict.fromkeys(kind.code for kind in kinds))}
     if UpstreamRefused in kinds:
         code = {"anyOf": [code, {"type": "string", "description": "The provider's own word."}]}
@@ -184,7 +178,7 @@ def _refusal(operation: Operation, kinds: list[type[ApiError]]) -> Json:
     schema = {"anyOf": [ref(name) for name in operation.errors], "allOf": [its_code]}
     return {
         "description": "\n".join(f"- `{kind.code}`: {_summary_of(kind)}" for kind in kinds),
-        "headers": _headers(headers),
+        "headers": _headers(operation, kinds[0].status),
         "content": {"application/json": {"schema": schema, "example": example}},
     }
 
@@ -195,5 +189,27 @@ def _summary_of(kind: type[ApiError]) -> str:
     return line.removeprefix(f"{kind.status}: ")
 
 
-def _headers(names: Iterable[str]) -> Json:
+def _headers(operation: Operation, status: int | None = None) -> Json:
+    """Those that an answer of this status may have; without one, an answer to HTTP that is not understood."""
+    path, names = operation.path, ["X-Request-Id"]
+    if status is not None:
+        if "MessageError" in operation.errors:
+            names.append("request-id")
+        if status == MethodNotAllowed.status or not operation.is_inference:
+            names.append("Allow")
+        if operation.is_inference:
+            names += RATE_LIMITS
+        if status >= HTTPStatus.BAD_REQUEST:
+            names.append("x-should-retry")
+    if status == AuthenticationError.status:
+        names.append("WWW-Authenticate")
+    if status in (KeyBudgetSpent.status, ProviderError.status):
+        names.append("Retry-After")
+    is_recorded = operation.is_inference and path not in COUNTING
+    if is_recorded and status in (HTTPStatus.OK, ProviderError.status):
+        names.append("X-Generation-Id")
+    if status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED):
+        names += ["X-Gateway-Adjusted-Params"] if is_recorded else []
+        names += ["Cache-Control", "X-Accel-Buffering"] if operation.events else []
+        names += OF_ANSWERS.get(path, ())
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -12,6 +12,7 @@ from catalogue.api import ModelsQuery, ProvidersQuery
 from catalogue.routes import ALIAS_RULE
 from gateway import errors
 from gateway.errors import ApiError
+from inference.wire_forms import WIRE_FORMS
 from inference.wire_forms.chat import ChatCompletionRequest
 from inference.wire_forms.completions import CompletionRequest
 from inference.wire_forms.embeddings import EmbeddingsRequest
@@ -311,7 +312,8 @@ PATH_PARAMETERS: Final = {
 }
 HEADERS: Final = {
     "X-Request-Id": "On every response: `req-` and 32 hex digits. Quote it where a request failed.",
-    "X-Generation-Id": "The id of the record of this request.",
+    "request-id": "The same, where the client is one of Anthropic's.",
+    "X-Generation-Id": "The id of the record of this request; on 503 where contradictory usage was recorded.",
     "X-Gateway-Adjusted-Params": "The parameters that were changed or left out for this provider.",
     "x-ratelimit-limit-requests": "The key's requests in any 60 seconds. The six are there where the key has budgets.",
     "x-ratelimit-remaining-requests": "What is left of them.",
@@ -321,8 +323,18 @@ HEADERS: Final = {
     "x-ratelimit-reset-tokens": "How long until all of them are there again.",
     "Retry-After": "Whole seconds, at least 1.",
     "x-should-retry": "`false` where the same request would fail again.",
-    "Allow": "The methods that the path has.",
+    "WWW-Authenticate": "`Bearer`.",
+    "Allow": "The methods that the path has; on every answer of it that no inference endpoint gives, and to OPTIONS.",
+    "Cache-Control": "`no-cache` on streams; how long others may be kept.",
+    "X-Accel-Buffering": "`no` on streams: nginx would collect them.",
+    "Access-Control-Allow-Origin": "`*`: this document may be read by pages of other origins, and nothing else.",
     "ETag": "For `If-None-Match`; not in the pages of Anthropic's clients.",
     "X-Data-As-Of": "Until when all records are in it, where a standby of the database was read.",
 }
-OF_INFERENCE: Final = ("X-Generation-Id", "X-Gateway-Adjusted-Params", *(n for n in HEADERS if n.startswith("x-rate")))
+RATE_LIMITS: Final = tuple(name for name in HEADERS if name.startswith("x-ratelimit"))
+OF_ANSWERS: Final = {
+    "/models": ("ETag", "Cache-Control"),
+    "/openapi.json": ("ETag", "Cache-Control", "Access-Control-Allow-Origin"),
+    **dict.fromkeys(("/generations", "/aliases/{name}/stats"), ("X-Data-As-Of",)),
+}
+COUNTING: Final = frozenset(f"/{form.count_path}" for form in WIRE_FORMS)

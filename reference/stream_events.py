@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .answers import FOUR_PART_ID, STRING, WHOLE, Schema, described, nullable, open_to, record, ref
+from .answers import ANYTHING, FOUR_PART_ID, STRING, WHOLE, Schema, described, nullable, open_to, record, ref
 
 _FROM_ELSEWHERE = "What a provider that speaks this API says of its own is passed on."
 _ITEM = {"item_id": STRING, "output_index": WHOLE}
 _PART = {**_ITEM, "content_index": WHOLE}
-_LOGPROBS = {"logprobs": {"type": "array", "items": {"type": "object"}}}
+_LOGPROBS = {"logprobs": ANYTHING}
 
 
 def by_type(kinds: Mapping[str, Schema], description: str) -> Schema:
@@ -33,7 +33,7 @@ def _events(kinds: Mapping[str, Schema], common: Schema, name: str) -> dict[str,
 
 
 _PARTS: Mapping[str, Schema] = {
-    "output_text": {"required": {"text": STRING, "annotations": {"type": "array"}}, "optional": _LOGPROBS},
+    "output_text": {"required": {"text": STRING, "annotations": ANYTHING}, "optional": _LOGPROBS},
     "refusal": {"required": {"refusal": STRING}},
     "reasoning_text": {"required": {"text": STRING}},
 }
@@ -41,7 +41,7 @@ _STATUS = {"id": STRING, "status": {"enum": ["completed", "incomplete", "in_prog
 _CONTENT = {"content": {"type": "array", "items": ref("ResponsePart")}}
 _ITEMS: Mapping[str, Schema] = {
     "message": {"required": {**_STATUS, "role": {"const": "assistant"}, **_CONTENT}},
-    "reasoning": {"required": {"id": STRING, "summary": {"type": "array"}}, "optional": {**_STATUS, **_CONTENT}},
+    "reasoning": {"required": {"id": STRING, "summary": ANYTHING}, "optional": {**_STATUS, **_CONTENT}},
     "function_call": {"required": {**_STATUS, "call_id": STRING, "name": STRING, "arguments": STRING}},
     "custom_tool_call": {"required": {**_STATUS, "call_id": STRING, "name": STRING, "input": STRING}},
 }
@@ -79,7 +79,7 @@ _OPTIONAL: Mapping[str, Schema] = {"response.function_call_arguments.done": {"na
 _BLOCKS: Mapping[str, Schema] = {
     "text": {"required": {"text": STRING}},
     "thinking": {"required": {"thinking": STRING, "signature": STRING}},
-    "tool_use": {"required": {"id": STRING, "name": STRING, "input": {"type": "object"}}},
+    "tool_use": {"required": {"id": STRING, "name": STRING, "input": ref("ToolInput")}},
 }
 _DELTAS: Mapping[str, Schema] = {
     "text_delta": {"required": {"text": STRING}},
@@ -93,7 +93,7 @@ _BEGUN: dict[str, Any] = {
     "type": {"const": "message"},
     "role": {"const": "assistant"},
     "model": FOUR_PART_ID,
-    "content": {"type": "array", "maxItems": 0},
+    "content": ANYTHING | {"maxItems": 0},
     **_STOP,
     "usage": open_to("Estimated until the last event.", record({"input_tokens": WHOLE, "output_tokens": WHOLE})),
 }
@@ -116,6 +116,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "ResponseItem": by_type(_ITEMS, "An item of a response's output."),
     "ResponsePart": by_type(_PARTS, "A part of a message or of reasoning."),
     **_events(_MESSAGE_EVENTS, {}, "MessageEvent"),
+    "ToolInput": {"type": "object", "description": "As the schema of the tool has it."},
     "MessageBlock": by_type(_BLOCKS, "A block of a message's content."),
     "MessageDelta": by_type(_DELTAS, "What a block grows by."),
 }

@@ -16,6 +16,7 @@ from reference.openapi import document
 
 PREFIX = re.compile(r"/(?:api/)?v1(?=/)")
 BROKEN_HTTP = (408, 414, 417, 431, 501)
+OF_HTTP = {"Server", "Date", "Connection", "Transfer-Encoding", "Content-Type", "Content-Length", "Vary"}
 Json = dict[str, Any]
 
 
@@ -34,11 +35,13 @@ def check(response: requests.Response) -> None:
     status = "default" if response.status_code in BROKEN_HTTP else str(response.status_code)
     assert status in operation["responses"], f"{method} {path}: {status} is not described"
     described = operation["responses"][status]
-    for name in described["headers"]:
-        if name in ("X-Request-Id", "Allow") or (
-            name == "ETag" and "anthropic-version" not in response.request.headers
-        ):
-            assert name in response.headers, f"{method} {path} answered {response.status_code} without {name}"
+    wanted = {"X-Request-Id", "WWW-Authenticate"} | ({"Allow"} if response.status_code in (*range(400), 405) else set())
+    wanted.add("request-id" if "anthropic-version" in response.request.headers or "/v1/messages" in path else "ETag")
+    told = {name.title() for name in response.headers}
+    missing = {name for name in wanted & described["headers"].keys() if name.title() not in told}
+    assert not missing, f"{method} {path} answered {response.status_code} without {missing}"
+    more = told - {name.title() for name in described["headers"]} - OF_HTTP
+    assert not more, f"{method} {path} answered {response.status_code} with {more}, which are not described"
     content = described.get("content")
     if content is None:
         assert response.content == b""

@@ -94,7 +94,10 @@ MESSAGE_SCHEMA = {
             "then": {
                 "anyOf": [
                     {"properties": {"content": _NOT_NULL}, "required": ["content"]},
-                    {"properties": {"tool_calls": {"type": "array", "minItems": 1}}, "required": ["tool_calls"]},
+                    {
+                        "properties": {"tool_calls": {"type": "array", "items": {}, "minItems": 1}},
+                        "required": ["tool_calls"],
+                    },
                     {
                         "properties": {"function_call": {"type": "object", "minProperties": 1}},
                         "required": ["function_call"],

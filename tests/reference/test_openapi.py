@@ -1,5 +1,10 @@
 """`GET /v1/openapi.json`: what the API takes, answers and refuses, made from the code that does it."""
 
+import functools
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -18,7 +23,7 @@ from gateway.middleware import _endpoint
 from inference.api import ENDPOINTS
 from inference.wire_forms.chat import CHECKS
 from inference.wire_forms.completions import CHECKS as COMPLETION_CHECKS
-from reference.openapi import document
+from reference.openapi import document, document_json
 from reference.operations import OPERATIONS
 from tests import described
 from tests.servers.customer import Customer
@@ -34,6 +39,47 @@ def test_it_is_open_api_3_1_whose_schemas_are_json_schemas() -> None:
     assert openapi["info"]["version"] == "1.0.0"
     for schema in openapi["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def _objects(node: Any) -> Iterator[Json]:
+    """Every object of a document, itself included."""
+    if isinstance(node, dict):
+        yield node
+    for each in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _objects(each)
+
+
+def test_what_makes_clients_of_it_finds_all_that_it_needs() -> None:
+    """Each array says what is in it, each reference leads somewhere, and each operation has a name of its own."""
+    openapi = document()
+    for schema in _objects(openapi):
+        kinds = schema.get("type")
+        if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
+            assert "items" in schema, schema
+        if isinstance(reference := schema.get("$ref"), str):
+            _, *path = reference.split("/")
+            assert functools.reduce(dict.__getitem__, path, openapi), reference
+    names = [operation["operationId"] for operation in _objects(openapi["paths"]) if "operationId" in operation]
+    assert len(set(names)) == len(names) == len(OPERATIONS)
+
+
+@pytest.mark.skipif(shutil.which("openapi-python-client") is None, reason="openapi-python-client is not installed")
+def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:
+    (tmp_path / "openapi.json").write_bytes(document_json())
+    command = [
+        "openapi-python-client",
+        "generate",
+        "--path",
+        "openapi.json",
+        "--output-path",
+        "client",
+        "--meta",
+        "none",
+    ]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    modules = [path.stem.replace("_", "") for path in (tmp_path / "client" / "api").rglob("[!_]*.py")]
+    assert sorted(modules) == sorted(operation.id.lower() for operation in OPERATIONS)
+    assert "Unable to" not in made.stdout + made.stderr
 
 
 def test_every_path_of_the_api_is_described_with_every_method() -> None:
@@ -68,7 +114,8 @@ def test_it_is_read_without_a_key_and_kept_by_clients() -> None:
     client = Client()
     first = client.get("/v1/openapi.json")
     assert (first.status_code, first.json()) == (200, document())
-    assert client.get("/api/v1/openapi.json").content == first.content
+    for path in ("/api/v1/openapi.json", "/openapi.json"):
+        assert client.get(path).content == first.content
     assert first["Cache-Control"] == "public, max-age=3600"
     again = client.get("/v1/openapi.json", headers={"If-None-Match": first["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
