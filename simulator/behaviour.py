@@ -14,6 +14,7 @@ What is not obvious from the names in `WORDS`:
   becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
   answer in the middle of its JSON.
 - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
+- `object-content` sends the text of a whole chat answer in an object, as Cloudflare sends JSON that was asked for.
 - `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
 - `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
 - `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were).
@@ -97,6 +98,7 @@ class Behaviour:
     int8: bool = False
     reasoning: str | None = None
     content_blocks: bool = False
+    object_content: bool = False
     refusal: bool = False
     script: bool = False
     finish: str | None = None
@@ -180,7 +182,7 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 
 _FLAGS = (
     "as-json citations comments close-delimited content-blocks crlf cut-arguments describe empty empty-arguments "
-    "endless extra-fields filtered ignores-format int8 logprobs multiline no-done no-finish no-usage "
+    "endless extra-fields filtered ignores-format int8 logprobs multiline no-done no-finish no-usage object-content "
     "reasoning-outside redirect refusal script tools truncated unknown-deltas usage-every-chunk usage-on-finish"
 )
 WORDS: Mapping[str, Word] = {

@@ -169,6 +169,8 @@ class Chat(_Completions):
             message["annotations"] = [_citation(len(text))]
         if call.behaviour.content_blocks:
             message = _in_blocks(message, call)
+        if call.behaviour.object_content:
+            message["content"] = {"said": text}
         logprobs = self._logprobs(answered.text) if _wants_logprobs(call) else None
         said = {} if call.behaviour.filtered else {"message": message}
         return {"index": index, **said, "logprobs": logprobs, "finish_reason": _finish(call, answered)}

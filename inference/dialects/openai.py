@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import orjson
+
 from catalogue.pricing import (
     AUDIO_PROMPTS,
     CACHE_MISMATCH,
@@ -357,16 +359,21 @@ def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def flatten_content(answer: dict[str, Any], name: str) -> None:
-    """Content that comes in blocks, as from Mistral's reasoning models, in the strings that OpenAI's clients know.
+    """Content that is no string, in the strings that OpenAI's clients know.
 
-    Changes the message or the delta (`name`) of each choice whose content is an array of blocks.
+    Changes the message or the delta (`name`) of each choice whose content is an array of blocks, as from Mistral's
+    reasoning models, or the JSON that was asked for as an object (Cloudflare).
 
     Text becomes `content`, thinking `reasoning_content` and a refusal `refusal`. What is said in no words (references,
     images) is left out.
     """
     for choice in dicts(answer.get("choices")):
         message = choice.get(name)
-        if isinstance(message, dict) and isinstance(message.get("content"), list):
+        if not isinstance(message, dict):
+            continue
+        if isinstance(message.get("content"), dict):
+            message["content"] = orjson.dumps(message["content"]).decode()
+        elif isinstance(message.get("content"), list):
             for field, text in _text_by_field(message.pop("content")).items():
                 # An upstream that fills the field as well says the same in two ways.
                 message[field] = message.get(field) or text

@@ -29,6 +29,7 @@ MORE_BEHAVIOURS = {
     "reasoning-tools": "reasoning+tools",
     "reasoning-extra": "reasoning+extra-fields",
     "content-blocks": "reasoning+content-blocks",
+    "object-content": "object-content",
     "rich": "reasoning+logprobs+extra-fields",
     "rich-refusal": "refusal+logprobs+extra-fields",
     "slow-whole": "chunks:20:0.1",

@@ -231,6 +231,12 @@ def test_reasoning_is_passed_back(account: Customer, slug: str) -> None:
     assert streamed.text == "hello there"
 
 
+def test_json_that_comes_as_an_object_is_the_text_that_clients_parse(account: Customer) -> None:
+    assert (
+        answer(account, "object-content", max_tokens=16)["choices"][0]["message"]["content"] == '{"said":"hello there"}'
+    )
+
+
 def test_a_refusal_is_passed_back(account: Customer) -> None:
     message = answer(account, "refusal")["choices"][0]["message"]
     assert (message["refusal"], message["content"]) == ("I cannot help with that.", None)

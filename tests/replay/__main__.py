@@ -5,6 +5,7 @@ an answer is not as recorded, with 0 and one line where there are no recordings.
 """
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -24,14 +25,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--workers", type=int, default=1, help="of the gateway")
     parser.add_argument("--seed", type=int, default=24, help="of the places where bodies are cut")
-    parser.add_argument("--only", default="", help="recordings whose id has this in it")
+    parser.add_argument("--only", default="", help="recordings in whose id this regular expression is found")
     options = parser.parse_args(arguments)
     files = recordings.files()
     if not files:
         where = f"{recordings.BESIDE} beside the checkout, or in the folder that {recordings.VARIABLE} names"
         sys.stdout.write(f"Nothing is replayed: there are no recordings in {where}.\n")
         return 0
-    chosen = [recording for recording in recordings.read(files) if options.only in recording.id]
+    chosen = [recording for recording in recordings.read(files) if re.search(options.only, recording.id)]
     plugin.prepare(options.database)
     began = time.monotonic()
     with PlayedProvider(chosen, options.seed) as provider:

@@ -27,8 +27,8 @@ PLAIN: dict[str, Json] = {
 OTHER_FORMS = {"chat": ("messages", "responses"), "messages": ("chat", "responses")}
 # docs/api.md#other-fields
 REROUTING = (
-    *("provider", "providers", "models", "route", "transforms", "plugins", "fallbacks", "inference_geo"),
-    "web_search_options",
+    *("provider", "providers", "models", "route", "fallbacks", "preset", "api_base", "base_url", "api_key"),
+    *("max_price", "transforms", "plugins", "search_parameters", "web_search_options", "inference_geo"),
 )
 # Tools of the Messages API that the client runs itself, by the beginning of their type.
 RUN_BY_CLIENTS = ("bash_", "text_editor_", "memory_")
@@ -135,6 +135,11 @@ def _of_messages(request: Json) -> Iterator[str]:
         kind = tool.get("type") or "custom"
         if kind != "custom" and not kind.startswith(RUN_BY_CLIENTS):
             yield f"tools[{position}].type"
+    for position, message in enumerate(request.get("messages", ())):
+        parts = message.get("content")
+        for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            if isinstance(part.get("source"), dict) and "file_id" in part["source"]:
+                yield f"messages[{position}].content[{place}].source.file_id"
     edits = (request.get("context_management") or {}).get("edits") or ()
     for position, edit in enumerate(edits):
         if edit.get("type", "").startswith("compact"):

@@ -192,7 +192,7 @@ def _of_request(asked: Asked, reply: Reply, upstream: Json) -> Iterator[str]:
     left_out = (*RESET, *reply.headers.get("x-gateway-adjusted-params", "").replace(",", " ").split())
     sent, came = (
         {name: value for name, value in body.items() if name not in left_out}
-        for body in (_with_types(asked.body), upstream["body"])
+        for body in (_in_plain_words(asked.body), upstream["body"])
     )
     yield from compare.differences("asked ", sent, came)
     caps = [asked.body[name] for name in ("max_completion_tokens", "max_tokens") if asked.body.get(name) is not None]
@@ -200,9 +200,9 @@ def _of_request(asked: Asked, reply: Reply, upstream: Json) -> Iterator[str]:
         yield f"a cap of {caps[0]} is not asked for"
 
 
-def _with_types(body: Json) -> Json:
+def _in_plain_words(body: Json) -> Json:
     """The request in the words that every provider knows: a tool is a function, `any` tool is `required`, a prompt is
-    no list."""
+    no list, and what clients of other routers send is mapped as docs/api.md#other-fields says."""
     body = dict(body)
     choice, prompt = body.get("tool_choice"), body.get("prompt")
     if body.get("tools"):
@@ -213,4 +213,16 @@ def _with_types(body: Json) -> Json:
         body["tool_choice"] = "required"
     if isinstance(prompt, list) and len(prompt) == 1:
         (body["prompt"],) = prompt
+    if "messages" in body:
+        body.pop("usage", None)
+        if isinstance(reasoning := body.pop("reasoning", None), dict):
+            body["reasoning_effort"] = body.get("reasoning_effort") or _effort(reasoning)
     return body
+
+
+def _effort(reasoning: Json) -> str | None:
+    if "effort" in reasoning:
+        return reasoning["effort"]
+    if (tokens := reasoning.get("max_tokens")) is not None:
+        return "low" if tokens < 4096 else "medium" if tokens < 16384 else "high"
+    return {True: "medium", False: "none"}.get(reasoning.get("enabled", ""))

@@ -50,6 +50,7 @@ def catalogue_of(recordings: Iterable[Recording], upstream_url: str) -> dict[str
             upstream_url,
             dialect="anthropic" if recording.api == "messages" else "openai",
             developer_role=True,
+            **({TOTAL_INCLUDES[recording.provider]: True} if recording.provider in TOTAL_INCLUDES else {}),
         )
         for recording in recordings
     }
