@@ -122,11 +122,9 @@ def _of_chat(request: Json) -> Iterator[str]:
     for position, tool in enumerate(request.get("tools") or ()):
         if tool.get("type", "function") not in ("function", "custom"):
             yield f"tools[{position}].type"
-    for position, message in enumerate(request.get("messages", ())):
-        parts = message.get("content")
-        for place, part in enumerate(parts if isinstance(parts, list) else ()):
-            if (part.get("file") or {}).get("file_id") is not None:
-                yield f"messages[{position}].content[{place}].file.file_id"
+    for path, part in _parts(request, "messages", "content"):
+        if (part.get("file") or {}).get("file_id") is not None:
+            yield f"{path}.file.file_id"
 
 
 def _of_messages(request: Json) -> Iterator[str]:
@@ -135,11 +133,9 @@ def _of_messages(request: Json) -> Iterator[str]:
         kind = tool.get("type") or "custom"
         if kind != "custom" and not kind.startswith(RUN_BY_CLIENTS):
             yield f"tools[{position}].type"
-    for position, message in enumerate(request.get("messages", ())):
-        parts = message.get("content")
-        for place, part in enumerate(parts if isinstance(parts, list) else ()):
-            if isinstance(part.get("source"), dict) and "file_id" in part["source"]:
-                yield f"messages[{position}].content[{place}].source.file_id"
+    for path, part in _parts(request, "messages", "content"):
+        if isinstance(part.get("source"), dict) and "file_id" in part["source"]:
+            yield f"{path}.source.file_id"
     edits = (request.get("context_management") or {}).get("edits") or ()
     for position, edit in enumerate(edits):
         if edit.get("type", "").startswith("compact"):
@@ -156,9 +152,16 @@ def _of_responses(request: Json) -> Iterator[str]:
     for position, item in enumerate(items if isinstance(items, list) else ()):
         if item.get("type", "message") not in INPUT_ITEMS:
             yield f"input[{position}].type"
-        for name in ("content", "output"):
-            parts = item.get(name)
-            for place, part in enumerate(parts if isinstance(parts, list) else ()):
-                for by_reference in ("file_id", "file_url"):
-                    if part.get(by_reference) is not None:
-                        yield f"input[{position}].{name}[{place}].{by_reference}"
+    for name in ("content", "output"):
+        for path, part in _parts(request, "input", name):
+            yield from (f"{path}.{field}" for field in ("file_id", "file_url") if part.get(field) is not None)
+
+
+def _parts(request: Json, field: str, name: str) -> Iterator[tuple[str, Json]]:
+    """The parts of what messages or items have under this name, each with its path."""
+    items = request.get(field)
+    for position, item in enumerate(items if isinstance(items, list) else ()):
+        parts = item.get(name) if isinstance(item, dict) else None
+        for place, part in enumerate(parts if isinstance(parts, list) else ()):
+            if isinstance(part, dict):
+                yield f"{field}[{position}].{name}[{place}]", part
