@@ -240,7 +240,9 @@ def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
         until = next(iter(times[wanted - 1 : wanted]), safe)  # records of one moment are never parted
         found = list(sums_by(tail.filter(created_at__lte=until), *GROUP))
         _add(barrier.account_id, found)
-        is_all = until == safe and not tail.filter(created_at__gt=safe).exists()
+        # Ordered, so that it is read from its end of the index: `exists()` may go through the whole table.
+        later = tail.filter(created_at__gt=safe).order_by("created_at", "id").values_list("created_at")[:1]
+        is_all = until == safe and not later
         priced = sum(row[SUM_PREFIX + "priced"] for row in found)
         mark.entries = barrier.entries if is_all else min(mark.entries + priced, barrier.entries - 1)
         mark.rolled_until = until
