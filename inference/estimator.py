@@ -5,9 +5,8 @@ for English prose and somewhat high for other scripts. Content that is not text 
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import orjson
@@ -35,6 +34,9 @@ COMMON_PAIRS = frozenset(
         b"lf nv je nk kn gs dy hy ze ks xt bs ik dd rp sk xi oe oy ws lv dl rf eu dg wr xa yi nm eb rb tm xc eh tc "
         b"gy hn az"
     ).split()
+)
+RARE_PAIRS = frozenset(
+    pair for pair in product(range(ord("a"), ord("z") + 1), repeat=2) if bytes(pair) not in COMMON_PAIRS
 )
 # Scripts of which little was seen, symbols and emoji: a token for each byte.
 RARE_SCRIPTS = re.compile(
@@ -93,11 +95,9 @@ def most_prompt_tokens(call: Call, *, roughly: bool = False) -> int:
 
 
 def _most_tokens(text: bytes) -> int:
-    rare = sum(map(len, RARE_SCRIPTS.findall(text)))
+    rare = 0 if text.isascii() else sum(map(len, RARE_SCRIPTS.findall(text)))
     words = RARE_SCRIPTS.sub(b" ", text) if rare else text
-    lower = words.lower()
-    pairs = Counter(pairwise(lower))
-    ends = sum(count for pair, count in pairs.items() if bytes(pair).isalpha() and bytes(pair) not in COMMON_PAIRS)
+    ends = sum(map(RARE_PAIRS.__contains__, pairwise(words.lower())))
     return rare + len(PIECES.findall(words)) + ends
 
 
