@@ -1,6 +1,7 @@
 """A customer of a gateway: an account with credit, a key, and clients that use it."""
 
 import itertools
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import requests
 from tests.servers.gateway import GatewayServer
 
 _numbers = itertools.count(1)
+STOCK = 40  # accounts that are opened at a time
 judges: list[Callable[[requests.Response], None]] = []  # the test run's (tests/conftest.py)
 
 
@@ -53,10 +55,22 @@ class Customer:
     @classmethod
     def open(cls, gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Self:
         """A fresh account on the gateway, with its opening credit and one key named `test`."""
+        if gateway.stock is not None and (credit, currency) == ("100", "EUR"):
+            return cls.from_stock(gateway, gateway.stock)
         name = f"customer-{os.getpid()}-{next(_numbers)}"
         options = [] if credit is None else ["--credit", credit]
         account_id = gateway.manage("create_account", name, "--currency", currency, *options).ok()
         key = gateway.manage("create_key", name, "--name", "test").ok()
+        return cls(gateway, name, account_id, key, GatewaySession(gateway.origin, key))
+
+    @classmethod
+    def from_stock(cls, gateway: GatewayServer, stock: list[tuple[str, str, str]]) -> Self:
+        """The same, of the accounts that the gateway has in stock, which is filled up where it is empty."""
+        if not stock:
+            names = [f"customer-{os.getpid()}-{next(_numbers)}" for _ in range(STOCK)]
+            opened = json.loads(gateway.manage("open_accounts", *names).ok())
+            stock += reversed([(name, *rest) for name, rest in zip(names, opened, strict=True)])
+        name, account_id, key = stock.pop()
         return cls(gateway, name, account_id, key, GatewaySession(gateway.origin, key))
 
     def openai(self, **options: Any) -> openai.OpenAI:

@@ -39,6 +39,9 @@ class GatewayServer:
         self.origin = f"http://127.0.0.1:{self.port}"
         self.base_url = f"{self.origin}/v1"
         self.spool = folder / "spool"
+        self.stock: list[tuple[str, str, str]] | None = (
+            None  # accounts for `Customer`: name, id, key; None: one at a time
+        )
         self.verify_at_end = True  # a test that damages the ledger on purpose sets this to False
         self._database, self.database_url = databases.create()
         self.env = self._environment(env or {})

@@ -3,6 +3,8 @@
 Listens on the socket that is its standard input. A connection's first line is a JSON object of `env` and `log`; the
 child that serves it then answers each JSON list of arguments with a JSON object, and ends with the connection.
 
+Beside commands it knows `open_accounts NAME …`: accounts for tests, opened many at a time.
+
 Each command goes through Django's own `execute_from_command_line`, with fresh stdout and stderr, so that what it prints
 and how it exits is what `manage.py` does. Only what a process forgets at its end is not forgotten here: module-level
 state. Django's checks of the code are run once, instead of before each command: they take longer than most commands.
@@ -18,6 +20,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from decimal import Decimal
 from pathlib import Path
 from typing import TextIO
 
@@ -25,10 +28,12 @@ import django
 from django.conf import settings
 from django.core.management import BaseCommand, call_command, execute_from_command_line
 from django.core.signals import setting_changed
-from django.db import connections
+from django.db import connections, transaction
 from django.test import signals as _resets  # noqa: F401  # forget what was derived from a setting, when told of it
 from django.utils.functional import empty
 from django.utils.log import configure_logging
+
+OPEN_ACCOUNTS = "open_accounts"
 
 
 def main() -> None:
@@ -99,6 +104,9 @@ def run(arguments: list[str]) -> dict[str, str | int]:
 def _exit_status(arguments: list[str]) -> int:
     """The status the interpreter would exit with; it prints a message or a traceback as the interpreter does."""
     try:
+        if arguments[0] == OPEN_ACCOUNTS:
+            _open_accounts(arguments[1:])
+            return 0
         execute_from_command_line(["manage.py", *arguments])
     except SystemExit as ending:
         if ending.code is None or isinstance(ending.code, int):
@@ -109,6 +117,16 @@ def _exit_status(arguments: list[str]) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _open_accounts(names: list[str]) -> None:
+    """Prints each account's id and its key's token, opened as `create_account --credit 100` and `create_key` do."""
+    from accounts import keys  # noqa: PLC0415  # models are known once Django is set up
+    from billing.accounts import open_account  # noqa: PLC0415
+
+    with transaction.atomic():
+        accounts = [open_account(name, credit=Decimal(100)) for name in names]
+        json.dump([(str(account.pk), keys.issue(account, name="test")[1]) for account in accounts], sys.stdout)
 
 
 def _capture() -> TextIO:
