@@ -5,6 +5,7 @@ gateway when it stops.
 """
 
 import contextlib
+import json
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from tests import described, plugin
 from tests.browser import CHROMIUM
 from tests.catalogue import catalogue_for
 from tests.servers.customer import Customer, judges
-from tests.servers.databases import MigratedDatabases
+from tests.servers.databases import MigratedDatabases, SeededDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ServerProcess
 from tests.servers.redis import PrivateRedis
@@ -141,12 +142,19 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def gateway(
+def seeded_databases(
     migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayServer]:
+) -> SeededDatabases:
+    """Databases with the catalogue of tests/catalogue.py: to seed each took a fifth of a gateway's start."""
+    catalogue = tmp_path_factory.mktemp("catalogue") / "catalogue.json"
+    catalogue.write_text(json.dumps(catalogue_for(simulator.url)))
+    return SeededDatabases(migrated_databases, catalogue)
+
+
+@pytest.fixture(scope="session")
+def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
     """The shared gateway, one per worker, on the catalogue of tests/catalogue.py. Tests isolate by account."""
-    folder = tmp_path_factory.mktemp("gateway")
-    server = GatewayServer(migrated_databases, folder, catalogue=catalogue_for(simulator.url), env=PROVIDER_KEYS)
+    server = GatewayServer(seeded_databases, tmp_path_factory.mktemp("gateway"), env=PROVIDER_KEYS)
     server.stock = []
     with contextlib.closing(server):
         yield server.start()
@@ -156,32 +164,29 @@ def gateway(
 
 @pytest.fixture
 def start_gateway(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+    seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartGateway]:
     """Starts gateways of this test's own, for tests that hurt them."""
-    with _gateways(migrated_databases, simulator, tmp_path_factory) as start:
+    with _gateways(seeded_databases, tmp_path_factory) as start:
         yield start
 
 
 @pytest.fixture(scope="module")
 def start_shared_gateway(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
+    seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartGateway]:
     """Starts gateways for a module, for special settings or another catalogue: a start takes two seconds."""
-    with _gateways(migrated_databases, simulator, tmp_path_factory) as start:
+    with _gateways(seeded_databases, tmp_path_factory) as start:
         yield start
 
 
 @contextlib.contextmanager
-def _gateways(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StartGateway]:
+def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartGateway]:
     with contextlib.ExitStack() as stack:
 
         def start(*, catalogue: Mapping[str, Any] | Path | None = None, **env: str) -> GatewayServer:
-            content = catalogue if catalogue is not None else catalogue_for(simulator.url)
-            folder = tmp_path_factory.mktemp("gateway")
-            server = GatewayServer(migrated_databases, folder, catalogue=content, env={**PROVIDER_KEYS, **env})
+            folder, databases = tmp_path_factory.mktemp("gateway"), seeded if catalogue is None else seeded.migrated
+            server = GatewayServer(databases, folder, catalogue=catalogue, env={**PROVIDER_KEYS, **env})
             stack.callback(server.close)
             stack.callback(_verify, server)
             stack.callback(server.stop)  # the other way round: stop, which settles what is open; verify; drop

@@ -51,6 +51,20 @@ class SqliteDatabases:
 _numbers = itertools.count(1)  # of this process, however many of these there are: a name is given once
 
 
+class FreshDatabases(Protocol):
+    """Databases that are ready for a gateway, one for each."""
+
+    @property
+    def kind(self) -> str:
+        """`sqlite` or `postgres`."""
+
+    def create(self) -> tuple[str, str]:
+        """A new database: its name, for `drop`, and its DATABASE_URL."""
+
+    def drop(self, name: str) -> None:
+        """Removes it, if it exists."""
+
+
 class MigratedDatabases:
     """Copies of a template that is migrated when the first copy is asked for.
 
@@ -70,14 +84,24 @@ class MigratedDatabases:
         """A new migrated database: its name, for `drop`, and its DATABASE_URL."""
         if self._template is None:
             self._template = self._own_template() if self._shared is None else self._shared_template(self._shared)
+        return self.copy(self._template)
+
+    def copy(self, template: str) -> tuple[str, str]:
+        """A copy of a database that nobody is connected to."""
         name = f"gateway_{os.getpid()}_{next(_numbers)}"
-        return name, self._databases.create_database(name, template=self._template)
+        return name, self._databases.create_database(name, template=template)
 
     def drop(self, name: str) -> None:
         self._databases.drop_database(name)
 
     def _own_template(self) -> str:
-        return self._migrated(f"template_{os.getpid()}_{next(_numbers)}")
+        name = f"template_{os.getpid()}_{next(_numbers)}"
+        try:
+            manage(self._databases.create_database(name), "migrate", "--verbosity", "0")
+        except ServerError:
+            self._databases.drop_database(name)
+            raise
+        return name
 
     def _shared_template(self, file: Path) -> str:
         """The name in the file; whoever finds none migrates, while the others wait."""
@@ -90,12 +114,34 @@ class MigratedDatabases:
                 names.write(name)
         return name
 
-    def _migrated(self, name: str) -> str:
-        """Migrates in a process of its own: a template that somebody is connected to cannot be copied."""
-        env = {**os.environ, "DATABASE_URL": self._databases.create_database(name)}
-        command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            self._databases.drop_database(name)
-            raise ServerError(f"migrate failed:\n{done.stdout}{done.stderr}")
-        return name
+
+class SeededDatabases:
+    """Copies of a migrated one that was seeded with a catalogue once, when the first copy is asked for."""
+
+    def __init__(self, migrated: MigratedDatabases, catalogue: Path) -> None:
+        self.migrated = migrated
+        self._catalogue = catalogue
+        self._template: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.migrated.kind
+
+    def create(self) -> tuple[str, str]:
+        """A new seeded database: its name, for `drop`, and its DATABASE_URL."""
+        if self._template is None:
+            self._template, url = self.migrated.create()
+            manage(url, "seed_catalogue", str(self._catalogue))
+        return self.migrated.copy(self._template)
+
+    def drop(self, name: str) -> None:
+        self.migrated.drop(name)
+
+
+def manage(database_url: str, *arguments: str) -> None:
+    """A management command in a process of its own: a database that somebody is connected to cannot be copied."""
+    command = [sys.executable, "manage.py", *arguments]
+    env = {**os.environ, "DATABASE_URL": database_url}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ServerError(f"{arguments[0]} failed:\n{done.stdout}{done.stderr}")

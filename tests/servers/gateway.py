@@ -13,7 +13,7 @@ from typing import Any, Self
 import psycopg
 import requests
 
-from tests.servers.databases import MigratedDatabases
+from tests.servers.databases import FreshDatabases
 from tests.servers.manage import Completed, ManageHelper, run_manage
 from tests.servers.process import ServerError, ServerProcess, free_port
 
@@ -26,7 +26,7 @@ class GatewayServer:
 
     def __init__(
         self,
-        databases: MigratedDatabases,
+        databases: FreshDatabases,
         folder: Path,
         *,
         catalogue: Mapping[str, Any] | Path | None = None,
