@@ -101,11 +101,16 @@ class Faults:
             self._wait(3, 12)
 
     def sessions_ended(self) -> None:
-        """PostgreSQL ends every session, again and again, so that what is tried again is interrupted again."""
+        """PostgreSQL ends every session, again and again: settlements wait for their wallets then, and what is tried
+        again is interrupted again."""
         over = time.monotonic() + self.dice.uniform(2, 6)
         with psycopg.connect(self.site.first.database_url, autocommit=True) as connection:
             while time.monotonic() < over:
-                connection.execute(END_SESSIONS)
+                with connection.transaction():
+                    connection.execute("SELECT FROM billing_wallet FOR UPDATE")
+                    for _ in range(3):
+                        self._wait(0.1, 0.3)
+                        connection.execute(END_SESSIONS)
                 self._wait(0.02, 0.2)
 
     def a_worker_killed_while_postgres_is_away(self) -> None:
