@@ -93,7 +93,7 @@ def test_as_many_are_in_flight_as_the_balance_covers(bounded: GatewayServer, ope
     with ExitStack() as stack:
         sessions = [stack.enter_context(GatewaySession(bounded.origin, customer.key)) for _ in range(12)]
         asked = question("dear-slow", stream=True, max_tokens=10)
-        replies = [session.post(PATH, json=asked, stream=True) for session in sessions]
+        replies = [stack.enter_context(session.post(PATH, json=asked, stream=True)) for session in sessions]
         served = [reply for reply in replies if reply.status_code == 200]
         assert [reply.status_code for reply in replies] == [200] * 7 + [429] * 5
         assert refusal(ask(customer, "dear-echo", max_tokens=10)) == HELD_BACK
@@ -137,6 +137,7 @@ def test_what_a_killed_worker_had_in_flight_holds_nobody_back_for_long(
         assert reply.status_code == 200
         next(reply.iter_lines())
         gateway.kill_worker()
+        reply.close()
     assert eventually(gateway.healthy)
     assert eventually(lambda: ask(customer, "dear-echo").status_code == 429)
     assert eventually(lambda: ask(customer, "dear-echo").status_code != 429, within=45)
