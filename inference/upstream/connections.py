@@ -140,12 +140,12 @@ class Connection:
 
     __slots__ = (
         *("_readable", "_sock", "account", "answer", "idle_since", "is_tls"),
-        *("opened_at", "origin", "provider", "uses"),
+        *("key", "opened_at", "origin", "provider", "uses"),
     )
 
     def __init__(self, origin: Origin, account: UUID, provider: str, sock: Any) -> None:
         self.origin, self.is_tls, self._sock = origin, origin.is_tls, sock
-        self.account, self.provider = account, provider
+        self.account, self.provider, self.key = account, provider, (origin, account.int)
         self.opened_at, self.uses = time.monotonic(), 0
         self._readable = get_hub().loop.io(sock.fileno(), READABLE)
         self.answer = Answer()
@@ -260,7 +260,7 @@ class Connection:
 
 # Those that wait for their next request, by origin and of each account; the one that has waited longest comes first.
 _idle: dict[Origin, OrderedDict[Connection, None]] = {}
-_idle_of: dict[tuple[Origin, UUID], dict[Connection, None]] = {}
+_idle_of: dict[tuple[Origin, int], dict[Connection, None]] = {}  # accounts as numbers: Python itself would hash UUIDs
 _distrusted_at: dict[Origin, float] = {}  # when it last had unexpected bytes
 
 
@@ -269,7 +269,7 @@ def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) 
 
     Raises OSError (ssl.SSLError, TimeoutError and socket.gaierror among them).
     """
-    while kept := _idle_of.get((origin, account)):
+    while kept := _idle_of.get((origin, account.int)):
         connection = next(reversed(kept))
         _withdraw(connection)
         if connection.is_good() and time.monotonic() - connection.idle_since < MOST_IDLE_SECONDS:
@@ -295,7 +295,7 @@ def keep(connection: Connection) -> None:
     connection.answer.begin()
     connection.idle_since = now
     idle = _idle.setdefault(connection.origin, OrderedDict())
-    idle[connection] = _idle_of.setdefault((connection.origin, connection.account), {})[connection] = None
+    idle[connection] = _idle_of.setdefault(connection.key, {})[connection] = None
     if len(idle) > MOST_IDLE_OF_ORIGIN or sum(map(len, _idle.values())) > MOST_IDLE:
         oldest = next(iter(idle))
         _withdraw(oldest)
@@ -318,10 +318,10 @@ def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
 def _withdraw(connection: Connection) -> None:
     """Takes a connection from the idle ones."""
     del _idle[connection.origin][connection]
-    of_account = _idle_of[connection.origin, connection.account]
+    of_account = _idle_of[connection.key]
     del of_account[connection]
     if not of_account:
-        del _idle_of[connection.origin, connection.account]
+        del _idle_of[connection.key]
 
 
 def _distrust(connection: Connection, kind: str) -> None:
