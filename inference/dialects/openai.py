@@ -5,8 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import orjson
-
 from catalogue.pricing import (
     AUDIO_PROMPTS,
     CACHE_MISMATCH,
@@ -369,19 +367,16 @@ def flatten_content(answer: dict[str, Any], name: str) -> None:
     """
     for choice in dicts(answer.get("choices")):
         message = choice.get(name)
-        if not isinstance(message, dict):
-            continue
-        if isinstance(message.get("content"), dict):
-            message["content"] = orjson.dumps(message["content"]).decode()
-        elif isinstance(message.get("content"), list):
+        if isinstance(message, dict) and isinstance(message.get("content"), list | dict):
             for field, text in _text_by_field(message.pop("content")).items():
                 # An upstream that fills the field as well says the same in two ways.
                 message[field] = message.get(field) or text
 
 
-def _text_by_field(blocks: list[Any]) -> dict[str, str]:
-    """What the blocks say, by the field of a message that it belongs in."""
+def _text_by_field(content: Any) -> dict[str, str]:
+    """What the content says, by the field of a message that it belongs in."""
     texts: dict[str, str] = {}
+    blocks = content if isinstance(content, list) else [encoded(content).decode()]
     for field, text in map(_field_and_text, blocks):
         if text:
             texts[field] = texts.get(field, "") + text
