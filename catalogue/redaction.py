@@ -15,6 +15,7 @@ from .routes import Route
 QUOTE_LENGTH = 300
 READ_LENGTH = 1200  # characters of an upstream's words that are looked at
 REDACTED = "[…]"
+NUMBERS = frozenset({int, float})
 SHORTEST_RUN = 20  # characters; below it letters and digits may mix in an ordinary name
 SHORTEST_MIXTURE = 16  # of those, the ones in parts that are no words
 SHORTEST_ENCODED = 6  # characters of base64 that cannot stand there by chance
@@ -164,12 +165,13 @@ def numbers_of(reported: Any) -> Any:
         return [numbers_of(each) or {} for each in reported]
     if not isinstance(reported, dict):
         return None
-    kept = {name: numbers_of(value) if isinstance(value, dict) else value for name, value in reported.items()}
-    return {name: value for name, value in kept.items() if (value and isinstance(value, dict)) or _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    numbers = {}
+    for name, value in reported.items():
+        if type(value) in NUMBERS:
+            numbers[name] = value
+        elif isinstance(value, dict) and (inner := numbers_of(value)):
+            numbers[name] = inner
+    return numbers
 
 
 def without_prices(usage: Any) -> Any:

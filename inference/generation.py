@@ -21,12 +21,12 @@ from gateway.money import UNITS
 from . import estimator
 from .admission import Admitted
 from .call import Shape
-from .chunks import object_of, without
+from .chunks import without
 
 Ending = Generation.Ending
 Report = dict[str, Any]
 MOST_USAGE_BYTES = 4096
-OWN_DETAILS = ("cached_tokens", "cache_write_tokens", "reasoning_tokens")  # as the record counts them
+OWN_DETAILS = frozenset({"cached_tokens", "cache_write_tokens", "reasoning_tokens"})  # as the record counts them
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +151,9 @@ def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[
     )
     if isinstance(reported, dict):
         for name in ("prompt_tokens_details", "completion_tokens_details"):
-            given = without(object_of(reported.get(name)), OWN_DETAILS)
-            details = without_prices(numbers_of(given)) | usage.get(name, {})
-            if details:
-                usage[name] = details
+            details = reported.get(name)
+            if isinstance(details, dict) and not details.keys() <= OWN_DETAILS:
+                usage[name] = without_prices(numbers_of(without(details, OWN_DETAILS))) | usage.get(name, {})
     return usage
 
 

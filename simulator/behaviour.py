@@ -158,22 +158,13 @@ def _point(text: str) -> int:
     return AFTER_FINISH if text == "finish" else _whole(text)
 
 
-def _contradiction(text: str) -> str:
-    if text not in {"cached", "negative", "fraction", "total"}:
-        raise ValueError(f"{text!r} is no kind of bad usage")
-    return text
+def _one_of(*names: str) -> Callable[[str], object]:
+    def named(text: str) -> str:
+        if text not in names:
+            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+        return text
 
-
-def _usage_shape(text: str) -> str:
-    if text not in {*CACHE_HITS, "thinking", "audio", "zero", "no-completion", "total-alone"}:
-        raise ValueError(f"{text!r} is no shape of a usage")
-    return text
-
-
-def _usage_place(text: str) -> str:
-    if text not in {"x_groq", "error"}:
-        raise ValueError(f"{text!r} is no place of a usage")
-    return text
+    return named
 
 
 def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, **sets: object) -> Word:
@@ -202,9 +193,13 @@ WORDS: Mapping[str, Word] = {
     "context": _takes(("context", _whole)),
     "rejects": _takes(("rejects", str)),
     "rejects-stream-options": Word({"rejects": "stream_options"}),
-    "bad-usage": _takes(("bad_usage", _contradiction), required=0, bad_usage="negative"),
-    "usage-shape": _takes(("usage_shape", _usage_shape)),
-    "usage-in": _takes(("usage_in", _usage_place)),
+    "bad-usage": _takes(
+        ("bad_usage", _one_of("cached", "negative", "fraction", "total")), required=0, bad_usage="negative"
+    ),
+    "usage-shape": _takes(
+        ("usage_shape", _one_of(*CACHE_HITS, "thinking", "audio", "zero", "no-completion", "total-alone"))
+    ),
+    "usage-in": _takes(("usage_in", _one_of("x_groq", "error"))),
     "more-choices": _takes(("more_choices", _positive)),
     "cached": _takes(("cached", _whole)),
     "cache-write": _takes(("cache_write_5m", _whole), ("cache_write_1h", _whole)),

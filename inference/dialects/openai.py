@@ -57,7 +57,7 @@ NAMES_IN_A_RESPONSE = {
     "completion_tokens_details": "output_tokens_details",
 }
 # Other names for a prompt's cache hits: Moonshot's, Mistral's and DeepSeek's, beside the counts themselves.
-CACHE_HITS = ("cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens")
+CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"})
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
 
 
@@ -268,7 +268,9 @@ def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage 
         return None
     completion = optional_count(reported.get("completion_tokens")) or 0  # none is left out by some
     reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
-    counted = replace(prompt, completion=completion, reasoning=reasoning)
+    counted = Usage(
+        prompt.uncached_prompt, prompt.cache_read, prompt.cache_write_5m, None, completion, reasoning, prompt.flags
+    )
     beyond = total - counted.total if type(total) is int else 0
     return _with_rest(counted, beyond, reported, total_includes) if beyond else counted
 
@@ -295,7 +297,7 @@ def prompt_usage_of(reported: Any) -> Usage | None:
     prompt = count(reported["prompt_tokens"])
     details = _details(reported, "prompt_tokens_details")
     cache_read = optional_count(details.get("cached_tokens"))
-    if cache_read is None:
+    if cache_read is None and not CACHE_HITS.isdisjoint(reported):
         cache_read = next((count(reported[name]) for name in CACHE_HITS if type(reported.get(name)) is int), None)
     written = optional_count(details.get("cache_write_tokens"))
     uncached = prompt - (cache_read or 0) - (written or 0)
@@ -338,16 +340,12 @@ def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
     kept = [
         choice
         for position, choice in enumerate(choices)
-        if not isinstance(choice, dict) or not _is_beyond(choice.get("index", position), expected)
+        if not isinstance(choice, dict) or type(index := choice.get("index", position)) is not int or index < expected
     ]
     if len(kept) == len(choices):
         return False
     answer["choices"] = kept
     return True
-
-
-def _is_beyond(index: Any, expected: int) -> bool:
-    return type(index) is int and index >= expected
 
 
 def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:

@@ -59,48 +59,48 @@ TOOLS_WHOLE = (
 )
 # Streamed by the model `tools`.
 TOOLS_STREAM = (
-    b"event: message_start\n"
-    b'data: {"type":"message_start","message":{"id":"msg_sim_1ffd96c977964ed1a0939f0f","type":"message","role":"ass'
-    b'istant","model":"tools","usage":{"input_tokens":2,"cache_creation_input_tokens":0,"cache_read_input_tokens":0'
-    b',"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":1,"service_ti'
-    b'er":"standard"},"content":[],"stop_reason":null,"stop_sequence":null}}\n\n'
-    b"event: content_block_start\n"
-    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_sim_136f674a942c'
-    b'bda2","name":"weather","input":{}}}\n\nevent: content_block_delta\n'
-    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\\"query\\"'
-    b'"}}\n\nevent: content_block_delta\n'
-    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":":\\"both p"}'
-    b"}\n\nevent: content_block_delta\n"
-    b'data: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"lease\\"}"}}'
-    b'\n\nevent: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n\n'
-    b"event: content_block_start\n"
-    b'data: {"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_sim_43df67369dbe'
-    b'0883","name":"clock","input":{}}}\n\nevent: content_block_delta\n'
-    b'data: {"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\\"query\\"'
-    b'"}}\n\nevent: content_block_delta\n'
-    b'data: {"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":":\\"both p"}'
-    b"}\n\nevent: content_block_delta\n"
-    b'data: {"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"lease\\"}"}}'
-    b'\n\nevent: content_block_stop\ndata: {"type":"content_block_stop","index":1}\n\n'
-    b"event: message_delta\n"
-    b'data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens"'
-    b':null,"cache_creation_input_tokens":null,"cache_read_input_tokens":null,"output_tokens":4}}\n\n'
-    b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_sim_1ffd96c977964e'
+    b'd1a0939f0f","type":"message","role":"assistant","model":"tools","usage":{"input_tokens":2,'
+    b'"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":{"ephemeral_5'
+    b'm_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":1,"service_tier":"standar'
+    b'd"},"content":[],"stop_reason":null,"stop_sequence":null}}\n\nevent: content_block_start\ndat'
+    b'a: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_'
+    b'sim_136f674a942cbda2","name":"weather","input":{}}}\n\nevent: content_block_delta\ndata: {"ty'
+    b'pe":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":""}}'
+    b'\n\nevent: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type"'
+    b':"input_json_delta","partial_json":"{\\"query\\""}}\n\nevent: content_block_delta\ndata: {"type'
+    b'":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":":\\"bo'
+    b'th p"}}\n\nevent: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":'
+    b'{"type":"input_json_delta","partial_json":"lease\\"}"}}\n\nevent: content_block_stop\ndata: {"'
+    b'type":"content_block_stop","index":0}\n\nevent: content_block_start\ndata: {"type":"content_b'
+    b'lock_start","index":1,"content_block":{"type":"tool_use","id":"toolu_sim_43df67369dbe0883"'
+    b',"name":"clock","input":{}}}\n\nevent: content_block_delta\ndata: {"type":"content_block_delt'
+    b'a","index":1,"delta":{"type":"input_json_delta","partial_json":""}}\n\nevent: content_block_'
+    b'delta\ndata: {"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","pa'
+    b'rtial_json":"{\\"query\\""}}\n\nevent: content_block_delta\ndata: {"type":"content_block_delta"'
+    b',"index":1,"delta":{"type":"input_json_delta","partial_json":":\\"both p"}}\n\nevent: content'
+    b'_block_delta\ndata: {"type":"content_block_delta","index":1,"delta":{"type":"input_json_del'
+    b'ta","partial_json":"lease\\"}"}}\n\nevent: content_block_stop\ndata: {"type":"content_block_st'
+    b'op","index":1}\n\nevent: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":'
+    b'"tool_use","stop_sequence":null},"usage":{"input_tokens":null,"cache_creation_input_tokens'
+    b'":null,"cache_read_input_tokens":null,"output_tokens":4}}\n\nevent: message_stop\ndata: {"typ'
+    b'e":"message_stop"}\n\n'
 )
 # Streamed by the model `tools+empty-arguments`.
 NO_ARGUMENTS_STREAM = (
-    b"event: message_start\n"
-    b'data: {"type":"message_start","message":{"id":"msg_sim_d7a91d0a6c0fb8c78aa5e2f8","type":"message","role":"ass'
-    b'istant","model":"tools+empty-arguments","usage":{"input_tokens":2,"cache_creation_input_tokens":0,"cache_read'
-    b'_input_tokens":0,"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_token'
-    b's":0,"service_tier":"standard"},"content":[],"stop_reason":null,"stop_sequence":null}}\n\n'
-    b"event: content_block_start\n"
-    b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"toolu_sim_bb6e71da7966'
-    b'8374","name":"weather","input":{}}}\n\nevent: content_block_stop\n'
-    b'data: {"type":"content_block_stop","index":0}\n\nevent: message_delta\n'
-    b'data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens"'
-    b':null,"cache_creation_input_tokens":null,"cache_read_input_tokens":null,"output_tokens":0}}\n\n'
-    b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    b'event: message_start\ndata: {"type":"message_start","message":{"id":"msg_sim_d7a91d0a6c0fb8'
+    b'c78aa5e2f8","type":"message","role":"assistant","model":"tools+empty-arguments","usage":{"'
+    b'input_tokens":2,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creatio'
+    b'n":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":0,"servic'
+    b'e_tier":"standard"},"content":[],"stop_reason":null,"stop_sequence":null}}\n\nevent: content'
+    b'_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"tool_u'
+    b'se","id":"toolu_sim_bb6e71da79668374","name":"weather","input":{}}}\n\nevent: content_block_'
+    b'delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","pa'
+    b'rtial_json":""}}\n\nevent: content_block_stop\ndata: {"type":"content_block_stop","index":0}\n'
+    b'\nevent: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"tool_use","sto'
+    b'p_sequence":null},"usage":{"input_tokens":null,"cache_creation_input_tokens":null,"cache_r'
+    b'ead_input_tokens":null,"output_tokens":0}}\n\nevent: message_stop\ndata: {"type":"message_sto'
+    b'p"}\n\n'
 )
 # Answered by the model `no-usage`.
 NO_USAGE_WHOLE = (
