@@ -159,23 +159,17 @@ class Conversation:
             self._untold["encrypted_content"] = None
 
     def function_call(self, item: Json, path: str) -> None:
-        namespace = item.get("namespace")
-        name = function_name(
-            text_in(item, "name", path), None if namespace is None else text_in(item, "namespace", path)
-        )
-        self._call(text_in(item, "call_id", path), name, text_in(item, "arguments", path))
+        self._call(item, path, text_in(item, "arguments", path))
 
     def custom_tool_call(self, item: Json, path: str) -> None:
-        namespace = item.get("namespace")
-        name = function_name(
-            text_in(item, "name", path), None if namespace is None else text_in(item, "namespace", path)
-        )
-        self._call(text_in(item, "call_id", path), name, arguments_of(text_in(item, "input", path)))
+        self._call(item, path, arguments_of(text_in(item, "input", path)))
 
-    def _call(self, call_id: str, name: str, arguments: str) -> None:
+    def _call(self, item: Json, path: str, arguments: str) -> None:
+        namespace = None if item.get("namespace") is None else text_in(item, "namespace", path)
+        function = {"name": function_name(text_in(item, "name", path), namespace), "arguments": arguments}
         self._begin()
         self._turn_places.append(self._position)
-        called = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        called = {"id": text_in(item, "call_id", path), "type": "function", "function": function}
         self._turn.setdefault("tool_calls", []).append(called)
 
     def result(self, item: Json, path: str) -> None:
