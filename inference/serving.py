@@ -240,16 +240,18 @@ def _stream(admitted: Admitted, client: Client) -> BilledStream:
 
 def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
     """Refuses a whole JSON answer to a stream request: an error with status 200, above all, which is quoted."""
-    if _is_stream(upstream):
-        return
     try:
+        if _is_stream(upstream):
+            return
         admitted.dialect.reply(upstream.read_error(), admitted.upstream_call)
         raise UpstreamFault("answered a stream request with a whole answer")
     except (UpstreamFault, ContradictoryUsage) as error:
         upstream.abort(error)
-        raise failed(error, admitted) from error
-    finally:
         upstream.close()
+        raise failed(error, admitted) from error
+    except BaseException:
+        upstream.close()
+        raise
 
 
 def _is_stream(upstream: UpstreamCall) -> bool:

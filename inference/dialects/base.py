@@ -222,13 +222,18 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise MalformedReply("answered with JSON that is not an object")
     # What opens has to close again: in a short text, such as most chunks are, nothing needs to be counted.
     if len(data) > 2 * SURELY_SHALLOW and data.count(b"[") + data.count(b"{") > SURELY_SHALLOW:
-        try:
-            orjson.dumps(parsed)  # it reads deeper than it writes, and the answer has to be written
-        except orjson.JSONEncodeError:
-            raise MalformedReply("answered with JSON that is nested too deep") from None
+        require_writable(parsed)
     if parsed.get("error") or parsed.get("type") == "error":
         raise ReportedError(report_of(parsed), parsed.get("usage"))
     return parsed
+
+
+def require_writable(value: Any) -> None:
+    """Raises MalformedReply for what is nested too deep for an answer, in which it may stand lower than it came."""
+    try:
+        orjson.dumps([[[[[[[[value]]]]]]]])  # it reads deeper than it writes (254)
+    except orjson.JSONEncodeError:
+        raise MalformedReply("answered with JSON that is nested too deep") from None
 
 
 def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any], Usage | None]) -> Reply:

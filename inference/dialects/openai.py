@@ -154,7 +154,10 @@ class OpenAIDecoder:
         except ReportedError as error:
             if error.usage is None:
                 raise
-            event = self._counted({"usage": error.usage})
+            try:
+                event = self._counted({"usage": error.usage})
+            except ContradictoryUsage:  # the error says more
+                raise error from None
             event.chunk, event.error = None, error
             return event
         is_malformed = _drop_surplus(chunk, self._choices)

@@ -72,6 +72,7 @@ DELTAS: dict[str, tuple[list[Json], Json, int]] = {
     ),
     "sealed": (SEALED, SEALED[0], 0),
 }
+DEEP = '{"a":' * 253 + "1" + "}" * 253  # an object that can be written, but not within an answer
 LINE_ENDS = "a\u2028b\u2029c\x85d"
 
 # The name of a model: what its upstream sends.
@@ -149,5 +150,13 @@ SCRIPTS: dict[str, Script] = {
     "nonsense-twice": streamed(chunk({"content": "hello there"}), NONSENSE, NONSENSE, chunk({}, "stop"), usage()),
     "nonsense-at-the-end": streamed(chunk({"content": "hello there"}), NONSENSE, done=False),
     "nonsense-alone": streamed(NONSENSE),
+    "json-that-breaks-off": http("200 OK", b"{", JSON).replace(b"Content-Length: ", b"Content-Length: 9"),
+    "error-that-counts-nonsense": streamed({"error": {"message": "No tea."}, "usage": {"prompt_tokens": "5"}}),
+    "ends-with-an-error-that-counts-nonsense": streamed(
+        chunk({"content": "hello there"}, "stop"), {"error": {"message": "No tea."}, "usage": {"prompt_tokens": -5}}
+    ),
+    "deep-arguments": calls(
+        "tool_calls", {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": DEEP}}
+    ),
     "error-behind-nonsense": streamed(chunk({"content": "hello there"}), NONSENSE, {"error": {"message": "No tea."}}),
 }

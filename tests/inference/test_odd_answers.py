@@ -12,7 +12,7 @@ from tests.catalogue import catalogue_for, model, provider
 from tests.chat import HELLO, Stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import checked, refusal
-from tests.inference.odd_answers import DELTAS, GREP, LINE_ENDS, SCRIPTS, WEATHER
+from tests.inference.odd_answers import DEEP, DELTAS, GREP, LINE_ENDS, SCRIPTS, WEATHER
 from tests.inference.odd_upstream import listening
 from tests.inference.shapes import CHAT, TEXT, shaped
 from tests.servers.customer import Customer
@@ -225,6 +225,35 @@ def test_a_choice_without_a_message_is_the_upstreams_fault(customer: Customer, n
     reply = customer.http.post(path, json={"model": f"odd/test/{name}", "max_tokens": 16, **asked})
     assert refusal(reply) == UPSTREAM_FAILED
     assert bills.untouched(customer)
+
+
+# --- What breaks or contradicts itself beside an error
+
+
+def test_json_that_breaks_off_in_a_streams_place_is_the_upstreams_fault(customer: Customer) -> None:
+    assert refusal(ask(customer, "json-that-breaks-off", stream=True)) == UPSTREAM_FAILED
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "aggregated"])
+def test_an_error_whose_usage_contradicts_itself_is_that_error(customer: Customer, streams: bool) -> None:
+    reply = ask(customer, "error-that-counts-nonsense", stream=streams)
+    assert refusal(reply) == UPSTREAM_FAILED
+    assert "No tea." in reply.json()["error"]["message"]
+    assert bills.untouched(customer)
+
+
+def test_behind_a_finish_such_an_error_leaves_the_answer_to_be_estimated(customer: Customer) -> None:
+    assert answer(customer, "ends-with-an-error-that-counts-nonsense")["choices"][0]["message"]["content"]
+    (record,) = bills.records(customer)
+    assert (record.ending, record.usage_estimated, record.completion_tokens) == ("finished", True, 3)
+
+
+def test_arguments_that_are_too_deep_for_an_answer_are_a_text_in_it(customer: Customer) -> None:
+    asked = {"model": "odd/test/deep-arguments", "max_tokens": 1000, "messages": HELLO}
+    reply = customer.http.post("/v1/messages", json=asked)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["content"][0]["input"] == {"invalid_arguments": DEEP}
 
 
 # --- Custom tools

@@ -11,7 +11,9 @@ from gateway.exception_handler import message_envelope
 from ... import estimator, sse
 from ...call import Call
 from ...chunks import REASONING_FIELDS, ChatNormaliser, NormalisedChunk, dicts, object_of
+from ...dialects.base import require_writable
 from ...sse import PlainChunks, Surroundings
+from ...upstream.faults import MalformedReply
 from ..base import Report
 
 Json = dict[str, Any]
@@ -94,8 +96,8 @@ def input_of(arguments: str | None) -> Json:
     the tool as it is, for the model to mend."""
     try:
         parsed = orjson.loads(arguments or "{}")
-        orjson.dumps(parsed)
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        require_writable(parsed)
+    except (orjson.JSONDecodeError, MalformedReply):
         parsed = None
     return parsed if isinstance(parsed, dict) else {"invalid_arguments": arguments}
 

@@ -207,7 +207,8 @@ class WholeMessage:
     def _add_delta(self, index: int, delta: Json) -> None:
         if delta.get("type") == "citations_delta":
             block = self._blocks.setdefault(index, {})
-            block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
+            begun = block.get("citations")
+            block["citations"] = [*(begun if isinstance(begun, list) else ()), delta.get("citation")]
         else:
             self._grow(index, without(delta, ("type",)))
 

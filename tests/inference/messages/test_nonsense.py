@@ -59,6 +59,15 @@ def test_a_whole_answer_with_nonsense_in_it(name: str, data: st.DataObject) -> N
         return
 
 
+def test_citations_that_begin_as_no_list_begin_with_the_first_that_is_one() -> None:
+    whole = WholeMessage()
+    block = {"type": "text", "text": "a", "citations": 5}
+    whole.add({"type": "content_block_start", "index": 0, "content_block": block})
+    delta = {"type": "citations_delta", "citation": {"cited_text": "b"}}
+    whole.add({"type": "content_block_delta", "index": 0, "delta": delta})
+    assert whole.answer()["content"][0]["citations"] == [{"cited_text": "b"}]
+
+
 def test_input_that_cannot_be_written_is_a_text_where_it_passes_and_where_it_is_translated() -> None:
     assert input_of(DEEP) == {"invalid_arguments": DEEP}
     whole = WholeMessage()
