@@ -154,13 +154,16 @@ def _reserve(admitted: Admitted) -> None:
 
 
 def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
-    """The same request on the next candidate of its ranking, after the first failed for `reason`."""
+    """The same request on the next candidate of its ranking, after the first failed for `reason`.
+
+    It may cost more there: what it has reserved is reserved anew. Raises as `admit` for that.
+    """
     with step("routing the request", NOTHING_BILLED):
         form = admitted.form.over(route)
         upstream_call = upstream_call_of(form, admitted.call, route)
         terms = terms_of(snapshot.current(), route, admitted.payer.currency)
     admitted.event.route, admitted.event.provider = route.id, route.upstream.slug
-    return replace(
+    readmitted = replace(
         admitted,
         form=form,
         upstream_call=upstream_call,
@@ -170,6 +173,9 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
         attempted=(*admitted.attempted, route.upstream.slug),
         fallback_reason=admitted.fallback_reason or reason,
     )
+    in_flight.end(admitted.event)
+    _reserve(readmitted)
+    return readmitted
 
 
 def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:

@@ -166,6 +166,18 @@ def test_a_balance_that_others_have_spent_meanwhile_is_read_anew(
     assert statuses == [200] * 2 + [402] * 8
 
 
+def test_who_moves_on_to_a_dearer_provider_reserves_what_that_one_costs(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+) -> None:
+    cheap = model("both", upstream_model="status:500")
+    dear = model("both", provider="simkey", upstream_model="slow-first-byte:0.5", pricing=DEAR)
+    server = start_gateway(catalogue=catalogue_for(simulator.url, cheap, dear), GATEWAY_AUTO_FAILOVER="true")
+    customer = open_account(server, credit="0.01")
+    found = Counter(reply.status_code for reply in at_once(customer, 12, model="auto/test/both"))
+    assert found.keys() <= {200, 402, 429}
+    assert balance(customer) > -max(debits(customer))
+
+
 def test_the_bound_can_be_switched_off(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:
