@@ -272,7 +272,9 @@ def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) 
     while kept := _idle_of.get((origin, account.int)):
         connection = next(reversed(kept))
         _withdraw(connection)
-        if connection.is_good() and time.monotonic() - connection.idle_since < MOST_IDLE_SECONDS:
+        now = time.monotonic()
+        has_time = now - connection.idle_since < MOST_IDLE_SECONDS and now - connection.opened_at < MOST_SECONDS
+        if connection.is_good() and has_time:
             connection.provider = provider
             return connection
         connection.close()
