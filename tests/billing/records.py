@@ -59,6 +59,8 @@ def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generat
         "account_rate": Decimal(1),
         "eur_rate": Decimal(1),
         "currency": account.currency,
+        "energy_per_token_wh": Decimal("0.00021"),
+        "grid_intensity": 44,
         "energy_wh": Decimal("0.252"),
         "carbon_gco2e": Decimal("0.011088"),
         "duration_ms": 800,
