@@ -75,6 +75,32 @@ DELTAS: dict[str, tuple[list[Json], Json, int]] = {
 DEEP = '{"a":' * 253 + "1" + "}" * 253  # an object that can be written, but not within an answer
 LINE_ENDS = "a\u2028b\u2029c\x85d"
 
+BLOCKS: dict[str, tuple[Json, Json]] = {
+    "end_turn": ({"type": "text", "text": ""}, {"type": "text_delta", "text": "hello there"}),
+    "tool_use": (
+        {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}},
+        {"type": "input_json_delta", "partial_json": ""},
+    ),
+}
+
+
+def _without_a_reason(block: Json, delta: Json) -> bytes:
+    """A stream of Anthropic's dialect that counts its message and ends it, and does not say why."""
+    message = {
+        **{"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []},
+        **{"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 5, "output_tokens": 1}},
+    }
+    return streamed(
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": None}, "usage": {"output_tokens": 7}},
+        {"type": "message_stop"},
+        done=False,
+    )
+
+
 # The name of a model: what its upstream sends.
 SCRIPTS: dict[str, Script] = {
     **{name: streamed(*map(chunk, pieces), chunk({}, "stop"), usage()) for name, (pieces, _, _) in DELTAS.items()},
@@ -158,5 +184,6 @@ SCRIPTS: dict[str, Script] = {
     "deep-arguments": calls(
         "tool_calls", {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": DEEP}}
     ),
+    **{f"{name}-no-reason": _without_a_reason(block, delta) for name, (block, delta) in BLOCKS.items()},
     "error-behind-nonsense": streamed(chunk({"content": "hello there"}), NONSENSE, {"error": {"message": "No tea."}}),
 }

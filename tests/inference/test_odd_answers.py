@@ -12,7 +12,8 @@ from tests.catalogue import catalogue_for, model, provider
 from tests.chat import HELLO, Stream
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import checked, refusal
-from tests.inference.odd_answers import DEEP, DELTAS, GREP, LINE_ENDS, SCRIPTS, WEATHER
+from tests.inference.messages.events import Events
+from tests.inference.odd_answers import BLOCKS, DEEP, DELTAS, GREP, LINE_ENDS, SCRIPTS, WEATHER
 from tests.inference.odd_upstream import listening
 from tests.inference.shapes import CHAT, TEXT, shaped
 from tests.servers.customer import Customer
@@ -31,8 +32,10 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterato
     with listening(SCRIPTS) as odd:
         models = [model(name, provider="odd", upstream_model=name) for name in SCRIPTS]
         models += [shaped("text", name, provider="odd", modality="completion", upstream_model=name) for name in SCRIPTS]
+        models += [model(f"{name}-no-reason", provider="claude", upstream_model=f"{name}-no-reason") for name in BLOCKS]
         catalogue = catalogue_for(simulator.url, *models)
-        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
+        url = f"http://127.0.0.1:{odd.port}/v1"
+        catalogue["providers"] += [provider("odd", url), provider("claude", url, dialect="anthropic")]
         yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="0.5")
 
 
@@ -129,6 +132,20 @@ def test_an_end_in_order_after_a_finish_or_a_count_finishes_every_choice(
     choices = answer(customer, name, n=2)["choices"]
     assert {choice["index"]: choice["finish_reason"] for choice in choices} == expected
     assert [record.ending for record in bills.records(customer)] == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("reason", BLOCKS)
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "aggregated"])
+def test_a_message_that_was_counted_and_ended_has_a_reason(customer: Customer, reason: str, streams: bool) -> None:
+    asked = {"model": f"claude/test/{reason}-no-reason", "max_tokens": 1000, "messages": HELLO, "stream": streams}
+    reply = customer.http.post("/v1/messages", json=asked)
+    if streams:
+        *_, last, end = Events.of(reply).all
+        assert (last["delta"]["stop_reason"], end["type"]) == (reason, "message_stop")
+    else:
+        assert reply.json()["stop_reason"] == reason
+    (record,) = bills.records(customer)
+    assert (record.ending, record.completion_tokens, record.usage_estimated) == ("finished", 7, False)
 
 
 def test_an_end_out_of_order_breaks_a_stream(customer: Customer) -> None:

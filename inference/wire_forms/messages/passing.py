@@ -5,7 +5,7 @@ the request is settled, and carries the bill.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -75,6 +75,7 @@ class MessageEvents:
         self.unsent: Json = {}
         self.usage: Json = {}  # all that the upstream has said of it
         self.is_complete = False
+        self._begun: Json | None = None  # the newest block
 
     @property
     def all_finished(self) -> bool:
@@ -101,14 +102,19 @@ class MessageEvents:
             self.is_complete = True
             return NormalisedChunk(payload, finishes=True)
         elif kind == "content_block_start":
-            name = object_of(payload.get("content_block")).get("name")
+            self._begun = object_of(payload.get("content_block"))
+            name = self._begun.get("name")
             text_bytes = len(name.encode()) if isinstance(name, str) else 0
             return NormalisedChunk(payload, has_output=text_bytes > 0, text_bytes=text_bytes)
         return NormalisedChunk(payload) if KIND.fullmatch(kind) else None
 
-    def finish_open(self, *, is_counted: bool) -> Iterable[NormalisedChunk]:
-        """See Normaliser."""
-        return ()
+    def finish_open(self, *, is_counted: bool) -> Iterator[NormalisedChunk]:
+        """See Normaliser. One that ends its message in order and has counted it may say no reason."""
+        if is_counted and not self.is_complete and self._begun is not None:
+            self.is_complete = True
+            reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"
+            delta = {"stop_reason": reason, "stop_sequence": None}
+            yield NormalisedChunk({"type": "message_delta", "delta": delta}, finishes=True)
 
     def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
         """See Normaliser."""

@@ -96,8 +96,10 @@ class _Translation:
             match block["type"]:
                 case "text":
                     texts.append(_text(block, f"{path}[{position}]"))
+                case "thinking" if block.get("thinking") is not None:
+                    thoughts.append(_text(block, f"{path}[{position}]", "thinking"))
                 case "thinking":
-                    thoughts.append(block.get("thinking") or "")
+                    pass
                 case "redacted_thinking":
                     self._untold["redacted_thinking"] = None
                 case "tool_use":
@@ -140,19 +142,22 @@ class _Translation:
             return "\n".join(part["text"] for part in parts)
         return parts
 
-    def _shown(self, content: Any, path: str) -> list[Json]:
-        """A string, or an array of blocks, as parts."""
+    def _shown(self, content: Any, path: str, *, is_inner: bool = False) -> list[Json]:
+        """A string, or an array of blocks, as parts; those of a block that is shown itself are `is_inner`."""
         if isinstance(content, str):
             return [_text_part(content)]
         if not isinstance(content, list):
             raise InvalidRequest.of_field(path, "must be a string or an array of content blocks.")
-        return [part for position, block in enumerate(content) for part in self._parts(block, f"{path}[{position}]")]
+        each = ((block, f"{path}[{position}]") for position, block in enumerate(content))
+        return [part for block, at in each for part in self._parts(block, at, is_inner=is_inner)]
 
-    def _parts(self, block: Any, path: str) -> list[Json]:
+    def _parts(self, block: Any, path: str, *, is_inner: bool = False) -> list[Json]:
         """A block of a user's as parts of a chat message."""
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise InvalidRequest.of_field(path, "must be an object with a type.")
         kind, source = block["type"], block.get("source")
+        if is_inner and kind not in ("text", "image"):  # as the API has it, and nobody nests without an end
+            raise InvalidRequest.of_field(f"{path}.type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
         self._untold.beyond(block, (*TOLD.get(kind, ()), *uncited))
         if kind == "text":
@@ -160,13 +165,16 @@ class _Translation:
         if kind == "image" and isinstance(source, dict):
             return [{"type": "image_url", "image_url": {"url": _url(source, path)}}]
         if kind == "search_result":
-            return [*_heading(block, "title", "source"), *self._shown(block.get("content") or "", f"{path}.content")]
+            return [
+                *_heading(block, "title", "source"),
+                *self._shown(block.get("content") or "", f"{path}.content", is_inner=True),
+            ]
         if kind != "document" or not isinstance(source, dict):
             raise _no_form(kind, path)
         if source.get("type") == "text" and isinstance(source.get("data"), str):
             return [*_heading(block, "title", "context"), _text_part(source["data"])]
         if source.get("type") == "content":
-            shown = self._shown(source.get("content") or "", f"{path}.source.content")
+            shown = self._shown(source.get("content") or "", f"{path}.source.content", is_inner=True)
             return [*_heading(block, "title", "context"), *shown]
         title = block.get("title")
         name = title if isinstance(title, str) and title else "document.pdf"
@@ -212,10 +220,10 @@ def _data_url(source: Json, path: str, kinds: str) -> str:
     return f"data:{kind};base64,{data}"
 
 
-def _text(block: Json, path: str) -> str:
-    text = block.get("text")
+def _text(block: Json, path: str, name: str = "text") -> str:
+    text = block.get(name)
     if not isinstance(text, str):
-        raise InvalidRequest.of_field(f"{path}.text", "must be a string.")
+        raise InvalidRequest.of_field(f"{path}.{name}", "must be a string.")
     return text
 
 

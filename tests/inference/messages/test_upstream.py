@@ -10,7 +10,7 @@ from inference.call import Call, Shape
 from inference.estimator import most_prompt_tokens
 from inference.wire_forms.messages.requests import chat_of
 from tests import bills
-from tests.inference.messages.events import HELLO, WEATHER, ask, stream
+from tests.inference.messages.events import HELLO, PATH, WEATHER, ask, stream
 from tests.patience import eventually
 from tests.servers.customer import Customer
 
@@ -20,6 +20,8 @@ pytestmark = pytest.mark.sqlite_is_enough
 
 CACHED: Json = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 SIGNED: Json = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
+SEARCH: Json = {"type": "search_result", "source": "https://x.example", "title": "X"}
+INLINE: Json = {"type": "document", "source": {"type": "content", "content": "x"}}
 PICTURE: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 CONVERSATION: list[Json] = [
     {"role": "user", "content": [{"type": "text", "text": "hello there", **CACHED}, PICTURE]},
@@ -179,12 +181,36 @@ def test_how_hard_to_think(fields: Json, effort: str | None) -> None:
         ({"type": "text"}, "messages[0].content[0].text"),
         ({"type": "tool_result", "content": "x"}, "messages[0].content[0].tool_use_id"),
         ({"type": "tool_result", "tool_use_id": "x", "content": 5}, "messages[0].content[0].content"),
+        ({**SEARCH, "content": [SEARCH]}, "messages[0].content[0].content[0].type"),
+        (
+            {**INLINE, "source": {"type": "content", "content": [INLINE]}},
+            "messages[0].content[0].source.content[0].type",
+        ),
     ],
 )
 def test_what_a_chat_has_no_form_for_is_refused(block: Json, path: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         chat_of({"messages": [{"role": "user", "content": [block]}]})
     assert refused.value.param == path
+
+
+@pytest.mark.parametrize("thinking", [5, True, ["hm"], {"a": 1}])
+def test_thinking_that_is_no_text_is_refused(account: Customer, thinking: object) -> None:
+    turns = [*HELLO, {"role": "assistant", "content": [{"type": "thinking", "thinking": thinking}]}]
+    reply = account.http.post(PATH, json={"model": "sim/test/echo", "max_tokens": 64, "messages": turns})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[1].content[0].thinking")
+    said: Json = {"type": "text", "text": "Hm."}
+    nothing = [*HELLO, {"role": "assistant", "content": [{"type": "thinking", "thinking": None}, said]}]
+    assert chat_of({"messages": nothing})[0]["messages"][1] == {"role": "assistant", "content": "Hm."}
+
+
+def test_blocks_in_blocks_without_an_end_are_refused(account: Customer) -> None:
+    block: Json = {"type": "text", "text": "x"}
+    for _ in range(400):
+        block = {**SEARCH, "content": [block]}
+    body = {"model": "sim/test/echo", "max_tokens": 64, "messages": [{"role": "user", "content": [block]}]}
+    reply = account.http.post(PATH, json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[0].content[0].content[0].type")
 
 
 def test_a_chat_loses_hints_and_says_so(account: Customer) -> None:
