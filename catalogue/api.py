@@ -14,8 +14,8 @@ from rest_framework.response import Response
 from accounts.keys import KeyAuthentication
 from gateway.control_view import ControlView
 from gateway.errors import ApiError, NotFound
-from gateway.exception_handler import ANTHROPIC_VERSION
 from gateway.fields import ChoiceField
+from gateway.responses import ANTHROPIC_VERSION
 
 from . import anthropic_models, health, listing_cache, nearest, quota, snapshot
 from .listing import Info, View, auto_info, model_info, providers, servable

@@ -4,6 +4,7 @@ Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tok
 Prices may have tiers by the length of the prompt: one tier's prices hold for the whole request.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
@@ -23,6 +24,8 @@ REASONING, AUDIO_PROMPTS = "reasoning", "audio_prompts"
 # What a usage may be odd about; it is billed all the same. Codes of `billing.models.FLAGS`.
 TOTAL_MISMATCH = "total_mismatch"
 CACHE_MISMATCH = "cache_mismatch"
+NUMBERS = frozenset({int, float})
+_OF_PRICES = re.compile("cost|price", re.IGNORECASE)
 
 
 def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
@@ -56,6 +59,31 @@ class Usage:
     def total(self) -> int:
         """Prompt and completion tokens."""
         return self.prompt + self.completion
+
+
+def numbers_of(reported: Any) -> Any:
+    """The numbers of an upstream's usage, and the objects of numbers in it; None where it is neither an object nor a
+    list of some, one for each choice. Its texts are in no ledger."""
+    if isinstance(reported, list):
+        return [numbers_of(each) or {} for each in reported]
+    if not isinstance(reported, dict):
+        return None
+    numbers = {}
+    for name, value in reported.items():
+        if type(value) in NUMBERS:
+            numbers[name] = value
+        elif isinstance(value, dict) and (inner := numbers_of(value)):
+            numbers[name] = inner
+    return numbers
+
+
+def without_prices(usage: Any) -> Any:
+    """An upstream's usage without what the operator pays for it."""
+    if isinstance(usage, list):
+        return [without_prices(each) for each in usage]
+    if not isinstance(usage, dict):
+        return usage
+    return {name: without_prices(value) for name, value in usage.items() if not _OF_PRICES.search(name)}
 
 
 class ContradictoryUsage(ValueError):

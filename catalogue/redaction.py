@@ -1,13 +1,12 @@
 """Quoting an upstream without its secrets and addresses, and with its ordinary words.
 
 A secret has a known prefix, stands where one is named (`api_key=…`, `Bearer …`), or is a long mixture of letters and
-digits. What is written like words or like a model's name stays. Of a usage only numbers are anybody's business.
+digits. What is written like words or like a model's name stays.
 """
 
 import base64
 import re
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import urlsplit
 
 from .routes import Route
@@ -15,12 +14,10 @@ from .routes import Route
 QUOTE_LENGTH = 300
 READ_LENGTH = 1200  # characters of an upstream's words that are looked at
 REDACTED = "[…]"
-NUMBERS = frozenset({int, float})
 SHORTEST_RUN = 20  # characters; below it letters and digits may mix in an ordinary name
 SHORTEST_MIXTURE = 16  # of those, the ones in parts that are no words
 SHORTEST_ENCODED = 6  # characters of base64 that cannot stand there by chance
 
-_OF_PRICES = re.compile("cost|price", re.IGNORECASE)
 # A word begins here, behind an escape of JSON or of a URL too.
 _BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
 _TAIL = r"[\w.*…-]"  # of a key, masked or not
@@ -156,28 +153,3 @@ def _is_mixture(part: str) -> bool:
     digits = len(_DIGITS.findall(part))
     in_words = sum(len(word) for word in _WORDS.findall(part) if not _UNSPEAKABLE.search(word))
     return digits > 1 or in_words < len(part) * (0.75 if len(part) >= 10 else 0.5)
-
-
-def numbers_of(reported: Any) -> Any:
-    """The numbers of an upstream's usage, and the objects of numbers in it; None where it is neither an object nor a
-    list of some, one for each choice. Its texts are in no ledger."""
-    if isinstance(reported, list):
-        return [numbers_of(each) or {} for each in reported]
-    if not isinstance(reported, dict):
-        return None
-    numbers = {}
-    for name, value in reported.items():
-        if type(value) in NUMBERS:
-            numbers[name] = value
-        elif isinstance(value, dict) and (inner := numbers_of(value)):
-            numbers[name] = inner
-    return numbers
-
-
-def without_prices(usage: Any) -> Any:
-    """An upstream's usage without what the operator pays for it."""
-    if isinstance(usage, list):
-        return [without_prices(each) for each in usage]
-    if not isinstance(usage, dict):
-        return usage
-    return {name: without_prices(value) for name, value in usage.items() if not _OF_PRICES.search(name)}

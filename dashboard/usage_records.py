@@ -29,7 +29,7 @@ from billing.replica import from_replica
 from billing.request_failures import FailureDay, RequestFailure
 from billing.rollups import BEGINNING
 from billing.usage_statistics import Days, Scope
-from catalogue.redaction import numbers_of, without_prices
+from catalogue.pricing import numbers_of, without_prices
 from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
 
 from . import request_filters, usage_choice

@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 from django.core import exceptions as django
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
-from django.http.response import ResponseHeaders
 from django.shortcuts import render as render_page
 from django.template.loader import render_to_string
 from django.urls import is_valid_path
@@ -28,11 +27,10 @@ from .errors import (
     log_failure,
 )
 from .request_events import EVENT, event_of
-from .responses import PlainResponse
+from .responses import PlainResponse, speaks_messages
 
 UNNAMED_STEP = "handling the request"
 API_PREFIXES = ("/v1/", "/api/v1/")
-ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client that speaks Anthropic's API
 UNAUTHORIZED = 401
 # What Anthropic calls an error of a status.
 MESSAGE_ERRORS = {
@@ -77,19 +75,6 @@ def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any
     if environ is None or EVENT not in environ or not speaks_messages(environ):
         return envelope(error)
     return message_envelope(error, event_of(environ).request_id)
-
-
-def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str, Any], request_id: str) -> None:
-    """Puts a request's id into the headers of its answer; `request-id` is the one that Anthropic's clients read."""
-    headers["X-Request-Id"] = request_id
-    if speaks_messages(environ):
-        headers["request-id"] = request_id
-
-
-def speaks_messages(environ: Mapping[str, Any]) -> bool:
-    """Whether the client of a request knows Anthropic's envelope, and no other."""
-    path = environ["PATH_INFO"].partition("/v1/")[2]
-    return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 
 
 def headers_of(error: ApiError) -> dict[str, str]:

@@ -14,9 +14,10 @@ from django.urls import resolve
 from . import address_limit, request_events
 from .db import WORK_SECONDS, answering_within, release_all
 from .errors import ApiError, InvalidRequest, RequestTooLarge, WorkerBusy
-from .exception_handler import handler400, is_api, name_request, refusal_page, render
+from .exception_handler import handler400, is_api, refusal_page, render
 from .health import is_probe
 from .jsonbody import too_large
+from .responses import name_request
 
 logger = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]

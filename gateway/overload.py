@@ -16,13 +16,13 @@ import orjson
 from gunicorn import SERVER, util
 
 from .errors import BUSY_SECONDS, WorkerBusy
-from .exception_handler import body_of, headers_of, name_request
+from .exception_handler import body_of, headers_of
 from .hooks import Reading
 from .ids import request_id, uuid7
 from .jsonbody import BLOCK_BYTES
 from .postgresql.prepared import is_full, waiting_for_sessions
 from .request_events import EVENT, RequestEvent
-from .responses import send
+from .responses import name_request, send
 from .turns import pause
 
 MESSAGE = "This replica has more requests than it can serve now. Nothing was billed: retry."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http.response import ResponseHeaders
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -16,12 +17,27 @@ from rest_framework.request import Request
 if TYPE_CHECKING:
     from .errors import ApiError
 
+ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client that speaks Anthropic's API
+
 
 def send(sock: Any, data: bytes) -> None:
     """All of it: gevent's `sendall` asks the kernel for the size of its buffer first, which what fits need not."""
     sent = sock.send(data) if data else 0
     if sent < len(data):
         sock.sendall(memoryview(data)[sent:])
+
+
+def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str, Any], request_id: str) -> None:
+    """Puts a request's id into the headers of its answer; `request-id` is the one that Anthropic's clients read."""
+    headers["X-Request-Id"] = request_id
+    if speaks_messages(environ):
+        headers["request-id"] = request_id
+
+
+def speaks_messages(environ: Mapping[str, Any]) -> bool:
+    """Whether the client of a request knows Anthropic's envelope, and no other."""
+    path = environ["PATH_INFO"].partition("/v1/")[2]
+    return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 
 
 @dataclass(slots=True)

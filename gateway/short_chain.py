@@ -23,10 +23,10 @@ from gunicorn.http.body import Body, LengthReader
 from . import request_events
 from .bounded_http import HEAD_SECONDS, BoundedRequest, begin, begin_body
 from .db import WORK_SECONDS, answering_within, release_all
-from .exception_handler import API_PREFIXES, from_exception, name_request, plain
+from .exception_handler import API_PREFIXES, from_exception, plain
 from .overload import overload
 from .postgresql.prepared import is_full
-from .responses import PlainResponse, send
+from .responses import PlainResponse, name_request, send
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

@@ -14,8 +14,7 @@ from billing.representations import footprint_details, usage_object
 from billing.settlement import settle_shielded
 from billing.unsettled import Figures, Unsettled
 from catalogue.carbon import footprint_of
-from catalogue.pricing import ContradictoryUsage, Usage, cost_of
-from catalogue.redaction import numbers_of, without_prices
+from catalogue.pricing import ContradictoryUsage, Usage, cost_of, numbers_of, without_prices
 from gateway.money import UNITS
 
 from . import estimator

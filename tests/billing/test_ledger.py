@@ -374,8 +374,8 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
         "energy_per_token_wh": Decimal("0.000000000000001"),
         "energy_per_prompt_token_wh": Decimal("0.0002"),
         "grid_intensity": 44,
-        "energy_wh": Decimal("0.0000000001"),
-        "carbon_gco2e": Decimal("12.5"),
+        "energy_wh": Decimal("0.004"),
+        "carbon_gco2e": Decimal("0.000176"),
         "first_token_ms": 12,
     }
     usage = Usage(uncached_prompt=10, cache_read=5, cache_write_5m=3, cache_write_1h=2, completion=7, reasoning=4)

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from catalogue.redaction import without_prices
+from catalogue.pricing import without_prices
 from gateway.errors import ApiError
 
 from ... import estimator
