@@ -14,7 +14,7 @@ from django.conf import settings
 
 from gateway.errors import InsufficientCredits, TooManyAtOnce
 from gateway.request_events import RequestEvent
-from gateway.shared_store import Script, shared_store
+from gateway.shared_store import Reply, Script, shared_store
 
 SMALL_PART = 64
 FRESH_SECONDS = 1.0  # so long a balance that was read is good for `begin`
@@ -98,7 +98,10 @@ def begin_within(
 
 
 def end(event: RequestEvent) -> None:
-    """The account has one request less in flight; nothing where it was not counted, or has ended before."""
+    """The account has one request less in flight; nothing where it was not counted, or has ended before.
+
+    Waits until Redis knows it: a client that has its answer may ask another worker at once.
+    """
     if event.reserved is None:
         return
     (account_id, units), event.reserved = event.reserved, None
@@ -107,7 +110,7 @@ def end(event: RequestEvent) -> None:
     if not own.requests:
         del _accounts[account_id]
     if own.is_shared:
-        _renew(account_id, own)
+        _renew(account_id, own).wait()
 
 
 def renew() -> None:
@@ -145,8 +148,8 @@ def _reserve(account_id: uuid.UUID, own: _Own, before: int, balance: int) -> int
     return others
 
 
-def _renew(account_id: uuid.UUID, own: _Own) -> None:
-    shared_store.send(RENEW, _key(account_id), _worker, b"%d" % own.units)
+def _renew(account_id: uuid.UUID, own: _Own) -> Reply:
+    return shared_store.send(RENEW, _key(account_id), _worker, b"%d" % own.units)
 
 
 def _key(account_id: uuid.UUID) -> bytes:

@@ -147,9 +147,8 @@ class BilledStream:
             self._complete_event(self._ending)
 
     def _complete_event(self, ending: Generation.Ending | None) -> None:
-        """Completes the request's event; its account has one request less in flight."""
+        """Completes the request's event."""
         event = self._admitted.event
-        in_flight.end(event)
         if ending == Ending.CLIENT_LEFT:
             event.outcome = Outcome.CLIENT_LEFT
         elif ending != Ending.FINISHED and ending is not None and event.outcome == Outcome.SERVED:
@@ -249,6 +248,7 @@ class BilledStream:
         try:
             return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:
+            in_flight.end(self._admitted.event)  # before its last bytes are written: its client may go on with them
             self._upstream.close()
             is_failure = ENDINGS[ending].is_provider_failure
             words = self._error_of(ending).message if is_failure else ""
@@ -258,4 +258,5 @@ class BilledStream:
         """Ends a stream of which nothing was delivered: no bill, no record."""
         self._settled = True
         checkpointing.forget(self)
+        in_flight.end(self._admitted.event)
         self._upstream.close()

@@ -107,6 +107,31 @@ def test_who_has_credit_is_not_held_back(bounded: GatewayServer, open_account: O
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_who_asks_one_after_the_other_is_not_held_back(
+    bounded: GatewayServer, open_account: OpenAccount, streams: bool
+) -> None:
+    """Each is expected to cost twice the balance, and the next is on its way as soon as the answer has come."""
+    customer = open_account(bounded, credit="1")
+    body = orjson.dumps(question("dear-echo", stream=streams))
+    asked = (
+        f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    ).encode() + body
+    statuses: Counter[int] = Counter()
+    for _ in range(15):
+        with ExitStack() as stack:
+            connections = [stack.enter_context(connect(bounded)) for _ in range(10)]
+            for connection in connections:
+                connection.sendall(asked)
+                answer = connection.makefile("rb")
+                reply = read_response(answer)
+                statuses[reply.status_code] += 1
+                while "Content-Length" not in reply.headers and b"[DONE]" not in (line := answer.readline()):
+                    assert line
+    assert statuses == {200: 150}
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 def test_every_ending_gives_its_reservation_back(
     bounded: GatewayServer, open_account: OpenAccount, streams: bool
 ) -> None:
