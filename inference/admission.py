@@ -141,9 +141,9 @@ def _reserve(admitted: Admitted) -> None:
     call, payer, terms, event = admitted.call, admitted.payer, admitted.terms, admitted.event
     ordinary = settings.GATEWAY_EXPECTED_ANSWER_TOKENS
     answer = min(ordinary, call.max_tokens or ordinary) * call.choices
-    is_fresh = not ordinary or time.monotonic() - payer.read_at < in_flight.FRESH_SECONDS
     prompt = estimator.tokens_in(event.body_bytes)
     units = expected_units(terms.price, terms.rates, prompt, answer) if ordinary else 0
+    is_fresh = not units or time.monotonic() - payer.read_at < in_flight.FRESH_SECONDS
     if is_fresh and in_flight.begin(event, payer.account_id, units, payer.balance):
         return
     if units:  # pictures and files are bytes of a body, but not of a prompt

@@ -22,13 +22,14 @@ from tests.servers.redis import PrivateRedis
 from tests.servers.simulator import Simulator
 
 HELD_BACK = (429, "rate_limit_error", "rate_limit_exceeded", None)
+FREE = {"currency": "EUR", "prompt_per_1m_tokens": 0, "completion_per_1m_tokens": 0}
 DEAR = {"currency": "EUR", "prompt_per_1m_tokens": 1000, "completion_per_1m_tokens": 2000}
 
 
 def catalogue(simulator: Simulator) -> dict[str, object]:
     """Answers of a word and of fifty, at 0.001 EUR for a token in and 0.002 for one out."""
     offers = [model(f"dear-{slug}", upstream_model=upstream, pricing=DEAR) for slug, upstream in UPSTREAMS.items()]
-    return catalogue_for(simulator.url, *offers)
+    return catalogue_for(simulator.url, *offers, model("free", pricing=FREE))
 
 
 UPSTREAMS = {"echo": "echo", "slow": "chunks:50:0.1"}
@@ -201,6 +202,28 @@ def test_who_moves_on_to_a_dearer_provider_reserves_what_that_one_costs(
     found = Counter(reply.status_code for reply in at_once(customer, 12, model="auto/test/both"))
     assert found.keys() <= {200, 402, 429}
     assert balance(customer) > -max(debits(customer))
+
+
+def test_what_is_free_is_not_held_back_however_slowly_it_is_sent(
+    one_worker: GatewayServer, open_account: OpenAccount
+) -> None:
+    customer = open_account(one_worker, credit="0.01")
+    body = orjson.dumps(question("free"))
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+        f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    )
+    with GatewaySession(one_worker.origin, customer.key) as session, connect(one_worker) as raw:
+        answer = raw.makefile("rb")
+        beside = session.post(PATH, json=question("dear-slow", stream=True), stream=True)
+        raw.sendall(head.encode())
+        assert read_response(answer).status_code == 100
+        lines = (line for line in beside.iter_lines() if line)
+        for _ in range(15):  # ten come in a second, for which a balance is fresh
+            next(lines)
+        raw.sendall(body)
+        assert read_response(answer).status_code == 200
+        beside.close()
 
 
 def test_the_bound_can_be_switched_off(
