@@ -57,7 +57,7 @@ FOOTPRINT = (
 class ReadUsage(Protocol):
     """Reads an upstream's usage in a dialect's words (`inference.dialects.read_usage`)."""
 
-    def __call__(self, dialect: str, reported: Any, *, is_embedding: bool, flags: str) -> Usage | None: ...
+    def __call__(self, dialect: str, reported: Any, *, is_embedding: bool, flags: str, prompt: int) -> Usage | None: ...
 
 
 class Record(NamedTuple):
@@ -293,7 +293,13 @@ def _reread(record: Record, stored: Usage, price: Price, rates: Rates, read_usag
     """What is odd about the upstream's usage, read again. An estimate keeps the completion that it ended with."""
     reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
     try:
-        usage = read_usage(record.dialect or "", reported, is_embedding=is_embedding, flags=record.flags or "")
+        usage = read_usage(
+            record.dialect or "",
+            reported,
+            is_embedding=is_embedding,
+            flags=record.flags or "",
+            prompt=record.prompt_tokens,
+        )
     except ContradictoryUsage as contradiction:
         if record.cost is None:
             return None

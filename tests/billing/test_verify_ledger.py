@@ -372,6 +372,13 @@ READ_AGAIN: dict[str, tuple[dict[str, Any], str | None]] = {
         {"upstream_usage": '{"prompt_tokens": 1000, "num_cached_tokens": 100, "completion_tokens": 200}'},
         None,
     ),
+    "it thought for as many tokens as it heard": (
+        {
+            "upstream_usage": '{"prompt_tokens": 1000, "cached_tokens": 100, "completion_tokens": 150, '
+            '"total_tokens": 1200, "prompt_tokens_details": {"audio_tokens": 50}}'
+        },
+        None,
+    ),
     "it counts nothing": ({"upstream_usage": "{}"}, "its upstream's usage is read as no count of the request"),
     "an estimate completed the prompt's count": (
         {

@@ -38,12 +38,15 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Said:
-    """One choice of an answer. `finish` is in chat's words; `more` is what else a message has."""
+    """One choice of an answer. `finish` is in chat's words; `cited` are the places that it cites, `signed` what proves
+    its thinking, and `more` is what else a message has."""
 
     text: str = ""
     reasoning: str = ""
     refusal: str = ""
     calls: list[ToolCall] = field(default_factory=list)
+    cited: list[str] = field(default_factory=list)
+    signed: list[str] = field(default_factory=list)
     finish: str | None = None
     more: Json = field(default_factory=dict)
 
@@ -75,8 +78,12 @@ def of_message(message: Mapping[str, Any]) -> Said:
         match block["type"]:
             case "text":
                 said.text += block.get("text") or ""
+                said.cited += map(_place, block.get("citations") or ())
             case "thinking":
                 said.reasoning += block.get("thinking") or ""
+                said.signed += _proof(block)
+            case "redacted_thinking":
+                said.signed += _proof(block)
             case "tool_use":
                 said.calls.append(ToolCall(block.get("id") or "", block.get("name") or "", block.get("input") or {}))
     reason = message.get("stop_reason")
@@ -95,6 +102,7 @@ def of_response(response: Mapping[str, Any]) -> Said:
                 for part in item["content"]:
                     said.text += part.get("text") or ""
                     said.refusal += part.get("refusal") or ""
+                    said.cited += map(_place, part.get("annotations") or ())
             case "function_call":
                 said.calls.append(ToolCall(item["call_id"], item["name"], _parsed(item["arguments"])))
             case "custom_tool_call":
@@ -118,8 +126,23 @@ def _of_message(message: Mapping[str, Any]) -> Said:
         called = call.get("function") or call.get("custom") or {}
         given = called.get("arguments", called.get("input"))
         said.calls.append(ToolCall(call.get("id") or "", called.get("name") or "", _parsed(given)))
+    for annotation in message.get("annotations") or ():
+        said.cited += [page["url"]] if (page := annotation.get("url_citation") or {}).get("url") else []
+    said.cited += [_place(cited) for cited in message.get("citations") or () if isinstance(cited, dict)]
+    for block in message.get("thinking_blocks") or ():
+        said.signed += _proof(block)
     said.more = {name: value for name, value in message.items() if name not in SPOKEN and value not in (None, "", [])}
     return said
+
+
+def _place(cited: Mapping[str, Any]) -> str:
+    """A page's address or a document's number."""
+    return str(cited.get("url") or cited.get("source") or cited.get("document_index", cited.get("index")))
+
+
+def _proof(block: Mapping[str, Any]) -> list[str]:
+    """The signature of thinking, or the thinking itself where it is encrypted."""
+    return [proof] if (proof := block.get("signature") or block.get("data")) else []
 
 
 def _flat(message: Mapping[str, Any]) -> Json:
