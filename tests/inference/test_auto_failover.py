@@ -76,6 +76,18 @@ def test_a_whole_answer_that_was_streamed_upstream_fails_over_to_its_last_byte(i
 
 
 @whole_or_streamed
+@pytest.mark.parametrize(("path", "asked"), [("responses", {"input": "hi"}), ("messages", MESSAGE)])
+def test_a_route_that_speaks_another_api_follows_one_that_speaks_the_clients(
+    insured: Customer, path: str, asked: Json, streams: bool
+) -> None:
+    body = {"model": f"auto/test/{path}-themselves", **asked, "stream": streams}
+    reply = insured.http.post(f"/v1/{path}", json=body)
+    assert reply.status_code == 200, reply.text
+    first = "anthropic" if path == "messages" else FIRST
+    assert recorded(insured)["providers_attempted"] == [first, SECOND]
+
+
+@whole_or_streamed
 def test_the_reason_is_the_first_picks_however_many_follow(insured: Customer, streams: bool) -> None:
     model_id, metadata = asked(insured, "three", streams=streams)
     assert model_id == "third/test/three/DEFRA"

@@ -259,7 +259,7 @@ class MessagesForm(WireForm):
 
     def over(self, route: Route) -> WireForm:
         """See WireForm."""
-        return PASSED if route.upstream.dialect == "anthropic" else self
+        return PASSED if route.upstream.dialect == "anthropic" else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """See WireForm. Agents ask every model to think: one that cannot be told how hard is not told."""
@@ -326,7 +326,7 @@ class PassedForm(MessagesForm):
         return passed_with(normalised, report)
 
 
-PASSED = PassedForm()
+TRANSLATED, PASSED = MessagesForm(), PassedForm()
 
 
 def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:

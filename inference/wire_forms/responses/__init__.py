@@ -45,7 +45,7 @@ class ResponsesForm(WireForm):
 
     def over(self, route: Route) -> WireForm:
         """See WireForm."""
-        return PASSED if route.modality == Modality.RESPONSES else self
+        return PASSED if route.modality == Modality.RESPONSES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """See WireForm."""
@@ -114,4 +114,4 @@ class PassedForm(ResponsesForm):
         return with_bill(normalised, report)
 
 
-PASSED = PassedForm()
+TRANSLATED, PASSED = ResponsesForm(), PassedForm()
