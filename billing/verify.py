@@ -292,14 +292,9 @@ def _unlike(
 def _reread(record: Record, stored: Usage, price: Price, rates: Rates, read_usage: ReadUsage) -> str | None:
     """What is odd about the upstream's usage, read again. An estimate keeps the completion that it ended with."""
     reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
+    dialect, flags = record.dialect or "", record.flags or ""
     try:
-        usage = read_usage(
-            record.dialect or "",
-            reported,
-            is_embedding=is_embedding,
-            flags=record.flags or "",
-            prompt=record.prompt_tokens,
-        )
+        usage = read_usage(dialect, reported, is_embedding=is_embedding, flags=flags, prompt=record.prompt_tokens)
     except ContradictoryUsage as contradiction:
         if record.cost is None:
             return None
