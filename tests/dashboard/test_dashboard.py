@@ -82,12 +82,13 @@ def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium:
 
 
 def by_keyboard(page: Page, role: Literal["button", "link"], name: str) -> None:
-    """Tabs from where the focus is to what has this name, and presses Enter."""
+    """Tabs from where the focus is to what has this name, presses Enter, and waits for the page that it leads to."""
     wanted = page.get_by_role(role, name=name, exact=True).first
     for _ in range(MOST_TABS):
         page.keyboard.press("Tab")
         if wanted.evaluate("element => element === document.activeElement"):
-            page.keyboard.press("Enter")
+            with page.expect_navigation():
+                page.keyboard.press("Enter")
             return
     raise AssertionError(f"Tab does not come to the {role} {name!r}")
 

@@ -191,7 +191,7 @@ def test_a_reply_that_never_comes_is_not_waited_for_and_loses_nothing(
     with odd_redis(lambda _connection, _data: None) as url, opened(settings, url) as store:
         store.send(COUNT, b"key", b"7", otherwise=lambda: counted.append(7))
         waiting = [gevent.spawn(echo, store, b"word") for _ in range(20)]
-        gevent.joinall(waiting, timeout=5)
+        gevent.joinall(waiting, timeout=30)
         assert [greenlet.value for greenlet in waiting] == [None] * 20
         assert all(greenlet.ready() for greenlet in waiting)
         assert counted == [7]
