@@ -129,6 +129,8 @@ def main() -> int:
     if arguments.soak:
         known = [replace(each, test=SOAK, database="postgres") for each in known if each.soak]
     chosen = [each for each in known if not words or any(word in (each.area, *each.path.split("/")) for word in words)]
+    if not chosen:
+        parser.error(f"no mutant is listed for {' '.join(words)}: an area, or a part of a path between slashes")
     with tempfile.TemporaryDirectory(prefix="gateway-mutants-") as folder:
         began = time.monotonic()
         trees = [copied(Path(folder, str(number))) for number in range(arguments.jobs)]
