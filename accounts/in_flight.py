@@ -136,7 +136,7 @@ def _count(event: RequestEvent, account_id: uuid.UUID, own: _Own, units: int) ->
 
 
 def _reserve(account_id: uuid.UUID, own: _Own, before: int, balance: int) -> int:
-    """What the other workers have reserved, with this worker's own told to them; 0 while Redis is away."""
+    """Returns the sum that other workers have reserved, and tells them this one's; 0 while Redis is away."""
     global _worker  # noqa: PLW0603  # once a process
     _worker = _worker or uuid.uuid4().hex.encode()
     own.is_shared = True

@@ -38,7 +38,7 @@ class Silent:
 
 
 class Simulated:
-    """What the pool has instead of time and connections."""
+    """A simulated clock and connections for the pool."""
 
     def __init__(self) -> None:
         self.now, self.opened = 0.0, 0

@@ -61,7 +61,7 @@ class ReadUsage(Protocol):
 
 
 class Record(NamedTuple):
-    """What is looked at of a generation: its columns, exact decimals as the whole numbers that the table keeps."""
+    """The columns of a generation that are checked, exact decimals as the whole numbers that the table keeps."""
 
     id: UUID
     account_id: UUID
@@ -246,7 +246,7 @@ def _without_entry(wallet: Wallet, result: Verification, read_usage: ReadUsage) 
 
 
 def _record(record: Record, read_usage: ReadUsage) -> Iterator[str]:
-    """What does not recompute from its tokens, prices and factors, and from what the upstream reported."""
+    """Yields a line for each figure that its tokens, prices and factors, or its upstream's usage, do not give."""
     usage, price, rates = record.usage, _price(*record[13:20]), _rates(record.account_rate, record.eur_rate)
     if record.prompt_tokens != usage.prompt:
         name = generation_id(record.id)
@@ -269,7 +269,7 @@ def _record(record: Record, read_usage: ReadUsage) -> Iterator[str]:
 
 
 def _footprint(record: Record, usage: Usage) -> Iterator[str]:
-    """What of its energy and carbon does not recompute. Energy that the provider measured is its own factor."""
+    """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is its own factor."""
     stored = Footprint._make(record[-len(Footprint._fields) :])
     measured = stored.energy_units if stored.source == MEASURED else None
     expected = footprint_of(usage, _factors(*record[-10:-6]), measured)

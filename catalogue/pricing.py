@@ -245,7 +245,7 @@ def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
 
 
 def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> int:
-    """What so many tokens cost, none of them cached, in units of the account's money, rounded down."""
+    """The cost of so many tokens, none of them cached, in units of the account's money, rounded down."""
     of_prompt, *_, of_completion = price.for_prompt(prompt).units
     units: int = (prompt * of_prompt + completion * of_completion) * rates.account_units // COST_DIVISOR
     return units

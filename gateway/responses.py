@@ -35,7 +35,7 @@ def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str
 
 
 def speaks_messages(environ: Mapping[str, Any]) -> bool:
-    """Whether the client of a request knows Anthropic's envelope, and no other."""
+    """True where the client of a request knows Anthropic's envelope, and no other."""
     path = environ["PATH_INFO"].partition("/v1/")[2]
     return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 

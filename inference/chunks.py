@@ -95,7 +95,7 @@ class Normaliser(Protocol):
         """The chunk as it goes to the framing; None where it would say nothing."""
 
     def finish_open(self, *, is_counted: bool) -> Iterable[NormalisedChunk]:
-        """What has to be added where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
+        """Chunks to add where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
 
     def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
         """The index, field and text of a normalised chunk that says one text and nothing else (`sse.PlainChunks`)."""

@@ -255,7 +255,7 @@ def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
 
 
 def _is_stream(upstream: UpstreamCall) -> bool:
-    """Whether the answer is an event stream: all but JSON, and what begins as one, whatever its label."""
+    """True for an event stream: all but JSON, and what begins as one, whatever its label."""
     return upstream.content_type != "application/json" or is_event_stream(upstream.peek())
 
 

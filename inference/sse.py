@@ -37,7 +37,7 @@ def frame(payload: dict[str, Any]) -> bytes:
 
 
 def is_event_stream(first: bytes) -> bool:
-    """Whether a body that begins so is a stream of events, and no JSON."""
+    """True where a body that begins so is a stream of events, and no JSON."""
     return first.removeprefix(_BOM).lstrip(b"\r\n").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
 
 

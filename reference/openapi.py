@@ -190,7 +190,7 @@ def _summary_of(kind: type[ApiError]) -> str:
 
 
 def _headers(operation: Operation, status: int | None = None) -> Json:
-    """Those that an answer of this status may have; without one, an answer to HTTP that is not understood."""
+    """Headers that an answer of this status may have; without one, an answer to HTTP that is not understood."""
     path, names = operation.path, ["X-Request-Id"]
     if status is not None:
         if "MessageError" in operation.errors:

@@ -127,7 +127,7 @@ class OpenAIDialect:
         return OpenAIDecoder(call.choices, total_includes)
 
     def usage(self, reported: Any, *, is_embedding: bool, total_includes: Collection[str] = NOTHING) -> Usage | None:
-        """See `usage_of` and `prompt_usage_of`. Of an embedding the total is the prompt."""
+        """The usage by `usage_of` and `prompt_usage_of`. An embedding's total is its prompt."""
         if not is_embedding:
             return usage_of(reported, total_includes)
         if isinstance(reported, dict) and reported.get("prompt_tokens") is None:

@@ -214,7 +214,7 @@ class Connection:
         return self.answer.is_complete and self.answer.keeps_alive
 
     def is_good(self) -> bool:
-        """Whether an idle connection may serve again: it is open, and has no bytes that nobody asked for."""
+        """True where an idle connection may serve again: it is open, and has no bytes that nobody asked for."""
         try:
             if self.is_tls:
                 poll = _poll()

@@ -109,7 +109,7 @@ class WireForm(ABC):
         return plain(error, environ)
 
     def name_as_sent(self, path: str, call: Call) -> str:
-        """What the client calls a field of the call that its request was translated to."""
+        """The client's name of a field of the call that its request was translated to."""
         return "reasoning" if path == "reasoning_effort" and path not in call.sent else path
 
     def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
@@ -369,7 +369,7 @@ def _effort(reasoning: Mapping[str, Any]) -> str | None:
 
 
 def effort_of(budget: int) -> str:
-    """What a budget of so many tokens comes to."""
+    """The effort that stands for a budget of so many tokens."""
     return next((word for least, word in EFFORTS if budget >= least), LEAST_EFFORT)
 
 

@@ -371,7 +371,7 @@ def _begins_with(message: Block, kinds: set[str] | frozenset[str]) -> bool:
 
 
 def wants_json(body: Mapping[str, Any]) -> bool:
-    """Whether an answer in JSON is asked for without its schema: an instruction says so."""
+    """True where an answer in JSON is asked for without its schema: an instruction says so."""
     form = body.get("response_format")
     return isinstance(form, dict) and form.get("type") == "json_object"
 

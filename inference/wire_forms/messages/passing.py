@@ -109,7 +109,7 @@ class MessageEvents:
         return NormalisedChunk(payload) if KIND.fullmatch(kind) else None
 
     def finish_open(self, *, is_counted: bool) -> Iterator[NormalisedChunk]:
-        """See Normaliser. One that ends its message in order and has counted it may say no reason."""
+        """Closing chunks, as of `Normaliser`. A message that ended in order and was counted may lack a reason."""
         if is_counted and not self.is_complete and self._begun is not None:
             self.is_complete = True
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"

@@ -89,7 +89,7 @@ class _Translation:
                 yield from self._user(message["role"], content, path)
 
     def _assistant(self, blocks: list[Json], path: str) -> Iterator[Json]:
-        """What was said, thought and called, each in the one place that a chat has for it. Nothing is no message."""
+        """Texts, thoughts and calls, each in the one place that a chat has for it. Nothing is no message."""
         texts, thoughts, calls = [], [], []
         for position, block in enumerate(blocks):
             self._untold.beyond(block, TOLD.get(block["type"], ()))
@@ -129,7 +129,7 @@ class _Translation:
             yield {"role": role, "content": _alone(rest)}
 
     def _result(self, block: Json, path: str) -> str | list[Json]:
-        """What a tool answered. That it failed is said first, in words: a chat has no other way."""
+        """A tool's answer. That it failed is said first, in words: a chat has no other way."""
         self._untold.beyond(block, TOLD["tool_result"])
         if not isinstance(block.get("tool_use_id"), str):
             raise InvalidRequest.of_field(f"{path}.tool_use_id", "must be a string.")
@@ -192,7 +192,7 @@ def _alone(parts: list[Json]) -> str | list[Json]:
 
 
 def _heading(block: Json, *names: str) -> list[Json]:
-    """What a document is called and what is said of it, a line each, before what it says."""
+    """The title of a document and the notes on it, a line each, before its text."""
     lines = [
         f"{name.capitalize()}: {block[name]}" for name in names if isinstance(block.get(name), str) and block[name]
     ]

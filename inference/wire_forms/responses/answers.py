@@ -146,7 +146,7 @@ def _known(details: Mapping[str, Any]) -> Json:
 
 
 def _identity(own: Mapping[str, Any]) -> str:
-    """What is behind the prefix of a response's id: its items have it in theirs."""
+    """The part of a response's id behind its prefix: its items have it in theirs."""
     identity: str = own["id"]
     return identity.removeprefix(RESPONSE_PREFIX)
 

@@ -247,7 +247,7 @@ class _Call:
 
 
 def _cited(delta: Mapping[str, Any]) -> Iterator[Json]:
-    """What is cited, as annotations: pages by their address, documents by their number; fields of a provider's stay."""
+    """Citations as annotations: pages by their address, documents by their number; fields of a provider's stay."""
     for each in dicts(delta.get("annotations")):
         page = object_of(each.get("url_citation"))
         if isinstance(page.get("url"), str):

@@ -163,7 +163,7 @@ class LastResponse:
 
 
 def own_of(id: str, model: str) -> Json:
-    """What is the gateway's in a response."""
+    """The gateway's own fields of a response."""
     return {"id": id, "model": model, "store": False, "previous_response_id": None}
 
 
