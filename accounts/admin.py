@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.admin import BoundedAdmin, SaysValues
+from gateway.pages.admin import BoundedAdmin, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
-from gateway.admin import RowPages
+from gateway.pages.admin import RowPages
 
 from . import invitations
 from .models import Account, Membership

@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_delete, post_save, pre_delete
 
-from gateway.hooks import Periodic, worker_hooks
+from gateway.server.hooks import Periodic, worker_hooks
 
 
 class AccountsConfig(AppConfig):

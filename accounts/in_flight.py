@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from gateway.errors import InsufficientCredits, TooManyAtOnce
-from gateway.request_events import RequestEvent
-from gateway.shared_store import Reply, Script, shared_store
+from gateway.fastpath.redis import Reply, Script, shared_store
+from gateway.observing.request_events import RequestEvent
 
 SMALL_PART = 64
 FRESH_SECONDS = 1.0  # so long a balance that was read is good for `begin`

@@ -17,7 +17,7 @@ from django.db.models import Sum
 from django.urls import reverse
 from django.utils import timezone
 
-from gateway.mail import send_in_background
+from gateway.pages.mail import send_in_background
 
 from .members import locked, locked_for_owner
 from .models import Invitation, Membership, User

@@ -24,7 +24,6 @@ from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from gateway.db import on_a_live_connection
 from gateway.errors import (
     ApiKeyExpired,
     ApiKeyMalformed,
@@ -34,7 +33,8 @@ from gateway.errors import (
     MissingKey,
     step,
 )
-from gateway.request_events import RequestEvent, event_of
+from gateway.observing.request_events import RequestEvent, event_of
+from gateway.stores.db import on_a_live_connection
 
 from .models import TOKEN_PREFIX, Account, ApiKey, User
 

@@ -6,8 +6,8 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from gevent import monkey
 from gevent.threadpool import ThreadPool
 
-from gateway.db import release_all
 from gateway.errors import WorkerBusy
+from gateway.stores.db import release_all
 
 THREADS = 1  # of a worker, so that the other cores are left to requests
 WAITING = 8  # behind the one under way; the last of them waits for some seconds

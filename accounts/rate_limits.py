@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from gateway.address_limit import COUNT_ADDRESS, AddressCheck
+from gateway.edge.address_limit import COUNT_ADDRESS, AddressCheck
 from gateway.errors import KeyBudgetSpent
-from gateway.shared_store import Script, shared_store
+from gateway.fastpath.redis import Script, shared_store
 
 COUNTED_SECONDS = 61
 

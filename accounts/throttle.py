@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django_ratelimit.core import get_usage
 
-from gateway.address_limit import client_network
+from gateway.edge.address_limit import client_network
 
 TAKEN_BACK = ", taken back"  # the cache only counts up
 

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 
 from accounts.models import Account
-from gateway.admin import ExactSearch, RecordAdmin, searched_id
+from gateway.pages.admin import ExactSearch, RecordAdmin, searched_id
 
 from .models import Alias, AliasEvent
 

@@ -6,9 +6,9 @@ from rest_framework.response import Response
 
 from accounts.keys import caller_behind
 from accounts.models import Account
-from billing.replica import from_replica
-from catalogue import snapshot
-from gateway.control_view import ControlView
+from billing.usage.replica import from_replica
+from catalogue.routing import snapshot
+from gateway.edge.control_view import ControlView
 from gateway.errors import InvalidAliasTarget, InvalidRequest
 
 from . import changes, stats, targets

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from catalogue import nearest, quota, ranking, routing
-from catalogue.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id
-from gateway.db import BRIEF_SECONDS, answering_within, release
+from catalogue.providers import quota
+from catalogue.routing import nearest, ranking
+from catalogue.routing import selection as routing
+from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
-from gateway.postgresql.prepared import Statement, sessions_of
-from gateway.request_events import RequestEvent
+from gateway.fastpath.postgresql import Statement, sessions_of
+from gateway.observing.request_events import RequestEvent
+from gateway.stores.db import BRIEF_SECONDS, answering_within, release
 
 from .models import Alias
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from catalogue.routes import ALIAS_NAME, ALIAS_RULE
+from catalogue.routing.routes import ALIAS_NAME, ALIAS_RULE
+from gateway.edge.fields import LimitField
 from gateway.errors import InvalidAliasName
-from gateway.fields import LimitField
 
 from .models import Alias, AliasEvent
 

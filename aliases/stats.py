@@ -4,8 +4,8 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from billing.usage_statistics import By, Days, Row, Scope, Totals, breakdown
-from catalogue.routes import Snapshot
+from billing.usage.statistics import By, Days, Row, Scope, Totals, breakdown
+from catalogue.routing.routes import Snapshot
 from gateway.money import to_json
 
 from .models import Alias

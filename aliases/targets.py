@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from catalogue import routing
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routes import GLOBAL, ExplicitId, Snapshot, region_label
+from catalogue.routing import selection as routing
+from catalogue.routing.routes import GLOBAL, ExplicitId, Snapshot, region_label
 from gateway.errors import ApiError, InvalidAliasTarget
 
 FIELDS = ("provider", "canonical_id", "locode")

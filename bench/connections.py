@@ -12,12 +12,12 @@ from itertools import count
 from unittest import mock
 from uuid import uuid4
 
-from inference.upstream import connections
+from gateway.fastpath import connections
 
 ACCOUNTS = (1, 10, 100, 1000, 5000)
 RATES = (5, 20, 50)  # requests a second of one worker
 ANSWER_SECONDS = 3.0
-SWEEP_SECONDS = 10.0  # as `inference.upstream.client` looks for connections that have been idle for long
+SWEEP_SECONDS = 10.0  # as `gateway.fastpath.http_client` looks for connections that have been idle for long
 WARM_UP_SECONDS, SECONDS = 200.0, 800.0
 ORIGIN = connections.Origin(is_tls=False, host="upstream", port=1)
 

@@ -19,7 +19,8 @@ from django.utils import timezone
 from accounts.models import Membership, User
 from aliases.models import Alias
 from aliases.stats import rows_of
-from billing import api, rollups
+from billing import api
+from billing.usage import rollups
 
 
 def listing(key: str, *, limit: int, page: int, repeats: int) -> None:

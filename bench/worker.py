@@ -12,7 +12,7 @@ from typing import Any
 import greenlet
 
 from bench.kinds import TRACE_FILE, WAITS_FILE
-from gateway.worker import GatewayWorker
+from gateway.server.worker import GatewayWorker
 
 COUNTER_BYTES = 8
 _ROOT = f"{Path(__file__).resolve().parents[1]}/"
@@ -24,7 +24,7 @@ class QuietWorker(GatewayWorker):
 
     def run(self) -> Any:
         """Apps have registered their hooks by now."""
-        from gateway.hooks import worker_hooks  # noqa: PLC0415  # only now: see gateway.worker
+        from gateway.server.hooks import worker_hooks  # noqa: PLC0415  # only now: see gateway.server.worker
 
         worker_hooks.beat.clear()
         return super().run()
@@ -34,7 +34,7 @@ class WaitingWorker(QuietWorker):
     """Counts in a file, without a system call, how often a request waits for a reply of Redis."""
 
     def run(self) -> Any:
-        from gateway.shared_store import Reply  # noqa: PLC0415  # only now: see gateway.worker
+        from gateway.fastpath.redis import Reply  # noqa: PLC0415  # only now: see gateway.server.worker
 
         with Path(os.environ[WAITS_FILE]).open("r+b") as file:
             counter = mmap.mmap(file.fileno(), COUNTER_BYTES)

@@ -9,7 +9,7 @@ from django.db import transaction
 from accounts.models import Account, Membership, User
 from catalogue.models import ExchangeRate
 
-from . import ledger
+from .ledger import entries as ledger
 from .models import Wallet
 
 OPENING_REFERENCE = "opening"

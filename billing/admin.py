@@ -16,15 +16,15 @@ from accounts.admin import MembershipInline
 from accounts.admin_invitations import InvitesMembers
 from accounts.invitations import STAFF_RIGHT
 from accounts.models import Account, Membership
-from gateway.admin import BoundedAdmin, ExactSearch, SaysValues, searched_id, short_id
 from gateway.ids import generation_id
 from gateway.money import plain
+from gateway.pages.admin import BoundedAdmin, ExactSearch, SaysValues, searched_id, short_id
 
 from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_credit import RIGHT, CreditBooking
 from .models import Generation, LedgerEntry
-from .request_failures import RequestFailure
+from .usage.request_failures import RequestFailure
 
 
 @admin.register(Account)
@@ -95,7 +95,7 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
 
     @admin.display(description="overdrawn")
     def far_below_zero(self, account: Account) -> str:
-        """Since when staff have been alerted (billing.overdraft)."""
+        """Since when staff have been alerted (billing.ledger.overdraft)."""
         if not hasattr(account, "overdraft_alert"):
             return "no"
         return f"since {account.overdraft_alert.raised_at:%Y-%m-%d %H:%M} UTC"

@@ -10,11 +10,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
 from accounts.models import Account
-from gateway.admin import RowPages
 from gateway.money import MAX_MONEY, MONEY_PLACES, plain
+from gateway.pages.admin import RowPages
 
-from . import ledger
-from .ledger import Credit
+from .ledger import entries as ledger
+from .ledger.entries import Credit
 from .models import LedgerEntry, Wallet
 
 logger = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from django.utils import timezone
 from accounts.models import Account
 from catalogue.models import Provider
 from gateway.ids import first_uuid7
-from gateway.request_events import Outcome
+from gateway.observing.request_events import Outcome
 
 from .models import FLAGS, Generation, LedgerEntry
-from .request_failures import RequestFailure
+from .usage.request_failures import RequestFailure
 
 ONE_DAY = timedelta(days=1)
 OUTCOME_DAYS = 7

@@ -12,16 +12,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.keys import caller_behind
-from gateway.control_view import ControlView
+from gateway.edge.control_view import ControlView
+from gateway.edge.fields import LimitField, MomentField, TextField
 from gateway.errors import InvalidRequest, NotFound
-from gateway.fields import LimitField, MomentField, TextField
 from gateway.ids import parse_generation_id
 
-from . import keyset
-from .keyset import Page, Position, older_than
 from .models import Generation
-from .replica import from_replica
-from .representations import metrics_of, record_of, stats_of
+from .usage import keyset
+from .usage.keyset import Page, Position, older_than
+from .usage.replica import from_replica
+from .usage.representations import metrics_of, record_of, stats_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_save, pre_save
 
-from gateway.hooks import Periodic, Reading, worker_hooks
-from gateway.request_events import failure_observers
+from gateway.observing.request_events import failure_observers
+from gateway.server.hooks import Periodic, Reading, worker_hooks
 
 
 class BillingConfig(AppConfig):
@@ -15,10 +15,12 @@ class BillingConfig(AppConfig):
 
         from accounts.models import Account  # models exist from here on
 
-        from . import notices, overdraft, replica, request_failures, rollups, spool
+        from . import notices
         from .accounts import ensure_wallet, keep_currency
+        from .ledger import overdraft, spool
+        from .ledger.settlement import finish_or_spool, settled_accounts, start_settlers
         from .maintenance import Recovery
-        from .settlement import finish_or_spool, settled_accounts, start_settlers
+        from .usage import replica, request_failures, rollups
 
         recovery = Recovery()
         worker_hooks.start += [recovery.start, start_settlers]

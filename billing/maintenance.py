@@ -4,11 +4,13 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway import mail
+from gateway.pages import mail
 
-from . import notices, overdraft, rollups, spool
-from .checkpoints import STALE_SECONDS, is_anything_stale, sweep
-from .settlement import replay_spool
+from . import notices
+from .ledger import overdraft, spool
+from .ledger.checkpoints import STALE_SECONDS, is_anything_stale, sweep
+from .ledger.settlement import replay_spool
+from .usage import rollups
 
 LOOK_EVERY_SECONDS = 15.0
 FROZEN_SECONDS = 30.0

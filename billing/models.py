@@ -1,11 +1,11 @@
 """The ledger (Wallet, LedgerEntry), the records of what was served (Generation) and their sums by day (DailyUsage).
 
 The invariant: a wallet's balance is the sum of its ledger entries, and its seq is their number. Entries are only ever
-added (`billing.ledger`); the database itself refuses their update and deletion (migration 0002).
+added (`billing.ledger.entries`); the database itself refuses their update and deletion (migration 0002).
 
 An account's DailyUsage is the sums of exactly its records with `created_at <= rolled_until` of its UsageWatermark.
-`billing.rollups` writes both in one transaction; `billing.usage_statistics` adds the records behind the watermark, the
-raw tail. docs/growth.md says why.
+`billing.usage.rollups` writes both in one transaction; `billing.usage.statistics` adds the records behind the
+watermark, the raw tail. docs/growth.md says why.
 """
 
 from typing import Any, ClassVar, NoReturn
@@ -15,13 +15,14 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import Account, ApiKey, currency_code
-from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
-from catalogue.energy import figures_in
+from catalogue.footprint.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
+from catalogue.footprint.energy import figures_in
 from catalogue.pricing import CACHE_MISMATCH, RATE_PLACES, TOTAL_MISMATCH, Price, cache_writes, thawed_tiers
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField, plain
 
-from . import notices, request_failures  # noqa: F401  # Django looks for an app's tables here
+from . import notices  # noqa: F401  # Django looks for an app's tables here
+from .usage import request_failures  # noqa: F401  # Django looks for an app's tables here
 
 _OF_A_DAY = ["account", "day", "key", "alias_id", "provider", "model", "region", "endpoint", "energy_source"]
 NO_ALIAS = UUID(int=0)  # in place of null, which a unique constraint would let in many times
@@ -123,9 +124,11 @@ class Generation(models.Model):
     eur_rate = ExactDecimalField(places=RATE_PLACES)
     energy_per_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
     energy_per_prompt_token_wh = ExactDecimalField(places=ENERGY_PLACES, null=True)
-    energy_figures = models.JSONField(null=True)  # by kind of token with bounds: `catalogue.energy.EnergyFigures`
+    energy_figures = models.JSONField(
+        null=True
+    )  # by kind of token with bounds: `catalogue.footprint.energy.EnergyFigures`
     grid_intensity = models.IntegerField("gCO2e per kWh", null=True)
-    grid_basis = models.JSONField(null=True)  # what it rests on: `catalogue.carbon.GridBasis`
+    grid_basis = models.JSONField(null=True)  # what it rests on: `catalogue.footprint.carbon.GridBasis`
 
     currency = models.CharField(max_length=3, validators=[currency_code])
     prompt_cost = MoneyField(null=True)
@@ -230,7 +233,7 @@ class ImmutableRow(TypeError):
 
 
 class LedgerQuerySet(models.QuerySet["LedgerEntry"]):
-    """Reads, and creation by `billing.ledger`; nothing else."""
+    """Reads, and creation by `billing.ledger.entries`; nothing else."""
 
     def update(self, **kwargs: Any) -> NoReturn:
         raise ImmutableRow("Ledger entries are never changed.")

@@ -23,15 +23,17 @@ from django.utils.safestring import SafeString
 from rest_framework import serializers
 
 from accounts.models import User
-from gateway.admin import ExactSearch, RecordAdmin, SaysValues
-from gateway.fields import dotted, faults_of
+from gateway.edge.fields import dotted, faults_of
 from gateway.money import plain
+from gateway.pages.admin import ExactSearch, RecordAdmin, SaysValues
 
-from . import grid, health, models, price_history, quota
+from . import models, price_history
 from .admin_actions import OfferActions, ProviderActions, RouteActions
-from .counters import PriceChange
+from .footprint import grid
 from .loader.shapes import Pricing
-from .snapshot_building import missing_variables
+from .providers import health, quota
+from .providers.counters import PriceChange
+from .routing.snapshot_building import missing_variables
 
 
 class _Admin(SaysValues, admin.ModelAdmin[Any]):

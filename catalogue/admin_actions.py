@@ -11,10 +11,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
-from gateway.admin import RowPages
+from gateway.pages.admin import RowPages
 
-from . import changes, quota
+from . import changes
 from .models import Model, Provider, Region, State
+from .providers import quota
 
 
 class ReasonForm(ActionForm):

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.turns import in_turns
+from gateway.server.turns import in_turns
 
 from .listing import Info, View, listed, model_info
 from .listing_cache import PerSnapshot, autos
-from .routes import Snapshot
+from .routing.routes import Snapshot
 
 SERVED = ("chat", "completion", None)  # modalities; candidates of an `auto/…` entry may have several
 USUAL_LIMIT, MOST = 20, 1000

@@ -12,15 +12,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.keys import KeyAuthentication
-from gateway.control_view import ControlView
+from gateway.edge.control_view import ControlView
+from gateway.edge.fields import ChoiceField
+from gateway.edge.responses import ANTHROPIC_VERSION
 from gateway.errors import ApiError, NotFound
-from gateway.fields import ChoiceField
-from gateway.responses import ANTHROPIC_VERSION
 
-from . import anthropic_models, health, listing_cache, nearest, quota, snapshot
+from . import anthropic_models, listing_cache
 from .listing import Info, View, auto_info, model_info, providers, servable
 from .models import Modality
-from .routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot, parse_model_id
+from .providers import health, quota
+from .routing import nearest, snapshot
+from .routing.routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot, parse_model_id
 
 
 class ProvidersQuery(serializers.Serializer[Any]):

@@ -2,8 +2,8 @@ import time
 
 from django.apps import AppConfig
 
-from gateway.health import needs
-from gateway.hooks import Periodic, Reading, worker_hooks
+from gateway.edge.health import needs
+from gateway.server.hooks import Periodic, Reading, worker_hooks
 
 
 class CatalogueConfig(AppConfig):
@@ -12,7 +12,10 @@ class CatalogueConfig(AppConfig):
     name = "catalogue"
 
     def ready(self) -> None:
-        from . import changes, grid_import, health, snapshot  # models exist from here on
+        from . import changes  # models exist from here on
+        from .footprint import grid_import  # models exist from here on
+        from .providers import health  # models exist from here on
+        from .routing import snapshot  # models exist from here on
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)

@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.money import to_json
-from gateway.turns import take_turns
+from gateway.server.turns import take_turns
 
-from .carbon import carbon_per_token
+from .footprint.carbon import carbon_per_token
 from .pricing import rates_between
-from .ranking import cost_in_eur, rank
-from .routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
+from .routing.ranking import cost_in_eur, rank
+from .routing.routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")

@@ -10,8 +10,8 @@ import orjson
 from django.conf import settings
 
 from .listing import Info, View, auto_infos, listed, model_info
-from .routes import Snapshot
-from .snapshot_building import in_slices
+from .routing.routes import Snapshot
+from .routing.snapshot_building import in_slices
 
 T = TypeVar("T")
 

@@ -16,9 +16,10 @@ from django.utils import timezone
 from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
-from . import counters, grid  # noqa: F401  # Django looks for an app's tables here
-from .carbon import ENERGY_PLACES, PUE_PLACES
+from .footprint import grid  # noqa: F401  # Django looks for an app's tables here
+from .footprint.carbon import ENERGY_PLACES, PUE_PLACES
 from .pricing import RATE_PLACES
+from .providers import counters  # noqa: F401  # Django looks for an app's tables here
 
 FILE_WINS = "Until the file is seeded again, which states its own: for good, set it there."
 
@@ -116,7 +117,7 @@ class GridIntensity(models.Model):
 class EnergyEstimate(models.Model):
     """Wh per token of a canonical model, wherever an offer states no figure of its own.
 
-    `figures` are those of each kind of token with bounds (`catalogue.energy.EnergyFigures`), None where one number is
+    `figures` are those of each kind of token with bounds (`EnergyFigures`), None where one number is
     all that is known.
     """
 

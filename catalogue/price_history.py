@@ -15,9 +15,9 @@ from django.utils import timezone
 from accounts.models import User
 
 from . import changes
-from .counters import PriceChange
 from .models import PRICES, Region
 from .pricing import read_tiers
+from .providers.counters import PriceChange
 
 ROWS_PER_STATEMENT = 500
 

@@ -14,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from .models import PRICES
 from .price_sources import CURRENCY, NAMES, Find, Listed, Prices
-from .routes import GLOBAL
+from .routing.routes import GLOBAL
 
 # The order of the files, in which a key that is new finds its place.
 _FACTS = (

@@ -18,11 +18,13 @@ from aliases import changes, stats, targets
 from aliases.models import Alias, AliasEvent
 from aliases.serializers import alias_name
 from aliases.targets import Target
-from billing.usage_statistics import By, Days, Scope, Totals, breakdown
-from catalogue import quota, routing, snapshot
+from billing.usage.statistics import By, Days, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
+from catalogue.providers import quota
+from catalogue.routing import selection as routing
+from catalogue.routing import snapshot
+from catalogue.routing.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
 from .access import AccountContext, account_context, account_page, page_address, signed_in_page

@@ -15,16 +15,16 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from billing.replica import from_replica
-from billing.statement import Value
-from billing.usage_statistics import By, Totals, breakdown
-from catalogue import snapshot
-from catalogue.carbon import FOOTPRINT_PLACES, MEASURED, MODELLED
-from catalogue.energy import METHOD
-from catalogue.grid import GridSlot
+from billing.usage.replica import from_replica
+from billing.usage.statement import Value
+from billing.usage.statistics import By, Totals, breakdown
+from catalogue.footprint.carbon import FOOTPRINT_PLACES, MEASURED, MODELLED
+from catalogue.footprint.energy import METHOD
+from catalogue.footprint.grid import GridSlot
 from catalogue.models import GridIntensity
-from catalogue.routes import Route
-from gateway.turns import take_turns
+from catalogue.routing import snapshot
+from catalogue.routing.routes import Route
+from gateway.server.turns import take_turns
 
 from . import usage_choice
 from .access import AccountContext, account_page

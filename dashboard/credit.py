@@ -15,11 +15,11 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from accounts.models import Account
-from billing import keyset
-from billing.keyset import Page
 from billing.models import LedgerEntry, Wallet
-from billing.statement import InvalidPeriod, Period
-from billing.usage_statistics import By, Days, Scope, Totals, breakdown
+from billing.usage import keyset
+from billing.usage.keyset import Page
+from billing.usage.statement import InvalidPeriod, Period
+from billing.usage.statistics import By, Days, Scope, Totals, breakdown
 from gateway.ids import generation_id
 
 from .access import AccountContext, account_page

@@ -14,11 +14,11 @@ from django.utils.http import urlencode
 from django.utils.text import slugify
 
 from accounts.models import Account
-from billing.replica import from_replica
-from billing.statement import FORMATS, Line, Period, Sum, Totals, csv_blocks, lines
-from billing.usage_statistics import Days, breakdown
-from gateway.db import release
-from gateway.turns import take_turns
+from billing.usage.replica import from_replica
+from billing.usage.statement import FORMATS, Line, Period, Sum, Totals, csv_blocks, lines
+from billing.usage.statistics import Days, breakdown
+from gateway.server.turns import take_turns
+from gateway.stores.db import release
 
 from . import carbon, usage_choice
 from .access import AccountContext, account_page

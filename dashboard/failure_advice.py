@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from billing.request_failures import RequestFailure
-from gateway.request_events import Outcome
+from billing.usage.request_failures import RequestFailure
+from gateway.observing.request_events import Outcome
 
 
 class Explained(NamedTuple):

@@ -8,11 +8,13 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from billing.models import Generation
-from billing.request_failures import RequestFailure
-from billing.usage_statistics import By, Days, Scope, Totals, breakdown
-from catalogue import health, price_history, quota, snapshot
+from billing.usage.request_failures import RequestFailure
+from billing.usage.statistics import By, Days, Scope, Totals, breakdown
+from catalogue import price_history
 from catalogue.listing import View, auto_info, servable
 from catalogue.models import Modality
+from catalogue.providers import health, quota
+from catalogue.routing import snapshot
 
 from .access import account_if_any, signed_in_page
 from .models_page import SORTS, WITHOUT_ACCOUNT, models_of

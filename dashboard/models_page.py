@@ -14,11 +14,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from catalogue import health, listing_cache, quota, snapshot
+from catalogue import listing_cache
 from catalogue.listing import Info, View, servable
 from catalogue.models import Modality
-from catalogue.routes import AUTO, Offer, Route
-from gateway.turns import take_turns
+from catalogue.providers import health, quota
+from catalogue.routing import snapshot
+from catalogue.routing.routes import AUTO, Offer, Route
+from gateway.server.turns import take_turns
 
 from .access import account_if_any, signed_in_page
 from .route_lines import RouteLine, ShownPrice, lines_of

@@ -16,12 +16,13 @@ from django.utils.formats import date_format
 from accounts.models import Account
 from billing.accounts import rate_warning
 from billing.models import Generation
-from billing.usage_statistics import Days, Totals
-from catalogue import quota, snapshot
+from billing.usage.statistics import Days, Totals
 from catalogue.listing import View, listed, served_now
 from catalogue.models import Modality
-from catalogue.ranking import cost_in_eur
-from catalogue.routes import AUTO
+from catalogue.providers import quota
+from catalogue.routing import snapshot
+from catalogue.routing.ranking import cost_in_eur
+from catalogue.routing.routes import AUTO
 from gateway.errors import ServiceUnavailable
 
 from .access import AccountContext, account_page

@@ -14,9 +14,11 @@ from accounts import keys, playground_keys
 from accounts.models import Account, Membership
 from aliases.models import Alias
 from billing.models import Wallet
-from catalogue import listing_cache, quota, snapshot
+from catalogue import listing_cache
 from catalogue.listing import View, listed
 from catalogue.models import Modality
+from catalogue.providers import quota
+from catalogue.routing import snapshot
 
 from .access import AccountContext, account_page
 from .failure_advice import BY_CODE, OF_THE_PROVIDER

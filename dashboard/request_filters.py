@@ -9,9 +9,9 @@ from uuid import UUID
 
 from accounts.models import ApiKey
 from billing.models import NO_ALIAS, DailyUsage
-from billing.request_failures import FailureDay
-from gateway.request_events import Outcome
-from gateway.turns import take_turns
+from billing.usage.request_failures import FailureDay
+from gateway.observing.request_events import Outcome
+from gateway.server.turns import take_turns
 
 from .usage_choice import WITHOUT_ALIAS, Choice, names_of_aliases
 

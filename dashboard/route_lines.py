@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from catalogue import health
-from catalogue.carbon import carbon_per_token
-from catalogue.health import Observed
+from catalogue.footprint.carbon import carbon_per_token
 from catalogue.listing import View
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Status
 from catalogue.pricing import MILLION, rates_between
-from catalogue.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
-from gateway.turns import take_turns
+from catalogue.providers import health
+from catalogue.providers.health import Observed
+from catalogue.routing.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
+from gateway.server.turns import take_turns
 
 # Columns of their own; what is stated besides.
 MAIN_PRICES = {"prompt": "Prompt", "completion": "Completion", "cache_read": "Cached prompt"}

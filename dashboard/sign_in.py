@@ -27,7 +27,7 @@ from django.views.generic import FormView
 from accounts import throttle
 from accounts.models import User
 from accounts.throttle import TooManyTries
-from gateway.mail import send_in_background
+from gateway.pages.mail import send_in_background
 
 from .access import login_required, named_account
 

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from accounts.models import ApiKey
 from billing.models import NO_ALIAS
-from billing.replica import from_replica
-from billing.usage_statistics import By, Row, Scope, Totals, breakdown, hourly
+from billing.usage.replica import from_replica
+from billing.usage.statistics import By, Row, Scope, Totals, breakdown, hourly
 
 from . import usage_chart, usage_choice
 from .access import AccountContext, account_page

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from django.utils.formats import date_format
 
-from billing.usage_statistics import Days, Totals
-from gateway.turns import take_turns
+from billing.usage.statistics import Days, Totals
+from gateway.server.turns import take_turns
 
 Group = TypeVar("Group", bound=Hashable)
 Slots = Mapping[date, Totals]  # by day or by hour: those that have requests

@@ -16,7 +16,7 @@ from django.utils.http import urlencode
 from accounts.models import Account, ApiKey
 from aliases.models import Alias, AliasEvent
 from billing.models import NO_ALIAS
-from billing.usage_statistics import By, Days, Scope
+from billing.usage.statistics import By, Days, Scope
 
 DEFAULT_DAYS = "30"
 WINDOWS = {

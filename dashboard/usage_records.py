@@ -21,14 +21,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 
-from billing import keyset
-from billing.endings import ENDINGS
-from billing.keyset import Page, Position, Record, newer_than, older_than
+from billing.ledger.endings import ENDINGS
 from billing.models import DailyUsage, Generation, UsageWatermark
-from billing.replica import from_replica
-from billing.request_failures import FailureDay, RequestFailure
-from billing.rollups import BEGINNING
-from billing.usage_statistics import Days, Scope
+from billing.usage import keyset
+from billing.usage.keyset import Page, Position, Record, newer_than, older_than
+from billing.usage.replica import from_replica
+from billing.usage.request_failures import FailureDay, RequestFailure
+from billing.usage.rollups import BEGINNING
+from billing.usage.statistics import Days, Scope
 from catalogue.pricing import numbers_of, without_prices
 from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
 

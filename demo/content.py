@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from accounts import keys
 from accounts.models import Account, ApiKey, Membership, User
-from billing import ledger
 from billing.accounts import OPENING_REFERENCE, open_account
+from billing.ledger import entries as ledger
 from catalogue import loader
 
 from . import sample_data

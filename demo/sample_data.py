@@ -22,16 +22,17 @@ from accounts.rate_limits import Budgets
 from aliases import changes
 from aliases.resolve import resolve
 from aliases.targets import Target
-from billing import ledger, rollups
 from billing.accounts import open_account
+from billing.ledger import entries as ledger
+from billing.ledger.unsettled import terms_of
 from billing.models import Generation
-from billing.request_failures import FailureLog
-from billing.unsettled import terms_of
-from catalogue import snapshot
+from billing.usage import rollups
+from billing.usage.request_failures import FailureLog
 from catalogue.pricing import Usage
+from catalogue.routing import snapshot
 from gateway.errors import InsufficientCredits, ProviderError
 from gateway.ids import first_uuid7
-from gateway.request_events import RequestEvent, UpstreamAttempt
+from gateway.observing.request_events import RequestEvent, UpstreamAttempt
 from inference.admission import Admitted, purpose_of
 from inference.authentication import Payer
 from inference.call import Call

@@ -4,8 +4,8 @@ import django_stubs_ext
 from django.apps import AppConfig
 from django.core import checks
 
-from . import settings_warnings
-from .hooks import worker_hooks
+from .server import settings_warnings
+from .server.hooks import worker_hooks
 
 # Django's classes take type parameters from here on. Not in the settings, which gunicorn's master reads: this imports
 # what must come after gevent's patching.
@@ -21,18 +21,20 @@ class GatewayConfig(AppConfig):
         # Settings are complete from here on.
         from django.conf import settings
 
-        from . import access_log, health, mail
-        from .overload import READINGS, overload
-        from .postgresql import prepared
-        from .shared_store import shared_store
+        from .edge import health
+        from .fastpath import postgresql as prepared
+        from .fastpath.redis import shared_store
+        from .observing import access_log
+        from .pages import mail
+        from .server.overload import READINGS, overload
 
         access_log.register()
         if settings.OTEL_EXPORTER_OTLP_ENDPOINT:
-            from . import tracing
+            from .observing import tracing
 
             tracing.register()
         if settings.METRICS_BIND is not None:
-            from . import metrics
+            from .observing import metrics
 
             metrics.register()
         health.needs.append(overload.need)
@@ -51,6 +53,6 @@ def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
 @checks.register("migrations", deploy=True)
 def migrations_are_safe_on_a_live_system(**_options: Any) -> list[checks.CheckMessage]:
     """An error for each rule that a migration breaks."""
-    from . import migration_rules  # loads every migration, which a server has no use for
+    from .stores import migration_rules  # loads every migration, which a server has no use for
 
     return migration_rules.broken()

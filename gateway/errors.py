@@ -22,7 +22,7 @@ ApiError (500 internal_server_error)
 │   ├── ReplicaGivesUp · WorkerBusy
 └── StepFailed 500
 
-Domain code raises these; only `gateway.exception_handler` turns one into a body.
+Domain code raises these; only `gateway.edge.exception_handler` turns one into a body.
 """
 
 import logging
@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from .outages import AWAY, Outage
+from .stores.outages import AWAY, Outage
 
 logger = logging.getLogger(__name__)
 

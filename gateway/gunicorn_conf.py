@@ -7,13 +7,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 from django.conf import settings
 from gunicorn.http.errors import InvalidHeader
 
-from gateway import metrics_server, open_files, settings_warnings
+from gateway.observing import metrics_server
+from gateway.server import open_files, settings_warnings
 
 open_files.raise_limit()
 
 bind = f"{settings.BIND}:{settings.PORT}"
 workers = settings.WEB_CONCURRENCY
-worker_class = "gateway.worker.GatewayWorker"
+worker_class = "gateway.server.worker.GatewayWorker"
 # Open streams, not threads: each costs memory, and file descriptors. Further connections wait for a free place.
 worker_connections = min(10_000, open_files.fifths(2))
 keepalive = 75

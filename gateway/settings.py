@@ -172,9 +172,9 @@ INSTALLED_APPS = [
 
 # The API and probes go as far as ApiMiddleware.
 MIDDLEWARE = [
-    "gateway.middleware.RequestIdMiddleware",
-    "gateway.middleware.ApiMiddleware",
-    "gateway.middleware.PageMiddleware",
+    "gateway.edge.middleware.RequestIdMiddleware",
+    "gateway.edge.middleware.ApiMiddleware",
+    "gateway.edge.middleware.PageMiddleware",
     "django.middleware.gzip.GZipMiddleware",  # pads each answer at random, so that its length tells no secret (BREACH)
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -189,7 +189,7 @@ MIDDLEWARE = [
 ROOT_URLCONF = "gateway.urls"
 WSGI_APPLICATION = "gateway.wsgi.application"
 INFERENCE_ENDPOINTS = "inference.api.ENDPOINTS"  # what gateway.wsgi answers without Django's handler
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # of a page's form, whatever it is made of (gateway.middleware)
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # of a page's form, whatever it is made of (gateway.edge.middleware)
 FILE_UPLOAD_HANDLERS: list[str] = []  # no form has a file, and none is kept
 APPEND_SLASH = False  # a redirect would turn an SDK's POST into a GET: both forms are routes
 
@@ -199,7 +199,7 @@ TEMPLATES = [
         "DIRS": [RESOURCES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "builtins": ["gateway.turns"],
+            "builtins": ["gateway.server.turns"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -245,7 +245,7 @@ def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DAT
     else:
         options |= {"prepare_threshold": 0, "options": f"-c statement_timeout={statement_timeout_ms}"}
     return database | {
-        "ENGINE": "gateway.postgresql",
+        "ENGINE": "gateway.stores.postgresql",
         "CONN_MAX_AGE": 0,
         "CONN_HEALTH_CHECKS": False,
         "DISABLE_SERVER_SIDE_CURSORS": DATABASE_TRANSACTION_POOLING,
@@ -263,12 +263,12 @@ DATABASES = {
 }
 
 DATABASE_REPLICA_MAX_LAG = _positive("DATABASE_REPLICA_MAX_LAG", 5.0)
-if env.str("DATABASE_REPLICA_URL", ""):  # statistics, lists and downloads (billing.replica)
+if env.str("DATABASE_REPLICA_URL", ""):  # statistics, lists and downloads (billing.usage.replica)
     DATABASES["replica"] = _database(pool_size=8, statement_timeout_ms=30_000, variable="DATABASE_REPLICA_URL")
-    if {each["ENGINE"] for each in DATABASES.values()} != {"gateway.postgresql"}:
+    if {each["ENGINE"] for each in DATABASES.values()} != {"gateway.stores.postgresql"}:
         raise ImproperlyConfigured("DATABASE_REPLICA_URL is postgres://…, as DATABASE_URL then is.")
     DATABASES["replica"]["OPTIONS"]["target_session_attrs"] = "any"
-    DATABASE_ROUTERS = ["billing.replica.Router"]
+    DATABASE_ROUTERS = ["billing.usage.replica.Router"]
 
 CACHE_URL_RULE = "CACHE_URL is redis://host:port/number (rediss:// with TLS), or locmemcache:// for each worker alone."
 
@@ -287,7 +287,7 @@ def _redis_url() -> str | None:
 SHARED_CACHE_URL = _redis_url()
 CACHES = {
     "default": {
-        "BACKEND": "gateway.cache.SharedCounters",
+        "BACKEND": "gateway.edge.cache.SharedCounters",
         "KEY_PREFIX": "gateway",
         "OPTIONS": {"MAX_ENTRIES": 100_000},  # of a worker's own memory
     }
@@ -315,11 +315,11 @@ PASSWORD_RESET_TIMEOUT = 3600  # seconds: a mail is read at once or not at all
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["accounts.keys.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_RENDERER_CLASSES": ["gateway.responses.OrjsonRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["gateway.edge.responses.OrjsonRenderer"],
     "DEFAULT_PARSER_CLASSES": [],  # ControlView.json_body reads bodies
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.responses.AlwaysJson",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "gateway.edge.responses.AlwaysJson",
     "DEFAULT_METADATA_CLASS": None,
-    "EXCEPTION_HANDLER": "gateway.exception_handler.drf_exception_handler",
+    "EXCEPTION_HANDLER": "gateway.edge.exception_handler.drf_exception_handler",
     "UNAUTHENTICATED_USER": None,
 }
 
@@ -327,14 +327,14 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-gb"
 USE_I18N = False
-FORMAT_MODULE_PATH = "gateway.formats"
+FORMAT_MODULE_PATH = "gateway.pages.formats"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [RESOURCES_DIR / "static"]
 WHITENOISE_ROOT = RESOURCES_DIR / "static" / "root"  # answered at the root, where browsers ask for /favicon.ico
 WHITENOISE_USE_FINDERS = True  # serves from the source tree: no collectstatic between clone and run
 WHITENOISE_MAX_AGE = 7 * 24 * 3600  # seconds: a file that has changed has another address
-STORAGES = {"staticfiles": {"BACKEND": "gateway.static_files.VersionedFiles"}}
+STORAGES = {"staticfiles": {"BACKEND": "gateway.pages.static_files.VersionedFiles"}}
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 # Browsers take a `__Host-` cookie from this very host alone, over TLS: no neighbour in the domain can plant one.
@@ -359,7 +359,7 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.str("EMAIL_FROM", f"no-reply@{urlsplit(P
 if not re.fullmatch(r"[^\s@<>]+@[^\s@<>]+|[^@<>\r\n]+ <[^\s@<>]+@[^\s@<>]+>", DEFAULT_FROM_EMAIL):
     raise ImproperlyConfigured("EMAIL_FROM is an address, or a name with the address in angle brackets.")
 
-# Read by the OpenTelemetry SDK as well, with its other OTEL_ variables (`gateway.tracing`).
+# Read by the OpenTelemetry SDK as well, with its other OTEL_ variables (`gateway.observing.tracing`).
 OTEL_EXPORTER_OTLP_ENDPOINT = env.str("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
 if not re.fullmatch(r"(https?://[^\s/]\S*)?", OTEL_EXPORTER_OTLP_ENDPOINT):
     raise ImproperlyConfigured("OTEL_EXPORTER_OTLP_ENDPOINT is the http:// or https:// address of an OTLP collector.")
@@ -373,7 +373,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {
         "plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
-        "json": {"()": "gateway.json_log.JsonFormatter"},
+        "json": {"()": "gateway.observing.json_log.JsonFormatter"},
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
@@ -385,7 +385,7 @@ LOGGING = {
         "django.security.DisallowedHost": {"level": "CRITICAL"},
         # Attempts of its pools to reach a database that is away: whoever needs a connection says that there is none.
         "psycopg.pool": {"level": "ERROR"},
-        # A collector that is away: one line when it begins and one a minute say so (gateway.tracing).
+        # A collector that is away: one line when it begins and one a minute say so (gateway.observing.tracing).
         "opentelemetry": {"level": "CRITICAL"},
     },
 }

@@ -3,12 +3,12 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from .health import LIVE_PATHS, READY_PATH, live, ready
+from .edge.health import LIVE_PATHS, READY_PATH, live, ready
 
-handler400 = "gateway.exception_handler.handler400"
-handler403 = "gateway.exception_handler.handler403"
-handler404 = "gateway.exception_handler.handler404"
-handler500 = "gateway.exception_handler.handler500"
+handler400 = "gateway.edge.exception_handler.handler400"
+handler403 = "gateway.edge.exception_handler.handler403"
+handler404 = "gateway.edge.exception_handler.handler404"
+handler500 = "gateway.edge.exception_handler.handler500"
 
 api: list[URLPattern | URLResolver] = [
     path("", include("inference.urls")),

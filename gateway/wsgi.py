@@ -11,6 +11,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 _django = get_wsgi_application()
 get_resolver().url_patterns  # noqa: B018  # imports every view now: a worker's first request waited a second for it
 
-from .short_chain import ShortChain  # noqa: E402  # Django is set up from here on
+from .fastpath.short_chain import ShortChain  # noqa: E402  # Django is set up from here on
 
 application = ShortChain(import_string(settings.INFERENCE_ENDPOINTS), _django)

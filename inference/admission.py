@@ -16,13 +16,14 @@ from django.conf import settings
 
 from accounts import in_flight
 from aliases.resolve import Purpose, Resolution, resolve
-from billing.unsettled import Terms, terms_of
-from catalogue import routing, snapshot
+from billing.ledger.unsettled import Terms, terms_of
 from catalogue.pricing import expected_units
-from catalogue.routes import AUTO, Route
+from catalogue.routing import selection as routing
+from catalogue.routing import snapshot
+from catalogue.routing.routes import AUTO, Route
 from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step
 from gateway.ids import generation_id
-from gateway.request_events import RequestEvent
+from gateway.observing.request_events import RequestEvent
 
 from . import estimator
 from .authentication import Payer, balance_of

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from gateway.fastpath.faults import MalformedReply
 from gateway.ids import uuid7
 
 from .call import Shape
@@ -29,7 +30,6 @@ from .chunks import (
     without,
 )
 from .sse import PlainChunks, Surroundings
-from .upstream.faults import MalformedReply
 
 IDENTIFIERS = ("id", "type", "format")
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.

@@ -14,20 +14,20 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
 from accounts import in_flight, rate_limits
-from gateway import address_limit
+from gateway.edge import address_limit
+from gateway.edge.exception_handler import from_exception
+from gateway.edge.jsonbody import HeldBody, parse_object, read_body
+from gateway.edge.responses import PlainResponse
 from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, NotFound, ReplicaGivesUp, step
-from gateway.exception_handler import from_exception
-from gateway.jsonbody import HeldBody, parse_object, read_body
-from gateway.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
-from gateway.responses import PlainResponse
+from gateway.fastpath.http_client import WorkerStopped
+from gateway.fastpath.watch import Client, ClientLeft
+from gateway.observing.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
 
 from .authentication import Payer
 from .call import Call
 from .failures import GENERATION_HEADER
 from .serving import complete, count, stream
 from .stream import BilledStream
-from .upstream.client import WorkerStopped
-from .upstream.watch import Client, ClientLeft
 from .wire_forms import WIRE_FORMS
 from .wire_forms.base import WireForm, named_as_sent
 

@@ -1,6 +1,6 @@
 from django.apps import AppConfig
 
-from gateway.hooks import Reading, worker_hooks
+from gateway.server.hooks import Reading, worker_hooks
 
 
 class InferenceConfig(AppConfig):
@@ -9,8 +9,10 @@ class InferenceConfig(AppConfig):
     name = "inference"
 
     def ready(self) -> None:
+        from gateway.fastpath import connections
+        from gateway.fastpath import http_client as client
+
         from . import checkpointing  # these import models, which exist from here on
-        from .upstream import client, connections
 
         worker_hooks.start.append(checkpointing.start)
         worker_hooks.beat.append(checkpointing.beat)

@@ -16,8 +16,8 @@ from typing import Protocol
 import gevent
 from django.db import Error
 
-from billing import checkpoints
-from gateway.outages import Outage
+from billing.ledger import checkpoints
+from gateway.stores.outages import Outage
 
 logger = logging.getLogger(__name__)
 _outage = Outage("checkpoints of open streams cannot be written", logger.error)
@@ -77,12 +77,12 @@ def forget(stream: Checkpointed) -> None:
 
 
 def open_streams() -> dict[str, float]:
-    """How many streams are open (`gateway.hooks.Reading`)."""
+    """How many streams are open (`gateway.server.hooks.Reading`)."""
     return {"": len(_open)}
 
 
 def written_checkpoints() -> dict[str, float]:
-    """How many of them have a row (`gateway.hooks.Reading`)."""
+    """How many of them have a row (`gateway.server.hooks.Reading`)."""
     return {"": sum(known.has_row for known in _open.values())}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from gateway.turns import pause
+from gateway.server.turns import pause
 
 from .call import Call, Shape, content_of
 

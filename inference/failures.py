@@ -5,10 +5,10 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from catalogue import health
 from catalogue.pricing import ContradictoryUsage
-from catalogue.redaction import quoted
-from catalogue.routes import Route
+from catalogue.providers import health
+from catalogue.providers.redaction import quoted
+from catalogue.routing.routes import Route
 from gateway.errors import (
     OWN_CODES,
     ApiError,
@@ -18,11 +18,11 @@ from gateway.errors import (
     UpstreamRefused,
     UsageContradicted,
 )
+from gateway.fastpath.faults import DeadlineExpired, ErrorReport, ReportedError, Unreachable, UpstreamFault
 
 from .admission import Admitted
 from .call import Call
 from .dialects.errors import REFUSED
-from .upstream.faults import DeadlineExpired, ErrorReport, ReportedError, Unreachable, UpstreamFault
 
 GENERATION_HEADER = "X-Generation-Id"
 RATE_LIMITED = 429

@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 
 from accounts import rate_limits
-from billing.endings import ENDINGS
-from billing.ledger import Settlement
+from billing.ledger.endings import ENDINGS
+from billing.ledger.entries import Settlement
+from billing.ledger.settlement import settle_shielded
+from billing.ledger.unsettled import Figures, Unsettled
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
-from billing.representations import footprint_details, usage_object
-from billing.settlement import settle_shielded
-from billing.unsettled import Figures, Unsettled
-from catalogue.carbon import footprint_of
+from billing.usage.representations import footprint_details, usage_object
+from catalogue.footprint.carbon import footprint_of
 from catalogue.pricing import ContradictoryUsage, Usage, cost_of, numbers_of, without_prices
 from gateway.money import UNITS
 

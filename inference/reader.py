@@ -9,6 +9,8 @@ import orjson
 
 from billing.models import IMPLAUSIBLE_USAGE, MALFORMED_EVENT, Generation
 from catalogue.pricing import ContradictoryUsage, Usage
+from gateway.fastpath.faults import DeadlineExpired, MalformedReply, UpstreamFault
+from gateway.fastpath.http_client import UpstreamCall
 
 from . import sse
 from .chunks import NormalisedChunk, Normaliser
@@ -16,8 +18,6 @@ from .dialects.base import Event, StreamDecoder
 from .dialects.openai import measured_units_in
 from .generation import Ending, Outcome
 from .sse import LearnedSurroundings, PlainChunks
-from .upstream.client import UpstreamCall
-from .upstream.faults import DeadlineExpired, MalformedReply, UpstreamFault
 
 
 class StreamReader:

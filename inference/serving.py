@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from django.conf import settings
 
-from billing.endings import ENDINGS
+from billing.ledger.endings import ENDINGS
 from billing.models import IMPLAUSIBLE_USAGE, MALFORMED_EVENT
-from catalogue import health
 from catalogue.pricing import ContradictoryUsage, Usage
-from catalogue.routes import Route
+from catalogue.providers import health
+from catalogue.routing.routes import Route
 from gateway.errors import (
     BILLED_ONCE_AT_MOST,
     NOTHING_BILLED,
@@ -29,7 +29,10 @@ from gateway.errors import (
     UpstreamRefused,
     step,
 )
-from gateway.request_events import RequestEvent
+from gateway.fastpath.faults import BrokenAnswer, Unreachable, UpstreamFault
+from gateway.fastpath.http_client import Deadlines, UpstreamCall, first_byte_seconds
+from gateway.fastpath.watch import Client
+from gateway.observing.request_events import RequestEvent
 
 from . import estimator
 from .admission import Admitted, admit, readmit
@@ -42,9 +45,6 @@ from .generation import Ending, Outcome, settle
 from .reader import StreamReader
 from .sse import PlainChunks, is_event_stream
 from .stream import BilledStream
-from .upstream.client import Deadlines, UpstreamCall, first_byte_seconds
-from .upstream.faults import BrokenAnswer, Unreachable, UpstreamFault
-from .upstream.watch import Client
 from .wire_forms.base import WireForm
 
 Served = TypeVar("Served")

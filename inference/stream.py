@@ -8,10 +8,10 @@ from typing import Self
 import gevent
 
 from accounts import in_flight
-from billing.endings import ENDINGS, Closing
+from billing.ledger.endings import ENDINGS, Closing
 from billing.models import Generation
-from catalogue import health
 from catalogue.pricing import ContradictoryUsage
+from catalogue.providers import health
 from gateway.errors import (
     BILLED_ONCE_AT_MOST,
     ApiError,
@@ -20,16 +20,16 @@ from gateway.errors import (
     ReplicaGivesUp,
     step,
 )
-from gateway.request_events import Outcome
+from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
+from gateway.fastpath.http_client import UpstreamCall, WorkerStopped
+from gateway.fastpath.watch import ClientLeft
+from gateway.observing.request_events import Outcome
 
 from . import checkpointing
 from .admission import Admitted
 from .failures import broken, failed, fault_sentence, refusal
 from .generation import Ending, Report, settle, unsettled_of
 from .reader import StreamReader
-from .upstream.client import UpstreamCall, WorkerStopped
-from .upstream.faults import DeadlineExpired, UpstreamFault
-from .upstream.watch import ClientLeft
 
 # What breaks a stream off, and how it has ended then; the first that fits.
 ENDING_OF: tuple[tuple[type[Exception], Generation.Ending], ...] = (

@@ -7,9 +7,9 @@ more. Clients read neither as closed: within v1 fields are added.
 from typing import Any, Final
 
 from aliases.models import AliasEvent
-from catalogue.carbon import MEASURED, MODELLED
+from catalogue.footprint.carbon import MEASURED, MODELLED
 from catalogue.models import Modality, Status
-from gateway.exception_handler import MESSAGE_ERRORS
+from gateway.edge.exception_handler import MESSAGE_ERRORS
 
 Schema = dict[str, Any]
 

@@ -8,6 +8,7 @@ import orjson
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from gateway.edge.exception_handler import envelope, message_envelope
 from gateway.errors import (
     ApiError,
     AuthenticationError,
@@ -16,7 +17,6 @@ from gateway.errors import (
     ProviderError,
     UpstreamRefused,
 )
-from gateway.exception_handler import envelope, message_envelope
 
 from . import answers, inference_answers, stream_events
 from .answers import STRING, Schema, described, nullable, record, ref

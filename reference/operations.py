@@ -9,7 +9,7 @@ from rest_framework import serializers
 from aliases.serializers import HistoryQuery, StatsQuery
 from billing.api import GenerationsQuery
 from catalogue.api import ModelsQuery, ProvidersQuery
-from catalogue.routes import ALIAS_RULE
+from catalogue.routing.routes import ALIAS_RULE
 from gateway import errors
 from gateway.errors import ApiError
 from inference.wire_forms import WIRE_FORMS

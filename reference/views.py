@@ -7,7 +7,7 @@ from django.http import HttpResponse, HttpResponseNotModified
 from django.utils.http import parse_etags
 from rest_framework.request import Request
 
-from gateway.control_view import ControlView
+from gateway.edge.control_view import ControlView
 
 from .openapi import document_json
 

@@ -17,7 +17,7 @@ from django.db import connection, connections
 from playwright.sync_api import Browser, sync_playwright
 from pytest_django import Settings
 
-from gateway.shared_store import SharedStore, shared_store
+from gateway.fastpath.redis import SharedStore, shared_store
 from tests import described, plugin
 from tests.browser import CHROMIUM
 from tests.catalogue import catalogue_for

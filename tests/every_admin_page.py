@@ -10,7 +10,9 @@ from django.db.models import Model
 from django.urls import URLPattern, reverse
 
 from accounts.models import Account
-from catalogue import counters, grid, models
+from catalogue import models
+from catalogue.footprint import grid
+from catalogue.providers import counters
 from tests.every_page import Acme, Page
 
 GENERAL = {"app_label": "accounts", "url": "nothing/here"}

@@ -15,8 +15,8 @@ from aliases import changes
 from aliases.models import Alias
 from aliases.targets import Target
 from billing.models import Generation
-from billing.request_failures import RequestFailure
-from gateway.health import LIVE_PATHS, READY_PATH
+from billing.usage.request_failures import RequestFailure
+from gateway.edge.health import LIVE_PATHS, READY_PATH
 from tests.billing.records import fail, key_of, open_for, serve
 from tests.dashboard.people import joined
 

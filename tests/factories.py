@@ -8,10 +8,10 @@ from typing import Any
 from accounts import keys
 from accounts.models import Account, ApiKey
 from billing.accounts import open_account
+from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled, encoded
+from billing.ledger.verify import Verification, verify
 from billing.models import Generation
-from billing.unsettled import COLUMNS, Figures, Terms, Unsettled, encoded
-from billing.verify import Verification, verify
-from catalogue.carbon import EnergyFactors
+from catalogue.footprint.carbon import EnergyFactors
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from gateway.money import ExactDecimalField
 from inference.dialects import read_usage

@@ -5,9 +5,9 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from catalogue.carbon import EnergyFactors
+from catalogue.footprint.carbon import EnergyFactors
 from catalogue.pricing import Price
-from catalogue.routes import Offer, Place, Route, Snapshot, Upstream
+from catalogue.routing.routes import Offer, Place, Route, Snapshot, Upstream
 
 PRICE = Price("EUR", Decimal("0.6"), Decimal("1.2"))
 NOTHING_KNOWN = EnergyFactors(None, None, None)

@@ -27,7 +27,7 @@ PACKAGES = (
     "demo",
 )
 LONGEST_MODULE = 400
-LINES_OF_CODE = 27_600  # today's, rounded up; `make size` prints them by app
+LINES_OF_CODE = 27_700  # raised by the imports of rooms; `make size` prints them by app
 
 
 def test_every_setting_is_documented() -> None:

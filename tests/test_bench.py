@@ -12,7 +12,7 @@ from bench.measure import measure
 from bench.plan import SMALLEST
 from bench.report import COUNTS_COLUMNS, Compared
 from bench.trace import trace
-from inference.upstream.connections import MOST_IDLE_OF_ORIGIN
+from gateway.fastpath.connections import MOST_IDLE_OF_ORIGIN
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 

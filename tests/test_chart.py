@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
-from gateway.health import LIVE_PATHS, READY_PATH
+from gateway.edge.health import LIVE_PATHS, READY_PATH
 from gateway.installation import version
 from tests.servers.process import ROOT
 

@@ -20,7 +20,7 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from catalogue import snapshot
+from catalogue.routing import snapshot
 from tests import described
 from tests.catalogue import catalogue_for, model, provider
 from tests.chat import HELLO, PATH

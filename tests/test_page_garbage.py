@@ -10,7 +10,7 @@ from django.db import transaction
 from django.test import Client
 
 from accounts.models import ApiKey
-from catalogue import snapshot
+from catalogue.routing import snapshot
 from tests import every_admin_page
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, VERBS, Acme

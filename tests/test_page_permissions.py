@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 
 from accounts.models import User
-from catalogue import snapshot
+from catalogue.routing import snapshot
 from tests import every_admin_page
 from tests.dashboard.people import client_of, joined
 from tests.every_page import MEMBER, OWNER, VERBS, Acme, Page

@@ -1,7 +1,7 @@
 """What the admin begins with, of all accounts: calls, errors and cost of the last days, and whose balance ends soon.
 
-Days are those of the rollups (`billing.rollups`), which lack the newest minutes: they are read by an index of days,
-where records would have to be read one by one.
+Days are those of the rollups (`billing.usage.rollups`), which lack the newest minutes: they are read by an index of
+days, where records would have to be read one by one.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from django.db.models import F, QuerySet, Sum
 from django.utils import timezone
 
 from billing.models import DailyUsage
-from billing.request_failures import FailureDay
-from billing.usage_statistics import Days, Totals, failures_by
-from catalogue import health
+from billing.usage.request_failures import FailureDay
+from billing.usage.statistics import Days, Totals, failures_by
+from catalogue.providers import health
 
 register = template.Library()
 

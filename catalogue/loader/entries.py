@@ -8,9 +8,9 @@ from typing import Any
 from rest_framework.exceptions import ValidationError
 
 from catalogue.models import Place, Provider
-from catalogue.routes import GLOBAL
-from gateway import fields
-from gateway.fields import dotted, faults_of, printable
+from catalogue.routing.routes import GLOBAL
+from gateway.edge import fields
+from gateway.edge.fields import dotted, faults_of, printable
 
 from .fields import PLACEHOLDER
 from .files import BadCatalogue, read

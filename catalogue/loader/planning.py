@@ -10,8 +10,8 @@ from django.db.models import Model as DjangoModel
 from django.utils import timezone
 
 from catalogue import changes, price_history
-from catalogue.counters import PriceChange
 from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, Provider, Region
+from catalogue.providers.counters import PriceChange
 
 from .entries import Catalogue, Columns, Entry
 from .prices import HeldPrice, without_jumps

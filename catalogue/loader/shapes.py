@@ -8,13 +8,13 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from catalogue.carbon import ENERGY_PLACES, PUE_PLACES
-from catalogue.energy import EnergyFigures, PerToken, Range, figures_in
+from catalogue.footprint.carbon import ENERGY_PLACES, PUE_PLACES
+from catalogue.footprint.energy import EnergyFigures, PerToken, Range, figures_in
 from catalogue.models import PRICES, SEGMENT, MaxTokensField, Modality, Region, State, Status, Thinking
 from catalogue.pricing import RATE_PLACES, stored_tiers
-from catalogue.routes import ALIAS, AUTO, GLOBAL
-from catalogue.snapshot_building import WORLD
-from gateway.fields import ChoiceField, ExactField, FlagField, LineField, PatternField, Table, WholeNumberField
+from catalogue.routing.routes import ALIAS, AUTO, GLOBAL
+from catalogue.routing.snapshot_building import WORLD
+from gateway.edge.fields import ChoiceField, ExactField, FlagField, LineField, PatternField, Table, WholeNumberField
 from gateway.money import MONEY_PLACES
 
 from .fields import ANNOTATIONS, BaseUrl, EnvName, IsoDate, Rows, SourcedRows, UnixTime
@@ -246,7 +246,7 @@ class _PerToken(Entry):
 
 
 class Energy(Entry):
-    """Energy and embodied carbon of tokens, as they are stored (`catalogue.energy.EnergyFigures`)."""
+    """Energy and embodied carbon of tokens, as they are stored (`catalogue.footprint.energy.EnergyFigures`)."""
 
     wh = _PerToken()
     embodied_g = _PerToken(default=None)

@@ -9,17 +9,18 @@ provider's entry in the catalogue, says which fields are not taken.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
 
 from catalogue.pricing import ContradictoryUsage, Usage
-from catalogue.routes import Route, Upstream
+from catalogue.routing.routes import Route, Upstream
 from gateway.errors import InvalidRequest
+from gateway.fastpath.faults import MalformedReply, ReportedError
+from gateway.fastpath.http_client import UpstreamRequest
 
 from ..call import Call
-from ..upstream.faults import MalformedReply, ReportedError
 from .errors import report_of
 
 NO_HEADERS: Mapping[str, str] = {}
@@ -65,20 +66,6 @@ NOTHING_WITHOUT: Mapping[str, tuple[str, tuple[Any, ...]]] = {
 }
 # Fields that cost or save the provider something, or tell it who asks. No answer depends on them.
 HINTS = frozenset({"metadata", "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user"})
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
-    """What goes over the wire. Headers carry the credential and are never printed.
-
-    `adjusted` names the client's fields that the upstream does not get as they were sent: disclosed to the client in
-    the header `X-Gateway-Adjusted-Params`.
-    """
-
-    url: str
-    body: bytes
-    headers: dict[str, str] = field(repr=False)
-    adjusted: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

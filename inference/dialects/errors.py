@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from ..upstream.faults import ErrorReport
+from gateway.fastpath.faults import ErrorReport
 
 # The request is refused for what it says. Another provider, or another try, would not mend it.
 REFUSED = frozenset({400, 413, 422})

@@ -13,12 +13,13 @@ from catalogue.pricing import (
     ContradictoryUsage,
     Usage,
 )
-from catalogue.routes import Route, Upstream
+from catalogue.routing.routes import Route, Upstream
+from gateway.fastpath.faults import MalformedReply, ReportedError
+from gateway.fastpath.http_client import UpstreamRequest
 from gateway.money import UNITS
 
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, dicts, object_of, without
-from ..upstream.faults import MalformedReply, ReportedError
 from .base import (
     NOTHING,
     REROUTING_FIELDS,
@@ -26,7 +27,6 @@ from .base import (
     Reply,
     StreamDecoder,
     Untold,
-    UpstreamRequest,
     count,
     counted_reply,
     encoded,

@@ -15,12 +15,12 @@ from rest_framework import serializers
 from accounts.keys import bearer_token
 from billing.models import Generation
 from catalogue.models import Modality
-from catalogue.routes import Route
+from catalogue.routing.routes import Route
+from gateway.edge.exception_handler import envelope, plain
+from gateway.edge.fields import FlagField, NumberField, ObjectField, StrictField, TextField, WholeNumberField
+from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
-from gateway.exception_handler import envelope, plain
-from gateway.fields import FlagField, NumberField, ObjectField, StrictField, TextField, WholeNumberField
 from gateway.ids import GENERATION_PREFIX
-from gateway.responses import PlainResponse
 
 from .. import sse
 from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes

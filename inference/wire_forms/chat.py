@@ -6,9 +6,9 @@ Messages and tools are checked by hand: nested serializers would cost four times
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from gateway.edge.fields import FlagField, StrictField
 from gateway.errors import InvalidRequest
-from gateway.fields import FlagField, StrictField
-from gateway.turns import in_turns
+from gateway.server.turns import in_turns
 
 from ..call import Call, Shape, refuses
 from .base import Checks, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call

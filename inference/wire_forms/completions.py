@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from gateway.fields import StrictField
+from gateway.edge.fields import StrictField
 
 from ..answers import choices_of
 from ..call import Call, Shape

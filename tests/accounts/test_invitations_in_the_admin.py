@@ -11,7 +11,7 @@ from django.test import Client
 from accounts import invitations
 from accounts.models import Account, Invitation, User
 from billing.accounts import open_account
-from gateway import mail
+from gateway.pages import mail
 from tests.dashboard.people import GUEST, client_of
 from tests.page_text import plain
 

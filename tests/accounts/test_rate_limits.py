@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from accounts import rate_limits
 from accounts.rate_limits import Budgets, BudgetState, KeyState, OwnWindows, SharedWindows
-from gateway.address_limit import UNLIMITED, AddressCheck, Rate
+from gateway.edge.address_limit import UNLIMITED, AddressCheck, Rate
 from gateway.errors import TooManyRequests
-from gateway.shared_store import SharedStore
+from gateway.fastpath.redis import SharedStore
 from tests.patience import eventually
 from tests.servers.redis import PrivateRedis
 

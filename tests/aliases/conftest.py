@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from catalogue import loader, snapshot
+from catalogue import loader
+from catalogue.routing import snapshot
 from tests.aliases.caller import Caller
 from tests.catalogue import BEHAVIOURS, catalogue_for, model, region
 

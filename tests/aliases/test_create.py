@@ -14,8 +14,8 @@ from pytest_django import Settings
 
 from accounts.models import Account
 from aliases.models import Alias, AliasEvent
-from catalogue import quota
 from catalogue.models import Region
+from catalogue.providers import quota
 from tests.aliases.caller import (
     ALIASES,
     ECHO,

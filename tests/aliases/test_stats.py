@@ -10,10 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from billing import rollups
 from billing.models import DailyUsage, Generation
-from catalogue import snapshot
+from billing.usage import rollups
 from catalogue.models import Model
+from catalogue.routing import snapshot
 from tests.aliases.caller import ALIASES, CHUNKS, ECHO, Caller, Json
 from tests.aliases.test_history import NO_COUNTS
 from tests.billing.api import store

@@ -7,13 +7,13 @@ from django.utils import timezone
 
 from accounts import keys
 from accounts.models import Account, ApiKey, Membership, User
-from billing import ledger
 from billing.accounts import open_account
+from billing.ledger import entries as ledger
 from billing.models import Generation
-from billing.request_failures import FailureLog, RequestFailure
+from billing.usage.request_failures import FailureLog, RequestFailure
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from gateway.errors import ApiError, NotFound
-from gateway.request_events import RequestEvent
+from gateway.observing.request_events import RequestEvent
 
 MEMBER = "member@example.com"
 

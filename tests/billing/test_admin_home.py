@@ -11,11 +11,11 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
-from billing.request_failures import FailureDay
 from billing.templatetags import admin_home
-from catalogue import health
+from billing.usage.request_failures import FailureDay
 from catalogue.models import Provider
-from gateway.request_events import Outcome
+from catalogue.providers import health
+from gateway.observing.request_events import Outcome
 from tests.billing.records import open_for
 from tests.billing.timeline import advance_all
 from tests.dashboard.usage import day_ago, seen, used

@@ -16,13 +16,15 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing import checkpoints, ledger, maintenance, spool
-from billing.checkpoints import Swept, sweep
+from billing import maintenance
+from billing.ledger import checkpoints, spool
+from billing.ledger import entries as ledger
+from billing.ledger.checkpoints import Swept, sweep
+from billing.ledger.settlement import retrying
+from billing.ledger.unsettled import BadSerializedGeneration, deserialized
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
-from billing.settlement import retrying
-from billing.unsettled import BadSerializedGeneration, deserialized
-from catalogue.counters import RouteDay
 from catalogue.pricing import Usage
+from catalogue.providers.counters import RouteDay
 from gateway.ids import uuid7
 from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions

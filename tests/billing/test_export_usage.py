@@ -14,12 +14,13 @@ from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
-from billing import ledger, statement
+from billing.ledger import entries as ledger
 from billing.models import Generation, LedgerEntry
-from billing.statement import Period, csv_blocks, jsonl_blocks
+from billing.usage import statement
+from billing.usage.statement import Period, csv_blocks, jsonl_blocks
 from catalogue.pricing import Price, Usage
+from gateway.edge.rfc3339 import to_text
 from gateway.money import plain
-from gateway.rfc3339 import to_text
 from tests.billing.api import Holder, seconds, store
 from tests.chat import answer, ask, stream
 from tests.factories import TIERED_PRICE, new_account, new_key, served

@@ -11,11 +11,11 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Account
-from billing.request_failures import RequestFailure
+from billing.usage.request_failures import RequestFailure
 from catalogue.models import Provider
 from gateway.errors import MissingAuthorization, ProviderError
 from gateway.ids import request_id, uuid7
-from gateway.request_events import UpstreamAttempt
+from gateway.observing.request_events import UpstreamAttempt
 from tests.billing.records import MEMBER, fail, key_of, open_for, serve
 
 pytestmark = pytest.mark.django_db

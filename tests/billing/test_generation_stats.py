@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from billing import ledger
+from billing.ledger import entries as ledger
 from billing.models import Generation
 from tests import bills
 from tests.billing.api import Holder

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 from django.core import signing
 
-from billing import ledger
+from billing.ledger import entries as ledger
 from billing.models import Generation
 from catalogue.pricing import Usage
 from tests import bills

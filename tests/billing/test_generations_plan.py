@@ -10,8 +10,8 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from billing.api import Listing, newest_first, page_of
-from billing.keyset import Position
 from billing.models import Generation
+from billing.usage.keyset import Position
 from tests.billing.api import Holder, seconds, store
 
 pytestmark = pytest.mark.django_db

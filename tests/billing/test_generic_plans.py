@@ -11,10 +11,12 @@ from django.db import connection
 
 from accounts.models import User
 from aliases.resolve import BY_NAME
-from billing import ledger, maintenance, rollups
-from billing.request_failures import RequestFailure, drop_some, failure_log
-from catalogue import snapshot
-from gateway.hooks import Periodic, worker_hooks
+from billing import maintenance
+from billing.ledger import entries as ledger
+from billing.usage import rollups
+from billing.usage.request_failures import RequestFailure, drop_some, failure_log
+from catalogue.routing import snapshot
+from gateway.server.hooks import Periodic, worker_hooks
 from inference.authentication import BALANCE, PREPARED, WITH_ALIAS
 from tests import every_admin_page
 from tests.billing.api import Holder

@@ -13,7 +13,7 @@ from django.db import DatabaseError, IntegrityError, connection, connections, tr
 from django.db.models import ProtectedError
 
 from accounts.models import Account
-from billing import ledger
+from billing.ledger import entries as ledger
 from billing.models import Generation, ImmutableRow, LedgerEntry, Wallet
 from catalogue.pricing import Price, Usage
 from gateway.money import MAX_MONEY, LossyValueError

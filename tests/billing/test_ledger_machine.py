@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from pytest_django import Settings
 
-from billing import checkpoints, ledger, spool
-from billing.checkpoints import sweep
-from billing.ledger import ReferenceConflict
+from billing.ledger import checkpoints, spool
+from billing.ledger import entries as ledger
+from billing.ledger.checkpoints import sweep
+from billing.ledger.entries import ReferenceConflict
+from billing.ledger.settlement import replay_spool
 from billing.maintenance import maintain_once
 from billing.models import Checkpoint, Generation, LedgerEntry, Wallet
-from billing.settlement import replay_spool
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
 from tests.factories import mismatches, new_account, new_key, served, unsettled

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing import ledger
+from billing.ledger import entries as ledger
 from tests.billing.api import Holder
 from tests.chat import answer, stream
 from tests.factories import served

@@ -13,8 +13,9 @@ from pytest_django import Settings
 
 from accounts import keys
 from accounts.models import Account, ApiKey, User
-from billing import ledger, maintenance, notices
-from gateway.outages import Outage
+from billing import maintenance, notices
+from billing.ledger import entries as ledger
+from gateway.stores.outages import Outage
 from tests.billing.records import open_for
 from tests.dashboard.people import joined
 
@@ -121,7 +122,7 @@ def test_what_a_mail_server_refuses_is_tried_again(
     account: Account, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "gateway.mail.outage", Outage("a mail could not be sent", logging.getLogger("gateway.mail").error)
+        "gateway.pages.mail.outage", Outage("a mail could not be sent", logging.getLogger("gateway.pages.mail").error)
     )
     take(account, "-6")
     works = settings.EMAIL_BACKEND

@@ -11,9 +11,11 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from accounts.models import Account, User
-from billing import ledger, maintenance, overdraft
+from billing import maintenance
+from billing.ledger import entries as ledger
+from billing.ledger import overdraft
 from billing.models import OverdraftAlert
-from gateway.mail import finish
+from gateway.pages.mail import finish
 from tests.billing.records import open_for
 
 pytestmark = pytest.mark.django_db

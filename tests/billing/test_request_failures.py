@@ -13,17 +13,10 @@ import requests
 from django.db import IntegrityError, OperationalError, connection
 from django.utils import timezone
 
-from billing import request_failures
-from billing.request_failures import (
-    MOST_IN_A_BEAT,
-    NOBODY,
-    FailureDay,
-    FailureLog,
-    RequestFailure,
-    drop_before,
-)
+from billing.usage import request_failures
+from billing.usage.request_failures import MOST_IN_A_BEAT, NOBODY, FailureDay, FailureLog, RequestFailure, drop_before
 from gateway.errors import ApiError, InsufficientCredits, MissingAuthorization, NotFound
-from gateway.request_events import RequestEvent
+from gateway.observing.request_events import RequestEvent
 from tests.chat import HELLO
 from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually

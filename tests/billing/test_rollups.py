@@ -14,10 +14,11 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
-from billing import ledger, rollups
+from billing.ledger import entries as ledger
 from billing.maintenance import maintain_once
 from billing.models import DailyUsage, Generation, UsageWatermark, Wallet
-from billing.usage_statistics import Days, Scope, totals
+from billing.usage import rollups
+from billing.usage.statistics import Days, Scope, totals
 from tests.billing.test_ledger import in_threads
 from tests.billing.timeline import (
     AT_ONCE,

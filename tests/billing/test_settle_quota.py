@@ -9,13 +9,13 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
-from billing import ledger
-from billing.ledger import QuotaUse
+from billing.ledger import entries as ledger
+from billing.ledger.entries import QuotaUse
+from billing.ledger.settlement import settle_shielded
 from billing.models import Generation
-from billing.settlement import settle_shielded
-from catalogue import quota
-from catalogue.counters import SHARDS, RouteDay
 from catalogue.pricing import Usage
+from catalogue.providers import quota
+from catalogue.providers.counters import SHARDS, RouteDay
 from tests.billing.test_ledger import in_threads
 from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
 

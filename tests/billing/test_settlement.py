@@ -14,10 +14,10 @@ from django.db import connection, connections
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing.ledger import Settlement
+from billing.ledger.entries import Settlement
+from billing.ledger.settlement import replay_spool, settle_shielded
+from billing.ledger.spool import SpoolFailed
 from billing.models import Generation, Wallet
-from billing.settlement import replay_spool, settle_shielded
-from billing.spool import SpoolFailed
 from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually

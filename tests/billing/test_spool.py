@@ -15,10 +15,10 @@ from django.db import connection, connections
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing import spool
+from billing.ledger import spool
+from billing.ledger.settlement import replay_spool
+from billing.ledger.unsettled import BadSerializedGeneration, deserialized
 from billing.models import Generation, LedgerEntry, Wallet
-from billing.settlement import replay_spool
-from billing.unsettled import BadSerializedGeneration, deserialized
 from gateway.ids import uuid7
 from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled
 

@@ -8,9 +8,9 @@ import pytest
 from django.db import connection, connections
 
 from accounts.models import Account
-from billing.ledger import Settlement
+from billing.ledger.entries import Settlement
+from billing.ledger.settlement import settle_shielded
 from billing.models import Generation, LedgerEntry, Wallet
-from billing.settlement import settle_shielded
 from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually

@@ -7,10 +7,10 @@ import psycopg._queries
 import pytest
 from django.db import connection
 
-from billing import ledger
+from billing.ledger import entries as ledger
+from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, terms_of
 from billing.models import Generation
-from billing.unsettled import COLUMNS, Figures, Unsettled, encoded, terms_of
-from catalogue.carbon import EnergyFactors
+from catalogue.footprint.carbon import EnergyFactors
 from catalogue.pricing import Usage
 from tests import routes
 from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled

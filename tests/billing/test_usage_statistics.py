@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from accounts.models import Account, ApiKey
 from billing.models import NO_ALIAS, DailyUsage, Generation
-from billing.usage_statistics import By, Days, Scope, Totals, breakdown, select, totals
+from billing.usage.statistics import By, Days, Scope, Totals, breakdown, select, totals
 from catalogue.pricing import Usage
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store

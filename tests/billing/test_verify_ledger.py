@@ -16,9 +16,11 @@ from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
-from billing import ledger, rollups, verify
+from billing.ledger import entries as ledger
+from billing.ledger import verify
 from billing.models import DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
-from catalogue.energy import EnergyFigures, PerToken, Range
+from billing.usage import rollups
+from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from inference.dialects import read_usage
 from tests.factories import TIERED_PRICE, mismatches, new_account, served

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from billing import ledger, rollups
+from billing.ledger import entries as ledger
 from billing.models import DailyUsage, Generation, UsageWatermark
-from billing.usage_statistics import By, Days, Totals
+from billing.usage import rollups
+from billing.usage.statistics import By, Days, Totals
 from gateway.money import EXACT
 
 AT_ONCE = timedelta(0)

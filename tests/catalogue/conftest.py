@@ -9,7 +9,7 @@ from django.core.management import CommandError
 from django.http import HttpResponse
 from django.test import Client
 
-from catalogue import snapshot
+from catalogue.routing import snapshot
 from tests.factories import new_account, new_key
 from tests.listing import Read
 from tests.seeding import MODEL, PROVIDER, Entry, Refused, Seed, seed

@@ -18,10 +18,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import User
-from catalogue import changes, health, models, quota, routing, snapshot
+from catalogue import changes, models
 from catalogue.admin import RegionInline
-from catalogue.counters import PriceChange, ProviderMinute
-from catalogue.routes import ExplicitId
+from catalogue.providers import health, quota
+from catalogue.providers.counters import PriceChange, ProviderMinute
+from catalogue.routing import selection as routing
+from catalogue.routing import snapshot
+from catalogue.routing.routes import ExplicitId
 from gateway.errors import ApiError
 from tests.seeding import Entry, Seed
 

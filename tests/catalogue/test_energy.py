@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.energy import (
+from catalogue.footprint.energy import (
     HIGH,
     LOW,
     METHOD,

@@ -11,14 +11,16 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from billing.unsettled import terms_of
-from catalogue import changes, grid_import, snapshot
-from catalogue.carbon import GridBasis
-from catalogue.grid import GridImport, GridSlot, in_force
-from catalogue.grid_import import MOST_BYTES
-from catalogue.grid_sources import SOURCES, BadAnswer, slots_in
-from catalogue.ranking import rank
-from catalogue.routes import Route
+from billing.ledger.unsettled import terms_of
+from catalogue import changes
+from catalogue.footprint import grid_import
+from catalogue.footprint.carbon import GridBasis
+from catalogue.footprint.grid import GridImport, GridSlot, in_force
+from catalogue.footprint.grid_import import MOST_BYTES
+from catalogue.footprint.grid_sources import SOURCES, BadAnswer, slots_in
+from catalogue.routing import snapshot
+from catalogue.routing.ranking import rank
+from catalogue.routing.routes import Route
 from tests.seeding import Entry, Seed
 from tests.servers.grid import NOTHING, GridSources, energy_charts, generation, half_hours, series
 

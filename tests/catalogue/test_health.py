@@ -8,11 +8,11 @@ from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from catalogue import health
-from catalogue.counters import ProviderMinute
-from catalogue.health import Observed
 from catalogue.models import Provider
-from gateway.hooks import worker_hooks
+from catalogue.providers import health
+from catalogue.providers.counters import ProviderMinute
+from catalogue.providers.health import Observed
+from gateway.server.hooks import worker_hooks
 from tests.billing.test_ledger import in_threads
 from tests.seeding import Entry, Seed
 

@@ -10,7 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from catalogue import loader, models, quota, snapshot
+from catalogue import loader, models
+from catalogue.providers import quota
+from catalogue.routing import snapshot
 from tests import schemas
 from tests.catalogue import PRICES, TIER, catalogue_for, model, region
 from tests.listing import NOWHERE, Json, Read, auto, catalogue, entries, error_of, locodes

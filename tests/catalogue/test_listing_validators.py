@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 from django.utils import timezone
 
-from catalogue import models, quota, snapshot
+from catalogue import models
+from catalogue.providers import quota
+from catalogue.routing import snapshot
 from tests.catalogue import model, region
 from tests.listing import FILTERED, Read, catalogue
 from tests.seeding import Seed

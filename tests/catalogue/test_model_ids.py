@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.routes import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse_model_id, region_label
+from catalogue.routing.routes import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse_model_id, region_label
 from gateway.errors import InvalidAliasName, InvalidRequest
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from catalogue import nearest
-from catalogue.routes import Snapshot
+from catalogue.routing import nearest
+from catalogue.routing.routes import Snapshot
 from tests.routes import offer, snapshot
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -6,10 +6,11 @@ import pytest
 from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
-from catalogue import quota, snapshot
-from catalogue.counters import RouteDay
 from catalogue.models import Region
-from catalogue.routes import Route
+from catalogue.providers import quota
+from catalogue.providers.counters import RouteDay
+from catalogue.routing import snapshot
+from catalogue.routing.routes import Route
 from gateway.errors import ProviderQuotaExhausted
 from tests.seeding import Entry, Seed
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliases.resolve import Purpose, resolve
-from catalogue import ranking
-from catalogue.carbon import EnergyFactors
+from catalogue.footprint.carbon import EnergyFactors
 from catalogue.pricing import Price
-from catalogue.ranking import Ranking
-from catalogue.routes import AutoId, Offer, Route
+from catalogue.routing import ranking
+from catalogue.routing.ranking import Ranking
+from catalogue.routing.routes import AutoId, Offer, Route
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer_of, route, snapshot, upstream
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue import routing
 from catalogue.pricing import Price, Rates
-from catalogue.routes import ExplicitId, Offer, Route, parse_model_id
+from catalogue.routing import selection as routing
+from catalogue.routing.routes import ExplicitId, Offer, Route, parse_model_id
+from gateway.edge.exception_handler import headers_of
 from gateway.errors import ApiError
-from gateway.exception_handler import headers_of
 from tests.routes import PRICE, offer, snapshot, upstream
 
 pytestmark = pytest.mark.sqlite_is_enough

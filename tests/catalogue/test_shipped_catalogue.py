@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from catalogue import loader, routing, snapshot
+from catalogue import loader
 from catalogue.loader.files import read
 from catalogue.management.commands.estimate_energy import SIZES
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
-from catalogue.routes import EMBEDDING, GLOBAL, ExplicitId, Offer, Route, Snapshot
+from catalogue.routing import selection as routing
+from catalogue.routing import snapshot
+from catalogue.routing.routes import EMBEDDING, GLOBAL, ExplicitId, Offer, Route, Snapshot
 from gateway.errors import ModelUnavailable, ProviderNotConfigured
 from tests.servers.process import ROOT
 

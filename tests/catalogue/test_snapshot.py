@@ -8,9 +8,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from catalogue import changes, models, snapshot
-from catalogue.energy import Range
+from catalogue import changes, models
+from catalogue.footprint.energy import Range
 from catalogue.loader import seed as seed_files
+from catalogue.routing import snapshot
 from gateway.errors import ServiceUnavailable
 from tests.seeding import Entry, Seed
 

@@ -11,8 +11,8 @@ from accounts.models import Account, User
 from aliases import changes
 from aliases.models import Alias, AliasEvent
 from aliases.targets import Target
-from catalogue import quota
 from catalogue.models import Region
+from catalogue.providers import quota
 from tests.aliases.caller import CHUNKS, ECHO
 from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.people import words

@@ -13,8 +13,8 @@ import pytest
 from django.test import Client
 
 from accounts.models import Account
-from billing import rollups
 from billing.models import DailyUsage
+from billing.usage import rollups
 from catalogue.models import GridIntensity
 from dashboard import usage_choice
 from tests.billing.records import key_of

@@ -14,7 +14,7 @@ from django.test import Client
 from accounts import invitations, members
 from accounts.models import Account, Invitation, Membership, User
 from billing.accounts import open_account
-from gateway import mail
+from gateway.pages import mail
 from tests.dashboard.people import GUEST, MEMBER, OWNER, client_of, joined, words
 from tests.factories import new_account, new_key
 from tests.page_text import plain

@@ -11,7 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Account, User
-from catalogue import models, price_history, snapshot
+from catalogue import models, price_history
+from catalogue.routing import snapshot
 from tests.billing.records import MEMBER, open_for, serve
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, states
 from tests.page_text import plain

@@ -11,8 +11,10 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
-from catalogue import health, models, quota, snapshot
-from catalogue.routes import JURISDICTIONS
+from catalogue import models
+from catalogue.providers import health, quota
+from catalogue.routing import snapshot
+from catalogue.routing.routes import JURISDICTIONS
 from inference.modality import FITTING
 from tests.billing.records import MEMBER, open_for
 from tests.catalogue import CACHE_PRICES, PRICES, catalogue_for, model, other_providers, region, states

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import Account, Membership, User
-from catalogue import snapshot
+from catalogue.routing import snapshot
 from dashboard.templatetags.navigation import SECTIONS
 from tests.billing.records import key_of, open_for
 

@@ -13,8 +13,10 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from accounts import keys
 from accounts.models import Account, User
 from billing.models import Generation
-from catalogue import loader, quota, snapshot
+from catalogue import loader
 from catalogue.models import ExchangeRate, Region
+from catalogue.providers import quota
+from catalogue.routing import snapshot
 from dashboard import overview
 from dashboard.credit import BalanceStatus
 from gateway.templatetags import figures

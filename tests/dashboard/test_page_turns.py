@@ -18,8 +18,8 @@ from greenlet import getcurrent, greenlet
 
 from accounts.models import Account, ApiKey
 from billing.models import DailyUsage, Generation
-from gateway import turns
 from gateway.ids import uuid7
+from gateway.server import turns
 from tests.billing.records import MEMBER, open_for, serve
 
 KEYS, DAYS, RECORDS = 10, 366, 1000

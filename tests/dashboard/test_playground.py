@@ -16,7 +16,7 @@ from accounts import keys, members, playground_keys
 from accounts.keys import caller_of
 from accounts.models import Account, ApiKey, Membership, User
 from accounts.playground_keys import LIFETIME, RPM
-from catalogue import snapshot
+from catalogue.routing import snapshot
 from gateway.errors import ApiKeyExpired, ApiKeyNotRegistered
 from tests.billing.records import MEMBER, open_for
 from tests.dashboard.people import client_of, joined

@@ -14,8 +14,8 @@ from accounts.models import Account, User
 from aliases import changes
 from aliases.targets import Target
 from billing.models import Generation
-from billing.request_failures import NOBODY, Counted, FailureDay, RequestFailure
-from billing.usage_statistics import Days, Scope
+from billing.usage.request_failures import NOBODY, Counted, FailureDay, RequestFailure
+from billing.usage.statistics import Days, Scope
 from dashboard import failure_advice, usage_records
 from dashboard.usage_records import PAGE_ROWS, Shown, select_failures
 from gateway.errors import (
@@ -28,7 +28,7 @@ from gateway.errors import (
     UpstreamRefused,
 )
 from gateway.ids import request_id, uuid7
-from gateway.request_events import Outcome, UpstreamAttempt
+from gateway.observing.request_events import Outcome, UpstreamAttempt
 from tests.billing.records import MEMBER, fail, key_of, open_for
 from tests.dashboard.usage import day_ago, links, noon, rows, used, words
 

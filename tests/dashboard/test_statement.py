@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import Account, User
-from billing import ledger
+from billing.ledger import entries as ledger
 from dashboard import downloads
 from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.usage import day_ago, rows, seen, used

@@ -18,8 +18,8 @@ from pytest_django import DjangoAssertNumQueries
 from accounts import keys
 from accounts.models import Account, User
 from billing.models import FLAGS, Generation
-from billing.usage_statistics import Days, Scope
-from catalogue.energy import KINDS
+from billing.usage.statistics import Days, Scope
+from catalogue.footprint.energy import KINDS
 from catalogue.pricing import Price, Usage
 from dashboard import usage_records
 from dashboard.usage_records import PAGE_ROWS, select

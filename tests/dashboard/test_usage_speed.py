@@ -7,8 +7,8 @@ from django.test import Client
 
 from accounts.models import Account
 from billing.models import DailyUsage
-from billing.request_failures import FailureDay
-from gateway.request_events import Outcome
+from billing.usage.request_failures import FailureDay
+from gateway.observing.request_events import Outcome
 from tests.billing.records import key_of, open_for
 from tests.billing.timeline import advance_all
 from tests.dashboard.test_usage import chart, page

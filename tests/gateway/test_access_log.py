@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import requests
 
-from gateway.access_log import MOST_WAITING, AccessLines
 from gateway.errors import MissingAuthorization
-from gateway.request_events import RequestEvent
+from gateway.observing.access_log import MOST_WAITING, AccessLines
+from gateway.observing.request_events import RequestEvent
 from tests.chat import HELLO
 from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually

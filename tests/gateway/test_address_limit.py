@@ -6,7 +6,7 @@ import pytest
 import requests
 from pytest_django import Settings
 
-from gateway.address_limit import client_network
+from gateway.edge.address_limit import client_network
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import refusal
 from tests.servers.gateway import GatewayServer

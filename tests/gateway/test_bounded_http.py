@@ -8,9 +8,9 @@ import gevent
 import gevent.socket
 import pytest
 
-from gateway import bounded_http
-from gateway.bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_TINY_CHUNKS
-from gateway.worker import GatewayWorker
+from gateway.server import bounded_http
+from gateway.server.bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_TINY_CHUNKS
+from gateway.server.worker import GatewayWorker
 from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal

@@ -4,7 +4,7 @@ import pytest
 from django.core.cache import cache
 from gevent import sleep
 
-from gateway.shared_store import SharedStore
+from gateway.fastpath.redis import SharedStore
 from tests.servers.redis import PrivateRedis
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import requests
 
-from gateway.health import LIVE_PATHS, READY_PATH
+from gateway.edge.health import LIVE_PATHS, READY_PATH
 from tests.chat import HELLO, PATH, answer, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import REQUEST_ID, message, refusal

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from rest_framework import exceptions as drf
 
 from gateway import errors
+from gateway.edge.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
+from gateway.edge.responses import PlainResponse
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
-from gateway.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
-from gateway.responses import PlainResponse
-from gateway.short_chain import ShortChain
+from gateway.fastpath.short_chain import ShortChain
 from tests.servers.process import ROOT
 
 pytestmark = pytest.mark.sqlite_is_enough

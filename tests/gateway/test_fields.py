@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rest_framework.exceptions import ValidationError
 
-from gateway.fields import (
+from gateway.edge.fields import (
     ChoiceField,
     ExactField,
     FlagField,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from django.test import Client
 
-from catalogue import snapshot
-from gateway.hooks import worker_hooks
+from catalogue.routing import snapshot
+from gateway.server.hooks import worker_hooks
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -6,7 +6,7 @@ import gevent
 import pytest
 from gevent.event import Event
 
-from gateway.hooks import Periodic
+from gateway.server.hooks import Periodic
 
 pytestmark = pytest.mark.sqlite_is_enough
 

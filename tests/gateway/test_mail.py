@@ -10,8 +10,8 @@ from django.core.mail import EmailMessage
 from django.core.mail.backends.base import BaseEmailBackend
 from pytest_django import Settings
 
-from gateway import mail
-from gateway.hooks import worker_hooks
+from gateway.pages import mail
+from gateway.server.hooks import worker_hooks
 
 PATIENCE_SECONDS = 10
 

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 import requests
 
-from gateway.metrics import OPERATIONS
-from gateway.metrics_server import FOLDER
+from gateway.observing.metrics import OPERATIONS
+from gateway.observing.metrics_server import FOLDER
 from inference.api import ENDPOINTS
 from tests.chat import HELLO, ask
 from tests.conftest import OpenAccount, StartGateway

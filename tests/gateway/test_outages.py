@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from django.db import OperationalError
 
-from gateway.outages import Outage
+from gateway.stores.outages import Outage
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import pytest
 from gunicorn.config import Config
 
-from gateway import overload
-from gateway.bounded_http import DeadlineUnreader
-from gateway.responses import PlainResponse
-from gateway.short_chain import Request, ShortChain
+from gateway.edge.responses import PlainResponse
+from gateway.fastpath.short_chain import Request, ShortChain
+from gateway.server import overload
+from gateway.server.bounded_http import DeadlineUnreader
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -7,7 +7,7 @@ import pytest
 from django.db import DataError, IntegrityError, OperationalError, connection
 from pytest_django import Settings
 
-from gateway.postgresql.prepared import Session, Sessions, Statement
+from gateway.fastpath.postgresql import Session, Sessions, Statement
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

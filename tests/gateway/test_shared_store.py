@@ -12,9 +12,9 @@ import pytest
 import redis
 from pytest_django import Settings
 
-from gateway import outages
-from gateway import shared_store as module
-from gateway.shared_store import Script, SharedStore
+from gateway.fastpath import redis as module
+from gateway.fastpath.redis import Script, SharedStore
+from gateway.stores import outages
 from tests.servers.redis import PrivateRedis
 
 pytestmark = pytest.mark.sqlite_is_enough

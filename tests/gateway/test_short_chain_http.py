@@ -10,7 +10,7 @@ from gunicorn.http.parser import RequestParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway import short_chain
+from gateway.fastpath import short_chain
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -10,8 +10,8 @@ import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, http_attributes, server_attributes, url_attributes
 
-from gateway.request_events import RequestEvent
-from gateway.tracing import MOST_AT_ONCE, MOST_WAITING, PROVIDERS, Traces
+from gateway.observing.request_events import RequestEvent
+from gateway.observing.tracing import MOST_AT_ONCE, MOST_WAITING, PROVIDERS, Traces
 from tests.chat import HELLO, PATH, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.inference.auto import catalogue
@@ -211,7 +211,7 @@ def test_without_a_collector_nothing_is_traced_and_nothing_passed_on(account: Cu
     got = json.loads(reply.json()["choices"][0]["message"]["content"])["headers"]
     assert not {"traceparent", "tracestate"} & set(got)
     # Of `opentelemetry` redis loads what it finds.
-    names = "('gateway.tracing', 'opentelemetry.sdk.trace', 'opentelemetry.exporter')"
+    names = "('gateway.observing.tracing', 'opentelemetry.sdk.trace', 'opentelemetry.exporter')"
     loaded = f"import sys; print([name for name in sys.modules if name.startswith({names})])"
     assert account.gateway.manage("shell", "-v0", "-c", loaded).ok() == "[]"
 
@@ -221,7 +221,7 @@ def test_a_collector_that_is_away_costs_spans_and_a_line(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.01")
-    caplog.set_level(logging.WARNING, "gateway.tracing")
+    caplog.set_level(logging.WARNING, "gateway.observing.tracing")
     traces = Traces()
     for _ in range(MOST_WAITING + 3):
         event = RequestEvent("GET", trace=traces.begin({"REQUEST_METHOD": "GET"}))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
+from gateway.edge.exception_handler import from_exception
 from gateway.errors import ApiError, InvalidRequest
-from gateway.exception_handler import from_exception
 from inference.wire_forms import chat, completions, embeddings
 from inference.wire_forms.base import Checks
 from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _check_whole_message, _is_plain
@@ -110,7 +110,7 @@ def test_others_have_their_turn_while_many_items_are_checked(body: Json, monkeyp
     for item in body["messages"][0].get("tool_calls", []):
         item["function"] = {"name": "a", "arguments": ""}
     pauses: list[float] = []
-    monkeypatch.setattr("gateway.turns.time.sleep", pauses.append)
+    monkeypatch.setattr("gateway.server.turns.time.sleep", pauses.append)
     chat.CHECKS.checked({"model": "a/b/c", **body})
     assert len(pauses) >= 4
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from accounts.models import Account
+from billing.ledger.unsettled import deserialized
 from billing.models import Checkpoint, Generation
-from billing.unsettled import deserialized
 from inference import checkpointing
 from tests.factories import new_account, served, unsettled
 

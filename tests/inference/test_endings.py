@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import requests
 
-from billing.endings import ENDINGS
+from billing.ledger.endings import ENDINGS
 from billing.models import Generation
 from tests import bills
 from tests.chat import Stream

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalogue.pricing import ContradictoryUsage
+from gateway.fastpath.faults import UpstreamFault
 from inference.answers import Aggregate
 from inference.call import Call, Shape
 from inference.chunks import ChatNormaliser
 from inference.dialects import DIALECTS
 from inference.modality import ADAPTERS, ShapeAdapter
 from inference.sse import SseParser
-from inference.upstream.faults import UpstreamFault
 from inference.wire_forms.base import WireForm
 from inference.wire_forms.chat import ChatForm
 from inference.wire_forms.completions import CompletionForm

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.fastpath.faults import UpstreamFault
+from gateway.fastpath.http_client import Deadlines
 from inference import sse
 from inference.answers import Aggregate
 from inference.call import Shape
@@ -16,8 +18,6 @@ from inference.chunks import ChatNormaliser, ChunkNormaliser
 from inference.dialects.openai import OpenAIDialect
 from inference.reader import StreamReader
 from inference.sse import PlainChunks
-from inference.upstream.client import Deadlines
-from inference.upstream.faults import UpstreamFault
 from inference.wire_forms.completions import TextNormaliser
 from tests.inference.dialects.routes import call
 

@@ -12,8 +12,9 @@ from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from catalogue import loader, snapshot
-from gateway.request_events import begin
+from catalogue import loader
+from catalogue.routing import snapshot
+from gateway.observing.request_events import begin
 from inference.api import ENDPOINTS
 from inference.wire_forms.chat import ChatForm
 from tests.catalogue import catalogue_for

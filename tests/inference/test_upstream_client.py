@@ -13,11 +13,10 @@ import certifi
 import gevent
 import pytest
 
-from inference.dialects.base import UpstreamRequest
-from inference.upstream import connections
-from inference.upstream.client import Deadlines, UpstreamCall, WorkerStopped
-from inference.upstream.faults import AnswerTooLarge, BrokenAnswer, DeadlineExpired, Unreachable, UpstreamFault
-from inference.upstream.watch import Client, ClientLeft
+from gateway.fastpath import connections
+from gateway.fastpath.faults import AnswerTooLarge, BrokenAnswer, DeadlineExpired, Unreachable, UpstreamFault
+from gateway.fastpath.http_client import Deadlines, UpstreamCall, UpstreamRequest, WorkerStopped
+from gateway.fastpath.watch import Client, ClientLeft
 from tests.inference.odd_upstream import http, listening, self_signed
 from tests.patience import eventually
 

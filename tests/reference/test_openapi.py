@@ -19,7 +19,7 @@ import aliases.urls
 import billing.urls
 import catalogue.urls
 from gateway import errors
-from gateway.middleware import _endpoint
+from gateway.edge.middleware import _endpoint
 from inference.api import ENDPOINTS
 from inference.wire_forms.chat import CHECKS
 from inference.wire_forms.completions import CHECKS as COMPLETION_CHECKS

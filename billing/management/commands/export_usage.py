@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from accounts.management.arguments import account_from, add_account
-from billing.statement import FORMATS, InvalidPeriod, Period, Totals, lines
+from billing.usage.statement import FORMATS, InvalidPeriod, Period, Totals, lines
 from gateway.management.base import OperatorCommand
 
 

@@ -6,7 +6,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 from django.utils import timezone
 
-from billing import partitions
+from billing.usage import partitions
 from gateway.management.base import OperatorCommand
 
 MOST_MONTHS = 60

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from catalogue import energy
+from catalogue.footprint import energy
 from catalogue.loader.files import read
 from gateway.management.base import OperatorCommand
 

@@ -3,8 +3,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from catalogue import grid_import
-from catalogue.grid_sources import SOURCES, BadAnswer, slots_in
+from catalogue.footprint import grid_import
+from catalogue.footprint.grid_sources import SOURCES, BadAnswer, slots_in
 from gateway.management.base import OperatorCommand
 
 

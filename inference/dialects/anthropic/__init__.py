@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from catalogue.pricing import Usage
-from catalogue.routes import Route
+from catalogue.routing.routes import Route
 from gateway.errors import InvalidRequest
+from gateway.fastpath.http_client import UpstreamRequest
 
 from ...call import Call, Shape
 from ..base import (
@@ -13,7 +14,6 @@ from ..base import (
     NOTHING,
     REROUTING_FIELDS,
     Reply,
-    UpstreamRequest,
     counted_reply,
     encoded,
     headers_for,

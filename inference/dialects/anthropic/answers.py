@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import orjson
 
 from catalogue.pricing import ContradictoryUsage, Usage
+from gateway.fastpath.faults import MalformedReply
 
 from ...chunks import object_of
-from ...upstream.faults import MalformedReply
 from ..base import Event, count, optional_count, parse_object
 
 Json = dict[str, Any]

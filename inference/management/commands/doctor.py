@@ -20,11 +20,11 @@ from django.db import Error, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from billing import partitions
-from catalogue import snapshot
-from catalogue.routes import Upstream
-from gateway import settings_warnings
+from billing.usage import partitions
+from catalogue.routing import snapshot
+from catalogue.routing.routes import Upstream
 from gateway.management.base import OperatorCommand, explain
+from gateway.server import settings_warnings
 from inference.dialects.base import headers_for
 
 SECONDS = 5.0  # for each answer from elsewhere

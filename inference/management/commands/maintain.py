@@ -10,12 +10,13 @@ from django.db import Error
 from django.utils import timezone
 
 from accounts import invitations, keys, playground_keys
-from billing import request_failures
 from billing.maintenance import maintain_once
-from catalogue import grid_import, health, quota
-from gateway.db import release_all
+from billing.usage import request_failures
+from catalogue.footprint import grid_import
+from catalogue.providers import health, quota
 from gateway.management.base import OperatorCommand, explain
-from gateway.outages import Outage
+from gateway.stores.db import release_all
+from gateway.stores.outages import Outage
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 

@@ -13,12 +13,20 @@ from rest_framework import serializers
 
 from accounts.keys import token_of
 from catalogue.models import Thinking
-from catalogue.routes import Route
+from catalogue.routing.routes import Route
+from gateway.edge.fields import (
+    ChoiceField,
+    FlagField,
+    ListField,
+    NumberField,
+    ObjectField,
+    StrictField,
+    WholeNumberField,
+)
+from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError, InvalidRequest
-from gateway.fields import ChoiceField, FlagField, ListField, NumberField, ObjectField, StrictField, WholeNumberField
 from gateway.ids import MESSAGE_PREFIX
-from gateway.responses import PlainResponse
-from gateway.turns import in_turns
+from gateway.server.turns import in_turns
 
 from ...authentication import Payer, authenticate
 from ...call import Call, Shape

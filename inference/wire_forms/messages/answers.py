@@ -5,15 +5,15 @@ from typing import Any
 
 import orjson
 
+from gateway.edge.exception_handler import message_envelope
 from gateway.errors import ApiError
-from gateway.exception_handler import message_envelope
+from gateway.fastpath.faults import MalformedReply
 
 from ... import estimator, sse
 from ...call import Call
 from ...chunks import REASONING_FIELDS, ChatNormaliser, NormalisedChunk, dicts, object_of
 from ...dialects.base import require_writable
 from ...sse import PlainChunks, Surroundings
-from ...upstream.faults import MalformedReply
 from ..base import Report
 
 Json = dict[str, Any]

@@ -12,13 +12,13 @@ import orjson
 
 from catalogue.pricing import without_prices
 from gateway.errors import ApiError
+from gateway.fastpath.faults import MalformedReply
 
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
 from ...chunks import NormalisedChunk, dicts, object_of, without
 from ...sse import PlainChunks
-from ...upstream.faults import MalformedReply
 from ..base import Report
 from .answers import DELTA, billed, event, failed, input_of
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.turns import in_turns
+from gateway.server.turns import in_turns
 
 from ...dialects.base import Untold, encoded
 from ..base import effort_of, results_in_text

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from catalogue.models import Modality
-from catalogue.routes import Route
+from catalogue.routing.routes import Route
 from gateway.ids import RESPONSE_PREFIX
 
 from ...call import Call, Shape

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from gateway.errors import InvalidRequest
-from gateway.turns import in_turns
+from gateway.server.turns import in_turns
 
 from ...dialects.base import Untold
 from ..chat import NO_FILES

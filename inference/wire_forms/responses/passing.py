@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.errors import ApiError
+from gateway.fastpath.faults import MalformedReply
 
 from ... import sse
 from ...chunks import NormalisedChunk, dicts, object_of
 from ...sse import PlainChunks
-from ...upstream.faults import MalformedReply
 from ..base import Report
 from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE, frame

@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 from rest_framework import serializers
 
-from gateway.errors import InvalidRequest
-from gateway.fields import (
+from gateway.edge.fields import (
     ChoiceField,
     FlagField,
     ListField,
@@ -18,6 +17,7 @@ from gateway.fields import (
     TextField,
     WholeNumberField,
 )
+from gateway.errors import InvalidRequest
 
 from ...call import Call, Shape
 from ...dialects.base import Untold, encoded

@@ -10,9 +10,9 @@ import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.errors import InvalidRequest
+from gateway.fastpath.faults import MalformedReply, UpstreamFault
 from inference.answers import chat_answer
 from inference.dialects.base import Dialect
-from inference.upstream.faults import MalformedReply, UpstreamFault
 from tests.inference.dialects.playback import play
 from tests.inference.dialects.routes import CREDENTIAL, call, route, upstream
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from catalogue.carbon import EnergyFactors
-from catalogue.routes import Route, Upstream
+from catalogue.footprint.carbon import EnergyFactors
+from catalogue.routing.routes import Route, Upstream
 from inference.call import Call, Shape
 
 CREDENTIAL = "test-credential-that-must-not-leak"

@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
+from gateway.fastpath.faults import MalformedReply, UpstreamFault
 from inference.dialects.anthropic import AnthropicDialect
 from inference.dialects.anthropic.answers import STOP_REASONS, usage_of
-from inference.upstream.faults import MalformedReply, UpstreamFault
 from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
 from tests.inference.dialects.routes import call, route

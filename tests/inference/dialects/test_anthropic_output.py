@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from gateway.errors import InvalidRequest
+from gateway.fastpath.http_client import UpstreamRequest
 from inference.dialects.anthropic import AnthropicDialect
-from inference.dialects.base import UpstreamRequest
 from tests.inference.dialects.routes import call, route
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -6,10 +6,10 @@ import orjson
 import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
+from gateway.fastpath.faults import ReportedError
 from inference.answers import chat_answer
 from inference.call import Shape
 from inference.dialects.openai import OpenAIDialect, usage_of
-from inference.upstream.faults import ReportedError
 from tests.inference.dialects.playback import events, play
 from tests.inference.dialects.routes import call, route, upstream
 

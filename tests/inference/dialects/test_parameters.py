@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
-from catalogue.routes import Route
+from catalogue.routing.routes import Route
 from gateway.errors import InvalidRequest
+from gateway.fastpath.http_client import UpstreamRequest
 from inference.call import Call
 from inference.dialects import DIALECTS
-from inference.dialects.base import UpstreamRequest
 from tests.inference.dialects.routes import call, route, upstream
 
 pytestmark = pytest.mark.sqlite_is_enough

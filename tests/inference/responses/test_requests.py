@@ -6,8 +6,8 @@ import orjson
 import pytest
 from rest_framework import serializers
 
+from gateway.edge.exception_handler import from_exception
 from gateway.errors import InvalidRequest
-from gateway.exception_handler import from_exception
 from inference.call import Call
 from inference.wire_forms.responses.conversation import encrypted
 from inference.wire_forms.responses.requests import call_of

@@ -1,0 +1,1 @@
+"""The ledger: entries, settlement, what is not settled yet, verification."""

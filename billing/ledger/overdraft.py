@@ -1,0 +1,69 @@
+"""Staff hear of an account far below zero, once until it has recovered.
+
+A balance may fall below zero by what was in flight; far below is a sign of something else, such as many requests at
+once or a price that is wrong. It is looked for in all wallets now and then: an index on balances would be written by
+every settlement.
+"""
+
+import logging
+from datetime import datetime
+from decimal import Decimal
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+
+from accounts.models import User
+from gateway.money import plain
+from gateway.pages.mail import send_in_background
+
+from ..models import OverdraftAlert, Wallet
+
+logger = logging.getLogger(__name__)
+
+EVERY_SECONDS = 300.0
+MOST_AT_ONCE = 100  # a price gone wrong takes many accounts down: the rest follow at the next look
+MESSAGE = """The account {name!r} ({id}) is overdrawn: its balance is {balance} {currency}.
+
+Its requests are refused until credit is added. The account, its ledger and its usage:
+{address}
+
+You will not be told again until the balance has recovered to zero or more.
+"""
+
+
+def look(most: int = MOST_AT_ONCE) -> int:
+    """Forgets the alerts of accounts that have recovered, raises new ones (the worst first), and returns how many.
+
+    Safe in any number of workers at once: whoever writes the row tells.
+    """
+    solvent = Wallet.objects.filter(pk=OuterRef("pk"), balance__gte=0)
+    OverdraftAlert.objects.filter(Exists(solvent)).delete()
+    if not settings.GATEWAY_OVERDRAFT_ALERT:
+        return 0
+    alerted = OverdraftAlert.objects.filter(pk=OuterRef("pk"))
+    unknown = Wallet.objects.filter(~Exists(alerted), balance__lt=-Decimal(settings.GATEWAY_OVERDRAFT_ALERT))
+    found = unknown.select_related("account").order_by("balance")
+    return sum(_alert(wallet, timezone.now()) for wallet in found[:most])
+
+
+def _alert(wallet: Wallet, now: datetime) -> bool:
+    """Tells the log and the staff, unless another worker has just done it."""
+    _, is_new = OverdraftAlert.objects.get_or_create(account_id=wallet.pk, defaults={"raised_at": now})
+    if is_new:
+        balance, currency = plain(wallet.balance), wallet.account.currency
+        logger.error("account %s is far below zero: its balance is %s %s", wallet.pk, balance, currency)
+        staff = User.objects.filter(is_staff=True, is_active=True).exclude(email="")
+        for address in staff.values_list("email", flat=True):
+            send_in_background(_mail(wallet, address))
+    return is_new
+
+
+def _mail(wallet: Wallet, address: str) -> EmailMessage:
+    account = wallet.account
+    page = f"{settings.PUBLIC_URL}/admin/accounts/account/{account.pk}/change/"
+    body = MESSAGE.format(
+        name=account.name, id=account.pk, balance=plain(wallet.balance), currency=account.currency, address=page
+    )
+    return EmailMessage(f"Overdrawn account: {account.name}", body, to=[address])

@@ -1,0 +1,183 @@
+"""Outcomes that could not be settled, kept on disk until they can: one file each, fsynced, checksummed.
+
+A file is claimed by renaming it, so that several workers and `maintain` may replay one folder. Settling is idempotent:
+a file whose generation was settled after all does no harm. What cannot be replayed is set aside and reported.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from django.conf import settings
+from django.db import DataError, Error, IntegrityError
+
+from gateway.stores.outages import Outage
+
+from ..models import Generation
+from .unsettled import BadSerializedGeneration, Unsettled, deserialized
+
+logger = logging.getLogger(__name__)
+_outage = Outage("what is in the spool cannot be settled now", logger.warning)
+
+SUFFIX = ".outcome"
+PARTIAL = ".partial"
+CLAIMED = ".claimed"
+POISON = ".poison"
+LONGEST_CLAIM_SECONDS = 300.0
+# One wallet that somebody keeps locked must not hold up the others; a database that is away fails for all of them.
+MOST_FAULTS = 3
+Settle = Callable[[Generation, int | None], object]
+
+
+class SpoolFailed(OSError):
+    """The outcome could not be kept: neither the database nor the disk has it."""
+
+
+def is_the_databases(error: BaseException) -> bool:
+    """Away, locked, read-only, full, not migrated yet: nothing that a person could mend in the record."""
+    return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
+
+
+def in_one_line(error: BaseException) -> str:
+    """The first line of what a database says, which may be many."""
+    return str(error).strip().split("\n", 1)[0]
+
+
+def put(unsettled: Unsettled) -> None:
+    """Keeps an outcome. It is on the disk when this returns. Raises SpoolFailed."""
+    content = unsettled.serialized()
+    folder = Path(settings.GATEWAY_SPOOL_DIR)
+    path = folder / f"{unsettled.figures.id.hex}{SUFFIX}"
+    partial = path.with_suffix(f".{os.getpid()}{PARTIAL}")
+    try:
+        if not folder.is_dir():  # a new folder is in its parent, and stays there, before anything is put into it
+            folder.mkdir(parents=True, exist_ok=True)
+            _sync_folder(folder.parent)
+        with partial.open("wb") as file:
+            file.write(_checksum(content) + b"\n" + content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        _sync_folder(folder)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # what a full disk took of it would keep the disk full
+            partial.unlink()
+        raise SpoolFailed(f"cannot spool {unsettled.public_id}: {error.strerror}") from error
+    logger.error("%s could not be settled now and waits in the spool", unsettled.public_id)
+
+
+def replay(settle: Settle) -> int:
+    """Settles what waits, and returns how much of it. Stops when the database seems to be away."""
+    settled = faults = 0
+    waiting = _files(SUFFIX)
+    random.shuffle(waiting)  # what is held up today does not stand in front every time
+    for path in waiting:
+        claim = path.with_suffix(f".{os.getpid()}{CLAIMED}")
+        try:
+            path.rename(claim)
+        except FileNotFoundError:
+            continue  # somebody else has it
+        try:
+            settled += _replay_one(claim, path, settle)
+        except (Error, OSError) as error:
+            with contextlib.suppress(FileNotFoundError):
+                claim.rename(path)
+            faults += 1
+            _outage.failed(error)
+            if faults == MOST_FAULTS:
+                break
+    if not faults:
+        _outage.worked()
+    return settled
+
+
+def reclaim() -> None:
+    """Gives back what a process claimed and died with, and what has been claimed for longer than a replay takes.
+
+    Not to be called while this process replays: whatever carries its own number was left by an earlier one.
+    """
+    for claim in _files(CLAIMED):
+        with contextlib.suppress(FileNotFoundError):  # it has been settled meanwhile
+            if _is_abandoned(claim):
+                claim.rename(claim.with_name(f"{claim.name.partition('.')[0]}{SUFFIX}"))
+    # A process was killed while it wrote, and its answer was never given. By age alone: whoever writes may be in
+    # another container, where process numbers mean something else, and nobody writes for that long.
+    for partial in _files(PARTIAL):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - partial.stat().st_ctime > LONGEST_CLAIM_SECONDS:
+                partial.unlink()
+
+
+def lengths() -> dict[str, float]:
+    """How many files there are: `waiting`, `claimed`, and `poison`."""
+    folder = Path(settings.GATEWAY_SPOOL_DIR)
+    found = Counter(path.suffix for path in folder.iterdir()) if folder.is_dir() else Counter[str]()
+    return {state: found[suffix] for state, suffix in (("waiting", SUFFIX), ("claimed", CLAIMED), ("poison", POISON))}
+
+
+def poisoned() -> list[Path]:
+    """What has been set aside for a person to look at."""
+    return _files(POISON)
+
+
+def _files(suffix: str) -> list[Path]:
+    folder = Path(settings.GATEWAY_SPOOL_DIR)
+    return sorted(folder.glob(f"*{suffix}")) if folder.is_dir() else []
+
+
+def _is_abandoned(claim: Path) -> bool:
+    claimant = claim.name.split(".")[1]
+    if not claimant.isdecimal() or int(claimant) == os.getpid():
+        return True
+    return not _is_alive(int(claimant)) or time.time() - claim.stat().st_ctime > LONGEST_CLAIM_SECONDS
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _replay_one(claim: Path, path: Path, settle: Settle) -> bool:
+    """Whether it was settled; else it is set aside. Raises what is not the record's fault."""
+    try:
+        generation, quota_region = deserialized(_verified(claim.read_bytes()))
+        settle(generation, quota_region)
+    except Exception as error:
+        if is_the_databases(error) or isinstance(error, OSError):
+            raise
+        logger.error("the spooled outcome %s cannot be settled and is set aside: %r", path.name, error)  # noqa: TRY400
+        claim.rename(path.with_suffix(POISON))
+        return False
+    claim.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+    return True
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
+def _verified(stored: bytes) -> bytes:
+    checksum, _, content = stored.partition(b"\n")
+    if checksum != _checksum(content):
+        raise BadSerializedGeneration("the checksum does not fit")
+    return content
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

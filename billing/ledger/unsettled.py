@@ -1,0 +1,236 @@
+"""A generation before it is settled: the values of its columns, as cheap to make as to write.
+
+Everything that the bill depends on is in it, so that settling later, elsewhere, gives the same bill: the spool and the
+checkpoints keep it as JSON. What of it the route, the currency and the catalogue's version decide is `Terms`, made and
+encoded once for all their requests.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.core.exceptions import ValidationError
+from django.db.models import BooleanField, Field, JSONField, UUIDField
+
+from catalogue.footprint.carbon import EnergyFactors
+from catalogue.pricing import Price, Rates, cache_writes
+from catalogue.routing import selection as routing
+from catalogue.routing.routes import Route, Snapshot, is_eu_sovereign
+from gateway.ids import generation_id
+
+from ..models import Generation
+
+Encode = Callable[[Any], bytes]
+
+
+class Figures(NamedTuple):
+    """The columns that each request has of its own. Costs and footprint are whole numbers of 10^-10 units."""
+
+    id: UUID
+    account_id: UUID
+    key_id: UUID
+    alias_id: UUID | None
+    endpoint: str
+    ending: str
+    requested_alias: str | None
+    requested_auto: str | None
+    routing_mode: str
+    routing_reason: str | None
+    fallback_reason: str | None
+    providers_attempted: list[str]
+    eu_sovereign: bool | None
+    uncached_prompt_tokens: int
+    cache_read_tokens: int | None
+    cache_write_5m_tokens: int | None
+    cache_write_1h_tokens: int | None
+    completion_tokens: int
+    reasoning_tokens: int | None
+    prompt_tokens: int
+    interrupted: bool
+    usage_estimated: bool
+    upstream_usage: str | None
+    flags: str | None
+    prompt_cost: int | None
+    completion_cost: int | None
+    cost: int | None
+    cost_eur: int | None
+    energy_wh: int | None
+    energy_wh_low: int | None
+    energy_wh_high: int | None
+    energy_source: str | None
+    embodied_gco2e: int | None
+    carbon_gco2e: int | None
+    duration_ms: int
+    first_token_ms: int | None
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def cache_write_tokens(self) -> int | None:
+        """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
+        return cache_writes(self.cache_write_5m_tokens, self.cache_write_1h_tokens)
+
+
+_EXACT_FIGURES = (
+    *("prompt_cost", "completion_cost", "cost", "cost_eur"),
+    *("energy_wh", "energy_wh_low", "energy_wh_high", "embodied_gco2e", "carbon_gco2e"),
+)
+_DECIDED_BY_SETTLING = ("created_at", "balance_after")
+_FIELDS = {
+    field.attname: field for field in Generation._meta.concrete_fields if field.attname not in _DECIDED_BY_SETTLING
+}
+# The order of the statement's parameters: the figures, then the terms.
+COLUMNS = (*Figures._fields, *(name for name in _FIELDS if name not in Figures._fields))
+
+
+def _encoder_of(field: "Field[Any, Any]") -> Encode:
+    """How a column's value, of a decimal its whole number, becomes PostgreSQL's text."""
+    match field:
+        case JSONField():
+            return orjson.dumps
+        case UUIDField():
+            return lambda value: value.hex.encode()
+        case BooleanField():
+            return lambda value: b"t" if value else b"f"
+        case _ if field.get_internal_type() in ("CharField", "TextField"):
+            return str.encode
+        case _:
+            return lambda value: b"%d" % value
+
+
+_ENCODERS = {name: _encoder_of(getattr(_FIELDS[name], "target_field", _FIELDS[name])) for name in COLUMNS}
+_FIGURE_ENCODERS = [_ENCODERS[name] for name in Figures._fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the requests of one route and currency share under one version of the catalogue.
+
+    `quota_region` is the route (Region) whose daily quota counts the tokens, where it has one. `columns` are those of
+    the record that Figures lacks, decimals as text; `parameters` are the same as PostgreSQL's text, in the order of
+    COLUMNS.
+    """
+
+    price: Price
+    rates: Rates
+    energy: EnergyFactors
+    eu_sovereign: bool
+    quota_region: int | None
+    columns: dict[str, Any]
+    parameters: list[bytes | None]
+
+
+_terms: dict[tuple[int, str], Terms] = {}
+_terms_of_snapshot = -1
+
+
+def terms_of(snapshot: Snapshot, route: Route, currency: str) -> Terms:
+    """The terms of a route for accounts in a currency. Raises UnpricedRoute."""
+    global _terms_of_snapshot  # noqa: PLW0603  # a worker's memory of its current snapshot
+    if snapshot.serial != _terms_of_snapshot:
+        _terms.clear()
+        _terms_of_snapshot = snapshot.serial
+    known = _terms.get((route.region_id, currency))
+    if known is None:
+        known = _terms[route.region_id, currency] = _made(snapshot, route, currency)
+    return known
+
+
+def _made(snapshot: Snapshot, route: Route, currency: str) -> Terms:
+    price, rates = routing.require_price(snapshot, route, currency)
+    energy = route.energy
+    columns = {
+        "provider": route.upstream.slug,
+        "model": route.canonical_id,
+        "region": route.locode,
+        "dialect": route.upstream.dialect,
+        "price_currency": price.currency,
+        "prompt_price": price.prompt,
+        "completion_price": price.completion,
+        "cache_read_price": price.cache_read,
+        "cache_write_price": price.cache_write,
+        "cache_write_1h_price": price.cache_write_1h,
+        "price_tiers": price.frozen_tiers,
+        "account_rate": rates.account,
+        "eur_rate": rates.eur,
+        "energy_per_token_wh": energy.per_token_wh,
+        "energy_per_prompt_token_wh": energy.per_prompt_token_wh,
+        "energy_figures": None if energy.figures is None else energy.figures.stored(),
+        "grid_intensity": energy.intensity_gco2_per_kwh,
+        "grid_basis": None if energy.basis is None else energy.basis._asdict(),
+        "currency": currency,
+    }
+    return Terms(
+        price=price,
+        rates=rates,
+        energy=energy,
+        eu_sovereign=is_eu_sovereign(route),
+        quota_region=route.region_id if route.daily_token_quota else None,
+        columns={name: str(value) if isinstance(value, Decimal) else value for name, value in columns.items()},
+        parameters=[encoded(name, columns[name]) for name in COLUMNS[len(Figures._fields) :]],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A generation that is complete but for `created_at` and `balance_after`, which settling decides."""
+
+    figures: Figures
+    terms: Terms
+
+    @property
+    def public_id(self) -> str:
+        """The id that clients see."""
+        return generation_id(self.figures.id)
+
+    @property
+    def parameters(self) -> list[bytes | None]:
+        """The values of COLUMNS, as PostgreSQL's text."""
+        own = zip(_FIGURE_ENCODERS, self.figures, strict=True)
+        return [*(None if value is None else encode(value) for encode, value in own), *self.terms.parameters]
+
+    def serialized(self) -> bytes:
+        """JSON of the columns, decimals as text, and of the route whose daily quota counts the tokens."""
+        columns = self.terms.columns | self.figures._asdict()
+        for name in _EXACT_FIGURES:
+            if columns[name] is not None:
+                columns[name] = f"{columns[name]}E-10"
+        return orjson.dumps({"generation": columns, "quota_region": self.terms.quota_region})
+
+    def generation(self) -> Generation:
+        """The unsaved record."""
+        return deserialized(self.serialized())[0]
+
+
+def encoded(name: str, value: Any) -> bytes | None:
+    """A column's value as PostgreSQL's text. Raises LossyValueError for a decimal that the column could not keep."""
+    field = _FIELDS[name]
+    prepared = value if isinstance(field, JSONField) else field.get_prep_value(value)
+    return None if prepared is None else _ENCODERS[name](prepared)
+
+
+class BadSerializedGeneration(ValueError):
+    """Bytes that are no generation, or one that lacks what this version of the product must know."""
+
+
+def deserialized(content: bytes) -> tuple[Generation, int | None]:
+    """The unsaved record, and the route of its quota. Raises BadSerializedGeneration."""
+    try:
+        stored = orjson.loads(content)
+        columns: dict[str, Any] = stored["generation"]
+        return Generation(**{name: _read(field, columns) for name, field in _FIELDS.items()}), stored["quota_region"]
+    except (ValueError, LookupError, TypeError, AttributeError, ValidationError) as error:
+        raise BadSerializedGeneration(f"not a serialized generation: {error!r}") from error
+
+
+def _read(field: "Field[Any, Any]", columns: dict[str, Any]) -> Any:
+    """What was serialized before an upgrade lacks the columns that it brought; those may be null or have a default."""
+    if field.attname not in columns and not field.primary_key and (field.null or field.has_default()):
+        return field.get_default()
+    return field.to_python(columns[field.attname])

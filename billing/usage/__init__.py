@@ -1,0 +1,1 @@
+"""Usage: records, statistics, rollups, statements, request failures."""

@@ -1,0 +1,333 @@
+"""Requests of the API that were refused or failed: a row for each, kept for so long, and exact counts by day.
+
+A worker notes failures in memory as their requests end; its beat writes them. A flood leaves few rows, and in the last
+of them the number of the others.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, ClassVar, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, models, transaction
+from django.utils import timezone
+
+from catalogue.providers.redaction import without_secrets
+from catalogue.routing import snapshot
+from catalogue.routing.routes import AUTO, AutoId, ExplicitId, parse_model_id
+from gateway.errors import ApiError
+from gateway.ids import generation_id, request_id
+from gateway.observing.request_events import Outcome, RequestEvent
+
+INFERENCE = ("chat/completions", "completions", "embeddings", "messages", "responses")  # what is served has a record
+NOBODY = UUID(int=0)  # in place of null, which a unique constraint would let in many times
+MOST_IN_A_BEAT = 10  # rows of one account and code
+MOST_WAITING = 2000  # rows of a worker whose database is away
+LONGEST_ASKED, LONGEST_MESSAGE = 300, 600  # characters
+BEYOND = 200  # characters that are looked at behind those: half a secret would not look like one
+ROWS_IN_A_STATEMENT = 100
+DROPPED_AT_ONCE = 5000
+DROP_EVERY_SECONDS = 600.0
+
+
+class RequestFailure(models.Model):
+    """One request that got an error, or whose stream broke. Nothing of its content; it is in no record and no bill.
+
+    `id` is the request's, and the generation's where one was settled (`has_record`). `asked` is the model as the client
+    wrote it, `message` the error's: both cut short, without secrets and control characters. `provider`, `model`
+    and `region` are of the route that was tried last, else of what was asked for as far as the catalogue has it, else
+    empty; `provider` is `auto` where none was chosen. `repeated` counts the requests of this account and code that
+    failed next and have no row.
+    """
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    created_at = models.DateTimeField()  # when the request was complete
+    # No constraint in the database: what is merely noted must not fail, nor wait, because its account is changed.
+    account = models.ForeignKey(
+        "accounts.Account", on_delete=models.CASCADE, null=True, related_name="+", db_index=False, db_constraint=False
+    )
+    key = models.ForeignKey(
+        "accounts.ApiKey", on_delete=models.CASCADE, null=True, related_name="+", db_index=False, db_constraint=False
+    )
+    alias_id = models.UUIDField(null=True)
+    endpoint = models.CharField(max_length=100, blank=True, help_text="The path below /v1; empty for unknown paths.")
+    asked = models.CharField("model asked for", max_length=LONGEST_ASKED, blank=True)
+    provider = models.CharField(max_length=100, blank=True)
+    model = models.CharField(max_length=255, blank=True)
+    region = models.CharField(max_length=16, blank=True)
+    status = models.PositiveSmallIntegerField()
+    outcome = models.CharField(max_length=12, choices=[(each.value, each.value.replace("_", " ")) for each in Outcome])
+    code = models.CharField(max_length=100, blank=True)
+    message = models.CharField(max_length=LONGEST_MESSAGE, blank=True)
+    upstream_status = models.IntegerField(null=True)  # of the last attempt; null: none, or no answer
+    duration_ms = models.BigIntegerField()
+    has_record = models.BooleanField()
+    repeated = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["account", "created_at", "id"], name="failure_by_account"),
+            models.Index(fields=["key", "created_at", "id"], name="failure_by_key"),
+            models.Index(fields=["provider", "created_at", "id"], name="failure_by_provider"),
+            models.Index(fields=["created_at", "id"], name="failure_by_time"),
+        ]
+
+    def __str__(self) -> str:
+        return self.request_id
+
+    @property
+    def request_id(self) -> str:
+        """`X-Request-Id` of its answer."""
+        return request_id(self.id)
+
+    @property
+    def generation_id(self) -> str | None:
+        """Of the record, where one was settled."""
+        return generation_id(self.id) if self.has_record else None
+
+    @property
+    def route_id(self) -> str:
+        """The route, or what the catalogue has of what was asked for."""
+        return "/".join(part for part in (self.provider, self.model, self.region) if part)
+
+
+class FailureDay(models.Model):
+    """How many requests of one UTC day failed in one way, those without a row too. What is unknown is NOBODY or empty.
+
+    `account_id`, `key_id`, `alias_id`, `provider`, `model` and `region` are as in DailyUsage, whose requests are those
+    that were served; broken streams and clients that left behind their first output are in both.
+    """
+
+    day = models.DateField()
+    account_id = models.UUIDField(default=NOBODY)
+    key_id = models.UUIDField(default=NOBODY)
+    alias_id = models.UUIDField(default=NOBODY)
+    endpoint = models.CharField(max_length=100, blank=True)  # as in RequestFailure
+    provider = models.CharField(max_length=100, blank=True)
+    model = models.CharField(max_length=255, blank=True)
+    region = models.CharField(max_length=16, blank=True)
+    status = models.PositiveSmallIntegerField()
+    outcome = models.CharField(max_length=12)
+    requests = models.BigIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            # Begins with what an account's statistics ask for, and so is their index too.
+            models.UniqueConstraint(
+                fields=[
+                    *("account_id", "day", "key_id", "alias_id", "endpoint"),
+                    *("provider", "model", "region", "status", "outcome"),
+                ],
+                name="one_row_of_failures_per_day_and_group",
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["day"], name="failures_by_day")]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.outcome} {self.status}: {self.requests}"
+
+
+class Counted(NamedTuple):
+    """What failures are counted by: the columns of FailureDay but the last."""
+
+    account_id: UUID
+    day: date
+    key_id: UUID
+    alias_id: UUID
+    endpoint: str
+    provider: str
+    model: str
+    region: str
+    status: int
+    outcome: str
+
+
+_TABLE = FailureDay._meta.db_table
+_ADD = f"""
+    INSERT INTO {_TABLE} ({", ".join((*Counted._fields, "requests"))}) VALUES %s
+    ON CONFLICT ({", ".join(Counted._fields)}) DO UPDATE SET requests = {_TABLE}.requests + excluded.requests
+"""  # noqa: S608  # the table of our own model
+_ROW = f"({', '.join(['%s'] * (len(Counted._fields) + 1))})"
+_COLUMNS = {field.attname: field for field in FailureDay._meta.concrete_fields}
+
+
+class Batch(NamedTuple):
+    """What is written in one transaction, and whether that has been tried before."""
+
+    rows: list[RequestFailure]
+    counts: Counter[Counted]
+    is_retry: bool = False
+
+
+@dataclass(slots=True)
+class Noted:
+    """A failed request that gets a row, and how many behind it do not. The row is made when it is written."""
+
+    event: RequestEvent
+    counted: Counted
+    ended: datetime
+    repeated: int = 0
+
+
+class FailureLog:
+    """The failures that one worker has noted and not written yet."""
+
+    def __init__(self) -> None:
+        self._rows: list[Noted] = []
+        self._counts: Counter[Counted] = Counter()
+        self._in_beat: dict[tuple[UUID | None, str | None], list[Noted]] = {}
+        self._flooded: set[tuple[UUID | None, str | None]] = set()  # whose rows were too many in the last beat
+        self._unwritten: Batch | None = None
+
+    def note(self, event: RequestEvent) -> None:
+        """Takes a failed request in: MOST_IN_A_BEAT rows of an account and code, one a beat while a flood lasts."""
+        ended = datetime.fromtimestamp(event.began_at + event.duration, UTC)
+        provider, model, region = _located(event)
+        counted = Counted(
+            event.account_id or NOBODY,
+            ended.date(),
+            event.key_id or NOBODY,
+            event.alias_id or NOBODY,
+            event.endpoint,
+            provider,
+            model,
+            region,
+            event.status,
+            event.outcome.value,
+        )
+        self._counts[counted] += 1
+        group = event.account_id, event.code
+        rows = self._in_beat.setdefault(group, [])
+        most = 1 if group in self._flooded else MOST_IN_A_BEAT
+        if len(rows) < most and len(self._rows) < MOST_WAITING:
+            rows.append(Noted(event, counted, ended))
+            self._rows.append(rows[-1])
+        elif rows:
+            rows[-1].repeated += 1
+
+    def flush(self) -> None:
+        """Writes what has been noted. It waits for the next beat where the database is away."""
+        self._flooded = {group for group, rows in self._in_beat.items() if not rows or rows[-1].repeated}
+        self._in_beat = {}
+        if self._unwritten is not None:
+            self._write(self._unwritten)
+        if self._counts:
+            batch = Batch([_row(noted) for noted in self._rows], self._counts)
+            self._rows, self._counts = [], Counter()
+            self._write(batch)
+
+    def _write(self, batch: Batch) -> None:
+        self._unwritten = batch._replace(is_retry=True)
+        try:
+            _write(batch)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            self._unwritten = None  # the database refuses the batch itself, and would again
+            raise
+        self._unwritten = None
+
+
+failure_log = FailureLog()
+
+
+def drop_before(moment: datetime, *, most: int | None = None) -> int:
+    """Removes rows of earlier requests, DROPPED_AT_ONCE in a transaction, up to `most`. Returns how many."""
+    dropped = 0
+    while most is None or dropped < most:
+        old = RequestFailure.objects.filter(created_at__lt=moment).order_by("created_at")
+        gone = RequestFailure.objects.filter(pk__in=old.values("pk")[:DROPPED_AT_ONCE]).delete()[0]
+        dropped += gone
+        if gone < DROPPED_AT_ONCE:
+            break
+    return dropped
+
+
+def kept_since(now: datetime) -> datetime:
+    """Failures before this moment are not kept (GATEWAY_FAILURE_DAYS)."""
+    return now - timedelta(days=settings.GATEWAY_FAILURE_DAYS)
+
+
+def drop_some() -> bool:
+    """A worker's share of `maintain`. Returns whether there is more to drop."""
+    return drop_before(kept_since(timezone.now()), most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
+
+
+def _located(event: RequestEvent) -> tuple[str, str, str]:
+    """Provider, model and region of the route, or of what was asked for as far as the catalogue has that."""
+    if event.route:
+        provider, _, rest = event.route.partition("/")
+        model, _, region = rest.rpartition("/")
+        return provider, model, region
+    try:
+        asked, catalogue = parse_model_id(event.model[:LONGEST_ASKED]), snapshot.current()
+    except ApiError:
+        return "", "", ""
+    if isinstance(asked, AutoId) and asked.canonical_id in catalogue.by_canonical_id:
+        return AUTO, asked.canonical_id, ""
+    if isinstance(asked, ExplicitId):
+        offer = catalogue.offers.get((asked.provider, asked.canonical_id))
+        if offer is not None:
+            locode = asked.locode or offer.default_locode
+            return asked.provider, asked.canonical_id, locode if locode in offer.routes else ""
+    return "", "", ""
+
+
+def _row(noted: Noted) -> RequestFailure:
+    """The unsaved row, whose texts `_write` cleans."""
+    event, counted = noted.event, noted.counted
+    attempt = event.attempts[-1] if event.attempts else None
+    return RequestFailure(
+        id=event.id,
+        created_at=noted.ended,
+        account_id=event.account_id,
+        key_id=event.key_id,
+        alias_id=event.alias_id,
+        endpoint=event.endpoint,
+        asked=event.model[: LONGEST_ASKED + BEYOND],
+        provider=counted.provider,
+        model=counted.model,
+        region=counted.region,
+        status=event.status,
+        outcome=counted.outcome,
+        code=(event.code or "")[:100],
+        message=event.message[: LONGEST_MESSAGE + BEYOND],
+        upstream_status=(attempt.status or None) if attempt else None,
+        duration_ms=round(event.duration * 1000),
+        has_record=event.generation_id is not None,
+        repeated=noted.repeated,
+    )
+
+
+def _write(batch: Batch) -> None:
+    """Rows and counts, both or none. What was committed without our learning of it is recognised at the next try."""
+    for row in batch.rows:
+        row.asked, row.message = _clean(row.asked, LONGEST_ASKED), _clean(row.message, LONGEST_MESSAGE)
+    try:
+        with transaction.atomic():
+            RequestFailure.objects.bulk_create(batch.rows, batch_size=ROWS_IN_A_STATEMENT)
+            counts = sorted(batch.counts.items())  # so that workers that write the same rows cannot deadlock
+            for start in range(0, len(counts), ROWS_IN_A_STATEMENT):
+                _add(counts[start : start + ROWS_IN_A_STATEMENT])
+    except IntegrityError:
+        if not batch.is_retry:
+            raise
+
+
+def _add(counts: list[tuple[Counted, int]]) -> None:
+    """One upsert."""
+    parameters: list[Any] = []
+    for counted, requests in counts:
+        values = {**counted._asdict(), "requests": requests}
+        parameters += (_COLUMNS[name].get_db_prep_value(value, connection) for name, value in values.items())
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD % ", ".join([_ROW] * len(counts)), parameters)
+
+
+def _clean(text: str, longest: int) -> str:
+    """Without secrets and control characters, cut short."""
+    words = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+    clean = without_secrets(words)
+    return clean if len(clean) <= longest else clean[: longest - 1] + "…"

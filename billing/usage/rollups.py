@@ -1,0 +1,289 @@
+"""Rolling records up into days, account by account, behind a watermark that no late commit can get below.
+
+The rule: a record's `created_at` is decided under its wallet's lock and committed before that lock is free. So when we
+ask for the lock at the moment T, and get it, every record of the account with `created_at <= T` is committed, and later
+ones are later. This holds in both databases and needs no look at other transactions. The watermark stays TRAIL behind
+T, for the one thing that the rule trusts: the database's clock, which may be set back a little.
+
+Nothing here can make statistics wrong, only slower: what is not rolled up is read from the records.
+"""
+
+import logging
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
+from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
+
+from catalogue.footprint.carbon import MEASURED
+from gateway.money import EXACT, LossyValueError
+
+from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
+
+logger = logging.getLogger(__name__)
+
+TRAIL = timedelta(minutes=1)
+EVERY_SECONDS = 30.0
+BATCH_RECORDS = 5000  # some 20 ms of the database's time; SQLite's write lock is held that long
+RECORDS_PER_BEAT = 20_000
+RECORDS_PER_MAINTENANCE = 1_000_000
+ACCOUNTS_PER_ROUND = 100
+OWN_ACCOUNTS_PER_ROUND = 1000  # of a worker's, looked at by their keys: 10 ms of the database's time
+ALL_EVERY_SECONDS = 3600.0
+FAILURES_PER_ROUND = 3  # a lock concerns one account, a fault of the database all of them
+LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds
+LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+# What both the records and the rows are grouped by, and what is added up: column, and the sum over records.
+GROUP = ("day", "key_id", "alias_id", "provider", "model", "region", "endpoint", "energy_source")
+SUMS: dict[str, Any] = {
+    "requests": Count("id"),
+    "prompt_tokens": Sum("prompt_tokens"),
+    "completion_tokens": Sum("completion_tokens"),
+    "interrupted": Count("id", filter=Q(interrupted=True)),
+    "estimated": Count("id", filter=Q(usage_estimated=True)),
+    "priced": Count("cost"),
+    "cost": Sum("cost"),
+    "cost_eur": Sum("cost_eur"),
+    "energy_known": Count("energy_wh"),
+    "energy_wh": Sum("energy_wh"),
+    "carbon_known": Count("carbon_gco2e"),
+    "carbon_gco2e": Sum("carbon_gco2e"),
+    "duration_known": Count("duration_ms"),
+    "duration_ms": Sum("duration_ms"),
+    "first_token_known": Count("first_token_ms"),
+    "first_token_ms": Sum("first_token_ms"),
+    "measured": Count("id", filter=Q(energy_source=MEASURED)),
+    "bounds_known": Count("energy_wh_low"),
+    "energy_wh_low": Sum("energy_wh_low"),
+    "energy_wh_bounded": Sum("energy_wh", filter=Q(energy_wh_low__isnull=False)),
+    "energy_wh_high": Sum("energy_wh_high"),
+    "embodied_known": Count("embodied_gco2e"),
+    "embodied_gco2e": Sum("embodied_gco2e"),
+}
+KNOWN_BY = {
+    "cost": "priced",
+    "cost_eur": "priced",
+    "energy_wh": "energy_known",
+    "carbon_gco2e": "carbon_known",
+    "duration_ms": "duration_known",
+    "first_token_ms": "first_token_known",
+    "energy_wh_low": "bounds_known",
+    "energy_wh_bounded": "bounds_known",
+    "energy_wh_high": "bounds_known",
+    "embodied_gco2e": "embodied_known",
+}
+TIMES = ("duration_known", "duration_ms", "first_token_known", "first_token_ms")
+# What days lack that were added up before it was.
+ADDED_LATER = (
+    *TIMES,
+    *("measured", "bounds_known", "energy_wh_low", "energy_wh_bounded", "energy_wh_high"),
+    *("embodied_known", "embodied_gco2e"),
+)
+SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """What is certain about an account: its records up to `moment` are committed, and its entries up to `entries`."""
+
+    account_id: UUID
+    moment: datetime
+    entries: int
+
+
+class WorkersShare:
+    """What a worker rolls up: the accounts that it has settled, and each hour those that others have left behind.
+
+    So the look costs what the worker's own traffic is worth, however many accounts and workers there are.
+    """
+
+    def __init__(self, settled: dict[UUID, None]) -> None:
+        self._settled = settled
+        self._all_at = -ALL_EVERY_SECONDS
+
+    def advance(self) -> bool:
+        """Rolls up what a worker does at a time; True where there is more. Locked watermarks are others' work."""
+        now = time.monotonic()
+        if now - self._all_at < ALL_EVERY_SECONDS:
+            return advance(RECORDS_PER_BEAT, among=self._behind()) >= RECORDS_PER_BEAT
+        is_more = advance(RECORDS_PER_BEAT) >= RECORDS_PER_BEAT
+        if not is_more:
+            self._all_at = now
+        return is_more
+
+    def _behind(self) -> list[UUID]:
+        """Those of its accounts that are still behind; what has been rolled up is forgotten."""
+        behind = looked_at = list(self._settled)[:OWN_ACCOUNTS_PER_ROUND]
+        if not looked_at:
+            return []
+        for account_id in looked_at:
+            del self._settled[account_id]
+        try:
+            behind = list(_behind(timedelta(0), looked_at))
+        finally:
+            self._settled.update(dict.fromkeys(behind))
+        return behind
+
+
+def advance(
+    limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = None, among: Collection[UUID] | None = None
+) -> int:
+    """Rolls up about `limit` records, longest tails first, and returns how many. Safe in any number of workers at once.
+
+    Accounts whose watermark somebody moved less than `rest` ago are left alone, and all that are not `among` these,
+    where some are given. An account that cannot be rolled up is reported, and its records stay in the tail.
+    """
+    if among is not None and not among:
+        return 0
+    rolled = failures = 0
+    rest = timedelta(seconds=EVERY_SECONDS / 2) if rest is None else rest
+    for account_id in list(_behind(trail + rest, among)[:ACCOUNTS_PER_ROUND]):
+        try:
+            for records in _advance_account(account_id, trail, limit - rolled):
+                rolled += records
+        except OperationalError as error:  # a locked SQLite file, a statement that took too long
+            logger.warning("the usage of account %s is not rolled up now: %s", account_id, error)
+            failures += 1
+        except (DatabaseError, LossyValueError, OverflowError):  # sums that a column cannot hold: this account's alone
+            logger.exception("the usage of account %s cannot be rolled up", account_id)
+        if rolled >= limit or failures >= FAILURES_PER_ROUND:
+            break
+    return rolled
+
+
+def forget(account_id: UUID) -> None:
+    """Drops an account's rows and its watermark: all is tail again, and rolled up anew.
+
+    For records that were imported, changed or removed by hand. Not for an account whose old records are archived: the
+    rows are then all that is left of them.
+    """
+    _ensure_watermark(account_id)  # something to lock
+    with transaction.atomic():
+        UsageWatermark.objects.select_for_update().filter(account_id=account_id).first()
+        DailyUsage.objects.filter(account_id=account_id).delete()
+        UsageWatermark.objects.filter(account_id=account_id).delete()
+
+
+def _behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet[Wallet, UUID]:
+    """Accounts with ledger entries that are not known to be rolled up, most of them first.
+
+    A record without a cost has no entry: it waits in the tail for one that has.
+    """
+    wallets = Wallet.objects.annotate(
+        behind=F("seq") - Coalesce("account__usage_watermark__entries", Value(0, BigIntegerField())),
+        rolled_until=F("account__usage_watermark__rolled_until"),
+    ).filter(Q(rolled_until=None) | Q(rolled_until__lt=Now() - least), behind__gt=0)
+    if among is not None:
+        wallets = wallets.filter(pk__in=among)
+    return wallets.order_by("-behind").values_list("account_id", flat=True)
+
+
+def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator[int]:
+    """Rolls up to `limit` records, a transaction for each batch, and yields the number in each."""
+    barrier = _barrier(account_id)
+    if barrier is None:
+        return
+    _ensure_watermark(account_id)
+    while limit > 0:
+        wanted = min(limit, BATCH_RECORDS)
+        records = _roll_batch(barrier, trail, wanted)
+        yield records
+        if records < wanted:
+            return
+        limit -= records
+
+
+def _barrier(account_id: UUID) -> Barrier | None:
+    """Waits until no settlement holds the wallet, and says which moment that makes safe. None where it takes long.
+
+    The moment is taken when the statement starts, before it waits: by the database's clock, as `created_at` is.
+    """
+    try:
+        with transaction.atomic():
+            if connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
+            locked = Wallet.objects.annotate(asked_at=Now()).select_for_update(no_key=True)
+            wallet = locked.get(pk=account_id)
+            return Barrier(account_id, wallet.asked_at, wallet.seq)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+            raise
+        return None
+
+
+def _ensure_watermark(account_id: UUID) -> None:
+    watermark = UsageWatermark(account_id=account_id, rolled_until=BEGINNING)
+    UsageWatermark.objects.bulk_create([watermark], ignore_conflicts=True)
+
+
+def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
+    """Moves the watermark behind the next records, in one transaction, and returns their number.
+
+    That is less than `wanted` where there are no more, or where somebody else is at it.
+    """
+    safe = barrier.moment - trail
+    with transaction.atomic():
+        mark = UsageWatermark.objects.select_for_update(skip_locked=True).filter(pk=barrier.account_id).first()
+        if mark is None or mark.rolled_until >= safe:
+            return 0
+        tail = Generation.objects.filter(account_id=barrier.account_id, created_at__gt=mark.rolled_until)
+        times = tail.filter(created_at__lte=safe).order_by("created_at", "id").values_list("created_at", flat=True)
+        until = next(iter(times[wanted - 1 : wanted]), safe)  # records of one moment are never parted
+        found = list(sums_by(tail.filter(created_at__lte=until), *GROUP))
+        _add(barrier.account_id, found)
+        # Ordered, so that it is read from its end of the index: `exists()` may go through the whole table.
+        later = tail.filter(created_at__gt=safe).order_by("created_at", "id").values_list("created_at")[:1]
+        is_all = until == safe and not later
+        priced = sum(row[SUM_PREFIX + "priced"] for row in found)
+        mark.entries = barrier.entries if is_all else min(mark.entries + priced, barrier.entries - 1)
+        mark.rolled_until = until
+        mark.save(update_fields=["rolled_until", "entries"])
+        return sum(row[SUM_PREFIX + "requests"] for row in found)
+
+
+def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, dict[str, Any]]:
+    """Records added up in the database: the columns of the group, and every sum by `SUM_PREFIX` and its name."""
+    if "day" in group:
+        records = records.annotate(day=TruncDate("created_at", tzinfo=UTC))
+    if "hour" in group:
+        records = records.annotate(hour=TruncHour("created_at", tzinfo=UTC))
+    sums = {SUM_PREFIX + name: aggregate for name, aggregate in SUMS.items()}
+    added_up: QuerySet[Generation, dict[str, Any]] = records.order_by().values(*group).annotate(**sums)
+    return added_up
+
+
+def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
+    """Adds sums to the account's rows. In Python, whose integers and decimals overflow in no database's own way."""
+    days = {row["day"] for row in found}
+    stored = DailyUsage.objects.filter(account_id=account_id, day__in=days) if days else ()
+    rows = {tuple(getattr(row, name) for name in GROUP): row for row in stored}
+    changed = []
+    for sums in found:
+        group = {name: sums[name] for name in GROUP}
+        group |= {"alias_id": sums["alias_id"] or NO_ALIAS, "energy_source": sums["energy_source"] or ""}
+        row = rows.get(tuple(group.values())) or DailyUsage(account_id=account_id, **group, **_ZEROS)
+        for name in SUMS:
+            setattr(row, name, _plus(getattr(row, name), sums[SUM_PREFIX + name]))
+        changed.append(row)
+    DailyUsage.objects.bulk_create(
+        changed, batch_size=1000, update_conflicts=True, unique_fields=["account", *GROUP], update_fields=list(SUMS)
+    )
+
+
+_ZEROS: dict[str, Any] = {name: Decimal(0) if name in KNOWN_BY and name not in TIMES else 0 for name in SUMS}
+
+
+def _plus(total: Any, figure: Any) -> Any:
+    """Exactly. A sum over no figure is None; PostgreSQL's sum of whole numbers is a Decimal."""
+    if isinstance(total, Decimal):
+        return total if figure is None else EXACT.add(total, figure)
+    return total + int(figure or 0)

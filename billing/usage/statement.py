@@ -1,0 +1,349 @@
+"""An account's statement: a line for each record of a period, oldest first, and a last line that sums them up.
+
+docs/statements.md says what the fields mean. Safe beside live traffic and for readers who take hours: rows are read in
+blocks by an index and the connection goes back between them, so that memory is constant and no transaction stays open.
+What is booked after the first block is left to the next statement, in the lines as in the totals.
+
+It is written as CSV or as JSON lines, in blocks of text. Numbers are exact decimals, without an exponent, in both; in
+JSON they are strings, since JSON's numbers are floats.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import NamedTuple, Self
+from uuid import UUID
+
+import orjson
+
+from accounts.models import Account
+from catalogue.footprint.carbon import MEASURED
+from gateway.edge.rfc3339 import parse as parse_moment
+from gateway.edge.rfc3339 import to_text
+from gateway.money import plain
+from gateway.server.turns import take_turns
+from gateway.stores.db import release
+
+from ..models import Generation, LedgerEntry, Wallet
+from .keyset import newer_than
+
+BLOCK_ROWS = 20  # read at once: some milliseconds of a worker's time, which no turn divides
+BLOCK_CHARACTERS = 64 * 1024
+# What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included.
+FORMULA_STARTS = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}")
+FORMULA_STARTS += ("\N{FULLWIDTH COMMERCIAL AT}",)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+Value = str | int | bool | Decimal | None
+Line = dict[str, Value]
+
+COLUMNS = (
+    *("line", "generation_id", "created_at", "key", "endpoint", "model", "provider", "region"),
+    *("requested_alias", "requested_auto", "alias_id", "prompt_tokens", "completion_tokens", "total_tokens"),
+    *("usage_estimated", "interrupted", "ledger_seq", "currency", "cost", "balance_after", "cost_eur"),
+    "price_above_prompt_tokens",
+    *("energy_wh", "carbon_gco2e"),
+    *("energy_wh_low", "energy_wh_high", "energy_source", "energy_method", "embodied_gco2e"),
+    *("cached_tokens", "wh_per_output_token", "wh_per_prompt_token", "wh_per_cached_token", "grid_gco2_per_kwh"),
+    *("grid_kind", "grid_source", "grid_as_of"),
+    # the last line's own
+    *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
+    *("opening_balance", "credits", "closing_balance", "reconciled"),
+)
+
+
+class InvalidPeriod(ValueError):
+    """A bound that is neither a day nor an RFC 3339 date-time, or an end before the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The first and the last moment that count, in UTC. People give days, which are UTC's, or moments."""
+
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def between(cls, since: str, until: str) -> Self:
+        """From the first moment of `since` to the last of `until`. Raises InvalidPeriod."""
+        period = cls(_bound("since", since, time.min), _bound("until", until, time.max))
+        if period.until < period.since:
+            raise InvalidPeriod(f"The period ends ({until}) before it begins ({since}).")
+        return period
+
+
+@dataclass(slots=True)
+class Sum:
+    """A sum over the requests that know the figure, beside the number of those that do not."""
+
+    total: Decimal = Decimal(0)
+    known: int = 0
+    unknown: int = 0
+
+    def add(self, figure: Decimal | None) -> None:
+        if figure is None:
+            self.unknown += 1
+        else:
+            self.total += figure
+            self.known += 1
+
+    @property
+    def shown(self) -> Decimal | None:
+        """None where every request is silent on it: unknown is not zero."""
+        return None if self.unknown and not self.known else self.total
+
+
+@dataclass(slots=True)
+class Booked:
+    """The ledger's side of the period: what it begins and ends with, from its entries' running balance."""
+
+    first: LedgerEntry | None = None
+    last: LedgerEntry | None = None
+    credits: Decimal = Decimal(0)
+
+    def add(self, entry: LedgerEntry) -> None:
+        if self.first is None or entry.seq < self.first.seq:
+            self.first = entry
+        if self.last is None or entry.seq > self.last.seq:
+            self.last = entry
+        if entry.kind != LedgerEntry.Kind.USAGE:
+            self.credits += entry.amount
+
+
+@dataclass(slots=True)
+class Totals:
+    """What `lines` has summed up; complete, `reconciled` included, once its last line was taken."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: Sum = field(default_factory=Sum)
+    cost_eur: Sum = field(default_factory=Sum)
+    energy_wh: Sum = field(default_factory=Sum)
+    carbon_gco2e: Sum = field(default_factory=Sum)
+    opening_balance: Decimal = Decimal(0)
+    credits: Decimal = Decimal(0)
+    closing_balance: Decimal = Decimal(0)
+
+    def add(self, record: Generation) -> None:
+        self.requests += 1
+        self.prompt_tokens += record.prompt_tokens
+        self.completion_tokens += record.completion_tokens
+        self.cost.add(record.cost)
+        self.cost_eur.add(record.cost_eur)
+        self.energy_wh.add(record.energy_wh)
+        self.carbon_gco2e.add(record.carbon_gco2e)
+
+    @property
+    def charged(self) -> Decimal:
+        """The costs as a movement of the balance."""
+        return -self.cost.total
+
+    @property
+    def reconciled(self) -> bool:
+        """Whether the records' costs are, to the last digit, what the ledger's balance moved by beside its credits."""
+        return self.opening_balance + self.credits - self.cost.total == self.closing_balance
+
+
+def lines(account: Account, period: Period, totals: Totals) -> Iterator[Line]:
+    """Every record of the period, then the line of `totals`, which is filled on the way."""
+    # Entries up to this one are committed, and their records with them: the statement is of this moment.
+    newest_seq = Wallet.objects.get(pk=account.pk).seq
+    booked = Booked()
+    for record in _records(account.pk, period):
+        entry: LedgerEntry | None = getattr(record, "ledger_entry", None)
+        if entry is not None and entry.seq > newest_seq:
+            continue
+        if entry is not None:
+            booked.add(entry)
+        totals.add(record)
+        yield _record_line(record, entry)
+    before = _add_credits(booked, account.pk, period, newest_seq)
+    if booked.first is None or booked.last is None:
+        totals.opening_balance = totals.closing_balance = _balance_before(account.pk, period, before)
+    else:
+        totals.opening_balance = booked.first.balance_after - booked.first.amount
+        totals.closing_balance = booked.last.balance_after
+    totals.credits = booked.credits
+    release("default")
+    yield _total_line(account, period, totals)
+
+
+def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
+    """In the order of the index `generation_by_account`, each with its key and its ledger entry."""
+    records = Generation.objects.filter(account_id=account_id, created_at__lte=period.until)
+    records = records.order_by("created_at", "id").select_related("key", "ledger_entry")
+    rest = records.filter(created_at__gte=period.since)
+    while block := list(rest[:BLOCK_ROWS]):
+        release("default")
+        yield from block
+        rest = newer_than(records, (block[-1].created_at, block[-1].pk))
+
+
+def _add_credits(booked: Booked, account_id: UUID, period: Period, newest_seq: int) -> LedgerEntry | None:
+    """Adds the period's grants and corrections; returns the last one before it."""
+    before = None
+    # `> ''` rather than `IS NOT NULL`: both databases then read the few entries with a reference by their own index.
+    credits_ = LedgerEntry.objects.filter(account_id=account_id, reference__gt="", created_at__lte=period.until)
+    for entry in credits_.order_by("reference").iterator(BLOCK_ROWS):
+        if entry.seq > newest_seq:
+            continue
+        if entry.created_at >= period.since:
+            booked.add(entry)
+        elif before is None or entry.seq > before.seq:
+            before = entry
+    return before
+
+
+def _balance_before(account_id: UUID, period: Period, credit: LedgerEntry | None) -> Decimal:
+    """The balance that a period without entries begins and ends with; `credit` is the last one before it."""
+    billed = Generation.objects.filter(account_id=account_id, created_at__lt=period.since, cost__isnull=False)
+    last = billed.order_by("-created_at", "-id").select_related("ledger_entry").first()
+    usage: LedgerEntry | None = getattr(last, "ledger_entry", None)
+    entries = [entry for entry in (credit, usage) if entry is not None]
+    return max(entries, key=lambda entry: entry.seq).balance_after if entries else Decimal(0)
+
+
+def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
+    factors = record.energy_factors
+    of_output, of_prompt, of_cached = factors.wh_per_token or (None, None, None)
+    return {
+        "line": "generation",
+        "generation_id": record.public_id,
+        "created_at": to_text(record.created_at),
+        "key": record.key.name,
+        "endpoint": record.endpoint,
+        "model": record.route_id,
+        "provider": record.provider,
+        "region": record.region,
+        "requested_alias": record.requested_alias,
+        "requested_auto": record.requested_auto,
+        "alias_id": None if record.alias_id is None else str(record.alias_id),
+        "prompt_tokens": record.prompt_tokens,
+        "completion_tokens": record.completion_tokens,
+        "total_tokens": record.total_tokens,
+        "usage_estimated": record.usage_estimated,
+        "interrupted": record.interrupted,
+        "ledger_seq": None if entry is None else entry.seq,
+        "currency": record.currency,
+        "cost": record.cost,
+        "balance_after": None if entry is None else entry.balance_after,
+        "cost_eur": record.cost_eur,
+        "price_above_prompt_tokens": None if record.cost is None else record.billed_price.above_prompt_tokens or None,
+        "energy_wh": record.energy_wh,
+        "carbon_gco2e": record.carbon_gco2e,
+        "energy_wh_low": record.energy_wh_low,
+        "energy_wh_high": record.energy_wh_high,
+        "energy_source": record.energy_source,
+        "energy_method": None
+        if factors.figures is None or record.energy_source == MEASURED
+        else factors.figures.method or None,
+        "embodied_gco2e": record.embodied_gco2e,
+        "cached_tokens": record.cache_read_tokens,
+        "wh_per_output_token": of_output,
+        "wh_per_prompt_token": of_prompt,
+        "wh_per_cached_token": of_cached,
+        "grid_gco2_per_kwh": record.grid_intensity,
+        **factors.grid_details,
+    }
+
+
+def _total_line(account: Account, period: Period, totals: Totals) -> Line:
+    return {
+        "line": "total",
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.completion_tokens,
+        "total_tokens": totals.prompt_tokens + totals.completion_tokens,
+        "currency": account.currency,
+        "cost": totals.cost.total,
+        "cost_eur": totals.cost_eur.total,
+        "energy_wh": totals.energy_wh.shown,
+        "carbon_gco2e": totals.carbon_gco2e.shown,
+        "since": to_text(period.since),
+        "until": to_text(period.until),
+        "requests": totals.requests,
+        "requests_unpriced": totals.cost.unknown,
+        "requests_without_energy": totals.energy_wh.unknown,
+        "requests_without_carbon": totals.carbon_gco2e.unknown,
+        "opening_balance": totals.opening_balance,
+        "credits": totals.credits,
+        "closing_balance": totals.closing_balance,
+        "reconciled": totals.reconciled,
+    }
+
+
+def csv_blocks(lines: Iterable[Line], columns: Sequence[str] = COLUMNS) -> Iterator[str]:
+    """A header and a row for each line (RFC 4180); what is unknown is an empty cell."""
+    block = io.StringIO()
+    writer = csv.writer(block)
+    writer.writerow(columns)
+    for line in lines:
+        take_turns()
+        writer.writerow([_cell(line.get(column)) for column in columns])
+        if block.tell() >= BLOCK_CHARACTERS:
+            yield block.getvalue()
+            block.seek(0)
+            block.truncate()
+    yield block.getvalue()
+
+
+def jsonl_blocks(lines: Iterable[Line]) -> Iterator[str]:
+    """An object for each line; what is unknown or does not apply is absent."""
+    block, size = [], 0
+    for line in lines:
+        take_turns()
+        known = {
+            name: plain(value) if isinstance(value, Decimal) else value
+            for name, value in line.items()
+            if value is not None
+        }
+        text = orjson.dumps(known).decode() + "\n"
+        block.append(text)
+        size += len(text)
+        if size >= BLOCK_CHARACTERS:
+            yield "".join(block)
+            block, size = [], 0
+    yield "".join(block)
+
+
+def _cell(value: Value) -> str:
+    """Text that a spreadsheet would run gets an apostrophe in front; numbers are ours and stay as they are, -1 too."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case Decimal():
+            return plain(value)
+        case int():
+            return str(value)
+        case str():
+            return f"'{value}" if value.startswith(FORMULA_STARTS) else value
+
+
+class Format(NamedTuple):
+    """How a statement is written, and what HTTP calls that."""
+
+    blocks: Callable[[Iterable[Line]], Iterator[str]]
+    content_type: str
+
+
+FORMATS = {
+    "csv": Format(csv_blocks, "text/csv; charset=utf-8"),
+    "jsonl": Format(jsonl_blocks, "application/jsonl; charset=utf-8"),
+}
+
+
+def _bound(name: str, text: str, at: time) -> datetime:
+    try:
+        if _DAY.fullmatch(text):
+            return datetime.combine(date.fromisoformat(text), at, UTC)
+        return parse_moment(text, round_up=at == time.min)
+    except ValueError:
+        raise InvalidPeriod(
+            f"{name}: {text!r} is neither a day (2026-10-30, in UTC) nor a date-time with an offset "
+            "(2026-10-30T12:00:00Z; in an address, + is %2B)."
+        ) from None

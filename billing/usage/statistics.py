@@ -1,0 +1,315 @@
+"""Usage by UTC days: of an account or a part of it, in total or by groups; equal to the records to the last digit.
+
+Days that are rolled up (`billing.usage.rollups`) cost a row for each group; only the records behind the account's
+watermark are read one by one. Both halves and the watermark between them are read by one statement, and so at one
+moment. Requests that were refused or failed have no record: their counts by day (`request_failures`) are read beside
+them, where asked for.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Self
+from uuid import UUID
+
+from django.db.models import DateTimeField, Q, QuerySet, Subquery, Sum, Value
+from django.db.models.functions import Coalesce
+
+from gateway.money import EXACT
+from gateway.observing.request_events import Outcome
+from gateway.server.turns import take_turns
+
+from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark
+from .request_failures import INFERENCE, FailureDay
+from .rollups import BEGINNING, KNOWN_BY, SUM_PREFIX, SUMS, TIMES, sums_by
+
+ONE_DAY = timedelta(days=1)
+ROWS_AT_ONCE = 200  # made from what the database sends, before others have a turn
+
+
+class By(StrEnum):
+    """What usage can be grouped by."""
+
+    DAY = "day"
+    KEY = "key_id"
+    ALIAS = "alias_id"
+    PROVIDER = "provider"
+    MODEL = "model"
+    REGION = "region"
+    SOURCE = "energy_source"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose usage. The account always: it has the watermark, and nobody sees another's by a key or alias of theirs.
+
+    `alias_id=NO_ALIAS` is the usage without an alias.
+    """
+
+    account_id: UUID
+    key_id: UUID | None = None
+    alias_id: UUID | None = None
+    provider: str | None = None
+    model: str | None = None
+    region: str | None = None
+
+    @property
+    def of_rows(self) -> dict[str, Any]:
+        """The columns that choose it in the rows of days."""
+        chosen = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in chosen.items() if value is not None}
+
+    @property
+    def of_records(self) -> dict[str, Any]:
+        """The columns that choose it in the records."""
+        conditions = self.of_rows
+        return conditions | {"alias_id": None} if self.alias_id == NO_ALIAS else conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """UTC days, the first and the last included."""
+
+    first: date
+    last: date
+
+    @classmethod
+    def until(cls, now: datetime, count: int) -> Self:
+        """So many days, today's included."""
+        today = now.astimezone(UTC).date()
+        return cls(today - timedelta(days=count - 1), today)
+
+    @property
+    def since(self) -> datetime:
+        """The first moment of the first day."""
+        return datetime.combine(self.first, time.min, UTC)
+
+    @property
+    def before(self) -> datetime:
+        """The first moment behind the last day."""
+        return datetime.combine(self.last, time.min, UTC) + ONE_DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Usage added up. A sum covers the requests that know its figure, whose number stands beside it.
+
+    It is None where no request knows the figure: absent is not zero. `cost` is in the account's currency.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    interrupted: int = 0
+    estimated: int = 0
+    priced: int = 0
+    cost: Decimal | None = None
+    cost_eur: Decimal | None = None
+    energy_known: int = 0
+    energy_wh: Decimal | None = None
+    carbon_known: int = 0
+    carbon_gco2e: Decimal | None = None
+    duration_known: int = 0
+    duration_ms: int | None = None
+    first_token_known: int = 0
+    first_token_ms: int | None = None
+    measured: int = 0
+    bounds_known: int = 0
+    energy_wh_low: Decimal | None = None
+    energy_wh_bounded: Decimal | None = None  # the energy that the bounds are of
+    energy_wh_high: Decimal | None = None
+    embodied_known: int = 0
+    embodied_gco2e: Decimal | None = None
+    errors: int = 0  # refused, failed or broken off
+    unserved: int = 0  # those of them that are no part of `requests`
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+    @property
+    def charged(self) -> Decimal:
+        """The cost as a movement of the balance."""
+        return -(self.cost or Decimal(0))
+
+    @property
+    def asked(self) -> int:
+        """Requests, served or not."""
+        return self.requests + self.unserved
+
+    @property
+    def mean_seconds(self) -> Decimal | None:
+        """From a request's beginning to its end, on average."""
+        return _mean_seconds(self.duration_ms, self.duration_known)
+
+    @property
+    def mean_first_token_seconds(self) -> Decimal | None:
+        """To the first token of a stream, on average."""
+        return _mean_seconds(self.first_token_ms, self.first_token_known)
+
+    @property
+    def error_percent(self) -> Decimal | None:
+        """The share of the requests asked that were refused, failed or broke off."""
+        return Decimal(100 * self.errors) / self.asked if self.asked else None
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(*map(_plus, _figures(self), _figures(other)))
+
+    def __sub__(self, part: "Totals") -> "Totals":
+        """What is left without a part of it."""
+        left = {field.name: _minus(getattr(self, field.name), getattr(part, field.name)) for field in fields(self)}
+        return Totals(**left | {name: None for name, known in KNOWN_BY.items() if not left[known]})
+
+
+_figures = attrgetter(*(field.name for field in fields(Totals)))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The totals of one group. What was not grouped by is None; so is the alias of requests that used none, and the
+    source of energy that is not known or was not kept.
+    """
+
+    totals: Totals
+    day: date | None = None
+    key_id: UUID | None = None
+    alias_id: UUID | None = None
+    provider: str | None = None
+    model: str | None = None
+    region: str | None = None
+    energy_source: str | None = None
+
+
+def totals(scope: Scope, days: Days) -> Totals:
+    """Everything in one sum. Two SELECTs, each by an index."""
+    return sum((row.totals for row in breakdown(scope, days)), Totals())
+
+
+def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), with_errors: bool = False) -> list[Row]:
+    """A row for each group that has a request, in the order of the groups. Two SELECTs, each by an index.
+
+    With `parts`, only what is of one of these. `with_errors` counts what was refused or failed too, by a third SELECT:
+    then a group may have `errors` and no `requests`.
+    """
+    merged: dict[tuple[Any, ...], Totals] = {}
+    failed = _failed(scope, days, by, parts) if with_errors else ()
+    for group, part in chain(_parts(scope, days, by, parts), failed):
+        merged[group] = merged[group] + part if group in merged else part
+    rows = [Row(part, **dict(zip(by, group, strict=True))) for group, part in merged.items()]
+    return sorted(rows, key=lambda row: [str(getattr(row, name) or "") for name in by])
+
+
+def hourly(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = ()) -> list[tuple[datetime, Row]]:
+    """A row for each UTC hour and group that has a request. One SELECT that reads every record of these days."""
+    records = Generation.objects.filter(
+        _any_of(part.of_records for part in parts),
+        **scope.of_records,
+        created_at__gte=days.since,
+        created_at__lt=days.before,
+    )
+    rows = []
+    for found in sums_by(records, "hour", *by).iterator(ROWS_AT_ONCE):
+        take_turns()
+        rows.append((found["hour"], Row(_read(found), **dict(zip(by, _group(found, by), strict=True)))))
+    return rows
+
+
+def _parts(
+    scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
+) -> Iterator[tuple[tuple[Any, ...], Totals]]:
+    """Each group's sums, of the rows and of the tail."""
+    for found in select(scope, days, by, parts).iterator(ROWS_AT_ONCE):
+        take_turns()
+        yield _group(found, by), _read(found)
+
+
+def _failed(
+    scope: Scope, days: Days, by: tuple[By, ...], parts: Sequence[Scope]
+) -> Iterator[tuple[tuple[Any, ...], Totals]]:
+    """Each group's errors."""
+    some = _any_of(part.of_rows for part in parts)
+    failures = FailureDay.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
+    for group, totals in failures_by(failures, "account_id", *by):
+        yield _group(dict(zip(by, group[1:], strict=True)), by), totals
+
+
+def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple[tuple[Any, ...], Totals]]:
+    """The errors of each group of inference requests. A client that left before its answer began is none."""
+    of_inference = failures.filter(endpoint__in=INFERENCE).exclude(outcome=Outcome.CLIENT_LEFT)
+    unserved = Sum("requests", filter=~Q(outcome=Outcome.BROKEN), default=0)
+    for *group, errors, left in (
+        of_inference.order_by().values_list(*columns).annotate(Sum("requests"), unserved=unserved)
+    ):
+        take_turns()
+        yield tuple(group), Totals(errors=int(errors), unserved=int(left))
+
+
+def _group(found: dict[str, Any], by: tuple[By, ...]) -> tuple[Any, ...]:
+    """What a row's group is called: None is no alias, and no source of energy."""
+    return tuple(None if found[name] in (NO_ALIAS, "") else found[name] for name in by)
+
+
+def select(
+    scope: Scope, days: Days, by: tuple[By, ...] = (), parts: Sequence[Scope] = ()
+) -> QuerySet[Any, dict[str, Any]]:
+    """The one statement, and the watermark looked up before it: so the planner knows how short the tail is.
+
+    Should the watermark move in between, the statement still goes by the one it sees itself.
+    """
+    watermark = UsageWatermark.objects.filter(account_id=scope.account_id)
+    seen = watermark.values_list("rolled_until", flat=True).first() or BEGINNING
+    rolled_until = Coalesce(Subquery(watermark.values("rolled_until")), Value(BEGINNING, DateTimeField()))
+    tail = Generation.objects.filter(
+        _any_of(part.of_records for part in parts),
+        **scope.of_records,
+        created_at__gte=max(seen, days.since),
+        created_at__gt=rolled_until,
+        created_at__lt=days.before,
+    )
+    some = _any_of(part.of_rows for part in parts)
+    rows = DailyUsage.objects.filter(some, **scope.of_rows, day__range=(days.first, days.last))
+    group = ("account_id", *by)  # the account is one: without `by`, it makes one group of all
+    sums = {SUM_PREFIX + name: Sum(name) for name in SUMS}
+    rolled_up: QuerySet[Any, dict[str, Any]] = rows.order_by().values(*group).annotate(**sums)
+    return rolled_up.union(sums_by(tail, *group), all=True)
+
+
+def _any_of(parts: Iterable[dict[str, Any]]) -> Q:
+    """Nothing is demanded where there are no parts."""
+    return functools.reduce(Q.__or__, (Q(**conditions) for conditions in parts), Q())
+
+
+def _read(found: dict[str, Any]) -> Totals:
+    """Sums as they come from either database, whose whole numbers may be Decimals."""
+    figures = {name: found[SUM_PREFIX + name] for name in SUMS}
+    for name, figure in figures.items():
+        known = KNOWN_BY.get(name)
+        if known is None:
+            figures[name] = int(figure)
+        elif not figures[known]:
+            figures[name] = None
+        elif name in TIMES:
+            figures[name] = int(figure)
+    return Totals(**figures)
+
+
+def _mean_seconds(milliseconds: int | None, requests: int) -> Decimal | None:
+    return None if milliseconds is None else Decimal(milliseconds) / (1000 * requests)
+
+
+def _plus(mine: Any, theirs: Any) -> Any:
+    if mine is None or theirs is None:
+        return theirs if mine is None else mine
+    return EXACT.add(mine, theirs) if isinstance(mine, Decimal) else mine + theirs
+
+
+def _minus(whole: Any, part: Any) -> Any:
+    if whole is None or part is None:
+        return whole
+    return EXACT.subtract(whole, part) if isinstance(whole, Decimal) else whole - part

@@ -1,0 +1,94 @@
+"""Carbon intensity of electricity by the hour: what was imported, and which figure is in force (docs/energy.md#grid).
+
+Imported by `catalogue.footprint.grid_import`, read with the snapshot: a request asks nothing of these tables.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from gateway.edge.rfc3339 import to_text
+
+from .carbon import GridBasis
+
+MOST_STALE = timedelta(hours=3)  # how long after its end the newest slot of a zone stands for the present
+KEPT = timedelta(days=7)
+LOOK_AHEAD = timedelta(hours=1)
+
+
+class GridSlot(models.Model):
+    """The intensity of a zone (`FR`, `SE3`) from `start` up to `end`, as one source measured or forecast it."""
+
+    class Kind(models.TextChoices):
+        """How it is known."""
+
+        MEASURED = "measured", "measured"
+        FORECAST = "forecast", "forecast"
+
+    zone = models.CharField(max_length=20)
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    kind = models.CharField(max_length=10, choices=Kind)
+    gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
+    source = models.CharField(max_length=40)
+
+    class Meta:
+        ordering: ClassVar = ["-start", "zone"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["zone", "start", "kind", "source"], name="one_figure_per_slot_and_source"),
+            models.CheckConstraint(condition=Q(end__gt=models.F("start")), name="grid_slot_ends_after_its_start"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["end"], name="grid_slot_by_end")]
+
+    def __str__(self) -> str:
+        return f"{self.zone} {self.start:%Y-%m-%d %H:%M}: {self.gco2_per_kwh} gCO2e/kWh"
+
+
+class GridImport(models.Model):
+    """When a source was last asked, by whichever process, and what came of it. `fault` is empty where all went well."""
+
+    source = models.CharField(primary_key=True, max_length=40)
+    attempted_at = models.DateTimeField()
+    imported_at = models.DateTimeField(null=True)
+    fault = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        ordering: ClassVar = ["source"]
+
+    def __str__(self) -> str:
+        return self.source
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The figures of one moment, gCO2e per kWh by zone; they hold until `until`, None: until an import."""
+
+    by_zone: Mapping[str, tuple[int, GridBasis]] = field(default_factory=dict)
+    until: datetime | None = None
+
+
+def in_force(now: datetime) -> InForce:
+    """The slot of each zone that contains `now`, measured before forecast, else the newest that is not too old."""
+    current = GridSlot.objects.filter(end__gt=now - MOST_STALE, start__lte=now + LOOK_AHEAD)
+    best: dict[str, tuple[tuple[bool, bool, datetime, str], GridSlot]] = {}
+    changes_at: list[datetime] = []
+    for slot in current:
+        changes_at += (moment for moment in (slot.start, slot.end, slot.end + MOST_STALE) if moment > now)
+        if slot.start > now:
+            continue
+        contains = slot.end > now
+        is_measured = slot.kind == GridSlot.Kind.MEASURED
+        preference = (contains, contains and is_measured, slot.start, slot.source)
+        if slot.zone not in best or preference > best[slot.zone][0]:
+            best[slot.zone] = preference, slot
+    if GridSlot.objects.filter(start__gt=now + LOOK_AHEAD).exists():
+        changes_at.append(now + LOOK_AHEAD)
+    by_zone = {
+        zone: (slot.gco2_per_kwh, GridBasis(slot.kind, slot.source, to_text(slot.start)))
+        for zone, (_, slot) in best.items()
+    }
+    return InForce(by_zone, min(changes_at, default=None))

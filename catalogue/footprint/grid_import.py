@@ -1,0 +1,177 @@
+"""Importing grid intensities: from a source's network address or a file into `GridSlot`, now and then by the beat.
+
+What a source answers is bounded in size and time, and faults quote nothing of it: an address may hold a token.
+"""
+
+import logging
+import os
+import ssl
+import time
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from http.client import HTTPException
+from typing import NamedTuple
+from urllib import request
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+
+import certifi
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from gateway.stores.outages import Outage
+
+from .. import changes, models
+from .grid import KEPT, GridImport, GridSlot
+from .grid_sources import SOURCES, BadAnswer, Slot, Source, slots_in
+
+logger = logging.getLogger(__name__)
+
+EVERY = timedelta(minutes=15)
+LOOK_EVERY_SECONDS = 60.0
+ANSWER_SECONDS = 20.0  # for each zone
+MOST_BYTES = 8 * 1024 * 1024
+_PIECE = 64 * 1024
+
+
+class ImportFailed(Exception):
+    """A zone that could not be imported, in words for an operator."""
+
+
+class Imported(NamedTuple):
+    """What became of an import: slots by zone that were new or changed, and the faults of the other zones."""
+
+    changed: dict[str, int]
+    faults: list[str]
+
+
+def zones_in_use(source: Source) -> list[str]:
+    """The zones and countries of the catalogue's routes that the source knows."""
+    places = models.Place.objects.filter(code__in=models.Region.objects.values("locode"))
+    names = {
+        name for zone, country in places.values_list("grid_zone", "country") for name in (zone or country, country)
+    }
+    return sorted(names & source.zones.keys())
+
+
+def import_from(name: str, zones: Collection[str], base_url: str = "") -> Imported:
+    """Asks a source for each of these zones and stores what it says; one that fails does not keep the others back."""
+    source = SOURCES[name]
+    changed: dict[str, int] = {}
+    faults = []
+    for zone in zones:
+        try:
+            changed[zone] = store(name, zone, slots_in(source, _answer(source, zone, base_url or source.base_url)))
+        except (ImportFailed, BadAnswer) as error:
+            faults.append(f"{name} {zone}: {error}")
+    _note(name, faults)
+    return Imported(changed, faults)
+
+
+def store(name: str, zone: str, slots: Collection[Slot]) -> int:
+    """Keeps what a source says of a zone, drops what is old, and returns how many rows it wrote: of the same none.
+
+    The catalogue's version moves where something has changed, so that every worker serves by it.
+    """
+    with transaction.atomic():
+        expired, _ = GridSlot.objects.filter(end__lt=timezone.now() - KEPT).delete()
+        since = min((slot.start for slot in slots), default=timezone.now())
+        known = {
+            (row.start, row.kind): (row.end, row.gco2_per_kwh)
+            for row in GridSlot.objects.filter(zone=zone, source=name, start__gte=since)
+        }
+        rows = [
+            GridSlot(zone=zone, source=name, **slot._asdict())
+            for slot in slots
+            if known.get((slot.start, slot.kind)) != (slot.end, slot.gco2_per_kwh)
+        ]
+        GridSlot.objects.bulk_create(
+            rows,
+            batch_size=500,
+            update_conflicts=True,
+            unique_fields=["zone", "start", "kind", "source"],
+            update_fields=["end", "gco2_per_kwh"],
+        )
+        if rows or expired:
+            changes.bump()
+    return len(rows)
+
+
+def _note(name: str, faults: Collection[str]) -> None:
+    now = timezone.now()
+    columns = {"attempted_at": now, "fault": "; ".join(faults)[:500]} | ({} if faults else {"imported_at": now})
+    GridImport.objects.update_or_create(source=name, defaults=columns)
+
+
+def _answer(source: Source, zone: str, base_url: str) -> bytes:
+    """The bytes of a source's answer. Raises ImportFailed."""
+    address = base_url.rstrip("/") + source.request(source.zones[zone], timezone.now())
+    if source.token_env:
+        token = os.environ.get(source.token_env)
+        if not token:
+            raise ImportFailed(f"{source.token_env} is not set")
+        address += "&" + urlencode({source.token_parameter: token})
+    deadline = time.monotonic() + ANSWER_SECONDS
+    try:
+        context = ssl.create_default_context(cafile=certifi.where())
+        opener = request.build_opener(_NoRedirect, request.HTTPSHandler(context=context))
+        with opener.open(address, timeout=ANSWER_SECONDS) as response:
+            return _read(response, deadline)
+    except HTTPError as error:
+        error.close()
+        raise ImportFailed(f"it answered {error.code}") from None
+    except URLError as error:
+        raise ImportFailed(f"it cannot be reached ({type(error.reason).__name__})") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise ImportFailed(f"it cannot be reached ({type(error).__name__})") from None
+
+
+def _read(response: "request._UrlopenRet", deadline: float) -> bytes:
+    content = bytearray()
+    while piece := response.read1(_PIECE):
+        content += piece
+        if len(content) > MOST_BYTES:
+            raise ImportFailed(f"its answer is larger than {MOST_BYTES} bytes")
+        if time.monotonic() > deadline:
+            raise ImportFailed(f"its answer takes longer than {ANSWER_SECONDS:.0f} seconds")
+    return bytes(content)
+
+
+class _NoRedirect(request.HTTPRedirectHandler):
+    """The address holds a token: it goes nowhere else."""
+
+    def redirect_request(self, *_args: object, **_kwargs: object) -> None:
+        return None
+
+
+class Refresh:
+    """A process's share of keeping the sources of GATEWAY_GRID_SOURCES fresh: whoever claims a source first asks it."""
+
+    def __init__(self) -> None:
+        self._outages: Mapping[str, Outage] = {
+            name: Outage(f"the grid intensities of {name} are not imported", logger.warning) for name in SOURCES
+        }
+
+    def work(self) -> list[str]:
+        """Imports from the sources that nobody has asked for a while, and returns the names of those asked."""
+        asked = [name for name in settings.GATEWAY_GRID_SOURCES if _claim(name)]
+        for name in asked:
+            faults = import_from(name, zones_in_use(SOURCES[name])).faults
+            if faults:
+                self._outages[name].failed("; ".join(faults))
+            else:
+                self._outages[name].worked()
+        return asked
+
+
+refresh = Refresh()
+
+
+def _claim(name: str) -> bool:
+    """Whether this process is the one that asks the source now."""
+    now = timezone.now()
+    _row, is_first = GridImport.objects.get_or_create(source=name, defaults={"attempted_at": now})
+    due = GridImport.objects.filter(Q(source=name) & Q(attempted_at__lte=now - EVERY))
+    return is_first or due.update(attempted_at=now) == 1

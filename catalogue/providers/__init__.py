@@ -1,0 +1,1 @@
+"""The state of providers: health, quota, counters, and how their errors are quoted."""

@@ -1,0 +1,102 @@
+"""What is counted and remembered about the catalogue while it is in use; `catalogue.models` holds what is offered."""
+
+from decimal import Decimal
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from gateway.money import MoneyField
+
+SHARDS = 16
+
+
+class RouteDay(models.Model):
+    """Tokens that a route has served on a UTC day, spread over shards so that accounts do not meet on one row.
+
+    Written by settlements (`billing.ledger.entries`), for routes with a quota only. The database has no foreign key and
+    no cascade here: a settlement must not fail, or wait for a seeding, because its route is being removed.
+    """
+
+    region = models.ForeignKey("catalogue.Region", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
+    day = models.DateField()
+    shard = models.PositiveSmallIntegerField()
+    tokens = models.BigIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            # Reads ask for some routes of one day, maintenance for all before a day: one index serves both.
+            models.UniqueConstraint(fields=["day", "region", "shard"], name="one_counter_per_route_day_and_shard"),
+            models.CheckConstraint(condition=Q(shard__lt=SHARDS), name="route_day_shard_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.region_id} {self.day} #{self.shard}: {self.tokens}"
+
+
+class ProviderMinute(models.Model):
+    """Calls that were dispatched to a provider in one minute, by all workers, and how many of them failed."""
+
+    minute = models.DateTimeField()
+    provider = models.CharField(max_length=100)  # the slug: what was observed needs no row to hang on
+    attempts = models.BigIntegerField()
+    failures = models.BigIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["minute", "provider"], name="one_row_per_provider_and_minute")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.minute:%H:%M}: {self.failures} of {self.attempts} failed"
+
+
+class ProviderFailure(models.Model):
+    """The last failure of each provider: one row by slug, overwritten by the next.
+
+    `words` are the message that the client received, without secrets and addresses.
+    """
+
+    provider = models.CharField(primary_key=True, max_length=100)
+    failed_at = models.DateTimeField()
+    words = models.CharField(max_length=500)
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.failed_at:%Y-%m-%d %H:%M:%S}: {self.words}"
+
+
+class PriceChange(models.Model):
+    """One price of one route, as it was and as it became. Written by seeding and by the admin, never changed.
+
+    A history outlives what it is about: removing the route or the person leaves their names here, and a route that
+    comes back finds its earlier prices by its id.
+    """
+
+    class Via(models.TextChoices):
+        """What changed the price."""
+
+        SEED = "seed", "seeding"
+        ADMIN = "admin", "the admin"
+
+    route = models.CharField(max_length=400, help_text="The 4-part id.")
+    region = models.ForeignKey(
+        "catalogue.Region", on_delete=models.SET_NULL, null=True, editable=False, related_name="price_changes"
+    )
+    field = models.CharField("price", max_length=60)
+    currency_old = models.CharField(max_length=3, blank=True)
+    old: "MoneyField[Decimal | None, Decimal | None]" = MoneyField(null=True)
+    currency_new = models.CharField(max_length=3, blank=True)
+    new: "MoneyField[Decimal | None, Decimal | None]" = MoneyField(null=True)
+    changed_at = models.DateTimeField()
+    changed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, editable=False, related_name="+"
+    )
+    changed_by_name = models.CharField("changed by", max_length=254, blank=True)
+    via = models.CharField(max_length=10, choices=Via)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["route", "id"], name="price_change_by_route")]
+
+    def __str__(self) -> str:
+        return f"{self.route}: {self.field}"

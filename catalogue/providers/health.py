@@ -1,0 +1,205 @@
+"""What the workers see of each provider, and the status that follows from it (docs/api.md#providers).
+
+Outcomes are noted in memory and added to shared rows, one a provider and minute, on each worker's beat; so is the last
+failure of each provider, in words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import TruncHour
+from django.utils import timezone
+
+from ..models import Provider, Status
+from .counters import ProviderFailure, ProviderMinute
+
+WINDOW = timedelta(minutes=5)
+DAY = timedelta(days=1)
+FEWEST_ATTEMPTS = 5
+DOWN_FROM, DEGRADED_FROM = 0.5, 0.1
+# The upstream refused the request for what it says, and is well.
+REFUSALS = frozenset({400, 404, 413, 422})
+MOST_WORDS = 500
+KEPT = timedelta(hours=25)  # staff look back over a day
+DROP_EVERY_SECONDS = 600.0
+
+_TABLE = ProviderMinute._meta.db_table
+_ADD = f"""
+    INSERT INTO {_TABLE} (minute, provider, attempts, failures) VALUES %s
+    ON CONFLICT (minute, provider) DO UPDATE
+    SET attempts = {_TABLE}.attempts + excluded.attempts, failures = {_TABLE}.failures + excluded.failures
+"""  # noqa: S608  # the table of our own model
+
+
+@dataclass(slots=True)
+class Observed:
+    """Dispatched calls, and how many of them failed."""
+
+    attempts: int = 0
+    failures: int = 0
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails as often as not, however few calls there were."""
+        return bool(self.failures) and self.failures >= DOWN_FROM * self.attempts
+
+    @property
+    def in_words(self) -> str:
+        """As staff read it."""
+        return f"{self.failures:,} of {self.attempts:,} failed" if self.attempts else "nothing sent"
+
+
+class _Noted:
+    """What this worker has not written yet, by minute and provider. No lock: greenlets switch only where they wait."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[tuple[datetime, str], Observed] = {}
+        self.failures: dict[str, ProviderFailure] = {}  # the last one by provider
+
+
+_noted = _Noted()
+
+
+def is_failure(status: int | None) -> bool:
+    """Whether an upstream's answer counts against it; None is no answer: no connection, a deadline, a broken answer."""
+    return status is None or (status not in REFUSALS and not 200 <= status < 300)
+
+
+def note(slug: str, *, failed: bool, words: str = "") -> None:
+    """Counts one dispatched call; `words` say what failed, in a sentence that a client may read."""
+    now = timezone.now()
+    _add(now.replace(second=0, microsecond=0), slug, Observed(1, int(failed)))
+    if failed:
+        text = "".join(filter(str.isprintable, words))[:MOST_WORDS]
+        _noted.failures[slug] = ProviderFailure(provider=slug, failed_at=now, words=text)
+
+
+def flush() -> None:
+    """Adds what was noted to the shared rows, in a statement for each table, and now and then removes old rows."""
+    noted, _noted.outcomes = _noted.outcomes, {}
+    failures, _noted.failures = _noted.failures, {}
+    try:
+        if noted:
+            _write(noted)
+            noted = {}
+        if failures:
+            _write_failures(failures)
+    except BaseException:
+        oldest = timezone.now() - WINDOW
+        for (minute, slug), observed in noted.items():  # for the next beat; what is too old to matter is let go
+            if minute > oldest:
+                _add(minute, slug, observed)
+        _noted.failures = failures | _noted.failures
+        raise
+
+
+def last_failure(slug: str) -> ProviderFailure | None:
+    """The last failure that any worker has seen of a provider, if there was one."""
+    return ProviderFailure.objects.filter(pk=slug).first()
+
+
+def observed(now: datetime) -> dict[str, Observed]:
+    """What all workers have seen of each provider in the last 5 minutes."""
+    rows = recent(now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
+    return {slug: Observed(attempts, failures) for slug, attempts, failures in rows}
+
+
+def recent(now: datetime) -> QuerySet[ProviderMinute]:
+    """The rows that a status is made of: minutes that began less than 5 minutes ago."""
+    return ProviderMinute.objects.filter(minute__gt=now - WINDOW, minute__lte=now)
+
+
+def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
+    """The providers, each with its `attempts` and `failures` of the last 5 minutes; None is none."""
+    rows = recent(now).filter(provider=OuterRef("slug")).values("provider")
+    return providers.annotate(
+        attempts=Subquery(rows.annotate(all=Sum("attempts")).values("all")),
+        failures=Subquery(rows.annotate(all=Sum("failures")).values("all")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UnwellProvider:
+    """A provider that staff should look at; severe where it serves nothing, or fails more often than not."""
+
+    provider: Provider
+    words: str
+    is_severe: bool
+    last_failure: ProviderFailure | None
+
+
+def unwell(now: datetime) -> list[UnwellProvider]:
+    """Providers that are disabled or set to be unwell, or that have failed often in the last 5 minutes. Two SELECTs."""
+    found = []
+    failures = ProviderFailure.objects.in_bulk()
+    for provider in with_observed(Provider.objects.all(), now):
+        seen = Observed(provider.attempts or 0, provider.failures or 0)  # type: ignore[attr-defined]  # annotated
+        words = [f"disabled: {provider.disabled_reason}"] if provider.disabled_reason else []
+        if provider.status_override not in ("", Status.HEALTHY):
+            words.append(f"status set to {provider.status_override}")
+        if seen.failures and seen.failures >= DEGRADED_FROM * seen.attempts:
+            words.append(seen.in_words)
+        if words:
+            is_severe = bool(provider.disabled_reason) or seen.fails
+            found.append(UnwellProvider(provider, "; ".join(words), is_severe, failures.get(provider.slug)))
+    return found
+
+
+def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
+    """What all workers have seen of a provider in each hour of the last day, newest first; quiet hours are left out."""
+    rows = ProviderMinute.objects.filter(minute__gt=now - DAY, minute__lte=now, provider=slug)
+    hours = rows.annotate(hour=TruncHour("minute")).values_list("hour").order_by("-hour")
+    sums = hours.annotate(Sum("attempts"), Sum("failures"))
+    return [(hour, Observed(attempts, failures)) for hour, attempts, failures in sums]
+
+
+def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
+    """A provider's published status, and the reason in words for staff."""
+    if override:
+        return Status(override), "set by staff or by the catalogue's file"
+    if observed is None or observed.attempts < FEWEST_ATTEMPTS:
+        attempts = 0 if observed is None else observed.attempts
+        return Status.HEALTHY, f"{attempts} attempts in 5 minutes: too few to judge by"
+    share = observed.failures / observed.attempts
+    status = Status.DOWN if share >= DOWN_FROM else Status.DEGRADED if share >= DEGRADED_FROM else Status.HEALTHY
+    return status, f"{observed.failures} of {observed.attempts} attempts failed in 5 minutes"
+
+
+def drop_before(moment: datetime) -> int:
+    """Removes the rows of earlier minutes. Returns how many there were."""
+    return ProviderMinute.objects.filter(minute__lt=moment).delete()[0]
+
+
+def drop_old() -> None:
+    """A worker's share of `maintain`."""
+    drop_before(timezone.now() - KEPT)
+
+
+def _add(minute: datetime, slug: str, more: Observed) -> None:
+    known = _noted.outcomes.setdefault((minute, slug), Observed())
+    known.attempts += more.attempts
+    known.failures += more.failures
+
+
+def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
+    """One upsert. In the order of the keys, so that workers that write the same rows cannot deadlock."""
+    rows = ", ".join(["(%s, %s, %s, %s)"] * len(noted))
+    parameters: list[Any] = []
+    for (minute, slug), seen in sorted(noted.items(), key=lambda item: item[0]):
+        parameters += (connection.ops.adapt_datetimefield_value(minute), slug, seen.attempts, seen.failures)
+    with connection.cursor() as cursor:
+        cursor.execute(_ADD % rows, parameters)
+
+
+def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
+    """One upsert, in the same order; whoever writes later has seen the later failure, give or take a beat."""
+    ProviderFailure.objects.bulk_create(
+        [failures[slug] for slug in sorted(failures)],
+        update_conflicts=True,
+        unique_fields=["provider"],
+        update_fields=["failed_at", "words"],
+    )

@@ -1,0 +1,110 @@
+"""Daily token quotas of routes: counted when requests are settled, in UTC days, by all workers together.
+
+A route is held once what was used reaches its quota, so the request that crosses it is still served.
+Counters are read live and are no part of the snapshot: a route without a quota is never asked about.
+"""
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, time, timedelta
+
+from django.db import connections, transaction
+from django.db.models import OuterRef, QuerySet, Subquery, Sum
+
+from gateway.errors import ProviderQuotaExhausted
+
+from ..models import Region
+from ..routing.routes import Route
+from .counters import RouteDay
+
+# A single settlement counts for no more than this, so that no sum of honest or broken counts leaves a bigint.
+MOST_AT_ONCE = 10**15
+_TABLE = RouteDay._meta.db_table
+ADD_ON_CONFLICT = f"""
+    ON CONFLICT (day, region_id, shard) DO UPDATE SET tokens = {_TABLE}.tokens + excluded.tokens
+"""
+_COUNT = f"INSERT INTO {_TABLE} (region_id, day, shard, tokens) VALUES (%s, %s, %s, %s) {ADD_ON_CONFLICT}"  # noqa: S608
+
+
+class NoQuota(ValueError):
+    """A route without a daily quota has no day that could be spent."""
+
+
+def day_of(now: datetime) -> date:
+    """The UTC day that a moment belongs to."""
+    return now.astimezone(UTC).date()
+
+
+def seconds_to_midnight(now: datetime) -> int:
+    """Whole seconds until the next UTC day, at least 1."""
+    midnight = datetime.combine(day_of(now) + timedelta(days=1), time(), UTC)
+    return max(1, math.ceil((midnight - now).total_seconds()))
+
+
+def used(region_ids: Iterable[int], day: date) -> dict[int, int]:
+    """Tokens that these routes have served on that day; routes that have served none are left out."""
+    wanted = list(region_ids)
+    if not wanted:
+        return {}
+    counters = RouteDay.objects.filter(day=day, region__in=wanted).values("region_id").annotate(used=Sum("tokens"))
+    return dict(counters.values_list("region_id", "used"))
+
+
+def with_used(regions: QuerySet[Region], day: date) -> QuerySet[Region]:
+    """The regions, each with its `tokens_used` of that day; None is none."""
+    counters = RouteDay.objects.filter(day=day, region=OuterRef("pk")).values("region").annotate(used=Sum("tokens"))
+    return regions.annotate(tokens_used=Subquery(counters.values("used")))
+
+
+def held(routes: Iterable[Route | Region], day: date) -> frozenset[int]:
+    """The region ids of those whose quota of that day is spent."""
+    quotas = {
+        route.pk if isinstance(route, Region) else route.region_id: route.daily_token_quota
+        for route in routes
+        if route.daily_token_quota
+    }
+    return frozenset(region_id for region_id, tokens in used(quotas, day).items() if tokens >= quotas[region_id])
+
+
+def require_left(route: Route, now: datetime) -> None:
+    """Refuses a route whose quota of today is spent. Raises ProviderQuotaExhausted."""
+    if held([route], day_of(now)):
+        raise ProviderQuotaExhausted(
+            f"Region {route.locode!r} of model {route.upstream.slug}/{route.canonical_id} has spent its "
+            f"{route.daily_token_quota:,} tokens of today. It is served again after midnight UTC; there is no "
+            "substitution.",
+            headers={"Retry-After": str(seconds_to_midnight(now))},
+        )
+
+
+def count(region_id: int, tokens: int, day: date, *, shard: int = 0, using: str = "default") -> None:
+    """Adds tokens to a route's day, in the caller's transaction."""
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNT, [region_id, connection.ops.adapt_datefield_value(day), shard, tokens])
+
+
+def spend(region: Region, day: date) -> int:
+    """Holds a route for the rest of a day by counting what is left of its quota. Returns how many tokens that was.
+
+    Raises NoQuota. Requests that are settled meanwhile only add to it.
+    """
+    if not region.daily_token_quota:
+        raise NoQuota(f"{region} has no daily quota.")
+    with transaction.atomic():
+        left = max(0, region.daily_token_quota - used([region.pk], day).get(region.pk, 0))
+        if left:
+            count(region.pk, left, day)
+    return left
+
+
+def reset(region: Region, day: date) -> int:
+    """Starts a route's day anew. Returns how many tokens were counted until now."""
+    tokens = used([region.pk], day).get(region.pk, 0)
+    RouteDay.objects.filter(day=day, region=region.pk).delete()
+    return tokens
+
+
+def drop_before(day: date) -> int:
+    """Removes the counters of earlier days. Returns how many there were."""
+    return RouteDay.objects.filter(day__lt=day).delete()[0]

@@ -1,0 +1,155 @@
+"""Quoting an upstream without its secrets and addresses, and with its ordinary words.
+
+A secret has a known prefix, stands where one is named (`api_key=…`, `Bearer …`), or is a long mixture of letters and
+digits. What is written like words or like a model's name stays.
+"""
+
+import base64
+import re
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from ..routing.routes import Route
+
+QUOTE_LENGTH = 300
+READ_LENGTH = 1200  # characters of an upstream's words that are looked at
+REDACTED = "[…]"
+SHORTEST_RUN = 20  # characters; below it letters and digits may mix in an ordinary name
+SHORTEST_MIXTURE = 16  # of those, the ones in parts that are no words
+SHORTEST_ENCODED = 6  # characters of base64 that cannot stand there by chance
+
+# A word begins here, behind an escape of JSON or of a URL too.
+_BEGIN = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
+_TAIL = r"[\w.*…-]"  # of a key, masked or not
+_NAMES = (
+    r"(?:(?:api|access|secret|private|auth|client|session|refresh|id|account|subscription)[-_ ]?(?:key|token|secret)"
+    r"|secret|passw(?:or)?d|authorization|credentials?|signature|sig)"
+)
+_SECRETS = re.compile(
+    "|".join(
+        (
+            rf"{_BEGIN}sk-{_TAIL}{{6,}}",
+            rf"{_BEGIN}(?:[prg]k|gsk|hf|xai|nvapi|pplx|r8|fw|csk|tgp|ghp|gho|ghs|glpat|xox[abps])[-_]"
+            rf"(?={_TAIL}{{0,99}}(?:\d|[*…]|\.\.)|[\w-]{{0,99}}[a-z][A-Z]|[A-Za-z0-9]{{20}}){_TAIL}{{6,}}",
+            rf"{_BEGIN}(?:AIza|ya29\.)[\w-]{{10,}}",
+            rf"{_BEGIN}A[KS]IA[A-Z0-9]{{12,}}",
+            rf"{_BEGIN}eyJ[\w-]{{8,}}(?:\.[\w-]*)*",
+            rf"{_BEGIN}(?i:bearer|basic)(?:\s+|%20|:\s*)['\"`]?"
+            r"(?=[^\s'\"`]*(?:\d|[*…]|(?-i:[a-z][A-Z])))[\w.~+/=*…-]{6,}",
+            rf"{_BEGIN}(?i:token|key)(?:[-_=]|\s+|%20|:\s*)['\"`]?(?=\w*\d\w*\d)[\w.~+/=*…-]{{10,}}",
+            rf"{_BEGIN}(?i:bearer)\s+[\w.~+/=-]{{16,}}",
+            r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
+            # Where one is named, it needs no digits: behind `=`, within quotes, or in a URL's query.
+            rf"{_BEGIN}(?i:{_NAMES})['\"\\]*\s?=\s?['\"\\]*[^\s'\"&,;}}\\]{{4,}}",
+            rf"(?i:{_NAMES})['\"\\]*\s?:\s?\\?['\"][^'\"\\]{{4,}}",
+            rf"(?i:{_NAMES})['\"\\]*\s?:\s?(?=[^\s'\",]*\d)[^\s'\"&,;}}\\]{{6,}}",
+            r"(?<=[?&])(?i:[\w-]*(?:key|token|secret|sig|signature|auth|code))=[^&\s'\"]+",
+            # What others have masked.
+            r"(?<!\w)\w{1,99}\*{3,}\w*|(?<!\*)\*{3,}\w+",
+        )
+    )
+)
+_LABEL = r"[\w-]{1,63}"
+_HASH = "[bcdfghjklmnpqrstvwxz2456789]"  # what Kubernetes makes the names of pods from
+_ADDRESSES = re.compile(
+    "|".join(
+        (
+            r"\b[a-z][a-z0-9+.-]*://\S+",
+            r"\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b",
+            r"\[[0-9a-f:]{3,}\](?::\d+)?",
+            r"(?<![\w:])(?=[0-9a-f:]*\d)(?:[0-9a-f:]*::[0-9a-f:]*|(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4})(?:%\w+)?(?![\w:])",
+            r"\blocalhost\b(?::\d+)?",
+            rf"(?<![\w.-])(?:{_LABEL}\.){{1,9}}(?:internal|intranet|intra|local|localdomain|lan|corp|private|priv|svc|consul|docker"
+            r"|k8s|vpc|onion|arpa)\b(?:\.[a-z0-9-]+)*(?::\d+)?",
+            rf"(?<![\w.-])(?:{_LABEL}\.){{1,9}}[a-z]{{2,}}:\d{{2,5}}\b",
+            # Of one label: with a port, behind what a host stands behind, or as clouds and Kubernetes name machines.
+            rf"(?<![\w./-])(?=[\w-]*[a-z])(?=[\w-]*\d){_LABEL}:\d{{4,5}}(?![\w-])",
+            rf"(?:(?<=\bto )|(?<=\btcp )|(?<=\bupstream )|(?<=@)){_LABEL}:\d{{2,5}}(?![\w-])",
+            r"(?:(?<=\bhost=)|(?<=\bhostname=))['\"]?[\w.-]+['\"]?",
+            r"(?<=['\"]host['\"]: )['\"][\w.-]+['\"]",
+            r"(?<=\blookup )[\w.-]+(?= on |: no such host)",
+            r"\bip(?:-\d{1,3}){4}\b",
+            rf"(?<![\w.-])(?:[a-z0-9]+-)+{_HASH}{{7,10}}-{_HASH}{{5}}(?![\w-])",
+        )
+    ),
+    re.IGNORECASE,
+)
+_BASE64 = r"(?:[\w+/-]|%(?:25)*2[BbFf]|\\/)"
+_RUNS = re.compile(rf"[A-Za-z0-9+/_=-]{{{SHORTEST_RUN},}}")
+_PARTS = re.compile(r"[A-Za-z0-9]+")
+_WORDS = re.compile(r"[A-Z][a-z]{2,}|[a-z]{3,}")
+_UNSPEAKABLE = re.compile(r"^[^aeiouy]+$|[^aeiouy]{5}|.{31}", re.IGNORECASE)
+_DIGITS = re.compile(r"\d+")
+# Ids that clients know, and have to find in a message about them.
+_IDS = re.compile(r"(?:toolu|call|msg|req|resp|chatcmpl|cmpl|gen)[_-][A-Za-z0-9]+")
+
+
+def quoted(words: str, route: Route) -> str:
+    """An upstream's words on one line, trimmed, with credentials and addresses taken out."""
+    text = " ".join(words[:READ_LENGTH].split())
+    if len(words) > READ_LENGTH:
+        text = text.rpartition(" ")[0]  # half a secret would not look like one
+    text = re.sub("|".join(_private(route)), REDACTED, text)
+    text = without_secrets(text)
+    return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
+
+
+def without_secrets(text: str) -> str:
+    """The text with what looks like a secret or an internal address taken out."""
+    return _SECRETS.sub(REDACTED, _RUNS.sub(_run, _ADDRESSES.sub(REDACTED, text)))
+
+
+def _private(route: Route) -> Iterator[str]:
+    """Patterns of what is known to be private of a route, as it is and as it may be encoded."""
+    if credential := route.upstream.credential:
+        yield _in_any_writing(credential)
+        for part in _within_base64(credential.encode()):
+            yield rf"{_BASE64}{{0,120}}?{_in_any_writing(part)}(?:{_BASE64}|=|%(?:25)*3[Dd])*"
+    address = urlsplit(route.base_url)
+    yield f"(?i:{re.escape(address.netloc)})"
+    host = re.escape(address.hostname or "")
+    labels = (address.hostname or "").split(".")
+    if len(labels) > 1:
+        yield f"(?i:{host})"
+        if labels[-1].isalpha():  # its neighbours
+            yield rf"(?i:(?<![\w.-])(?:{_LABEL}\.){{1,9}}{re.escape('.'.join(labels[-2:]))}(?::\d+)?)(?![\w-])"
+    elif re.search(r"[\d-]", host):  # else it may be an ordinary word
+        yield rf"(?i:(?<![\w-]){host}(?![\w-]))"
+
+
+def _within_base64(secret: bytes) -> Iterator[str]:
+    """What base64 of any text with the secret in it has of the secret alone, which has three places in a group."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + secret).decode()
+        part = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
+        if len(part) >= SHORTEST_ENCODED:
+            yield part
+
+
+def _in_any_writing(text: str) -> str:
+    """A pattern of the text, also percent-encoded (twice, too), escaped in JSON, or in URLs' variant of base64."""
+    return "".join(char if char.isascii() and char.isalnum() else _written(char) for char in text)
+
+
+def _written(char: str) -> str:
+    alike = next((pair for pair in ("+-", "/_") if char in pair), char)
+    ways = [re.escape(each) for each in alike]
+    ways += [f"(?i:{''.join(f'%(?:25)*{byte:02x}' for byte in each.encode())})" for each in alike]
+    ways += [rf"\\+(?:{re.escape(each)}|(?i:u{ord(each):04x}))" for each in alike]
+    return f"(?:{'|'.join(ways)})"
+
+
+def _run(found: re.Match[str]) -> str:
+    """A long run of letters and digits, unless it reads like words."""
+    run = found[0]
+    mixed = sum(len(part) for part in _PARTS.findall(run) if _is_mixture(part))
+    return run if mixed < SHORTEST_MIXTURE or _IDS.fullmatch(run) else REDACTED
+
+
+def _is_mixture(part: str) -> bool:
+    """Whether a part between separators is neither words nor a number."""
+    if part.isdigit():
+        return len(part) > 12
+    digits = len(_DIGITS.findall(part))
+    in_words = sum(len(word) for word in _WORDS.findall(part) if not _UNSPEAKABLE.search(word))
+    return digits > 1 or in_words < len(part) * (0.75 if len(part) >= 10 else 0.5)

@@ -1,0 +1,1 @@
+"""Routes, the snapshot that holds them, and how one is chosen."""

@@ -1,0 +1,104 @@
+"""What somebody may have meant who asked for a model that is not there: "Did you mean `openai/openai/gpt-5.1`?".
+
+A client may ask for any text, and for thousands of them: candidates come from an index of three-letter pieces, which is
+made once for a snapshot, and only the best few of them are compared letter by letter.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from difflib import SequenceMatcher, get_close_matches
+
+from ..models import WITH_ENDPOINT
+from .routes import AUTO, Snapshot
+
+MOST_NAMED = 3
+LONGEST = 80  # characters that are looked at
+COMPARED = 8  # candidates that are compared letter by letter
+REMEMBERED = 500  # texts
+ALIKE = 0.6  # of 1
+EVERYTHING = "`GET /v1/models` lists what is served."
+
+
+class Ids:
+    """The ids that can be asked for under one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.serial = snapshot.serial
+        self._of_piece: dict[str, list[str]] = defaultdict(list)
+        self._known: dict[str, list[str]] = {}
+        for id_ in _servable(snapshot):
+            for piece in _pieces(id_):
+                self._of_piece[piece].append(id_)
+
+    def nearest(self, asked: str) -> list[str]:
+        """Up to three ids, the nearest first: automatic ones for an automatic one, providers' ids for the rest."""
+        asked = asked[:LONGEST].lower().strip("/ ")
+        asked = "/".join(asked.split("/")[:3])  # the region aside
+        if asked not in self._known:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[asked] = self._found(asked)
+        return self._known[asked]
+
+    def _found(self, asked: str) -> list[str]:
+        is_auto = asked.startswith(f"{AUTO}/")
+        shared: Counter[str] = Counter()
+        for piece in _pieces(asked):
+            shared.update(self._of_piece.get(piece, ()))
+        # Of those that share as much, the short ones: what they have besides was not asked for.
+        best = heapq.nsmallest(
+            COMPARED,
+            ((-pieces, len(id_), id_) for id_, pieces in shared.items() if id_.startswith(f"{AUTO}/") == is_auto),
+        )
+        scored = sorted((-_likeness(asked, id_), id_) for *_, id_ in best)
+        return [id_ for score, id_ in scored if -score >= ALIKE][:MOST_NAMED]
+
+
+_ids: Ids | None = None
+
+
+def suggestion(snapshot: Snapshot, asked: str) -> str:
+    """Sentences to put behind an error's message: the nearest ids, if any is near, and where all of them are."""
+    global _ids  # noqa: PLW0603  # a worker's memory of its current snapshot
+    if _ids is None or _ids.serial != snapshot.serial:
+        _ids = Ids(snapshot)
+    return f"{question(_ids.nearest(asked))}{EVERYTHING}"
+
+
+def question(ids: Sequence[str]) -> str:
+    """`Did you mean …? ` of some ids, nothing of none."""
+    if not ids:
+        return ""
+    *others, last = (f"`{id_}`" for id_ in ids)
+    return f"Did you mean {', '.join(others)}{' or ' if others else ''}{last}? "
+
+
+def near_names(asked: str, names: Sequence[str]) -> list[str]:
+    """Up to three of a few names, the nearest first."""
+    return get_close_matches(asked, names, MOST_NAMED, ALIKE)
+
+
+def _servable(snapshot: Snapshot) -> Iterable[str]:
+    """What would be served if it were asked for now, as far as the catalogue says."""
+    today, automatic = datetime.now(UTC).date(), set()
+    for offer in snapshot.offers.values():
+        is_served = any(route.is_served for route in offer.routes.values())
+        if offer.upstream.configured and offer.state == "served" and is_served and not offer.is_disabled(today):
+            yield offer.id
+            if offer.modality in WITH_ENDPOINT:
+                automatic.add(f"{AUTO}/{offer.canonical_id}")
+    yield from sorted(automatic)
+
+
+def _pieces(text: str) -> set[str]:
+    """Three letters each; beginnings and ends count as letters."""
+    padded = f" {text} "
+    return {padded[start : start + 3] for start in range(len(padded) - 2)}
+
+
+def _likeness(asked: str, id_: str) -> float:
+    """Of 1, as a whole and by the model's own name, whatever provider and creator."""
+    name_asked, name = asked.rpartition("/")[2], id_.rpartition("/")[2]
+    return (SequenceMatcher(None, asked, id_).ratio() + SequenceMatcher(None, name_asked, name).ratio()) / 2

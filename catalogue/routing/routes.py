@@ -1,0 +1,248 @@
+"""The catalogue as routing sees it: immutable values, built once per version by `snapshot`, and their ids.
+
+An id is `{provider}/{creator}/{model}[/{locode}]`; clients also ask for `auto/…` and `alias/…`.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+
+from gateway.errors import InvalidAliasName, InvalidRequest
+
+from ..footprint.carbon import EnergyFactors
+from ..pricing import Price
+
+GLOBAL = "global"
+AUTO = "auto"
+ALIAS = "alias"
+ALIAS_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+ALIAS_RULE = "1-64 characters of lowercase a-z, 0-9, '-' or '_', starting with a letter or digit"
+EMBEDDING = "embedding"
+EU_MEMBERS = frozenset(
+    "AT BE BG CY CZ DE DK EE ES FI FR GR HR HU IE IT LT LU LV MT NL PL PT RO SE SI SK".split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A provider, with what it takes to call it. `credential` is held in memory only and never printed.
+
+    `refused_parameters` are fields of a request that it answers with an error.
+    """
+
+    slug: str
+    name: str
+    country: str
+    eu_native: bool
+    us_legal_reach: bool
+    dialect: str
+    base_url: str
+    auth_header: str
+    auth_scheme: str
+    extra_headers: Mapping[str, str]
+    stream_options: bool
+    developer_role: bool
+    reasoning_content: bool
+    refused_parameters: frozenset[str]
+    total_includes: frozenset[str]  # `REASONING`, `AUDIO_PROMPTS`: counted in a usage's total alone
+    status_override: str
+    configured: bool
+    credential: str | None = field(repr=False)
+    disabled_reason: str = ""  # why staff have taken it out of service; empty: they have not
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a route is served from, by UN/LOCODE."""
+
+    code: str
+    name: str
+    country: str
+    eu: bool
+    eea: bool
+    grid_zone: str = ""  # of its electricity, where that is not the country
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPricing:
+    """A region's prices as the catalogue lists them, per 1,000,000 tokens. None is unknown.
+
+    `tiers`, by ascending threshold, are the prices of prompts of more than `above_prompt_tokens` tokens.
+    """
+
+    currency: str
+    prompt: Decimal | None
+    completion: Decimal | None
+    cache_read: Decimal | None
+    cache_write: Decimal | None
+    cache_write_1h: Decimal | None
+    batch_prompt: Decimal | None
+    batch_completion: Decimal | None
+    above_prompt_tokens: int = 0
+    tiers: tuple["PublishedPricing", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One offer in one place. `price` is None where it cannot be billed."""
+
+    region_id: int
+    upstream: Upstream
+    canonical_id: str
+    locode: str
+    place: Place | None
+    is_served: bool
+    modality: str | None
+    upstream_model: str
+    base_url: str
+    max_tokens_field: str
+    context_length: int | None
+    max_output_tokens: int | None
+    can_stream: bool  # not known to lack it, as the two below
+    can_call_functions: bool
+    can_take_images: bool
+    aggregate: bool
+    thinking: str
+    published: PublishedPricing | None
+    price: Price | None
+    energy: EnergyFactors
+    daily_token_quota: int
+
+    @property
+    def id(self) -> str:
+        """The resolved 4-part id."""
+        return f"{self.upstream.slug}/{self.canonical_id}/{self.locode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One provider's service of one model: its routes by region label, `global` first, then the default region."""
+
+    upstream: Upstream
+    canonical_id: str
+    name: str
+    modality: str | None
+    context_length: int | None
+    max_output_tokens: int | None
+    streaming: bool | None
+    function_calling: bool | None
+    image_input: bool | None
+    state: str
+    unavailable_reason: str
+    retires_on: date | None
+    created: int
+    owned_by: str
+    default_locode: str
+    routes: Mapping[str, Route]
+
+    @property
+    def id(self) -> str:
+        """The 3-part id."""
+        return f"{self.upstream.slug}/{self.canonical_id}"
+
+    def is_disabled(self, today: date) -> bool:
+        """Fully disabled by its state, or past the day it retires on."""
+        return self.state == "disabled" or (self.retires_on is not None and today > self.retires_on)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole catalogue at one version, with the grid intensities of one hour; they hold until `grid_until`."""
+
+    version: int
+    offers: Mapping[tuple[str, str], Offer]
+    by_canonical_id: Mapping[str, tuple[Offer, ...]]
+    upstreams: Mapping[str, Upstream]
+    units_per_eur: Mapping[str, Decimal]
+    with_quota: tuple[Route, ...]
+    grid_until: datetime | None = None
+    serial: int = field(default_factory=itertools.count().__next__)  # tells two snapshots of this worker apart
+
+
+def is_eu_sovereign(route: Route) -> bool:
+    """An EU provider, not controlled from outside and beyond the reach of US law, serving from an EU or EEA region."""
+    upstream, place = route.upstream, route.place
+    return (
+        upstream.eu_native
+        and not upstream.us_legal_reach
+        and upstream.country in EU_MEMBERS
+        and place is not None
+        and (place.eu or place.eea)
+    )
+
+
+# The three filters of the catalogue: beyond US law, EU sovereignty, and where a route is; `global` is no place.
+JURISDICTIONS: dict[str, Callable[[Route], bool]] = {
+    "cloud-act-free": lambda route: not route.upstream.us_legal_reach,
+    "eu-sovereign": is_eu_sovereign,
+    "eu-hosted": lambda route: route.place is not None and route.place.eu,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitId:
+    """A pinned route. `locode` is spelled as in the catalogue; None stands for the model's default region."""
+
+    provider: str
+    canonical_id: str
+    locode: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AutoId:
+    """Any eligible route of a canonical model."""
+
+    canonical_id: str
+
+    def __str__(self) -> str:
+        return f"{AUTO}/{self.canonical_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class AliasId:
+    """An account's own name for a route."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"{ALIAS}/{self.name}"
+
+
+def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
+    """What a `model` string means. Raises InvalidRequest (with the segment count) and InvalidAliasName."""
+    segments = text.split("/")
+    if segments[0] == ALIAS:
+        name = text.removeprefix(f"{ALIAS}/")
+        if name == text or not ALIAS_NAME.fullmatch(name):
+            words = f"must have {ALIAS_RULE} after alias/, and {shown(text)!r} does not."
+            raise InvalidAliasName.of_field("model", words)
+        return AliasId(name)
+    if "" in segments or len(segments) not in (3, 4):
+        raise InvalidRequest.of_field(
+            "model",
+            f"must match {{provider}}/{{creator}}/{{model}}[/{{locode}}], and {shown(text)!r} does not: "
+            f"received {len(segments)} segment{'' if len(segments) == 1 else 's'}"
+            f"{' (an empty one among them)' if '' in segments else ''}.",
+        )
+    if segments[0] == AUTO:
+        if len(segments) == 4:
+            raise InvalidRequest.of_field(
+                "model", "must match auto/{creator}/{model}: received 4 segments. To pin a region, name a provider."
+            )
+        return AutoId("/".join(segments[1:]))
+    return ExplicitId(segments[0], "/".join(segments[1:3]), region_label(segments[3]) if len(segments) == 4 else None)
+
+
+def region_label(text: str) -> str:
+    """A region label in the catalogue's spelling: `global` in lower case, UN/LOCODEs in upper case."""
+    if not text.isascii():  # beyond ASCII, letters such as the long s become plain ones in upper case
+        return text
+    return GLOBAL if text.lower() == GLOBAL else text.upper()
+
+
+def shown(text: str) -> str:
+    """Client text in a message, kept short."""
+    return text if len(text) <= 200 else text[:200] + "…"

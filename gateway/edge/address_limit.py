@@ -1,0 +1,188 @@
+"""The limit of one client address on the API (GATEWAY_IP_RATE), the first check (docs/api.md#order-of-checks).
+
+Requests are counted in fixed windows, each from an address' first request on: by all workers together in Redis, by each
+alone while that is away. A worker that knows a window to be full asks nobody. The request of a key with budgets is
+counted with them, in one script (`accounts.rate_limits`), every other alone.
+"""
+
+import functools
+import ipaddress
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from ..errors import TooManyRequests
+from ..fastpath.redis import Script, shared_store
+
+IPV6_PREFIX = 64  # what one subscriber has: addresses within it are for the taking
+UNKNOWN = "unknown"
+CHECK = "gateway.address_check"  # of a request's META
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+MOST_ADDRESSES = 100_000  # that a worker remembers
+
+# Counts one request: the seconds until the window ends where the limit is passed, else 0. A limit of 0 is none.
+COUNT_ADDRESS = """
+local function count_address(key, limit, seconds)
+  if tonumber(limit) == 0 then return 0 end
+  local count = redis.call('INCR', key)
+  if count == 1 then redis.call('EXPIRE', key, seconds) end
+  if count <= tonumber(limit) then return 0 end
+  return math.max(1, redis.call('TTL', key))
+end
+"""
+COUNT = Script(COUNT_ADDRESS + "return count_address(KEYS[1], ARGV[1], ARGV[2])")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def client_network(meta: Mapping[str, Any]) -> str:
+    """The IPv4 address or the IPv6 /64 that a request (its `META`) comes from; `unknown` behind a Unix socket.
+
+    It is the address as the outermost trusted proxy saw it. `X-Forwarded-For` is counted from the right, as far as
+    GATEWAY_TRUSTED_PROXIES goes: whatever a client wrote into it stands further left and is never looked at.
+    """
+    proxies = settings.GATEWAY_TRUSTED_PROXIES
+    forwarded = str(meta.get("HTTP_X_FORWARDED_FOR", "")).rsplit(",", proxies)[-proxies:] if proxies else []
+    return _network(str(meta.get("REMOTE_ADDR", "")), *reversed(forwarded))
+
+
+@functools.lru_cache(maxsize=1024)
+def _network(*hops: str) -> str:
+    """Of the furthest hop before the first that is no address."""
+    address = _parsed(hops[0])
+    for hop in hops[1:]:
+        further = _parsed(hop.strip())
+        if further is None:
+            break
+        address = further
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            return str(ipaddress.IPv6Network((int(address), IPV6_PREFIX), strict=False))
+        address = address.ipv4_mapped
+    return UNKNOWN if address is None else str(address)
+
+
+def _parsed(hop: str) -> Address | None:
+    """An address, in brackets or with a port as some proxies write it; None for anything else."""
+    for text in (hop, hop.rpartition(":")[0].strip("[]"), hop.strip("[]")):
+        try:
+            return ipaddress.ip_address(text.partition("%")[0])
+        except ValueError:
+            continue
+    return None
+
+
+class Rate(NamedTuple):
+    """So many requests in a window of so many seconds."""
+
+    limit: int
+    seconds: int
+
+
+@functools.cache
+def _parsed_rate(rate: str) -> Rate:
+    """`1200/m`, `100/5m`: as the settings allow it."""
+    limit, _, period = rate.partition("/")
+    number = period.rstrip("smhd")
+    return Rate(int(limit), int(number or 1) * UNITS[period[len(number) :]])
+
+
+class AddressWindows:
+    """What this worker knows of addresses: counts while Redis is away, and whose window is full."""
+
+    def __init__(self) -> None:
+        self._windows: dict[str, tuple[int, float]] = {}  # count and end, in the order of their beginnings
+
+    def seconds_left(self, network: str, rate: Rate) -> int:
+        """Seconds until the network's window ends; 0 unless it is more than full."""
+        count, end = self._windows.get(network, (0, 0.0))
+        return max(0, math.ceil(end - time.monotonic())) if count > rate.limit else 0
+
+    def count(self, network: str, rate: Rate) -> int:
+        """Counts one request. Seconds until the window ends where that is one too many, else 0: as Redis does it."""
+        now = time.monotonic()
+        count, end = self._windows.get(network, (0, 0.0))
+        if end <= now:
+            self._begin(network, 1, now + rate.seconds)
+        else:
+            self._windows[network] = count + 1, end
+        return self.seconds_left(network, rate)
+
+    def fill(self, network: str, rate: Rate, seconds: int) -> None:
+        """What Redis has refused need not be asked again before the window ends."""
+        self._begin(network, rate.limit + 1, time.monotonic() + seconds)
+
+    def _begin(self, network: str, count: int, end: float) -> None:
+        """Forgets what has ended, and what is too much to remember."""
+        self._windows.pop(network, None)
+        self._windows[network] = count, end
+        while True:
+            first = next(iter(self._windows))
+            if self._windows[first][1] > time.monotonic() and len(self._windows) <= MOST_ADDRESSES:
+                return
+            del self._windows[first]
+
+
+_own = AddressWindows()
+
+
+class AddressCheck:
+    """The limit of a request's address, for which it is counted once: by `check`, or beside other counters."""
+
+    __slots__ = ("_is_counted", "_network", "_rate", "_wait")
+
+    def __init__(self, network: str, rate: Rate, *, is_counted: bool = False) -> None:
+        self._network, self._rate, self._is_counted, self._wait = network, rate, is_counted, 0
+
+    @property
+    def arguments(self) -> tuple[bytes, bytes, bytes]:
+        """Of COUNT_ADDRESS: the counter, the limit and the seconds of its window."""
+        limit, seconds = (0, 0) if self._is_counted else self._rate
+        return f"address:{settings.GATEWAY_IP_RATE}:{self._network}".encode(), b"%d" % limit, b"%d" % seconds
+
+    def counted(self, wait: int | None) -> None:
+        """Takes the answer of COUNT_ADDRESS; None while Redis is away. Raises TooManyRequests."""
+        if not self._is_counted:
+            self._is_counted = True
+            if wait is None:
+                self._wait = _own.count(self._network, self._rate)
+            elif wait:
+                self._wait = wait
+                _own.fill(self._network, self._rate, wait)
+        if self._wait:
+            raise _refusal(self._wait)
+
+    def check(self) -> None:
+        """Counts the request, unless it is counted. Raises TooManyRequests. Waits `WAIT_SECONDS` at the worst."""
+        line = None if self._is_counted else shared_store.send(COUNT, *self.arguments).wait()
+        self.counted(None if line is None else int(line[1:]))
+
+
+UNLIMITED = AddressCheck("", Rate(0, 0), is_counted=True)
+
+
+def begin(meta: dict[str, Any]) -> AddressCheck:
+    """The check of a request (its `META`, or WSGI's environ), one however often this is called.
+
+    It is made before the request has any other effect or answer. Raises TooManyRequests at once, without counting,
+    where the window is known to be full.
+    """
+    check: AddressCheck | None = meta.get(CHECK)
+    if check is None:
+        if settings.GATEWAY_IP_RATE is None:
+            return UNLIMITED
+        network, rate = client_network(meta), _parsed_rate(settings.GATEWAY_IP_RATE)
+        if wait := _own.seconds_left(network, rate):
+            raise _refusal(wait)
+        check = meta[CHECK] = AddressCheck(network, rate)
+    return check
+
+
+def _refusal(wait: int) -> TooManyRequests:
+    return TooManyRequests(
+        f"Too many requests from this address ({settings.GATEWAY_IP_RATE}). Try again in {wait} seconds.",
+        headers={"Retry-After": str(wait)},
+    )

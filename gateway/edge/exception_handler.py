@@ -1,0 +1,217 @@
+"""The one place where an error becomes a body: views, DRF, middleware, unknown paths, 500s and open streams."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from django.core import exceptions as django
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
+from django.shortcuts import render as render_page
+from django.template.loader import render_to_string
+from django.urls import is_valid_path
+from django.utils.cache import add_never_cache_headers
+from rest_framework import exceptions as drf
+from rest_framework.response import Response
+
+from ..errors import (
+    ApiError,
+    InvalidRequest,
+    MethodNotAllowed,
+    MissingAuthorization,
+    NotFound,
+    RequestTooLarge,
+    StepFailed,
+    TooManyRequests,
+    WorkerBusy,
+    log_failure,
+)
+from ..observing.request_events import EVENT, event_of
+from .responses import PlainResponse, speaks_messages
+
+UNNAMED_STEP = "handling the request"
+API_PREFIXES = ("/v1/", "/api/v1/")
+UNAUTHORIZED = 401
+# What Anthropic calls an error of a status.
+MESSAGE_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def is_api(request: HttpRequest) -> bool:
+    """Whether the path belongs to the HTTP API, whose answers are in the envelope whatever happens."""
+    return request.path_info.startswith(API_PREFIXES)
+
+
+def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
+    """docs/api.md#error-object. `param` and `code` are always there: the SDKs lift them onto their exceptions."""
+    body: dict[str, Any] = {"type": error.type, "message": error.message, "code": error.code, "param": error.param}
+    if error.providers_attempted is not None:
+        body["providers_attempted"] = list(error.providers_attempted)
+    if error.last_error is not None:
+        body["last_error"] = error.last_error
+    return {"error": body}
+
+
+def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
+    """The same as Anthropic's clients know it (docs/api.md#errors-of-messages), `code` and `param` beside its own."""
+    # Claude Code goes on asking what is overloaded for minutes, though `x-should-retry` says that a retry is futile.
+    kind = "api_error" if error.status == 503 and not error.retry else MESSAGE_ERRORS.get(error.status, "api_error")
+    details = envelope(error)["error"] | {"type": kind}
+    return {"type": "error", "error": details} | ({} if request_id is None else {"request_id": request_id})
+
+
+def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The envelope that the client of this request knows, where one has come so far."""
+    if environ is None or EVENT not in environ or not speaks_messages(environ):
+        return envelope(error)
+    return message_envelope(error, event_of(environ).request_id)
+
+
+def headers_of(error: ApiError) -> dict[str, str]:
+    """Response headers of an error: its own, how to say who asks (RFC 9110), and to the SDKs that a retry is futile."""
+    headers = error.headers | ({"WWW-Authenticate": "Bearer"} if error.status == UNAUTHORIZED else {})
+    return headers if error.retry else headers | {"x-should-retry": "false"}
+
+
+def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainResponse:
+    """An error as a whole response to a request, by its WSGI environ or META.
+
+    It forgets its traceback, whose frames hold it: only the garbage collector would free all that they hold.
+    """
+    error.__traceback__ = None
+    headers = headers_of(error) | {"Content-Type": "application/json"}
+    return PlainResponse(error.status, headers, orjson.dumps(body_of(error, environ)), error)
+
+
+def render(error: ApiError, request: HttpRequest | None = None) -> HttpResponseBase:
+    """The same for Django."""
+    return plain(error, None if request is None else request.META).for_django()
+
+
+def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
+    """The same as a page, which needs neither session nor database."""
+    title = "The gateway is busy" if error.status == WorkerBusy.status else "Request too large"
+    context = {"status": error.status, "title": title, "message": error.message}
+    page = HttpResponse(render_to_string("refused.html", context), status=error.status, headers=error.headers)
+    page._has_been_logged = True  # type: ignore[attr-defined]
+    return _kept_by_nobody(page)
+
+
+def from_exception(error: Exception, doing: str = UNNAMED_STEP) -> ApiError:
+    """Folds DRF's and Django's exceptions into the family; what is unknown becomes a logged 500 that says `doing`."""
+    known = error if isinstance(error, ApiError) else _from_drf(error) or _from_django(error)
+    if known is None:
+        log_failure(doing, error)
+        return StepFailed(doing)
+    return known
+
+
+def _from_drf(error: Exception) -> ApiError | None:
+    known: ApiError | None = None
+    match error:
+        case drf.ValidationError():
+            rule, path = first_fault(error.detail)
+            known = InvalidRequest(rule) if path is None else InvalidRequest.of_field(path, rule)
+        case drf.MethodNotAllowed():
+            known = MethodNotAllowed(str(error.detail))
+        case drf.NotAuthenticated() | drf.AuthenticationFailed():
+            known = MissingAuthorization()
+        case drf.Throttled():
+            wait = getattr(error, "wait", None)
+            known = TooManyRequests(
+                str(error.detail), headers={} if wait is None else {"Retry-After": str(math.ceil(wait))}
+            )
+        case drf.ParseError() | drf.UnsupportedMediaType() | drf.NotAcceptable():
+            known = InvalidRequest(str(error.detail))
+        case drf.NotFound() | drf.PermissionDenied():
+            known = NotFound()  # the API has no 403: what somebody may not see is not there
+    return known
+
+
+def _from_django(error: Exception) -> ApiError | None:
+    known: ApiError | None = None
+    match error:
+        case Http404() | django.PermissionDenied():
+            known = NotFound()
+        case django.RequestDataTooBig():
+            known = RequestTooLarge("The request body is too large.")
+        case django.ValidationError():
+            known = InvalidRequest(" ".join(error.messages))
+        case django.BadRequest() | django.SuspiciousOperation() | UnreadablePostError():
+            known = InvalidRequest()
+    return known
+
+
+def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response:
+    """DRF's hook (settings.REST_FRAMEWORK): the same envelope for the control plane, whose views say what they do."""
+    known = from_exception(error, getattr(context.get("view"), "doing", UNNAMED_STEP))
+    request = context.get("request")
+    body = body_of(known, None if request is None else request.META)
+    response = Response(body, status=known.status, headers=headers_of(known))
+    response.api_error = known  # type: ignore[attr-defined]  # for the request's event
+    return response
+
+
+def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
+    """The first message in DRF's nested error detail, and the path of the field it is about (`messages[2].role`)."""
+    if not detail:
+        return InvalidRequest.message, path or None
+    if isinstance(detail, dict):
+        key, inner = next(iter(detail.items()))
+        if key == "non_field_errors":
+            return first_fault(inner, path)
+        if isinstance(key, int) or key.isdigit():
+            return first_fault(inner, f"{path}[{key}]")
+        return first_fault(inner, f"{path}.{key}" if path else key)
+    if isinstance(detail, list):
+        position, inner = next(((i, item) for i, item in enumerate(detail) if item), (0, None))
+        return first_fault(inner, f"{path}[{position}]" if isinstance(inner, dict | list) else path)
+    return str(detail), path or None
+
+
+def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
+    """Requests that Django itself refuses, such as a Host header that is not ours."""
+    return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."), request)
+
+
+def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
+    """A page that the signed-in person may not see. The API never answers 403."""
+    return _kept_by_nobody(render_page(request, "403.html", status=403))
+
+
+def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
+    """A page for who asks for one, outside of the API; the envelope for everybody else."""
+    asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
+    if asks_for_a_page and not is_api(request):
+        return _kept_by_nobody(render_page(request, "404.html", status=404))
+    below = f"{API_PREFIXES[0].rstrip('/')}{request.path_info}"
+    hint = f". Did you mean {below}?" if not is_api(request) and is_valid_path(below) else ""
+    return render(NotFound(f"Unknown path: {request.path}{hint}"), request)
+
+
+def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
+    """These pages name who is signed in, too; a view's own `never_cache` ends with its exception."""
+    add_never_cache_headers(page)
+    return page
+
+
+def handler500(request: HttpRequest) -> HttpResponseBase:
+    """An exception that nothing folded: the client learns nothing of our insides, and Django logs it after this.
+
+    A page's own is a page, without the context processors: they might be what failed.
+    """
+    if request.resolver_match is not None and not is_api(request):
+        return HttpResponse(render_to_string("500.html"), status=500)
+    response = render(StepFailed(UNNAMED_STEP), request)
+    response._has_been_logged = False  # type: ignore[attr-defined]
+    return response

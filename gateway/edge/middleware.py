@@ -1,0 +1,153 @@
+"""The edge of every request: its id, the API's way past the page middleware, and what pages need besides."""
+
+import functools
+import logging
+import re
+from collections.abc import Callable
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import DataError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import resolve
+
+from ..errors import ApiError, InvalidRequest, RequestTooLarge, WorkerBusy
+from ..observing import request_events
+from ..stores.db import WORK_SECONDS, answering_within, release_all
+from . import address_limit
+from .exception_handler import handler400, is_api, refusal_page, render
+from .health import is_probe
+from .jsonbody import too_large
+from .responses import name_request
+
+logger = logging.getLogger(__name__)
+GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+NO_CONTENT = 204
+WITHOUT_LENGTH = frozenset({NO_CONTENT, 304})  # RFC 9110: no content, or that of another response
+# Everything from this origin, nothing inline. `data:` pictures are for the admin's style sheets.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+PROXY_NAMES_NO_PROTOCOL = """The proxy in front of this gateway does not say whether this request came by HTTPS, so
+every page would redirect to itself. Have the proxy set X-Forwarded-Proto (nginx: proxy_set_header X-Forwarded-Proto
+$scheme;). docs/operations.md has the rest.
+"""
+
+
+class RequestIdMiddleware:
+    """Gives each response an id of our own, and its length; returns the database connections before it is written."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        event = request_events.begin(request.META)
+        with answering_within(WORK_SECONDS):
+            response = self.get_response(request)
+        release_all()  # a client that reads slowly must not keep a connection while its answer is written
+        name_request(response.headers, request.META, event.request_id)
+        if response.status_code == NO_CONTENT:
+            del response["Content-Type"]
+        has_length = response.has_header("Content-Length") or response.status_code in WITHOUT_LENGTH
+        if not response.streaming and not has_length:
+            response["Content-Length"] = str(len(response.content))  # type: ignore[attr-defined]  # whole responses
+        if request.method == "HEAD" and not response.streaming:
+            response.content = b""  # type: ignore[attr-defined]  # its length has been told
+        error = getattr(response, "api_error", None)
+        if is_api(request) or error is not None:  # an unknown path elsewhere is answered in the API's shape too
+            match = request.resolver_match
+            event.endpoint = "" if match is None else _endpoint(match.route)
+            event.answered(response.status_code, error)
+            if not response.streaming:  # a stream is complete when it is closed
+                event.complete()
+        return response
+
+
+@functools.cache
+def _endpoint(route: str) -> str:
+    """The path below `/v1` that a pattern of an address stands for: `generation/<generation_id>`."""
+    return re.sub(r"\(\?P(<\w+>)[^()]*\)|/\?\$$|\^(\(\?:api/\)\?v1/)?", r"\1", route)
+
+
+class ApiMiddleware:
+    """Answers the API and probes by their views, past the page middleware: sessions, CSRF and frames are for browsers.
+
+    The API's checks come in the order of docs/api.md#order-of-checks, before a byte of the body is read.
+    """
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_page = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if is_api(request):
+            try:
+                address_limit.begin(request.META).check()
+                request.get_host()  # raises DisallowedHost, which becomes a 400
+                require_bounded_length(request.META.get("CONTENT_LENGTH"))
+            except ApiError as refusal:
+                return render(refusal, request)
+        elif not is_probe(request):
+            return self.get_page(request)
+        # What Django's handler does behind its last middleware.
+        request.resolver_match = match = resolve(request.path_info)
+        response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
+        return response.render() if hasattr(response, "render") else response
+
+
+def require_bounded_length(declared: str | None) -> None:
+    """Raises InvalidRequest for a Content-Length that is no number, RequestTooLarge for one beyond the bound."""
+    if not declared:
+        return
+    if not (declared.isascii() and declared.isdigit()):
+        raise InvalidRequest("Content-Length is not a number.")
+    if int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
+        raise too_large()
+
+
+class PageMiddleware:
+    """What pages need beside Django's middleware, which comes behind this."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        # A cookie that can be no session's is not looked for: PostgreSQL takes no NUL, which a quoted one may hold.
+        key = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+        if not (key.isascii() and key.isalnum()):
+            request.COOKIES.pop(settings.SESSION_COOKIE_NAME, None)
+        response = _explanation(request) or self.get_response(request)
+        # A view that needs another policy sets its own header.
+        response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+        return response
+
+    def process_view(
+        self, request: HttpRequest, _view: object, _args: object, _kwargs: object
+    ) -> HttpResponseBase | None:
+        """A 413 for a form that is too large, before anything has read of it; None for others."""
+        if int(request.META.get("CONTENT_LENGTH") or 0) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+            return None
+        return refusal_page(RequestTooLarge("A form holds 1 MiB at most, and no files."))
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
+        """A 503 where the worker is busy, and a 400 where Django's admin asks for what no database can be asked.
+
+        None leaves every other exception. The admin takes any column's filter and any row's id from an address: a NUL
+        in a text, a number beyond 64 bits.
+        """
+        if isinstance(error, WorkerBusy):
+            return refusal_page(error)
+        if request.path_info.startswith("/admin/") and isinstance(error, DataError | OverflowError | ValidationError):
+            logger.warning("the admin was asked what the database cannot be", exc_info=error)
+            return handler400(request, error)
+        return None
+
+
+def _explanation(request: HttpRequest) -> HttpResponse | None:
+    """In place of an endless redirect to HTTPS, where the proxy does not say how a page was asked for."""
+    says_how = not settings.GATEWAY_TRUSTED_PROXIES or "HTTP_X_FORWARDED_PROTO" in request.META
+    if says_how or request.is_secure() or not settings.SECURE_SSL_REDIRECT:
+        return None
+    headers = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
+    return HttpResponse(PROXY_NAMES_NO_PROTOCOL, status=500, headers=headers)

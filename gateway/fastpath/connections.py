@@ -1,0 +1,381 @@
+"""Connections to upstreams: opened, kept for reuse, written to and read from; HTTP/1.1 parsed by httptools (llhttp).
+
+A connection carries one request at a time. Whoever holds it may wait on it without a timeout: what bounds the wait is
+`cut`, which any greenlet may call and which ends the wait at once. On plain sockets all of this is a system call for
+each send and each receive; TLS goes through gevent's sockets.
+
+HTTP/1.1 cannot tell an answer that comes once too often, and late, from the answer to the next request. So a connection
+serves one account for good, and not for long; one that has sent what nobody asked for takes the idle ones of its origin
+with it (docs/security.md#upstreams).
+"""
+
+import errno
+import logging
+import select
+import socket
+import ssl
+import time
+from collections import Counter, OrderedDict
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import certifi
+import gevent
+import gevent.socket
+import gevent.ssl
+from gevent import get_hub
+from gevent.monkey import get_original
+from httptools import HttpParserError, HttpResponseParser
+
+from gateway.server import open_files
+
+from .faults import BrokenAnswer
+
+READABLE, WRITABLE = 1, 2
+BLOCK_BYTES = 64 * 1024
+MOST_FRAMING_BYTES = 64 * 1024  # received in a row without a byte of the body: heads, chunk sizes, trailers
+MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself
+MOST_IDLE = min(1000, open_files.fifths(1))  # connections kept, of all origins together
+MOST_IDLE_OF_ORIGIN = MOST_IDLE // 2  # of all its accounts: one origin does not push out all others
+MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
+MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection, from its opening: what is wrong with it has an end
+TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # what some servers say before they close an idle connection
+MOST_HEADS = 1000  # kept, of routes that are used
+ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
+
+_PlainSocket: type[socket.socket] = get_original("socket", "socket")
+_poll = get_original("select", "poll")
+logger = logging.getLogger(__name__)
+unexpected_bytes: Counter[str] = Counter()  # by provider: how often one of its connections had them
+
+
+class Origin(NamedTuple):
+    """Where connections go."""
+
+    is_tls: bool
+    host: str
+    port: int
+
+
+class Answer:
+    """The answer that a connection is receiving: its head, and what of its body has come and was not taken yet.
+
+    One object, and one parser, for all answers of a connection: `begin` clears it for the next.
+    """
+
+    __slots__ = (
+        *("blocks", "body_bytes_at", "headers", "interim", "is_complete", "keeps_alive"),
+        *("parser", "received_bytes", "status"),
+    )
+
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+        self.begin()
+        self.parser = HttpResponseParser(self)
+        # What servers in the field send: a bare LF, and a last chunk that lacks its line end.
+        self.parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_data_after_close=True)
+
+    def begin(self) -> None:
+        """For the next answer."""
+        self.status = 0  # until the head of the answer itself is complete
+        self.headers: dict[str, str] = {}
+        self.blocks.clear()
+        self.is_complete = self.keeps_alive = False
+        self.interim = 0
+        self.received_bytes = 0  # heads and framing included
+        self.body_bytes_at = 0  # `received_bytes` when the body last grew
+
+    def take(self) -> bytes:
+        """The body's bytes that have come since the last time."""
+        blocks = self.blocks
+        if len(blocks) == 1:
+            block = blocks[0]
+            blocks.clear()
+            return block
+        joined = b"".join(blocks)
+        blocks.clear()
+        return joined
+
+    @property
+    def ends_with_the_connection(self) -> bool:
+        """Whether nothing but the end of the connection marks the end of the body."""
+        return "content-length" not in self.headers and "chunked" not in self.headers.get("transfer-encoding", "")
+
+    # The callbacks of the parser.
+
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            self.keeps_alive = False
+            raise BrokenAnswer("sent more than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.status:  # a trailer says nothing that is wanted
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+
+    def on_headers_complete(self) -> None:
+        status = self.parser.get_status_code()
+        if status >= 200:
+            self.status, self.keeps_alive = status, self.parser.should_keep_alive()
+            return
+        self.interim += 1
+        self.headers.clear()
+        if status == 101 or self.interim > MOST_INTERIM:
+            raise BrokenAnswer("sent interim responses instead of an answer")
+
+    def on_body(self, block: bytes) -> None:
+        self.blocks.append(block)
+
+    def on_message_complete(self) -> None:
+        if self.status:
+            self.is_complete = True
+
+
+class Connection:
+    """An open connection, for the requests of one account.
+
+    Raises OSError from `send` and `receive` where it breaks, BrokenAnswer for no HTTP.
+    """
+
+    __slots__ = (
+        *("_readable", "_sock", "account", "answer", "idle_since", "is_tls"),
+        *("key", "opened_at", "origin", "provider", "uses"),
+    )
+
+    def __init__(self, origin: Origin, account: UUID, provider: str, sock: Any) -> None:
+        self.origin, self.is_tls, self._sock = origin, origin.is_tls, sock
+        self.account, self.provider, self.key = account, provider, (origin, account.int)
+        self.opened_at, self.uses = time.monotonic(), 0
+        self._readable = get_hub().loop.io(sock.fileno(), READABLE)
+        self.answer = Answer()
+        self.idle_since = 0.0
+
+    def send(self, head: bytes, body: bytes) -> None:
+        """Sends a request whole; it may wait for the upstream to take it."""
+        self.uses += 1
+        self.answer.begin()
+        if len(body) <= ONE_SEND_BYTES:
+            self._send_all(head + body)
+        else:
+            self._send_all(head)
+            self._send_all(body)
+
+    def receive(self) -> None:
+        """Waits for more of the answer and takes it in. The end of the connection completes what only that ends."""
+        if not (self.is_tls and self._sock.pending()):
+            get_hub().wait(self._readable)
+        while True:
+            try:
+                block: bytes = self._sock.recv(BLOCK_BYTES)
+                break
+            except BlockingIOError:
+                get_hub().wait(self._readable)
+        answer = self.answer
+        if not block:
+            if not answer.status or answer.is_complete or not answer.ends_with_the_connection:
+                raise ConnectionError("the upstream closed the connection")
+            answer.is_complete = True
+            return
+        try:
+            answer.parser.feed_data(block)
+        except HttpParserError as error:
+            _distrust(self, "behind an answer" if answer.is_complete else "of broken HTTP")
+            if answer.is_complete:
+                answer.keeps_alive = False
+                return
+            cause = error.__context__
+            raise cause if isinstance(cause, BrokenAnswer) else BrokenAnswer("answered with broken HTTP") from error
+        answer.received_bytes += len(block)
+        if answer.blocks:
+            answer.body_bytes_at = answer.received_bytes
+        elif answer.received_bytes - answer.body_bytes_at > MOST_FRAMING_BYTES:
+            raise BrokenAnswer("sent headers without end")
+
+    def cut(self) -> None:
+        """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
+        try:
+            if self.is_tls:
+                gevent.socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
+            else:
+                self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it was gone already
+
+    def close(self) -> None:
+        """Gives up the connection and its file descriptor."""
+        self._readable.stop()
+        self._readable.close()
+        self._sock.close()
+
+    @property
+    def may_be_reused(self) -> bool:
+        """Whether the answer was read to its end, and neither side wants to close."""
+        return self.answer.is_complete and self.answer.keeps_alive
+
+    def is_good(self) -> bool:
+        """True where an idle connection may serve again: it is open, and has no bytes that nobody asked for."""
+        try:
+            if self.is_tls:
+                poll = _poll()
+                poll.register(self._sock.fileno(), select.POLLIN)
+                if not poll.poll(0):
+                    return True
+                self._sock.settimeout(0)  # it may be a word of TLS itself, such as a ticket
+                unasked: bytes = self._sock.recv(len(TIMED_OUT[0]))
+            else:
+                unasked = self._sock.recv(len(TIMED_OUT[0]), socket.MSG_PEEK)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            if self.is_tls:
+                self._sock.settimeout(None)
+            return True
+        except OSError:
+            return False
+        if unasked and not unasked.startswith(TIMED_OUT):
+            _distrust(self, "that nobody had asked for")
+        return False
+
+    def _send_all(self, data: bytes) -> None:
+        if self.is_tls:
+            self._sock.sendall(data)
+            return
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent == len(data):
+            return
+        rest = memoryview(data)[sent:]
+        writable = get_hub().loop.io(self._sock.fileno(), WRITABLE)
+        try:
+            while rest:
+                get_hub().wait(writable)
+                try:
+                    rest = rest[self._sock.send(rest) :]
+                except BlockingIOError:
+                    continue
+        finally:
+            writable.close()
+
+
+# Those that wait for their next request, by origin and of each account; the one that has waited longest comes first.
+_idle: dict[Origin, OrderedDict[Connection, None]] = {}
+_idle_of: dict[tuple[Origin, int], dict[Connection, None]] = {}  # accounts as numbers: Python itself would hash UUIDs
+_distrusted_at: dict[Origin, float] = {}  # when it last had unexpected bytes
+
+
+def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
+    """An idle connection of the account that is still good, else a new one within `timeout` seconds.
+
+    Raises OSError (ssl.SSLError, TimeoutError and socket.gaierror among them).
+    """
+    while kept := _idle_of.get((origin, account.int)):
+        connection = next(reversed(kept))
+        _withdraw(connection)
+        now = time.monotonic()
+        has_time = now - connection.idle_since < MOST_IDLE_SECONDS and now - connection.opened_at < MOST_SECONDS
+        if connection.is_good() and has_time:
+            connection.provider = provider
+            return connection
+        connection.close()
+    try:
+        sock = _connected(origin, timeout)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE) or not close_idle(0):
+            raise
+        sock = _connected(origin, timeout)
+    return Connection(origin, account, provider, sock)
+
+
+def keep(connection: Connection) -> None:
+    """Takes a connection back for its account's next request to its origin, unless it has served enough."""
+    now = time.monotonic()
+    oldest_kept = max(now - MOST_SECONDS, _distrusted_at.get(connection.origin, 0.0))
+    if connection.uses >= MOST_USES or connection.opened_at <= oldest_kept:
+        connection.close()
+        return
+    connection.answer.begin()
+    connection.idle_since = now
+    idle = _idle.setdefault(connection.origin, OrderedDict())
+    idle[connection] = _idle_of.setdefault(connection.key, {})[connection] = None
+    if len(idle) > MOST_IDLE_OF_ORIGIN or sum(map(len, _idle.values())) > MOST_IDLE:
+        oldest = next(iter(idle))
+        _withdraw(oldest)
+        oldest.close()
+
+
+def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
+    """Closes connections that have been idle for so long, and those that are good no more; returns how many."""
+    oldest = time.monotonic() - seconds
+    closed = 0
+    for idle in _idle.values():
+        for connection in list(idle):
+            if connection in idle and (not connection.is_good() or connection.idle_since < oldest):
+                _withdraw(connection)
+                connection.close()
+                closed += 1
+    return closed
+
+
+def _withdraw(connection: Connection) -> None:
+    """Takes a connection from the idle ones."""
+    del _idle[connection.origin][connection]
+    of_account = _idle_of[connection.key]
+    del of_account[connection]
+    if not of_account:
+        del _idle_of[connection.key]
+
+
+def _distrust(connection: Connection, kind: str) -> None:
+    """It had unexpected bytes: it is not used again, nor is any connection that its origin has now, in use or not."""
+    _distrusted_at[connection.origin] = time.monotonic()
+    others = [other for other in _idle.get(connection.origin, ()) if other is not connection]
+    for other in others:
+        _withdraw(other)
+        other.close()
+    unexpected_bytes[connection.provider] += 1
+    logger.error(
+        "provider %s sent bytes %s: the connection and %d idle ones are closed", connection.provider, kind, len(others)
+    )
+
+
+def _connected(origin: Origin, timeout: float) -> Any:
+    """A connected socket: a plain non-blocking one, or gevent's TLS socket after its handshake."""
+    with gevent.Timeout(timeout, TimeoutError()):
+        sock = gevent.socket.create_connection((origin.host, origin.port))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not origin.is_tls:
+            plain = _PlainSocket(sock.family, sock.type, sock.proto, sock.detach())
+            plain.setblocking(False)
+            return plain
+        try:
+            return _tls().wrap_socket(sock, server_hostname=origin.host)
+        except BaseException:
+            sock.close()
+            raise
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """TLS 1.2 and newer, against the certificate authorities that certifi ships."""
+    context: ssl.SSLContext = gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(certifi.where())
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+@lru_cache(maxsize=MOST_HEADS)
+def head_of(url: str, headers: tuple[tuple[str, str], ...]) -> tuple[Origin, bytes]:
+    """Where to connect for an http(s) URL, and the head of a POST to it up to the body's length.
+
+    Raises ValueError for a header that would break out of its line.
+    """
+    parts = urlsplit(url)
+    is_tls = parts.scheme == "https"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    lines = [f"POST {target} HTTP/1.1", f"Host: {parts.netloc}", *(f"{name}: {value}" for name, value in headers)]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a header of more than one line")
+    head = "\r\n".join([*lines, "Content-Length: "]).encode("latin-1")
+    return Origin(is_tls, parts.hostname or "", parts.port or (443 if is_tls else 80)), head

@@ -1,0 +1,314 @@
+"""One request to an upstream and its answer, which anything in the worker may end at any moment.
+
+Nothing of the client's request but the body that a dialect built goes out: no cookies, no proxies, no redirects. A read
+waits on the socket alone; deadlines are looked at by one greenlet for all calls of the worker, which cuts the
+connection of a call that is due.
+"""
+
+import ssl
+import time
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import gevent
+from django.conf import settings
+from gevent.event import Event
+
+from gateway.observing.request_events import UpstreamAttempt
+
+from . import connections
+from .connections import Connection
+from .faults import AnswerTooLarge, DeadlineExpired, Unreachable, UpstreamFault
+from .watch import Client, ClientLeft, ClientWatch
+
+SWEEP_SECONDS = 0.1
+WATCH_AFTER_SECONDS = 0.3  # a call that is open for so long has its client watched
+DRAIN_SECONDS = 0.1
+CLOSE_IDLE_EVERY_SWEEPS = 100
+FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
+ORDINARY_PROMPT_TOKENS = 32_000
+BYTES_PER_TOKEN = 4  # of a request's body
+MOST_ERROR_BYTES = 64 * 1024
+PEEKED_BYTES = 8  # enough to know a stream from JSON
+AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """A request as it goes over the wire. Headers carry the credential and are never printed.
+
+    `adjusted` names the client's fields that the upstream does not get as they were sent: disclosed to the client in
+    the header `X-Gateway-Adjusted-Params`.
+    """
+
+    url: str
+    body: bytes
+    headers: dict[str, str] = field(repr=False)
+    adjusted: tuple[str, ...] = ()
+
+
+class WorkerStopped(Exception):
+    """This worker's graceful stop has waited as long as it may."""
+
+
+def first_byte_seconds(request_bytes: int) -> float:
+    """The budget of the first byte: a long prompt, estimated by the length of the request's body, has more of it."""
+    beyond = max(0, request_bytes // BYTES_PER_TOKEN - ORDINARY_PROMPT_TOKENS)
+    longer: float = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
+    return float(settings.GATEWAY_FIRST_BYTE_TIMEOUT) + longer
+
+
+class Deadlines:
+    """What is allowed until when. `phase_ends` moves with the answer, `overall_ends` does not."""
+
+    __slots__ = ("_idle_seconds", "_overall_seconds", "_phase_seconds", "overall_ends", "phase", "phase_ends")
+
+    def __init__(self, first_byte: float) -> None:
+        now = time.monotonic()
+        self._idle_seconds: float = settings.GATEWAY_STREAM_IDLE_TIMEOUT
+        self._overall_seconds: float = settings.GATEWAY_OVERALL_TIMEOUT
+        self.overall_ends = now + self._overall_seconds
+        self.phase, self._phase_seconds, self.phase_ends = FIRST_BYTE, first_byte, now + first_byte
+
+    def progressed(self) -> None:
+        """The upstream said something that counts: the idle budget starts anew."""
+        if self.phase is not AFTER_FINISH:
+            self.phase, self._phase_seconds = STREAM_IDLE, self._idle_seconds
+            self.phase_ends = time.monotonic() + self._idle_seconds
+
+    def finished(self) -> None:
+        """Every choice has finished: only late usage is still waited for."""
+        self.phase, self._phase_seconds = AFTER_FINISH, AFTER_FINISH_SECONDS
+        self.phase_ends = time.monotonic() + AFTER_FINISH_SECONDS
+
+    def whole_answer(self) -> None:
+        """The head of a whole answer has come: only the overall budget is left."""
+        self.phase, self._phase_seconds, self.phase_ends = OVERALL, self._overall_seconds, self.overall_ends
+
+    @property
+    def is_after_finish(self) -> bool:
+        """Whether the wait is for late usage only."""
+        return self.phase is AFTER_FINISH
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the nearest budget ends; 0 where one has ended."""
+        return max(0.0, min(self.phase_ends, self.overall_ends) - time.monotonic())
+
+    def expired(self) -> DeadlineExpired:
+        """The budget that ends first."""
+        if self.overall_ends <= self.phase_ends:
+            return DeadlineExpired(OVERALL, self._overall_seconds)
+        return DeadlineExpired(self.phase, self._phase_seconds)
+
+
+class UpstreamCall:
+    """One request of an account and its answer. Its `client` is watched once the call has been open for a while, and
+    at once where it is in doubt.
+
+    `open` and `read` raise DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
+    """
+
+    def __init__(self, request: UpstreamRequest, deadlines: Deadlines, client: Client, account: UUID) -> None:
+        self.deadlines, self.client, self._account = deadlines, client, account
+        self.adjusted, self.sent_bytes = request.adjusted, len(request.body)
+        self.status = 0
+        self.content_type = ""
+        self.headers: dict[str, str] = {}
+        self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
+        self.watch: ClientWatch | None = None
+        self._request: UpstreamRequest | None = request
+        self._connection: Connection | None = None
+        self.attempt = UpstreamAttempt()
+        self.trace_headers = b""  # lines, each with its end
+        self._most_bytes: int = settings.GATEWAY_MAX_UPSTREAM_BYTES
+        self._abort_with: Exception | None = None
+
+    def open(self) -> None:
+        """Sends the request and waits for the head of the answer."""
+        request, self._request = self._request, None
+        if request is None:
+            raise RuntimeError("opened twice")
+        _take_in(self)
+        self.is_waiting = True
+        if self.client.doubtful:
+            self.watch_client()
+        try:
+            origin, head = connections.head_of(request.url, tuple(request.headers.items()))
+            self.attempt.host, self.attempt.port = origin.host, origin.port
+            connection = connections.connection_to(
+                origin, self._account, self.attempt.provider, self.deadlines.seconds_left
+            )
+            self._connection = connection
+            self.attempt.connected_at = time.monotonic()
+            if self._abort_with is not None:
+                raise self._abort_with
+            head = b"%b%d\r\n%b\r\n" % (head, self.sent_bytes, self.trace_headers)
+            connection.send(head, request.body)
+            del request  # which may be large, and the answer far
+            answer = connection.answer
+            while not answer.status:
+                connection.receive()
+        except Exception as error:
+            self._raise_fault(error)
+            raise
+        finally:
+            self.is_waiting = False
+        self.attempt.head_at = time.monotonic()
+        self.status, self.headers = answer.status, answer.headers
+        self.attempt.status = answer.status
+        self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def read(self) -> bytes:
+        """The next bytes of the body as soon as there are any; empty at its end."""
+        connection = self._connection
+        if connection is None:
+            raise RuntimeError("read before open")
+        answer = connection.answer
+        if not answer.blocks and not answer.is_complete:
+            self.is_waiting = True
+            try:
+                while not answer.blocks and not answer.is_complete:
+                    connection.receive()
+            except Exception as error:
+                self._raise_fault(error)
+                raise
+            finally:
+                self.is_waiting = False
+        block = answer.take()
+        if answer.received_bytes > self._most_bytes:
+            raise AnswerTooLarge(f"answered with more than {self._most_bytes} bytes")
+        if not block and self._abort_with is not None:
+            raise self._abort_with
+        return block
+
+    def peek(self) -> bytes:
+        """The first bytes of the body, which are read again."""
+        body = b""
+        while len(body) < PEEKED_BYTES and (block := self.read()):
+            body += block
+        if body and self._connection is not None:
+            self._connection.answer.blocks.insert(0, body)
+        return body
+
+    def read_all(self) -> bytes:
+        """The whole body."""
+        blocks = []
+        while block := self.read():
+            blocks.append(block)
+        return b"".join(blocks)
+
+    def read_error(self) -> bytes:
+        """The first MOST_ERROR_BYTES of a body that says what went wrong."""
+        body = b""
+        while len(body) < MOST_ERROR_BYTES and (block := self.read()):
+            body += block
+        return body[:MOST_ERROR_BYTES]
+
+    def abort(self, reason: Exception) -> None:
+        """Cuts the connection; whoever reads gets `reason`. Safe to call from any greenlet, at any time.
+
+        Also for an answer that has come whole and does not fit its request: it may be that of another.
+        """
+        if self._abort_with is None:
+            self._abort_with = reason
+            if self._connection is not None:
+                self._connection.cut()
+
+    def close(self) -> None:
+        """Gives the connection back if the answer was read to its end, and cuts it otherwise. Idempotent."""
+        self.stop_watching()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._abort_with is None and (connection.may_be_reused or _reaches_end(connection)):
+            connections.keep(connection)
+        else:
+            connection.cut()
+            connection.close()
+
+    def watch_client(self) -> None:
+        """Cuts the call when its client leaves from now on."""
+        self.watch = ClientWatch(
+            self.client, is_quiet=lambda: self.is_waiting, on_gone=lambda: self.abort(ClientLeft())
+        )
+
+    def stop_watching(self) -> None:
+        """Looks no more at the client and the deadlines: nothing more is wanted of the upstream. Idempotent."""
+        self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
+        _in_flight.discard(self)
+        if self.watch is not None:
+            self.watch.stop()
+
+    def _raise_fault(self, error: Exception) -> None:
+        """Raises the failure of a wait for the upstream in our words, or the reason that it was aborted with.
+
+        Returns where it is in our words already.
+        """
+        if self._abort_with is not None:
+            raise self._abort_with from error
+        match error:
+            case TimeoutError():
+                raise self.deadlines.expired() from error
+            case ssl.SSLError() if self._connection is None:
+                raise Unreachable("could not be reached: the TLS connection failed") from error
+            case OSError() | ValueError() if not self.status:
+                raise Unreachable("could not be reached, or closed the connection without an answer") from error
+            case OSError():
+                raise Unreachable("broke the connection in the middle of its answer") from error
+
+
+def stop_all() -> None:
+    """Ends every call of this worker with WorkerStopped: the streams settle and say so while there is still time."""
+    for call in list(_in_flight):
+        call.abort(WorkerStopped())
+
+
+def open_calls() -> dict[str, float]:
+    """How many calls are under way (`gateway.server.hooks.Reading`)."""
+    return {"": len(_in_flight)}
+
+
+def _reaches_end(connection: Connection) -> bool:
+    """Whether the body's end is already on its way, as it is after `[DONE]`."""
+    if connection.answer.ends_with_the_connection:
+        return False
+    try:
+        with gevent.Timeout(DRAIN_SECONDS, TimeoutError()):
+            connection.receive()
+    except (OSError, UpstreamFault):
+        return False
+    return not connection.answer.blocks and connection.may_be_reused
+
+
+_in_flight: set[UpstreamCall] = set()
+_some_in_flight = Event()
+_sweeper: "gevent.Greenlet[[], None] | None" = None
+
+
+def _take_in(call: UpstreamCall) -> None:
+    global _sweeper  # noqa: PLW0603  # one a worker, begun by its first call
+    _in_flight.add(call)
+    _some_in_flight.set()
+    if _sweeper is None or _sweeper.dead:
+        _sweeper = gevent.spawn(_sweep)
+
+
+def _sweep() -> None:
+    sweeps = 0
+    while True:
+        if not _in_flight:
+            _some_in_flight.clear()
+            _some_in_flight.wait()
+        gevent.sleep(SWEEP_SECONDS)
+        now = time.monotonic()
+        for call in list(_in_flight):
+            deadlines = call.deadlines
+            # What is late while the client is being written to may have come already: the next read decides.
+            if deadlines.overall_ends <= now or (call.is_waiting and deadlines.phase_ends <= now):
+                call.abort(deadlines.expired())
+            elif call.watch is None and now - call.attempt.began_at >= WATCH_AFTER_SECONDS:
+                call.watch_client()
+        sweeps += 1
+        if sweeps % CLOSE_IDLE_EVERY_SWEEPS == 0:
+            connections.close_idle()

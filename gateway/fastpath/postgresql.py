@@ -1,0 +1,295 @@
+"""Prepared statements on connections of a worker's own, past Django's wrapper and psycopg's cursors.
+
+For the two statements of a completion, which come with every request: of `psycopg` only the C binding of libpq is used,
+parameters and results are bytes, and a connection stays open, its statements prepared. `execute` is one round trip;
+`execute_all` sends several statements in one and commits them together. A statement that gets no answer for its
+connection's patience is cut off by one greenlet that looks after all of them. Behind a pooler of
+transactions, which may send the next statement elsewhere, nothing is prepared: each is sent with its text.
+"""
+
+import socket
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import gevent
+import psycopg
+from django import db
+from django.conf import settings
+from django.db import connections
+from gevent import get_hub
+from gevent.lock import BoundedSemaphore
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, Format
+
+from gateway.stores.db import BRIEF_SECONDS
+
+from ..stores.postgresql.base import NOT_THE_PRIMARY
+
+READABLE, WRITABLE = 1, 2
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
+# A settlement's statement timeout is 5 s: beyond it the connection has gone silent.
+SETTLING_SECONDS = 7.0
+LOOK_SECONDS = 1.0
+GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
+Parameters = Sequence[bytes | None]
+
+
+class Statement(NamedTuple):
+    """SQL with `$1` placeholders, which states the type of each where it cannot be inferred. Results are binary."""
+
+    name: bytes
+    sql: bytes
+
+
+class Session:
+    """One connection and the statements that are prepared on it. Raises Django's OperationalError where it is lost."""
+
+    __slots__ = ("_connection", "_is_refused", "_pgconn", "_prepared", "_readable", "busy_since")
+
+    def __init__(self, alias: str) -> None:
+        with connections[alias].wrap_database_errors:
+            connection = psycopg.Connection.connect(**connections[alias].get_connection_params(), autocommit=True)
+        self._connection, self._pgconn = connection, connection.pgconn
+        self._pgconn.nonblocking = 1
+        self._readable = get_hub().loop.io(self._pgconn.socket, READABLE)
+        self._prepared: set[bytes] = set()
+        self._is_refused = False
+        self.busy_since = 0.0  # monotonic clock; 0 while nothing is under way
+
+    def execute(self, statement: Statement, parameters: Parameters) -> Any:
+        """The statement's result. Raises Django's DatabaseError family."""
+        self.busy_since = time.monotonic()
+        try:
+            if statement.name not in self._prepared:
+                self._prepare(statement)
+            self._send(statement, parameters)
+            result = self._result()
+            while self._result() is not None:
+                continue
+        except psycopg.Error as error:
+            raise db.OperationalError(str(error)) from error
+        self.busy_since = 0.0
+        return self._good(result)
+
+    def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
+        """The results of several statements that were sent at once and committed together: all of them or none.
+
+        Raises Django's error of the first that failed.
+        """
+        self.busy_since = time.monotonic()
+        try:
+            for statement, _ in work:
+                if statement.name not in self._prepared:
+                    self._prepare(statement)
+            self._pgconn.enter_pipeline_mode()
+            for statement, parameters in work:
+                self._send(statement, parameters)
+            self._pgconn.pipeline_sync()
+            results = []
+            for _ in work:
+                results.append(self._result())
+                self._result()  # the None behind each
+            self._result()  # the sync's
+            self._pgconn.exit_pipeline_mode()
+        except psycopg.Error as error:
+            raise db.OperationalError(str(error)) from error
+        self.busy_since = 0.0
+        return [self._good(result) for result in results]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has failed, was cut or left in the middle of a statement, or leads to no primary."""
+        return self._is_refused or bool(self.busy_since) or self._pgconn.status != ConnStatus.OK
+
+    def cut(self) -> None:
+        """Shuts the connection down under whoever waits on it."""
+        try:
+            with socket.socket(fileno=socket.dup(self._pgconn.socket)) as sock:
+                sock.shutdown(socket.SHUT_RDWR)
+        except (OSError, psycopg.Error):
+            return  # it was gone already
+
+    def close(self) -> None:
+        """Gives the connection up."""
+        self._readable.stop()
+        self._readable.close()
+        self._connection.close()
+
+    def _prepare(self, statement: Statement) -> None:
+        if settings.DATABASE_TRANSACTION_POOLING:
+            return
+        self._pgconn.send_prepare(statement.name, statement.sql)
+        result = self._result()
+        while self._result() is not None:
+            continue
+        self._good(result)
+        self._prepared.add(statement.name)
+
+    def _send(self, statement: Statement, parameters: Parameters) -> None:
+        if settings.DATABASE_TRANSACTION_POOLING:
+            self._pgconn.send_query_params(statement.sql, parameters, result_format=Format.BINARY)
+        else:
+            self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
+
+    def _result(self) -> Any:
+        """The next result, None behind the last of a statement."""
+        pgconn = self._pgconn
+        while pgconn.flush():
+            writable = get_hub().loop.io(pgconn.socket, WRITABLE)
+            try:
+                get_hub().wait(writable)
+            finally:
+                writable.close()
+        while pgconn.is_busy():
+            get_hub().wait(self._readable)
+            pgconn.consume_input()
+        return pgconn.get_result()
+
+    def _good(self, result: Any) -> Any:
+        """The result, unless it is an error: then raises Django's exception for it."""
+        if result.status in GOOD:
+            return result
+        error = error_from_result(result)
+        if error.sqlstate in NOT_THE_PRIMARY:
+            self._is_refused = True
+            raise db.OperationalError(str(error)) from error
+        kind = next((each for each in type(error).__mro__ if hasattr(db, each.__name__)), None)
+        raise (db.DatabaseError if kind is None else getattr(db, kind.__name__))(str(error)) from error
+
+
+class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
+    """Places for so many at once, which count who had to wait for one, and for how many seconds."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.waits, self.wait_seconds = 0, 0.0
+
+    def __enter__(self) -> None:
+        if not self.acquire(blocking=False):
+            began = time.monotonic()
+            self.acquire()
+            self.waits += 1
+            self.wait_seconds += time.monotonic() - began
+
+
+class Sessions:
+    """The sessions of one database alias, `size` at most, each used by one greenlet at a time."""
+
+    def __init__(self, alias: str, *, size: int, patience: float) -> None:
+        self._alias, self._patience = alias, patience
+        self.places = _Places(size)
+        self._idle: list[Session] = []
+        self._all: set[Session] = set()
+        self._watchdog = gevent.spawn(self._watch)
+
+    def execute(self, statement: Statement, parameters: Parameters) -> Any:
+        """`Session.execute` on any of them."""
+        with self.places:
+            session = self._taken()
+            try:
+                return session.execute(statement, parameters)
+            finally:
+                self._give_back(session)
+
+    def read(self, statement: Statement, parameters: Parameters) -> list[Any] | None:
+        """The first row of a statement that only reads; it is sent once more where its connection had died."""
+        try:
+            result = self.execute(statement, parameters)
+        except db.OperationalError:
+            result = self.execute(statement, parameters)
+        return [result.get_value(0, column) for column in range(result.nfields)] if result.ntuples else None
+
+    def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
+        """`Session.execute_all` on any of them."""
+        with self.places:
+            session = self._taken()
+            try:
+                return session.execute_all(work)
+            finally:
+                self._give_back(session)
+
+    def close(self) -> None:
+        """Closes what is idle; what is busy closes when it is given back."""
+        self._watchdog.kill(block=False)
+        while self._idle:
+            self._discard(self._idle.pop())
+
+    def _taken(self) -> Session:
+        if self._idle:
+            return self._idle.pop()
+        session = Session(self._alias)
+        self._all.add(session)
+        return session
+
+    def _give_back(self, session: Session) -> None:
+        """A session that was lost takes the idle ones with it: what ends one of them mostly ends them all."""
+        if not session.is_lost:
+            self._idle.append(session)
+            return
+        self._discard(session)
+        while self._idle:
+            self._discard(self._idle.pop())
+
+    def _discard(self, session: Session) -> None:
+        self._all.discard(session)
+        session.close()
+
+    def _watch(self) -> None:
+        while True:
+            gevent.sleep(LOOK_SECONDS)
+            oldest = time.monotonic() - self._patience
+            for session in self._all:
+                if 0 < session.busy_since < oldest:
+                    session.cut()
+
+
+_opened: dict[str, Sessions] = {}
+
+
+def open_sessions() -> None:
+    """At a worker's start, on PostgreSQL. Other processes have none and go through Django's connections."""
+    if connections["default"].vendor == "postgresql" and not _opened:
+        _opened["default"] = Sessions("default", size=8, patience=BRIEF_SECONDS)
+        _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLING_SECONDS)
+
+
+def close_sessions() -> None:
+    """At a worker's end."""
+    while _opened:
+        _opened.popitem()[1].close()
+
+
+def sessions_of(alias: str) -> Sessions | None:
+    """This worker's sessions on a database; None where it has none."""
+    return _opened.get(alias)
+
+
+def waiting_for_sessions() -> int:
+    """How many wait for a session of the default database, as each request does before anything else."""
+    sessions = _opened.get("default")
+    return 0 if sessions is None else sessions.places.linkcount()
+
+
+def is_full() -> bool:
+    """Whether as many wait as may (GATEWAY_MAX_WAITING)."""
+    sessions = _opened.get("default")
+    if sessions is None or not sessions.places.locked():
+        return False  # nearly always
+    return 0 < settings.GATEWAY_MAX_WAITING <= waiting_for_sessions()
+
+
+def waits() -> dict[str, tuple[int, float]]:
+    """How often something waited for a session, and for how many seconds in all, by `sessions <database>`."""
+    return {f"sessions {alias}": (each.places.waits, each.places.wait_seconds) for alias, each in _opened.items()}
+
+
+def integer(value: bytes) -> int:
+    """A binary int2, int4 or int8."""
+    return int.from_bytes(value, "big", signed=True)
+
+
+def moment(value: bytes) -> datetime:
+    """A binary timestamptz."""
+    return EPOCH + timedelta(microseconds=integer(value))

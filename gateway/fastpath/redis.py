@@ -1,0 +1,261 @@
+"""What the workers share in memory: the Redis of CACHE_URL. While it is away, each worker counts alone.
+
+A worker has one connection. The commands of all its greenlets are written to it as they come, and the replies come back
+in their order, read by the hub: nobody waits for anybody else's. Commands are scripts that answer in one line (an
+integer, a status or nothing), so that a reply is a line. redis-py opens the connection, and is loaded where there is a
+Redis only: it is a sixth of a worker's start.
+"""
+
+import hashlib
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from django.conf import settings
+from gevent import get_hub
+from greenlet import getcurrent, greenlet
+
+from ..stores.outages import Outage
+
+logger = logging.getLogger(__name__)
+
+WAIT_SECONDS = 3.0  # for a connection or a reply: a busy worker may take a second itself
+LOOK_SECONDS = 0.5  # how often the hub looks whether a reply is overdue
+AWAY_SECONDS = 10.0  # from a failure to the next try
+BLOCK_BYTES = 64 * 1024
+READABLE, WRITABLE = 1, 2
+NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+# What Redis refuses when it is full, read-only or closed to scripts, it refuses here already.
+PROBE = "return redis.call('SET', KEYS[1], '', 'PX', 1)"
+
+
+class Script:
+    """A Lua script with so many keys, whose answer is one line."""
+
+    __slots__ = ("digest", "keys", "source")
+
+    def __init__(self, source: str, *, keys: int = 1) -> None:
+        self.source = source.encode()
+        self.digest = hashlib.sha1(self.source).hexdigest().encode()  # noqa: S324  # Redis names scripts so
+        self.keys = b"%d" % keys
+
+
+class Reply:
+    """The reply to one command, which may still be on its way. `otherwise` is called where none will come."""
+
+    __slots__ = ("_is_here", "_line", "_otherwise", "_waiter", "sent_after")
+
+    def __init__(self, otherwise: Callable[[], object] | None = None) -> None:
+        self._otherwise = otherwise
+        self._line: bytes | None = None
+        self._is_here = False
+        self._waiter: greenlet | None = None
+        self.sent_after = 0  # so many looks of its connection
+
+    def wait(self) -> bytes | None:
+        """The line that Redis answered, without its end; None where it is away. Takes `WAIT_SECONDS` at the worst."""
+        while not self._is_here:
+            self._waiter = getcurrent()
+            try:
+                get_hub().switch()
+            finally:
+                self._waiter = None
+        return self._line
+
+    def resolve(self, line: bytes | None) -> None:
+        """Called once. In the hub, which goes on when whoever waited waits for something else."""
+        self._line, self._is_here = line, True
+        if line is None and self._otherwise is not None:
+            self._otherwise()
+        if self._waiter is not None:
+            self._waiter.switch()
+
+
+class Connection:
+    """An open connection and the replies that are awaited on it. Raises RedisError or OSError where none can be had.
+
+    `on_lost` is called in the hub, once, with the reason: None where Redis closed the connection or lost the scripts,
+    so that a new one may do at once.
+    """
+
+    def __init__(self, url: str, on_lost: Callable[[str | None], None]) -> None:
+        from redis import ConnectionPool
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        opened: Any = ConnectionPool.from_url(
+            url,
+            protocol=2,  # with 3 a server may push lines that nobody asked for
+            socket_timeout=WAIT_SECONDS,
+            socket_connect_timeout=WAIT_SECONDS,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+        ).make_connection()
+        opened.connect()
+        opened.send_command("EVAL", PROBE, 1, "gateway:probe")
+        opened.read_response()
+        self._connection = opened
+        self._on_lost = on_lost
+        self._awaited: deque[Reply] = deque()
+        self._loaded: set[Script] = set()
+        self._outgoing = bytearray()
+        self._is_writing = False
+        self._partial = b""
+        self._looks = 0
+        self._socket = opened._sock
+        self._socket.setblocking(False)
+        self._tls_bytes: Callable[[], int] | None = getattr(self._socket, "pending", None)
+        loop = get_hub().loop
+        self._loop: Any = loop
+        self._readable = loop.io(self._socket.fileno(), READABLE)
+        self._writable = loop.io(self._socket.fileno(), WRITABLE)
+        self._timer = loop.timer(LOOK_SECONDS, LOOK_SECONDS)
+        self._readable.start(self._read)
+        self._timer.start(self._look)
+
+    def send(self, script: Script, words: tuple[bytes, ...], reply: Reply) -> None:
+        """Writes a command with what else this turn of the loop brings; the reply is resolved when it has come."""
+        if script in self._loaded:
+            command = (b"EVALSHA", script.digest, script.keys, *words)
+        else:  # which loads it
+            self._loaded.add(script)
+            command = (b"EVAL", script.source, script.keys, *words)
+        self._outgoing += b"*%d\r\n" % len(command)
+        self._outgoing += b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in command])
+        if not self._is_writing:
+            self._is_writing = True
+            self._loop.run_callback(self._write)
+        reply.sent_after = self._looks
+        self._awaited.append(reply)
+
+    def close(self) -> None:
+        """Gives the connection up: whoever waits for a reply goes without. Only in the hub."""
+        self._outgoing.clear()
+        for watcher in (self._readable, self._writable, self._timer):
+            watcher.stop()
+            watcher.close()
+        self._connection.disconnect()
+        while self._awaited:
+            self._awaited.popleft().resolve(None)
+
+    def _fail(self, reason: str | None) -> None:
+        self._on_lost(reason)
+        self.close()
+
+    def _write(self) -> None:
+        if not self._outgoing:
+            return
+        try:
+            sent = self._socket.send(self._outgoing)
+        except NOT_NOW:
+            sent = 0
+        except OSError as error:
+            self._fail(type(error).__name__)
+            return
+        del self._outgoing[:sent]
+        if self._outgoing:
+            self._writable.start(self._write)
+        else:
+            self._is_writing = False
+            self._writable.stop()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(BLOCK_BYTES)
+            while self._tls_bytes is not None and self._tls_bytes():
+                data += self._socket.recv(BLOCK_BYTES)
+        except NOT_NOW:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._fail(None)
+            return
+        *lines, self._partial = (self._partial + data).split(b"\r\n")
+        for line in lines:
+            if line.startswith(b"-"):
+                code = line[1:].partition(b" ")[0].decode("ascii", "replace")
+                self._fail(None if code == "NOSCRIPT" else code)
+            if not self._awaited:
+                break
+            self._awaited.popleft().resolve(line)
+
+    def _look(self) -> None:
+        """Gives up on a Redis that keeps a command waiting: what has come meanwhile is read before.
+
+        Looks are counted, not seconds: a worker that was busy for long has not looked.
+        """
+        self._looks += 1
+        self._read()
+        if self._awaited and self._looks - self._awaited[0].sent_after >= WAIT_SECONDS / LOOK_SECONDS:
+            self._fail("no reply")
+
+
+class SharedStore:
+    """The Redis of CACHE_URL, which may be away: then a reply is None at once, and it is tried again beside the worker.
+
+    Without CACHE_URL, and in a process that does not open it, it is always away.
+    """
+
+    def __init__(self) -> None:
+        self._url: str | None = None
+        self._connection: Connection | None = None
+        self._outage = Outage("Redis is away and each worker counts limits alone", logger.warning)
+        self._trying: gevent.Greenlet[..., Any] | None = None
+
+    def open(self) -> None:
+        """At a worker's start."""
+        self._url = settings.SHARED_CACHE_URL
+        if self._url is not None and not self._connect():
+            self._trying = gevent.spawn(self._try_again, AWAY_SECONDS)
+
+    def close(self) -> None:
+        """At a worker's end. What has been sent is written before."""
+        if self._trying is not None:
+            self._trying.kill()
+        if self._connection is not None:
+            get_hub().loop.run_callback(self._connection.close)
+            self._connection = None
+            gevent.sleep(0)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether this worker has no connection now."""
+        return self._connection is None
+
+    def send(self, script: Script, *words: bytes, otherwise: Callable[[], object] | None = None) -> Reply:
+        """Runs the script on keys and arguments without waiting. `otherwise` is called where Redis does not answer."""
+        reply = Reply(otherwise)
+        if self._connection is None:
+            reply.resolve(None)
+        else:
+            self._connection.send(script, words, reply)
+        return reply
+
+    def _connect(self) -> bool:
+        from redis import RedisError
+
+        try:
+            self._connection = Connection(self._url or "", self._lose)
+        except (RedisError, OSError) as error:
+            self._outage.failed(type(error).__name__)  # its words quote addresses
+            return False
+        self._outage.worked()
+        return True
+
+    def _lose(self, reason: str | None) -> None:
+        self._connection = None
+        if reason is not None:
+            self._outage.failed(reason)
+        self._trying = gevent.spawn(self._try_again, 0 if reason is None else AWAY_SECONDS)
+
+    def _try_again(self, seconds: float) -> None:
+        gevent.sleep(seconds)
+        while not self._connect():
+            gevent.sleep(AWAY_SECONDS)
+
+
+shared_store = SharedStore()

@@ -1,0 +1,1 @@
+"""Observing: the event of each request, and its access log, metrics and traces."""

@@ -1,0 +1,94 @@
+"""ACCESS_LOG: one line for each request of the API, or for each that failed; never its content, nor a secret.
+
+Requests only note their events; the worker's beat writes the lines, and when it stops. Beyond MOST_WAITING in one beat
+there is no line, but one that says how many are left out: a flood of refusals costs no more.
+"""
+
+import logging
+from collections import deque
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django.conf import settings
+
+from ..money import UNITS
+from ..server.hooks import worker_hooks
+from .request_events import RequestEvent, failure_observers, observers
+
+logger = logging.getLogger("gateway.access")
+MOST_WAITING = 2000
+
+
+def register() -> None:
+    """Observes requests, unless ACCESS_LOG is off."""
+    if settings.ACCESS_LOG != "off":
+        lines = AccessLines()
+        (failure_observers if settings.ACCESS_LOG == "errors" else observers).append(lines.note)
+        worker_hooks.beat.append(lines.write)
+        worker_hooks.stop.append(lines.write)
+
+
+class AccessLines:
+    """The events of one worker that wait for their lines."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[RequestEvent] = deque()
+        self._left_out = 0
+
+    def note(self, event: RequestEvent) -> None:
+        """Takes a complete request in."""
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(event)
+        else:
+            self._left_out += 1
+
+    def write(self) -> None:
+        """The lines of what has been noted."""
+        while self._waiting:
+            log(self._waiting.popleft())
+        if self._left_out:
+            left_out, self._left_out = self._left_out, 0
+            logger.warning("requests without a line of their own: %d", left_out)
+
+
+def log(event: RequestEvent) -> None:
+    """One line: `name=value` in plain text, members of the object in JSON (`gateway.observing.json_log`)."""
+    known = {name: value for name, value in fields(event).items() if value not in (None, "")}
+    if settings.LOG_FORMAT == "json":
+        logger.info("request", extra={"fields": known})
+    else:
+        logger.info(" ".join(f"{name}={value}" for name, value in known.items()))
+
+
+def fields(event: RequestEvent) -> dict[str, Any]:
+    """What the line has of an event. Times are milliseconds; the cost is in the account's currency.
+
+    Neither the model as it was asked for nor the error's words: a client may have put anything into them.
+    """
+    settled, attempt = event.settled, event.attempts[-1] if event.attempts else None
+    first = event.first_output_at
+    head_took = attempt.head_at - attempt.began_at if attempt and attempt.head_at else None
+    return {
+        "request": event.request_id,
+        "trace": event.trace and event.trace.trace_id,
+        "generation": None if event.generation_id is None else f"gen-{event.generation_id.hex}",
+        "ended": datetime.fromtimestamp(event.began_at + event.duration, UTC).isoformat(timespec="milliseconds"),
+        "method": event.method,
+        "endpoint": event.endpoint,
+        "status": event.status,
+        "outcome": event.outcome.value,
+        "code": event.code,
+        "account": None if event.account_id is None else str(event.account_id),
+        "key": None if event.key_id is None else str(event.key_id),
+        "route": event.route,
+        "upstream_status": (attempt.status or None) if attempt else None,
+        "attempts": len(event.attempts) or None,
+        "prompt_tokens": settled.prompt_tokens if settled else None,
+        "completion_tokens": settled.completion_tokens if settled else None,
+        "cost": f"{Decimal(settled.cost) / UNITS:f}" if settled and settled.cost is not None else None,
+        "currency": event.currency if settled else None,
+        "duration_ms": round(event.duration * 1000, 1),
+        "first_output_ms": None if first is None else round((first - event.started) * 1000, 1),
+        "upstream_head_ms": None if head_took is None else round(head_took * 1000, 1),
+    }

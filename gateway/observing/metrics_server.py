@@ -1,0 +1,72 @@
+"""`/metrics` on METRICS_BIND: a process of its own that adds up what the workers have written (`metrics.py`).
+
+gunicorn's master starts it with the server, starts it again where it ends, and forks no thread of it. It ends with the
+master, however that ends, and takes the folder with it.
+"""
+
+import logging
+import logging.config
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from django.conf import settings
+
+logger = logging.getLogger(__name__)
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the variable of prometheus_client
+LOOK_SECONDS = 0.5
+AGAIN_SECONDS = 1.0
+
+
+def begin() -> None:
+    """In the master, before it forks: a fresh folder, and the process."""
+    os.environ[FOLDER] = tempfile.mkdtemp(prefix="gateway-metrics-")
+    threading.Thread(target=_keep_running, daemon=True).start()
+
+
+def forget(pid: int) -> None:
+    """In the master: a worker is gone, and with it what holds for living ones. What it has counted stays."""
+    for file in Path(os.environ[FOLDER]).glob(f"gauge_live*_{pid}-*.db"):
+        file.unlink(missing_ok=True)
+
+
+def _keep_running() -> None:
+    while True:
+        subprocess.Popen([sys.executable, "-m", __name__, str(os.getpid())]).wait()  # noqa: S603  # this module
+        time.sleep(AGAIN_SECONDS)
+
+
+def main(master: int) -> None:
+    """Serves until the master, by its process id, is gone: through its drain, though all were told to stop."""
+    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.multiprocess import MultiProcessCollector
+
+    logging.config.dictConfig(settings.LOGGING)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    is_refused = False
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)
+    host, port = settings.METRICS_BIND or ("", 0)
+    while os.getppid() == master:
+        try:
+            start_http_server(port, host, registry)
+            break
+        except OSError as error:  # of the server that this one replaces, it may be
+            if not is_refused:
+                logger.warning("metrics: cannot listen at %s:%s yet: %s", host, port, error.strerror)
+            is_refused = True
+            time.sleep(AGAIN_SECONDS)
+    while os.getppid() == master:
+        time.sleep(LOOK_SECONDS)
+    shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,287 @@
+"""OpenTelemetry traces, where OTEL_EXPORTER_OTLP_ENDPOINT is set; nothing imports this module otherwise.
+
+A request of the API is a server span, and each call of an upstream a client span below it, with the attributes of the
+HTTP and GenAI conventions; never content. Their ids are made as they begin, so that they can be sent upstream
+(`traceparent`). The spans themselves are made of the request's event by the beat, which sends them to the collector:
+a request only notes its event, and OpenTelemetry's own batches come from a thread that gevent's patching breaks.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import gevent
+from django.conf import settings
+from gevent.lock import BoundedSemaphore
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    format_trace_id,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ..money import UNITS
+from ..server.hooks import Periodic, worker_hooks
+from ..stores.outages import Outage
+from . import request_events
+from .request_events import Outcome, RequestEvent, UpstreamAttempt
+
+logger = logging.getLogger(__name__)
+MOST_WAITING = 2000
+MOST_AT_ONCE = 50  # requests: making and encoding their spans takes milliseconds in which the worker does nothing else
+EXPORT_SECONDS = 1.0
+STOP_SECONDS = 3.0  # given to a stopping worker's last spans
+OPERATIONS = {
+    "chat/completions": "chat",
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+    "messages": "chat",
+    "responses": "chat",
+}
+# The conventions' names of providers that the catalogue calls otherwise.
+PROVIDERS = {
+    "aws-bedrock": "aws.bedrock",
+    "azure-openai": "azure.ai.openai",
+    "google-vertex": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+}
+SERVICE_NAME = "inference-gateway"
+OTHER = "_OTHER"  # the conventions' word for an error without a name
+HEADERS = {"traceparent": "HTTP_TRACEPARENT", "tracestate": "HTTP_TRACESTATE"}
+
+_propagator = TraceContextTextMapPropagator()
+_scope = InstrumentationScope("gateway")
+
+
+def register() -> None:
+    """Traces this worker's requests from now on."""
+    traces = Traces()
+    request_events.begin_trace = traces.begin
+    request_events.observers.append(traces.note)
+    worker_hooks.beat.append(Periodic(EXPORT_SECONDS, traces.export))
+    worker_hooks.stop.append(traces.finish)
+
+
+class RequestTrace:
+    """The ids of one request's spans, and whether they are sampled. See `request_events.Trace`."""
+
+    __slots__ = ("_provider", "attempts", "context", "parent")
+
+    def __init__(self, provider: TracerProvider, meta: Mapping[str, Any]) -> None:
+        self._provider = provider
+        carrier = {name: meta[variable] for name, variable in HEADERS.items() if variable in meta}
+        continued = _propagator.extract(carrier, Context())
+        parent = get_current_span(continued).get_span_context()
+        self.parent = parent if parent.is_valid else None
+        trace_id = parent.trace_id if parent.is_valid else provider.id_generator.generate_trace_id()
+        sampling = provider.sampler.should_sample(continued, trace_id, meta["REQUEST_METHOD"], SpanKind.SERVER)
+        flags = TraceFlags(
+            TraceFlags.SAMPLED if sampling.decision == Decision.RECORD_AND_SAMPLE else TraceFlags.DEFAULT
+        )
+        span_id = provider.id_generator.generate_span_id()
+        self.context = SpanContext(trace_id, span_id, False, flags, sampling.trace_state)
+        self.attempts: list[SpanContext] = []
+
+    @property
+    def trace_id(self) -> str:
+        """As 32 hex digits."""
+        return format_trace_id(self.context.trace_id)
+
+    def begin_attempt(self) -> bytes:
+        own, span_id = self.context, self._provider.id_generator.generate_span_id()
+        context = SpanContext(own.trace_id, span_id, False, own.trace_flags, own.trace_state)
+        self.attempts.append(context)
+        headers: dict[str, str] = {}
+        _propagator.inject(headers, set_span_in_context(NonRecordingSpan(context), Context()))
+        return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
+
+
+class Traces:
+    """A worker's sampled requests that the collector does not have yet. Beyond MOST_WAITING they are only counted."""
+
+    def __init__(self) -> None:
+        resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._waiting: deque[tuple[RequestEvent, RequestTrace]] = deque()
+        self._left_out = 0
+        self._exporter = OTLPSpanExporter()
+        self._exporting = BoundedSemaphore()
+        self._outage = Outage("traces cannot be exported", logger.warning)
+
+    def begin(self, meta: Mapping[str, Any]) -> RequestTrace:
+        """The trace of a request that begins: the client's, where it names one."""
+        return RequestTrace(self._provider, meta)
+
+    def note(self, event: RequestEvent) -> None:
+        """Takes a complete request in."""
+        trace = event.trace
+        if not isinstance(trace, RequestTrace) or not trace.context.trace_flags.sampled:
+            return
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append((event, trace))
+        else:
+            self._left_out += 1
+
+    def export(self) -> None:
+        """Sends what waits. What a collector does not take is let go: the next requests matter more."""
+        with self._exporting:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
+                spans = [span for event, trace in batch for span in _spans_of(event, trace, self._provider.resource)]
+                if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
+                    self._outage.failed(f"{len(spans)} spans are lost: the collector is away, slow, or refuses them")
+                    return
+                self._outage.worked()
+        if self._left_out:
+            left_out, self._left_out = self._left_out, 0
+            logger.warning("requests beyond those that may wait for the collector: %d have no trace", left_out)
+
+    def finish(self) -> None:
+        """Sends the last ones, while the worker stops."""
+        with gevent.Timeout(STOP_SECONDS, False):
+            self.export()
+
+
+def _spans_of(event: RequestEvent, trace: RequestTrace, resource: Resource) -> Iterator[ReadableSpan]:
+    """The client spans of a request, then its server span."""
+    since = event.began_at - event.started  # from the monotonic clock to seconds since the epoch
+    operation = OPERATIONS.get(event.endpoint, "")
+    for number, (attempt, context) in enumerate(zip(event.attempts, trace.attempts, strict=True), 1):
+        is_last = number == len(event.attempts)
+        error = _error_of_attempt(event, attempt, is_last=is_last)
+        answer = _of_answer(event, attempt) if is_last and error is None else {}
+        phases = (("connected", attempt.connected_at), ("head", attempt.head_at))
+        yield ReadableSpan(
+            f"{operation} {attempt.model}".strip(),
+            context,
+            trace.context,
+            resource,
+            _known(_of_attempt(event, attempt, operation) | answer | {"error.type": error}),
+            [Event(name, timestamp=_nanoseconds(moment + since)) for name, moment in phases if moment],
+            kind=SpanKind.CLIENT,
+            status=_status(error),
+            start_time=_nanoseconds(attempt.began_at + since),
+            end_time=_nanoseconds((attempt.ended_at or event.ended_at) + since),
+            instrumentation_scope=_scope,
+        )
+    route = f"/v1/{event.endpoint}" if event.endpoint else ""
+    failed = event.status >= 500 or event.outcome == Outcome.BROKEN
+    error = (event.code or str(event.status)) if failed else None
+    yield ReadableSpan(
+        f"{event.method} {route}".rstrip(),
+        trace.context,
+        trace.parent,
+        resource,
+        _known(_of_request(event, route) | {"error.type": error}),
+        kind=SpanKind.SERVER,
+        status=_status(error),
+        start_time=_nanoseconds(event.began_at),
+        end_time=_nanoseconds(event.ended_at + since),
+        instrumentation_scope=_scope,
+    )
+
+
+def _status(error: str | None) -> Status:
+    return Status(StatusCode.UNSET if error is None else StatusCode.ERROR)
+
+
+def _error_of_attempt(event: RequestEvent, attempt: UpstreamAttempt, *, is_last: bool) -> str | None:
+    """What it failed with, if it failed: another one follows only where it did."""
+    if attempt.status >= 300:
+        return str(attempt.status)
+    if is_last and event.status < 500 and event.outcome != Outcome.BROKEN:
+        return None
+    return (event.code if is_last else None) or OTHER
+
+
+def _of_request(event: RequestEvent, route: str) -> dict[str, Any]:
+    settled = event.settled
+    known_model = event.model if event.route else ""  # a name that is none may be anything
+    return {
+        "http.request.method": event.method,
+        "http.route": route,
+        "http.response.status_code": event.status or None,
+        "url.scheme": urlsplit(settings.PUBLIC_URL).scheme,
+        "url.path": "" if "<" in route else route,
+        "gen_ai.operation.name": OPERATIONS.get(event.endpoint) if event.route else None,
+        "gen_ai.provider.name": PROVIDERS.get(event.provider, event.provider),
+        "gen_ai.request.model": known_model,
+        "gateway.request.id": event.request_id,
+        "gateway.outcome": event.outcome.value,
+        "gateway.error.code": event.code,
+        "gateway.account.id": event.account_id and str(event.account_id),
+        "gateway.key.id": event.key_id and str(event.key_id),
+        "gateway.alias.id": event.alias_id and str(event.alias_id),
+        "gateway.provider": event.provider,
+        "gateway.region": event.region,
+        "gateway.cost": settled and _units(settled.cost),
+        "gateway.currency": event.currency if settled else None,
+        "gateway.energy_wh": settled and _units(settled.energy_wh),
+        "gateway.carbon_gco2e": settled and _units(settled.carbon_gco2e),
+        **_ids_of_answer(event),
+    }
+
+
+def _of_attempt(event: RequestEvent, attempt: UpstreamAttempt, operation: str) -> dict[str, Any]:
+    return {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": PROVIDERS.get(attempt.provider, attempt.provider),
+        "gen_ai.request.model": attempt.model,
+        "gen_ai.request.stream": event.is_stream,
+        "server.address": attempt.host,
+        "server.port": attempt.port or None,
+        "http.response.status_code": attempt.status or None,
+        "gateway.provider": attempt.provider,
+        "gateway.route": attempt.route,
+    }
+
+
+def _of_answer(event: RequestEvent, attempt: UpstreamAttempt) -> dict[str, Any]:
+    """What the answer says. Tokens stand here alone, beside the call that took them, and so are counted once."""
+    settled, first = event.settled, event.first_output_at
+    if settled is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": settled.prompt_tokens,
+        "gen_ai.usage.output_tokens": settled.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": settled.cache_read_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": settled.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": settled.reasoning_tokens,
+        "gen_ai.response.time_to_first_chunk": first - attempt.began_at if event.is_stream and first else None,
+        **_ids_of_answer(event),
+    }
+
+
+def _ids_of_answer(event: RequestEvent) -> dict[str, Any]:
+    """As the client's answer has them."""
+    if event.generation_id is None:
+        return {}
+    return {"gen_ai.response.id": f"gen-{event.generation_id.hex}", "gen_ai.response.model": event.route}
+
+
+def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Those of them that are known."""
+    return {name: value for name, value in attributes.items() if value not in (None, "")}
+
+
+def _units(figure: int | None) -> float | None:
+    return None if figure is None else figure / UNITS
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)

@@ -1,0 +1,1 @@
+"""What pages share: the admin's base, static files, formats, mail."""

@@ -1,0 +1,258 @@
+"""What the apps' admins share: tables that are only looked at, and paging that never counts a large one."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
+from django.db.models.signals import post_save
+from django.dispatch import receiver
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from ..ids import parse_generation_id, parse_request_id
+from ..server.turns import take_turns
+
+logger = logging.getLogger(__name__)
+
+admin.site.site_header = admin.site.site_title = "Inference Gateway"
+admin.site.index_title = "Administration"
+admin.site.enable_nav_sidebar = False  # the tables need its room
+# Django writes the history of many rows at once past its signals, and so past `log_to_server`.
+admin.site.disable_action("delete_selected")
+
+COUNT_LIMIT = 1000
+PEOPLE_LISTED = 100
+
+
+class BoundedPaginator(Paginator[Model]):
+    """Counts no further than COUNT_LIMIT rows: a COUNT(*) of a large table takes minutes, and so does a deep OFFSET."""
+
+    @cached_property
+    def count(self) -> int:
+        """The number of rows, or COUNT_LIMIT where there are more."""
+        rows = self.object_list
+        return rows[:COUNT_LIMIT].count() if isinstance(rows, QuerySet) else len(rows)
+
+
+class RowsInTurns(list[Any]):
+    """Rows between which the worker's other requests run: Django makes the cells of all of them in one go."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in super().__iter__():
+            take_turns()
+            yield row
+
+
+class ListInTurns(ChangeList):
+    """A list of an admin that holds up nothing else."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Django's, with turns."""
+        super().get_results(request)
+        self.result_list = RowsInTurns(self.result_list)
+
+
+class Admin(admin.ModelAdmin[Any]):
+    """What every table of the product's own has."""
+
+    def get_changelist(self, request: HttpRequest, **_kwargs: Any) -> type[ChangeList]:
+        return ListInTurns
+
+
+class SaysValues(Admin):
+    """For tables without secrets: the history says what each field of the row was changed to."""
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """Django's, with the values beside the names."""
+        parts = super().construct_change_message(request, form, formsets, add)
+        for part in parts:
+            of_row = part.get("changed", {})
+            if "name" not in of_row and "fields" in of_row:  # the row's own; with a name it is of an inline's
+                shown = (_shown(form.instance, field) for field in form.changed_data)
+                of_row["fields"] = [f"{label} to {value}" for label, value in zip(of_row["fields"], shown, strict=True)]
+        return parts
+
+
+def _shown(row: Model, field: str) -> str:
+    display = getattr(row, f"get_{field}_display", None)
+    value = display() if display else getattr(row, field)
+    return "nothing" if value in (None, "") else str(value)
+
+
+class RowPages(admin.ModelAdmin[Any]):
+    """For admins with a page of their own for a row, beside Django's: a form in `templates/admin/row_form.html`."""
+
+    def row_or_404(self, request: HttpRequest, object_id: str, *, allowed: bool) -> Any:
+        """The row of such a page. Raises PermissionDenied, and Http404 where there is none."""
+        if not allowed:
+            raise PermissionDenied
+        row = self.get_object(request, unquote(object_id))
+        if row is None:
+            raise Http404
+        return row
+
+    def row_page(
+        self, request: HttpRequest, template: str, row: Model, form: Form, *, title: str, **context: Any
+    ) -> HttpResponse:
+        """The page with its form; 422 where the form is at fault."""
+        context |= {"title": title, "subtitle": str(row), "opts": self.opts, "row": row, "form": form}
+        context |= self.admin_site.each_context(request)
+        return TemplateResponse(request, template, context, status=422 if form.errors else 200)
+
+
+class BoundedAdmin(Admin):
+    """A table that may be large: its list counts and shows no more than a part.
+
+    Newest first by primary key; no column can be sorted by, since sorting by one without an index reads everything.
+    """
+
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # would count every choice of every filter
+    list_max_show_all = 0
+    sortable_by: ClassVar[tuple[str, ...]] = ()
+    ordering: ClassVar[tuple[str, ...]] = ("-pk",)
+
+
+class RecordAdmin(BoundedAdmin):
+    """Rows that history is made of: looked at, never added, changed or removed."""
+
+    list_per_page = 50
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody; looking needs the view permission only."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody."""
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """The list, whose title says that it ends: a search finds what is older."""
+        name = self.opts.verbose_name_plural
+        title = {"title": f"The newest {COUNT_LIMIT:,} {name}: search for older ones"}
+        return super().changelist_view(request, title | (extra_context or {}))
+
+
+class ExactSearch(RecordAdmin):
+    """Records that are searched for by whole ids and names, each by an index; no part of a text is."""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
+    ) -> tuple[QuerySet[Model], bool]:
+        """`found` for what was typed; the list where nothing was."""
+        term = search_term.strip()
+        return (self.found(queryset, term) if term else queryset), False
+
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """The rows that a search finds: that of an id."""
+        return rows.filter(pk=searched_id(term))
+
+
+def short_id(public_id: str) -> SafeString:
+    """An id of the API with its middle clipped by the style sheet, and a button that copies the whole."""
+    return format_html(
+        '<code class="short-id" id="{0}" title="{0}"><span>{1}</span>{2}</code>'
+        ' <button type="button" class="copy" data-copy="{0}" aria-label="Copy {0}" hidden>Copy</button>',
+        public_id,
+        public_id[:-6],
+        public_id[-6:],
+    )
+
+
+def searched_id(term: str) -> UUID | None:
+    """The id that staff searched for: a generation's or request's public id, or a UUID in any notation."""
+    public = parse_generation_id(term) or parse_request_id(term)
+    if public is not None:
+        return public
+    try:
+        return UUID(term)
+    except ValueError:
+        return None
+
+
+class ByStaff(admin.SimpleListFilter):
+    """What one person did; the person's id, of anybody, may also be put into the address."""
+
+    title = "person"
+    parameter_name = "user"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Everybody who is staff now."""
+        people = get_user_model()._default_manager.filter(is_staff=True).order_by("pk")[:PEOPLE_LISTED]
+        return [(str(person.pk), str(person)) for person in people]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+        """Their actions, by an index. Raises IncorrectLookupParameters for what is no id."""
+        chosen = self.value()
+        if not chosen:
+            return queryset
+        if not (chosen.isascii() and chosen.isdigit() and len(chosen) < 19):
+            raise IncorrectLookupParameters
+        return queryset.filter(user_id=int(chosen))
+
+
+@admin.register(LogEntry)
+class LogEntryAdmin(ExactSearch):
+    """What staff did, to what, in words. Written by the admin itself."""
+
+    list_display = ("action_time", "user", "did", "row", "what")
+    list_filter = (ByStaff,)
+    list_select_related = ("user", "content_type")
+    search_fields = ("object_id",)
+    search_help_text = "The id of what was changed."
+    fields = readonly_fields = ("action_time", "user", "did", "row", "object_id", "what")
+
+    def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
+        """By the id of what was changed, a UUID in any notation."""
+        wanted = searched_id(term)
+        return rows.filter(object_id=term if wanted is None else str(wanted))
+
+    @admin.display(description="did")
+    def did(self, entry: LogEntry) -> str:
+        """Addition, change or deletion."""
+        return str(entry.get_action_flag_display())
+
+    @admin.display(description="row")
+    def row(self, entry: LogEntry) -> str:
+        """What it is and was called then, with a link to it where it can still be there."""
+        name = f"{entry.content_type.name if entry.content_type else 'row'}: {entry.object_repr}"
+        try:
+            address = None if entry.is_deletion() else entry.get_admin_url()
+        except NoReverseMatch:
+            address = None
+        return format_html('<a href="{}">{}</a>', address, name) if address else name
+
+    @admin.display(description="what")
+    def what(self, entry: LogEntry) -> str:
+        """The change in words."""
+        return str(entry.get_change_message()) or "no field changed"
+
+
+@receiver(post_save, sender=LogEntry)
+def log_to_server(instance: LogEntry, created: bool, **_signal: Any) -> None:
+    """One line of the server's log of who did what to which row, without names and values: the history has those."""
+    if created:
+        did = instance.get_action_flag_display().lower()
+        kind = instance.content_type
+        label = f"{kind.app_label}.{kind.model}" if kind is not None else "nothing"
+        logger.info("staff %s: %s of %s %s", instance.user_id, did, label, instance.object_id)

@@ -1,0 +1,50 @@
+"""Mail. What a request asks for is sent beside it: its answer neither waits for a mail server nor tells its word."""
+
+import logging
+import threading
+import time
+
+from django.core.mail import EmailMessage, get_connection
+
+from ..stores.outages import Outage
+
+logger = logging.getLogger(__name__)
+outage = Outage("a mail could not be sent", logger.error)
+SERVER_SECONDS = 20.0  # each step of talking to the mail server
+LAST_SECONDS = 5.0  # what a worker that stops gives to mails under way
+_under_way: set[threading.Thread] = set()
+
+
+def send(message: EmailMessage) -> None:
+    """Sends it and waits for the mail server. Raises what Django's backends do: OSError or its SMTPException."""
+    message.connection = get_connection(timeout=SERVER_SECONDS)
+    message.send()
+
+
+def send_in_background(message: EmailMessage) -> None:
+    """Sends it in a thread, which gevent makes a greenlet.
+
+    A failure is logged, without the message: its addresses and links are nobody else's.
+    """
+    thread = threading.Thread(target=_send, args=(message,), name="mail", daemon=True)
+    _under_way.add(thread)
+    thread.start()
+
+
+def finish(seconds: float = LAST_SECONDS) -> None:
+    """Waits until no mail is under way, or for so long."""
+    deadline = time.monotonic() + seconds
+    for thread in list(_under_way):
+        if thread.is_alive():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _send(message: EmailMessage) -> None:
+    try:
+        send(message)
+    except Exception as error:  # noqa: BLE001  # whatever a mail server or the network does, nobody is there to catch it
+        outage.failed(type(error).__name__)  # its words quote addresses
+    else:
+        outage.worked()
+    finally:
+        _under_way.discard(threading.current_thread())

@@ -1,0 +1,106 @@
+"""What a worker does beside answering requests. Apps register functions in `AppConfig.ready()`.
+
+start: before the worker accepts; raising keeps it from accepting (it is called again). beat: once a second.
+drain: when a graceful stop has waited for requests as long as it may. stop: at its end. readings: figures that are read
+with each beat where METRICS_BIND is set.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import gevent
+
+from ..stores.db import WORK_SECONDS, answering_within, release_all
+from ..stores.outages import Outage
+
+logger = logging.getLogger(__name__)
+Hook = Callable[[], None]
+RETRY_SECONDS = 5.0  # of periodic work that failed: a database that is back finds nothing left undone for minutes
+
+
+class Reading(NamedTuple):
+    """A figure of a worker, for metrics: `read` returns it at once, by the values of `label` (`""` without a label).
+
+    `how` the workers' figures become one: a counter is added up, over workers that have ended too; `livesum`,
+    `livemin` and `livemostrecent` are of those that live.
+    """
+
+    name: str
+    help: str
+    read: Callable[[], Mapping[str, float]]
+    how: Literal["counter", "livesum", "livemin", "livemostrecent"] = "livesum"
+    label: str = ""
+
+
+@dataclass(slots=True)
+class WorkerHooks:
+    """The four lists of hooks, run in the order of registration, and the readings."""
+
+    start: list[Hook] = field(default_factory=list)
+    beat: list[Hook] = field(default_factory=list)
+    drain: list[Hook] = field(default_factory=list)
+    stop: list[Hook] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    is_draining: Callable[[], bool] = lambda: False  # set by the worker
+
+
+worker_hooks = WorkerHooks()
+_outages: dict[str, Outage] = {}  # by the name of the hook
+
+
+def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> list[Hook]:
+    """Runs every hook and returns those that failed: a failure is logged, as an outage, and the next hook runs.
+
+    No statement of theirs is waited for longer than `statement_seconds`: nothing may hang in a silent connection.
+    """
+    failed = []
+    for hook in hooks:
+        try:
+            with answering_within(statement_seconds):
+                hook()
+        except Exception as error:  # noqa: BLE001  # the boundary of a background task: the next beat tries again
+            _outage_of(hook).failed(error)
+            failed.append(hook)
+        else:
+            _outage_of(hook).worked()
+        finally:
+            release_all()
+    return failed
+
+
+def _outage_of(hook: Hook) -> Outage:
+    owner = getattr(hook, "__self__", hook)
+    work: Any = owner.work if isinstance(owner, Periodic) else hook
+    name = f"{work.__module__}.{work.__qualname__}"
+    if name not in _outages:
+        _outages[name] = Outage(f"the job {name} fails", logger.error)
+    return _outages[name]
+
+
+class Periodic:
+    """A hook of the beat that works every so many seconds, in a greenlet of its own: other hooks do not wait for it.
+
+    Where `work` returns True there is more to do, and it is called again with the next beat; where it fails, after
+    RETRY_SECONDS if that is sooner. `spread` puts the first time off by a random part of `every`, so that workers that
+    start together do not work together.
+    """
+
+    def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:
+        self._every, self.work = every, work
+        self._due_at = time.monotonic() + (random.uniform(0, every) if spread else 0)  # noqa: S311  # guards nothing
+        self._next_at = self._due_at
+        self._greenlet: gevent.Greenlet[..., Any] | None = None
+
+    def __call__(self) -> None:
+        """With every beat."""
+        now = time.monotonic()
+        if now >= self._due_at and (self._greenlet is None or self._greenlet.ready()):
+            self._due_at, self._next_at = now + min(self._every, RETRY_SECONDS), now + self._every
+            self._greenlet = gevent.spawn(run_each, [self._once])
+
+    def _once(self) -> None:
+        self._due_at = 0.0 if self.work() is True else self._next_at

@@ -1,0 +1,27 @@
+"""What is likely to be a mistake in the settings. Imported by gunicorn's master, so it must import nothing of Django's
+that keeps thread-local state (see `gateway.server.worker`)."""
+
+from typing import NamedTuple
+
+from django.conf import settings
+
+
+class SettingsWarning(NamedTuple):
+    """A message for operators, what to do about it, and its id among Django's checks."""
+
+    message: str
+    hint: str
+    id: str
+
+
+def current() -> list[SettingsWarning]:
+    """What applies to these settings."""
+    if settings.WEB_CONCURRENCY == 1 or settings.SHARED_CACHE_URL is not None:
+        return []
+    return [
+        SettingsWarning(
+            f"{settings.WEB_CONCURRENCY} workers share no cache: each counts the limits of keys and addresses alone.",
+            "Set CACHE_URL to a Redis, for example redis://127.0.0.1:6379/0.",
+            "gateway.W001",
+        )
+    ]

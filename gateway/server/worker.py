@@ -1,0 +1,236 @@
+"""gunicorn's gevent worker, with our start, beat and drain, and our words for broken HTTP.
+
+The master imports this module. Whatever keeps thread-local state (Django's connections, above all) must be imported
+after gevent has patched the worker's process: that is why `patch` brings in the rest of the gateway.
+"""
+
+import array
+import contextlib
+import errno
+import fcntl
+import functools
+import gc
+import os
+import socket
+import termios
+import time
+from typing import Any
+
+import gevent
+from django.conf import settings
+from gevent.server import StreamServer
+from gunicorn.http import errors as http_errors
+from gunicorn.http import parser
+from gunicorn.http.parser import RequestParser
+from gunicorn.workers import ggevent
+
+BEAT_SECONDS = 1.0
+ACCEPTED_AT_ONCE = 10  # connections of a burst: what is under way has its turn between them; gevent takes a hundred
+# Streams that are cut by a drain still have to settle and to say so before the worker ends.
+SETTLING_SECONDS = 2.0
+# A drain keeps idle connections for so long: a proxy may be sending on them, and repeats no POST that it has sent.
+KEPT_SECONDS = 1.0
+KEPT_SECONDS_OF_CUT = 0.25  # once it has cut what was open
+LET_GO_EVERY_SECONDS = 0.1
+# A last answer that left a body or another request unread: as much is read as a client is likely to have sent already.
+LINGER_SECONDS = 5.0
+LINGER_BODIES = 4  # in units of the largest body that is taken
+BLOCK_BYTES = 64 * 1024
+
+
+class _Idle:
+    """The wait for a connection's next request, which a drain or a lack of places ends; `bounded_http` bounds it."""
+
+    def __init__(self, idle: "dict[gevent.Greenlet[Any, Any], float]") -> None:
+        self._idle = idle
+
+    def __enter__(self) -> None:
+        self._idle[gevent.getcurrent()] = time.monotonic()
+
+    def __exit__(self, *_error: object) -> None:
+        del self._idle[gevent.getcurrent()]
+
+
+class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for these
+    """Its end loses nobody who has connected: closing resets those whom no worker has accepted."""
+
+    max_accept = ACCEPTED_AT_ONCE
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            while self.started and not self.full() and (connection := self.do_read()):
+                self.do_handle(*connection)
+        super().close()
+
+
+class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
+    """Runs the apps' worker hooks around gunicorn's own loop."""
+
+    def patch(self) -> None:
+        gc.disable()  # until all is loaded: none of it is garbage, and looking is a tenth of a start
+        super().patch()
+        ggevent.StreamServer = _Listener
+        from ..fastpath import short_chain
+        from ..stores import db
+        from . import bounded_http, broken_http, hooks
+
+        self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
+        self._due = bounded_http.waiting
+        # The short way knows none of these options of gunicorn's, and no client without an address.
+        options = (self.cfg.is_ssl, self.log.access_log_enabled, self.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
+        is_unix = any(isinstance(address, str) for address in self.cfg.address)
+        RequestParser.mesg_class = bounded_http.BoundedRequest if is_unix or any(options) else short_chain.Request
+        parser.SocketUnreader = bounded_http.DeadlineUnreader
+        self._respond = short_chain.respond
+
+    def run(self) -> None:
+        """Loads what routing needs before the first accept, then serves and beats until told to stop."""
+        gc.enable()
+        self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, by the monotonic clock
+        self._connections: dict[gevent.Greenlet[Any, Any], socket.socket] = {}
+        self._hooks.worker_hooks.is_draining = lambda: not self.alive
+        self._start()
+        if not self.alive:
+            return
+        # What is loaded stays: looking through it for garbage stopped all requests for 100 ms, each some thousand.
+        gc.collect()
+        gc.freeze()
+        beside = [gevent.spawn(self._beat), gevent.spawn(self._drain)]
+        try:
+            super().run()
+        finally:
+            gevent.killall(beside)
+            self._run(self._hooks.worker_hooks.stop)
+
+    def handle(self, _listener: Any, client: Any, addr: Any) -> None:
+        """gunicorn's, but a client that neither sends nor takes anything for long is let go.
+
+        gunicorn asks the listener for its address only, and a drain may have closed it; the client's says the same.
+        """
+        client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
+        self._connections[gevent.getcurrent()] = client
+        try:
+            super(ggevent.GeventWorker, self).handle(client, client, addr)
+        finally:
+            del self._connections[gevent.getcurrent()]
+
+    def timeout_ctx(self) -> _Idle:
+        return _Idle(self._waiting)
+
+    def _start(self) -> None:
+        """Runs the start hooks until each has succeeded once: a database that is away delays the worker, no more."""
+        waiting = list(self._hooks.worker_hooks.start)
+        while waiting and self.alive:
+            self.notify()
+            waiting = self._run(waiting)
+            if waiting:
+                gevent.sleep(BEAT_SECONDS)
+
+    def _run(self, hooks: Any) -> Any:
+        """Returns those that failed."""
+        return self._hooks.run_each(hooks, statement_seconds=self._database.BRIEF_SECONDS)
+
+    def _beat(self) -> None:
+        """As long as the worker lives, a drain included: open streams need it to live."""
+        while True:
+            gevent.sleep(BEAT_SECONDS)
+            self._run(self._hooks.worker_hooks.beat)
+
+    def _drain(self) -> None:
+        """Lets idle connections go soon after the worker is told to stop, and the rest when it has waited enough.
+
+        Idle ones go as well where others wait for their places. Not in the beat's loop, which may hang in a database.
+        """
+        while self.alive:
+            gevent.sleep(BEAT_SECONDS)
+            self._close_overdue()
+            if len(self._connections) >= self.worker_connections:
+                self._close_idle(BEAT_SECONDS)
+        told_at = time.monotonic()
+        cut_at = told_at + settings.GATEWAY_DRAIN_TIMEOUT - SETTLING_SECONDS
+        while time.monotonic() < cut_at:
+            self._close_idle(KEPT_SECONDS, told_at)
+            gevent.sleep(LET_GO_EVERY_SECONDS)
+        self._run(self._hooks.worker_hooks.drain)
+        while True:
+            self._close_idle(KEPT_SECONDS_OF_CUT, told_at)
+            gevent.sleep(LET_GO_EVERY_SECONDS)
+
+    def _close_overdue(self) -> None:
+        """Those on which no request began in time."""
+        now = time.monotonic()
+        for greenlet, until in self._due.items():
+            if now >= until:
+                self._let_go(self._due, greenlet)
+
+    def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
+        """Those that have been idle for so long, all of it after `told_at`."""
+        now = time.monotonic()
+        for greenlet, since in self._waiting.items():
+            if now - max(since, told_at) >= seconds:
+                self._let_go(self._waiting, greenlet)
+
+    def _let_go(self, idle: dict[Any, float], greenlet: Any) -> None:
+        """Ends this wait of a connection, but not where its next request has come: the hub looks, and throws at once.
+
+        gevent's `kill` throws some time later, into whatever the greenlet does by then.
+        """
+        began = idle[greenlet]
+
+        def end() -> None:
+            if idle.get(greenlet) == began and not _has_unread(self._connections[greenlet]):
+                greenlet.throw(gevent.GreenletExit)
+
+        gevent.get_hub().loop.run_callback(end)
+
+    def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
+        """gunicorn's, with a short way for what is ordinary, and an end of a connection that loses no answer."""
+        try:
+            ordinary = getattr(req, "is_ordinary", False)
+            serve = functools.partial(self._respond, self) if ordinary else super().handle_request
+            return serve(listener_name, req, sock, addr)
+        except StopIteration:
+            if req.left_unread or _has_unread(sock):
+                _linger(sock)
+            raise
+        except TimeoutError:
+            seconds = settings.GATEWAY_STREAM_IDLE_TIMEOUT
+            self.log.info("a client neither took nor sent anything for %g s: its connection is closed", seconds)
+            raise StopIteration from None
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        """gunicorn's refusals of broken HTTP, in the envelope instead of HTML."""
+        if isinstance(exc, gevent.GreenletExit):
+            return  # an idle connection, closed by a drain
+        if isinstance(exc, OSError) and exc.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
+            return
+        if not isinstance(exc, http_errors.ParseException):
+            self.log.error("error handling a connection", exc_info=exc)
+        try:
+            client.sendall(self._refusal(exc))
+        except OSError:
+            self.log.debug("the client was gone before its error could be sent")
+
+
+def _has_unread(sock: socket.socket) -> bool:
+    """Whether bytes have come that nobody has read. A socket that is closed has none."""
+    if sock.fileno() < 0:
+        return False
+    count = array.array("i", [0])
+    fcntl.ioctl(sock.fileno(), termios.FIONREAD, count)
+    return bool(count[0])
+
+
+def _linger(sock: Any) -> None:
+    """Says that nothing more comes and reads on for a while: closing at once would reset the answer away."""
+    left = LINGER_BODIES * settings.GATEWAY_MAX_BODY_BYTES
+    with gevent.Timeout(LINGER_SECONDS, False):
+        try:
+            sock.shutdown(socket.SHUT_WR)
+            while left > 0:
+                block = sock.recv(BLOCK_BYTES)
+                if not block:
+                    return
+                left -= len(block)
+        except OSError:
+            return

@@ -1,0 +1,1 @@
+"""Databases: connections, outages, migrations under load."""

@@ -1,0 +1,69 @@
+"""Database connections under gevent: they belong to a greenlet, nothing else returns them, and they may go silent."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from django.db import InterfaceError, OperationalError, connections
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
+
+T = TypeVar("T")
+
+# What takes milliseconds: the reads of a request's admission, the hooks of the beat.
+BRIEF_SECONDS = 10.0
+# Everything else a worker does by itself; above the statement timeout, which ends what is merely slow.
+WORK_SECONDS = 35.0
+
+# How many seconds a statement of PostgreSQL is waited for (`gateway.stores.postgresql`); None is without end.
+patience: ContextVar[float | None] = ContextVar("patience", default=None)
+
+
+@contextmanager
+def answering_within(seconds: float) -> Iterator[None]:
+    """A statement inside the block that gets no answer for so long raises OperationalError, and its connection goes."""
+    token = patience.set(seconds)
+    try:
+        yield
+    finally:
+        patience.reset(token)
+
+
+def on_a_live_connection(read: Callable[[], T]) -> T:
+    """What a brief read finds; asked once more where its connection had died in the pool, or does not answer."""
+    try:
+        with answering_within(BRIEF_SECONDS):
+            return read()
+    except (OperationalError, InterfaceError):
+        release("default")
+        with answering_within(BRIEF_SECONDS):
+            return read()
+
+
+def release(alias: str) -> None:
+    """Returns this greenlet's connection to the pool (SQLite: closes it), unless a transaction is open on it."""
+    connection = connections[alias]
+    if not connection.in_atomic_block:
+        connection.close()
+
+
+_greenlet = threading.local()
+
+
+@receiver(connection_created)
+def _note_opened(**_signal: object) -> None:
+    _greenlet.has_opened = True
+
+
+def release_all() -> None:
+    """`release` for every connection that this greenlet has opened since the last time; most open none."""
+    if not getattr(_greenlet, "has_opened", False):
+        return
+    _greenlet.has_opened = False
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            _greenlet.has_opened = True
+        else:
+            connection.close()
