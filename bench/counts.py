@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from bench.kinds import KINDS, WAITS_FILE, Kind
+from bench.kinds import BASIC, Kind
 from bench.load import Connection
 from bench.plan import Plan
-from bench.process import context_switches, wait_until_asleep
+from bench.process import WAITS_FILE, context_switches, wait_until_asleep
 from bench.report import Counts
 from bench.servers import WAITING_WORKER, BenchGateway, Servers, Target
 from bench.worker import COUNTER_BYTES
@@ -93,7 +93,7 @@ def measure(servers: Servers, plan: Plan) -> Iterator[Counts]:
     pass_through.restart()
     beside: dict[str, _Used] = {}
     with _between(servers) as proxies:
-        for kind in KINDS:
+        for kind in BASIC:
             if not kind.beside:
                 beside[kind.name] = _used(pass_through, kind, plan)
             theirs = beside[kind.beside or kind.name]

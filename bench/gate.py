@@ -1,8 +1,10 @@
-"""`python -m bench.gate [--update]`: fails where a request takes more of a pass-through's instructions than it may.
+"""`python -m bench.gate [--update] [ROW…]`: fails where a request takes more instructions than its budget allows.
 
-What it may is in bench/budget.json. `--update` writes there what was measured.
+The budget, in instructions of a pass-through, is bench/budget.json; `--update` writes there what was
+measured. ROWs are kinds of requests by their names, such as "burst, tool calls"; without any, all are measured.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from bench import instructions
 from bench.callgrind import CallgrindError
+from bench.kinds import KINDS
 from bench.report import COMPARED_HEAD, NAME_WIDTH, Compared
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
@@ -20,22 +23,32 @@ TOLERANCE = 0.05
 UPDATE = "make bench-gate ARGS=--update"
 
 
-def main(update: bool) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Measures, prints, and returns the exit status."""
+    known = {kind.name: kind for kind in KINDS}
+    parser = argparse.ArgumentParser(prog="python -m bench.gate", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.rows) - set(known):
+        parser.error(f"there is no row {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    kinds = [known[name] for name in options.rows] or KINDS
     plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
     postgres = PrivatePostgres()
     try:
         postgres.start()
-        measured = instructions.measure(MigratedDatabases(postgres), plugin.scratch()).rows
+        measured = instructions.measure(MigratedDatabases(postgres), plugin.scratch(), kinds).rows
     except CallgrindError as error:
         sys.exit(str(error))
     finally:
         postgres.close()
-    lines, passed = verdict(measured, json.loads(BUDGET.read_text()))
+    budget = json.loads(BUDGET.read_text())
+    wanted = {name: most for name, most in budget.items() if not options.rows or name in options.rows}
+    lines, passed = verdict(measured, wanted)
     print("\n".join(lines))
-    if update:
-        ratios = {row.name: round(row.ratio, 2) for row in measured}
-        BUDGET.write_text(json.dumps(ratios, indent=4) + "\n")
+    if options.update:
+        budget |= {row.name: round(row.ratio, 2) for row in measured}
+        BUDGET.write_text(json.dumps({name: budget[name] for name in known if name in budget}, indent=4) + "\n")
         print(f"\nwritten to {BUDGET}")
         return 0
     return 0 if passed else 1
@@ -73,4 +86,4 @@ def verdict(measured: Sequence[Compared], budget: Mapping[str, float]) -> tuple[
 
 
 if __name__ == "__main__":
-    sys.exit(main("--update" in sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from bench import driver
-from bench.kinds import REPLY
+from bench.answers import REPLY
 from bench.plan import Plan
 from bench.report import Compared, Counts, Goal
 from bench.servers import Servers

@@ -63,8 +63,9 @@ def measure_all(databases: MigratedDatabases, folder: Path) -> Counted:
 def _measure(servers: Servers, kinds: Sequence[Kind]) -> Counted:
     """Both servers at the same time, each on a core where there are two."""
     gateway, pass_through = servers.targets
+    beside_them = {kind.beside or kind.name for kind in kinds}
     with ThreadPoolExecutor(2) as threads:
-        theirs = threads.submit(_profiles, pass_through, [kind for kind in kinds if not kind.beside])
+        theirs = threads.submit(_profiles, pass_through, [kind for kind in KINDS if kind.name in beside_them])
         profiles = threads.submit(_profiles, gateway, kinds).result()
     beside = {name: profile.instructions for name, profile in theirs.result().items()}
     first = profiles[kinds[0].name]

@@ -1,15 +1,14 @@
-"""The kinds of request that are counted one by one, and the models that answer them (see bench/upstream.py)."""
+"""The kinds of request that are counted one by one. Their models are those of `bench.answers`."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-REPLY, BURST, SLOW = "bench-reply", "bench-burst", "bench-slow"
-PACED, EMBEDDING = "bench-paced", "bench-embedding"
-MESSAGE = "bench-message"  # a burst in Anthropic's dialect
+from bench import answers
+from bench.answers import BURST, EMBEDDING, LONG, MESSAGE, PACED, REPLY
+
 ALIAS = "bench"
-# The variables that tell the worker where its trace and its count of waits go (bench/worker.py).
-TRACE_FILE, WAITS_FILE = "BENCH_TRACE", "BENCH_WAITS"
 
 CHAT, EMBEDDINGS = "/v1/chat/completions", "/v1/embeddings"
 RESPONSES, MESSAGES_API = "/v1/responses", "/v1/messages"
@@ -36,7 +35,8 @@ class Kind:
     status: int = 200
 
 
-WHOLE = Kind("whole answer", 24)
+WHOLE = Kind("whole answer, at most 64 tokens", 24)
+ORDINARY = Kind("whole answer", 8, model=BURST, fields={"messages": MESSAGES})
 PACED_STREAM = Kind("paced stream of 100 chunks", 3, model=PACED, fields=STREAM)
 BURST_STREAM = Kind("burst of 100 chunks", 8, model=BURST, fields=STREAM)
 # In other words than the pass-through speaks: to be read beside the burst.
@@ -46,20 +46,74 @@ ASKED = {"system": MESSAGES[0]["content"], "messages": MESSAGES[1:], "max_tokens
 BURST_MESSAGE = Kind("burst of 100 deltas as a message", 8, BURST_STREAM.name, BURST, ASKED, MESSAGES_API)
 PASSED_MESSAGE = Kind("burst of 100 deltas passed on as a message", 8, BURST_STREAM.name, MESSAGE, ASKED, MESSAGES_API)
 EMBEDDED = Kind("embedding", 24, model=EMBEDDING, fields={"input": "Why is the sky blue?"}, path=EMBEDDINGS)
-KINDS = (
+BASIC = (
     WHOLE,
+    ORDINARY,
     BURST_STREAM,
     BURST_RESPONSE,
     BURST_MESSAGE,
     PASSED_MESSAGE,
     PACED_STREAM,
     EMBEDDED,
-    Kind("whole answer put together from a stream", 8, WHOLE.name, model=BURST, fields={"messages": MESSAGES}),
     Kind("whole answer by an alias", 16, WHOLE.name, model=ALIAS),
     Kind("whole answer, key without budgets", 16, WHOLE.name, key="plain"),
     Kind("refusal: 400", 24, WHOLE.name, fields={**CAPPED, "temperature": "hot"}, status=400),
     Kind("refusal: 402", 24, WHOLE.name, key="poor", status=402),
 )
+
+
+def _burst(name: str, model: str, **fields: Any) -> Kind:
+    """A burst whose chunks differ in more than their text."""
+    return Kind(f"burst, {name}", 3, model=model, fields={**STREAM, **fields})
+
+
+def _agents_turn() -> dict[str, Any]:
+    """A coding agent's request: 200 messages, a tool called in every second pair of them, and 40 tools."""
+    text = "The tests pass now, but the lines above still name the old module; see the report below. " * 5
+    messages: list[dict[str, Any]] = [{"role": "system", "content": text}]
+    for number in range(66):
+        arguments = json.dumps({"path": f"src/module_{number}.py", "text": text})
+        call = {"id": f"call_{number}", "type": "function", "function": {"name": "tool_1", "arguments": arguments}}
+        messages += [
+            {"role": "user", "content": text},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": text},
+        ]
+    messages.append({"role": "user", "content": text})
+    properties = {
+        name: {"type": "string", "description": f"The {name} that the tool works on, relative to the root."}
+        for name in ("path", "old", "new", "pattern", "reason", "mode")
+    }
+    schema = {"type": "object", "properties": properties, "required": ["path"], "additionalProperties": False}
+    tools = [
+        {"type": "function", "function": {"name": f"tool_{number}", "description": text, "parameters": schema}}
+        for number in range(40)
+    ]
+    return {"messages": messages, "tools": tools, "max_tokens": 4096, "stream": True}
+
+
+def _prompt(size: int) -> dict[str, Any]:
+    return {**CAPPED, "messages": [{"role": "user", "content": ("Why is the sky blue? " * (size // 21 + 1))[:size]}]}
+
+
+BURSTS = (
+    _burst("tool calls", answers.TOOL_CALLS),
+    _burst("obfuscation", answers.OBFUSCATION),
+    _burst("logprobs", answers.LOGPROBS, logprobs=True),
+    _burst("usage in each chunk", answers.USAGES),
+    _burst("escapes", answers.ESCAPES),
+    _burst("moving created", answers.MOVING),
+    _burst("four choices", answers.CHOICES, n=4),
+    _burst("JSON in text", answers.JSON_TEXT),
+    _burst("anthropic behind chat", MESSAGE),
+)
+LARGE = (
+    Kind("whole answer of 400 chunks", 4, model=LONG, fields={"messages": MESSAGES}),
+    Kind("agent's turn", 3, model=answers.AGENT, fields=_agents_turn()),
+    Kind("prompt of 100 KB", 4, fields=_prompt(100_000)),
+    Kind("prompt of 1 MB", 2, fields=_prompt(1_000_000)),
+)
+KINDS = (*BASIC, *BURSTS, *LARGE)
 # These take a gateway with METRICS_BIND.
 WITH_METRICS = (
     Kind("whole answer, with metrics", 24, WHOLE.name),

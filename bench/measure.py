@@ -21,5 +21,5 @@ def measure(databases: MigratedDatabases, folder: Path, plan: Plan, report: Call
         reached = [*goals.of_traffic(compared), goals.one_account(servers, plan), *goals.overload(servers, plan)]
         counted = list(counts.measure(servers, plan))
         report(table(COUNTS_HEAD, counted))
-        report(f"\nsystem calls of a whole answer: {counted[0].dearest_calls}\n")
+        report(f"\nsystem calls of a {counted[0].name}: {counted[0].dearest_calls}\n")
         report(table(GOAL_HEAD, [*reached, *goals.of_counts(counted)]))

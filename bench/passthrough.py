@@ -22,9 +22,7 @@ def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable
     """Sends the body on and the answer back: whole where its length is known, else as it arrives."""
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     headers = {"Content-Type": "application/json"}
-    answer = _pool.request(
-        "POST", _ORIGIN + environ["PATH_INFO"], body=body, headers=headers, preload_content=False, timeout=300
-    )
+    answer = _pool.request("POST", _ORIGIN + environ["PATH_INFO"], body=body, headers=headers, preload_content=False)
     status = f"{answer.status} {answer.reason}"
     content_type = ("Content-Type", answer.headers["Content-Type"])
     length = answer.headers.get("Content-Length")
@@ -40,8 +38,7 @@ def app(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable
 def _blocks(answer: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
     """As they arrive. A connection that was not read to its end is closed, not used again."""
     try:
-        while block := answer.read1(BLOCK_BYTES):
-            yield block
+        yield from answer.stream(BLOCK_BYTES)
         answer.release_conn()
     finally:
         answer.close()

@@ -19,7 +19,7 @@ import requests
 from psycopg import sql
 
 from bench import driver, load
-from bench.kinds import BURST, REPLY
+from bench.answers import BURST, REPLY
 from bench.plan import Plan
 from bench.report import Read
 from bench.servers import Servers

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from bench.answers import EMBEDDING, MESSAGE, PACED, REPLY, SLOW, STREAMS
 from bench.callgrind import Callgrind
-from bench.kinds import ALIAS, BURST, EMBEDDING, MESSAGE, PACED, REPLY, SLOW, Kind
+from bench.kinds import ALIAS, Kind
 from bench.load import Connection, Job
 from bench.plan import Plan
 from bench.process import children
@@ -125,7 +126,7 @@ class Target:
     def connect(self, kind: Kind) -> Connection:
         """A connection whose every request is of this kind."""
         names = {ALIAS: f"alias/{ALIAS}", MESSAGE: f"{ANTHROPIC}/test/{MESSAGE}"}
-        model_name = names.get(kind.model, self.prefix + kind.model)
+        model_name = names.get(kind.model, self.prefix + kind.model) if self.prefix else kind.model
         reader = {"user": str(self.pids()[0])} if kind.model == PACED else {}
         body = json.dumps({"model": model_name, **kind.fields, **reader})
         key = self.other_keys.get(kind.key, self.keys[0])
@@ -210,7 +211,8 @@ def _start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
 def _catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
     """Those that are called, among as many offers as a big catalogue has."""
     upstream = f"http://127.0.0.1:{upstream_port}/v1"
-    called = [model(name, provider="bench", upstream_model=name) for name in (REPLY, BURST, SLOW, PACED)]
+    names = (REPLY, SLOW, PACED, *(name for name in STREAMS if name != MESSAGE))
+    called = [model(name, provider="bench", upstream_model=name) for name in names]
     price = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
     called.append(model(EMBEDDING, provider="bench", upstream_model=EMBEDDING, modality="embedding", pricing=price))
     called.append(model(MESSAGE, provider=ANTHROPIC, upstream_model=MESSAGE))

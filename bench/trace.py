@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.kinds import BURST_STREAM, EMBEDDED, TRACE_FILE, WHOLE
+from bench.kinds import BURST_STREAM, EMBEDDED, WHOLE
 from bench.plan import Plan
-from bench.process import wait_until_asleep
+from bench.process import TRACE_FILE, wait_until_asleep
 from bench.servers import running
 from tests.servers.databases import MigratedDatabases
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench import driver
-from bench.kinds import BURST, PACED_STREAM, REPLY, SLOW
+from bench.answers import BURST, CHUNKS, REPLY, SLOW
+from bench.kinds import PACED_STREAM
 from bench.plan import Plan
 from bench.process import cpu_seconds, resident_bytes
 from bench.report import Compared
 from bench.servers import Servers, Target
-from bench.upstream import BURST_CHUNKS, SLOW_SECONDS
+from bench.upstream import SLOW_SECONDS
 
 
 def measure(servers: Servers, plan: Plan) -> Iterator[Compared]:
@@ -44,9 +45,9 @@ def _bursts(servers: Servers, plan: Plan) -> Iterator[Compared]:
         driver.run(target, driver.body_of(target, BURST, stream=True), connections=connections, count=count)
         for target in servers.targets
     ]
-    name = f"streams of {BURST_CHUNKS} chunks, {connections} connections"
+    name = f"streams of {CHUNKS} chunks, {connections} connections"
     yield Compared(f"{name}: CPU ms per stream", *(one.cpu_ms / count for one in both))
-    yield Compared(f"{name}: chunks per second", *(count * BURST_CHUNKS / one.result.seconds for one in both))
+    yield Compared(f"{name}: chunks per second", *(count * CHUNKS / one.result.seconds for one in both))
 
 
 def _paced(servers: Servers, plan: Plan) -> Compared:
@@ -58,7 +59,7 @@ def _paced(servers: Servers, plan: Plan) -> Compared:
             before = cpu_seconds(target.pids())
             connection.work(iter(range(plan.paced_streams)))
         both.append((cpu_seconds(target.pids()) - before) * 1000 / plan.paced_streams)
-    return Compared(f"paced streams of {BURST_CHUNKS} chunks, 1 connection: CPU ms per stream", *both)
+    return Compared(f"paced streams of {CHUNKS} chunks, 1 connection: CPU ms per stream", *both)
 
 
 def _open_streams(servers: Servers, plan: Plan) -> Iterator[Compared]:

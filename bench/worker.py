@@ -11,7 +11,7 @@ from typing import Any
 
 import greenlet
 
-from bench.kinds import TRACE_FILE, WAITS_FILE
+from bench.process import TRACE_FILE, WAITS_FILE
 from gateway.server.worker import GatewayWorker
 
 COUNTER_BYTES = 8

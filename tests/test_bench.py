@@ -7,7 +7,7 @@ import pytest
 
 from bench import capacity, connections
 from bench.gate import BUDGET, verdict
-from bench.kinds import KINDS
+from bench.kinds import BASIC, KINDS, WHOLE
 from bench.measure import measure
 from bench.plan import SMALLEST
 from bench.report import COUNTS_COLUMNS, Compared
@@ -28,13 +28,13 @@ TRAFFIC = [
     "paced streams of 100 chunks, 1 connection: CPU ms per stream",
     "8 open streams: KB of memory per stream",
     "8 open streams: % of a core, a chunk each 5 s",
-    *(kind.name for kind in KINDS),
-    "system calls of a whole answer",
+    *(kind.name for kind in BASIC),
+    f"system calls of a {WHOLE.name}",
     "8 open streams: CPU ms to open one, ratio",
     "64 connections, two workers: one account's rate of 2 accounts'",
     "3 times its capacity: served a second",
     "3 times its capacity: p50 ms of a refusal",
-    "whole answer: system calls",
+    f"{WHOLE.name}: system calls",
 ]
 READS = {
     "GET /v1/generations, limit 100, page 1": "100 records",
@@ -52,7 +52,7 @@ ALIASED = "whole answer by an alias"
 ALIASED_COLUMNS = len(ALIASED.split()) + len(COUNTS_COLUMNS)
 only_postgres = pytest.mark.skipif(plugin.databases().kind != "postgres", reason="the benchmark measures PostgreSQL")
 # Of ours, by kind of request: today's figures, and two more: a slow request runs through more (its client is watched).
-MODULES = {"burst of 100 chunks": 47, "whole answer": 44, "embedding": 42}
+MODULES = {"burst of 100 chunks": 47, WHOLE.name: 44, "embedding": 42}
 
 
 @only_postgres
