@@ -27,9 +27,7 @@ _TEXT = (
     "The sky is blue because air scatters short waves of light far more than long ones , so that blue reaches us from"
     " every side while red goes straight on ; at sunset the way through the air is long and only red is left of it ."
 )
-_CHINESE = (
-    "天空 是 蓝色 的 因为 空气 散射 短波 远 强于 长波 所以 蓝光 从 四面 八方 来到 我们 眼前 而 红光 一直 向前"
-)
+_CHINESE = "天空 是 蓝色 的 因为 空气 散射 短波 远 强于 长波 所以 蓝光 从 四面 八方 来到 我们 眼前 而 红光 一直 向前"
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 _DONE = b"data: [DONE]\n\n"
 _COMMON = {

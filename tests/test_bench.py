@@ -41,7 +41,7 @@ READS = {
     "GET /v1/generations, limit 100, page 10": "100 records",
     "GET /v1/generations, limit 1,000, page 1": "1,000 records",
     "GET /v1/aliases/year/stats?days=365": "1,000 requests",
-    "GET /v1/models, warm": "11 models",
+    "GET /v1/models, warm": "models",
     "GET /v1/models, If-None-Match": "304",
     "completion beside nothing": "0 bytes",
     "completion beside /usage by key, all days": "requests",
