@@ -30,7 +30,7 @@ _TEXT = (
 _CHINESE = "天空 是 蓝色 的 因为 空气 散射 短波 远 强于 长波 所以 蓝光 从 四面 八方 来到 我们 眼前 而 红光 一直 向前"
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
 _DONE = b"data: [DONE]\n\n"
-_COMMON = {
+_COMMON: Json = {
     "id": "chatcmpl-C47NkhKaLZBBsqap9vmev8eVhUgHj",
     "object": "chat.completion.chunk",
     "created": 1_780_000_000,
@@ -186,7 +186,7 @@ def _message() -> bytes:
 
 def _text(count: int) -> bytes:
     """A whole answer of so many words."""
-    message = {"role": "assistant", "content": "".join(words(count)), "refusal": None, "annotations": []}
+    message: Json = {"role": "assistant", "content": "".join(words(count)), "refusal": None, "annotations": []}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     fields = {"object": "chat.completion", "choices": [choice], "usage": usage(count), "service_tier": "default"}
     return whole({**_COMMON, **fields})
