@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from django.conf import settings
 
@@ -18,22 +17,6 @@ from gateway.observing.request_events import RequestEvent
 from gateway.stores.db import BRIEF_SECONDS, answering_within, release
 
 from .models import Alias
-
-
-class Read(NamedTuple):
-    """An account's alias as one request has read it, and the target it has."""
-
-    name: str
-    id: uuid.UUID
-    provider: str
-    canonical_id: str
-    locode: str
-
-    @classmethod
-    def of_row(cls, name: str, row: Sequence[bytes]) -> "Read":
-        """Of a binary row of id, provider, canonical_id and locode."""
-        return cls(name, uuid.UUID(bytes=row[0]), *(bytes(each).decode() for each in row[1:]))
-
 
 BY_NAME = Statement(
     b"alias by name",
@@ -80,11 +63,8 @@ def resolve(
     snapshot: Snapshot,
     now: datetime,
     event: RequestEvent | None = None,
-    read: Read | None = None,
 ) -> Resolution:
     """The route that `text` means for this account at this moment. The event learns of an alias that leads nowhere too.
-
-    `read` is an alias of this account that the request has read already; another one is read here.
 
     Raises what `parse_model_id`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound;
     for an auto id of which no route can take the request, the refusal of the best one.
@@ -101,7 +81,7 @@ def resolve(
             case ExplicitId() as wanted:
                 return Resolution(_pinned(snapshot, wanted, now))
             case AliasId() as alias:
-                return _aliased(snapshot, account_id, alias, now, event, read)
+                return _aliased(snapshot, account_id, alias, now, event)
             case AutoId() as auto:
                 return _chosen(snapshot, auto, purpose, now)
 
@@ -112,29 +92,27 @@ def _aliased(
     wanted: AliasId,
     now: datetime,
     event: RequestEvent | None,
-    read: Read | None,
 ) -> Resolution:
-    alias = read if read is not None and read.name == wanted.name else _read(account_id, wanted.name)
-    if alias is None:
+    target = _read(account_id, wanted.name)
+    if target is None:
         raise absent(account_id, wanted.name, param="model")
     if event is not None:
-        event.alias_id = alias.id
-    route = _pinned(snapshot, ExplicitId(alias.provider, alias.canonical_id, alias.locode), now)
-    return Resolution(route, requested_alias=str(wanted), alias_id=alias.id)
+        event.alias_id = target[0]
+    route = _pinned(snapshot, ExplicitId(*target[1:]), now)
+    return Resolution(route, requested_alias=str(wanted), alias_id=target[0])
 
 
-def _read(account_id: uuid.UUID, name: str) -> Read | None:
-    """One indexed SELECT, on every request and uncached: a repoint acts on the very next one."""
+def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] | None:
+    """Id, provider, canonical id and locode, on every request and uncached: a repoint acts on the very next one."""
     sessions = sessions_of("default")
     if sessions is not None:
         row = sessions.read(BY_NAME, [account_id.hex.encode(), name.encode()])
-        return None if row is None else Read.of_row(name, row)
+        return None if row is None else (uuid.UUID(bytes=row[0]), row[1].decode(), row[2].decode(), row[3].decode())
     try:
         aliases = Alias.objects.filter(account_id=account_id, name=name)
-        target = aliases.values_list("id", "provider", "canonical_id", "locode").first()
+        return aliases.values_list("id", "provider", "canonical_id", "locode").first()
     finally:
         release("default")
-    return None if target is None else Read(name, *target)
 
 
 def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:

@@ -113,7 +113,6 @@ def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admi
             snapshot=catalogue,
             now=datetime.now(UTC),
             event=event,
-            read=payer.alias,
         )
         route = resolution.route
         event.route, event.provider = route.id, route.upstream.slug

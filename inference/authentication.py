@@ -1,10 +1,5 @@
-"""Who asks, and may they: one SELECT over key, account and wallet.
+"""Authentication of a request: one SELECT over key, account and wallet, on every request anew."""
 
-On a worker's own sessions it reads the account's alias along, where the request has come whole and seems to name one:
-a round trip less. Which one it names is known when the body is parsed; what was not read here, `aliases.resolve` reads.
-"""
-
-import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -17,9 +12,7 @@ from django.db import connection
 from accounts import keys
 from accounts.keys import note_use, verify_key
 from accounts.rate_limits import Budgets, budgets_of
-from aliases.resolve import Read
 from billing.models import Wallet
-from gateway.edge.jsonbody import body_if_come
 from gateway.errors import ApiKeyNotRegistered
 from gateway.fastpath.postgresql import Sessions, Statement, integer, is_full, moment, sessions_of
 from gateway.money import to_units
@@ -34,23 +27,16 @@ SELECT = """
     JOIN billing_wallet w ON w.account_id = k.account_id
     WHERE k.fingerprint = %s
 """
-PREPARED = Statement(b"authenticate", SELECT.replace("%s", "$1::bytea").encode())
-WITH_ALIAS = Statement(
-    b"authenticate with an alias",
-    PREPARED.sql.replace(b" FROM", b", n.id, n.provider, n.canonical_id, n.locode FROM", 1).replace(
-        b"WHERE", b"LEFT JOIN aliases_alias n ON n.account_id = k.account_id AND n.name = $2::varchar WHERE"
-    ),
-)
+# The same for a worker's own sessions of libpq, which number their parameters and say their types.
+PREPARED = Statement(b"authenticate", (SELECT % "$1::bytea").encode())
 BALANCE = Statement(b"balance", b"SELECT balance FROM billing_wallet WHERE account_id = $1::uuid")
-NAMES_AN_ALIAS = re.compile(rb'"model"\s*:\s*"alias/([a-z0-9][a-z0-9_-]{0,63})"')
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
     """The authenticated key with its budgets, and the account and balance (in units of its currency) that pay for it.
 
-    `read_at` is of the monotonic clock, before they were asked for. `alias` is one of the account's that was read with
-    them.
+    `read_at` is of the monotonic clock, before they were asked for.
     """
 
     key_id: uuid.UUID
@@ -59,7 +45,6 @@ class Payer:
     balance: int
     budgets: Budgets
     read_at: float = field(default_factory=time.monotonic)
-    alias: Read | None = None
 
 
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
@@ -73,12 +58,8 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     if is_full():
         raise overload.refusal()
     sessions = sessions_of("default")
-    alias: Read | None = None
     read_at = time.monotonic()
-    if sessions is None:
-        row = on_a_live_connection(lambda: _select(fingerprint))
-    else:
-        row, alias = _ask(sessions, fingerprint, body_if_come(environ))
+    row = _ask(sessions, fingerprint) if sessions else on_a_live_connection(lambda: _select(fingerprint))
     if row is None:
         raise ApiKeyNotRegistered
     key_id, account_id = _uuid(row[0]), _uuid(row[1])
@@ -93,7 +74,6 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
         balance=row[5],
         budgets=budgets_of(row[6], row[7]),
         read_at=read_at,
-        alias=alias,
     )
 
 
@@ -121,15 +101,12 @@ def _select(fingerprint: bytes) -> tuple[Any, ...] | None:
         release("default")
 
 
-def _ask(sessions: Sessions, fingerprint: bytes, body: bytes) -> tuple[tuple[Any, ...] | None, Read | None]:
-    """The same on a session of this worker, and the account's alias that the body seems to name."""
-    key_of = b"\\x" + fingerprint.hex().encode()
-    named = NAMES_AN_ALIAS.search(body) if b'"alias/' in body else None
-    row = sessions.read(PREPARED, [key_of]) if named is None else sessions.read(WITH_ALIAS, [key_of, named[1]])
+def _ask(sessions: Sessions, fingerprint: bytes) -> tuple[Any, ...] | None:
+    """The same on a session of this worker."""
+    row = sessions.read(PREPARED, [b"\\x" + fingerprint.hex().encode()])
     if row is None:
-        return None, None
-    key, account, verifier, expires, currency, balance, rpm, tpm, *target = row
-    alias = Read.of_row(named[1].decode(), target) if named is not None and target[0] is not None else None
+        return None
+    key, account, verifier, expires, currency, balance, rpm, tpm = row
     return (
         uuid.UUID(bytes=key),
         uuid.UUID(bytes=account),
@@ -139,7 +116,7 @@ def _ask(sessions: Sessions, fingerprint: bytes, body: bytes) -> tuple[tuple[Any
         integer(balance),
         None if rpm is None else integer(rpm),
         None if tpm is None else integer(tpm),
-    ), alias
+    )
 
 
 def _moment(value: datetime | None) -> datetime | None:

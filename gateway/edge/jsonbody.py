@@ -55,14 +55,6 @@ class HeldBody:
         self._bytes = 0
 
 
-def body_if_come(environ: Mapping[str, Any]) -> bytes:
-    """The body of a request that came with its head, or right behind it; else nothing. It is read as ever."""
-    declared = environ.get("CONTENT_LENGTH") or "0"
-    reader = getattr(environ["wsgi.input"], "reader", None)  # gunicorn's
-    come = getattr(getattr(reader, "unreader", None), "come", None)
-    return come(int(declared)) if come is not None and 0 < int(declared) <= BLOCK_BYTES else b""
-
-
 def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes:
     """The whole body of a WSGI request (Django's `META`), by Content-Length or chunked; its bytes are `held`.
 
