@@ -28,4 +28,11 @@ class InferenceConfig(AppConfig):
                 how="counter",
                 label="provider",
             ),
+            Reading(
+                "gateway_upstream_broken_ends",
+                "Connections that providers ended in mid-answer.",
+                lambda: connections.broken_ends,
+                how="counter",
+                label="provider",
+            ),
         ]

@@ -5,8 +5,8 @@ A connection carries one request at a time. Whoever holds it may wait on it with
 each send and each receive; TLS goes through gevent's sockets.
 
 HTTP/1.1 cannot tell an answer that comes once too often, and late, from the answer to the next request. So a connection
-serves one account for good, and not for long; one that has sent what nobody asked for takes the idle ones of its origin
-with it (docs/security.md#upstreams).
+serves one account for good, and not for long; one that has sent what nobody asked for, or that the upstream ends in
+mid-answer, takes the idle ones of its origin with it (docs/security.md#upstreams).
 """
 
 import errno
@@ -48,7 +48,9 @@ ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with it
 _PlainSocket: type[socket.socket] = get_original("socket", "socket")
 _poll = get_original("select", "poll")
 logger = logging.getLogger(__name__)
-unexpected_bytes: Counter[str] = Counter()  # by provider: how often one of its connections had them
+# By provider: how often one of its connections had them, or was ended by it in mid-answer.
+unexpected_bytes: Counter[str] = Counter()
+broken_ends: Counter[str] = Counter()
 
 
 class Origin(NamedTuple):
@@ -139,8 +141,8 @@ class Connection:
     """
 
     __slots__ = (
-        *("_readable", "_sock", "account", "answer", "idle_since", "is_tls"),
-        *("key", "opened_at", "origin", "provider", "uses"),
+        *("_is_cut", "_readable", "_sock", "account", "answer", "idle_since"),
+        *("is_tls", "key", "opened_at", "origin", "provider", "uses"),
     )
 
     def __init__(self, origin: Origin, account: UUID, provider: str, sock: Any) -> None:
@@ -150,6 +152,7 @@ class Connection:
         self._readable = get_hub().loop.io(sock.fileno(), READABLE)
         self.answer = Answer()
         self.idle_since = 0.0
+        self._is_cut = False
 
     def send(self, head: bytes, body: bytes) -> None:
         """Sends a request whole; it may wait for the upstream to take it."""
@@ -171,16 +174,23 @@ class Connection:
                 break
             except BlockingIOError:
                 get_hub().wait(self._readable)
+            except TimeoutError:  # of whoever waits
+                raise
+            except OSError:
+                self._note_end()
+                raise
         answer = self.answer
         if not block:
             if not answer.status or answer.is_complete or not answer.ends_with_the_connection:
+                self._note_end()
                 raise ConnectionError("the upstream closed the connection")
             answer.is_complete = True
             return
         try:
             answer.parser.feed_data(block)
         except HttpParserError as error:
-            _distrust(self, "behind an answer" if answer.is_complete else "of broken HTTP")
+            where = "behind an answer" if answer.is_complete else "of broken HTTP"
+            _distrust(self, unexpected_bytes, f"sent bytes {where}")
             if answer.is_complete:
                 answer.keeps_alive = False
                 return
@@ -194,6 +204,7 @@ class Connection:
 
     def cut(self) -> None:
         """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
+        self._is_cut = True
         try:
             if self.is_tls:
                 gevent.socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
@@ -232,8 +243,13 @@ class Connection:
         except OSError:
             return False
         if unasked and not unasked.startswith(TIMED_OUT):
-            _distrust(self, "that nobody had asked for")
+            _distrust(self, unexpected_bytes, "sent bytes that nobody had asked for")
         return False
+
+    def _note_end(self) -> None:
+        # Between requests, and before an answer to one that met it, an end is ordinary: keep-alive ran out.
+        if self.answer.received_bytes and not self.answer.is_complete and not self._is_cut:
+            _distrust(self, broken_ends, "broke off an answer")
 
     def _send_all(self, data: bytes) -> None:
         if self.is_tls:
@@ -261,7 +277,7 @@ class Connection:
 # Those that wait for their next request, by origin and of each account; the one that has waited longest comes first.
 _idle: dict[Origin, OrderedDict[Connection, None]] = {}
 _idle_of: dict[tuple[Origin, int], dict[Connection, None]] = {}  # accounts as numbers: Python itself would hash UUIDs
-_distrusted_at: dict[Origin, float] = {}  # when it last had unexpected bytes
+_distrusted_at: dict[Origin, float] = {}  # when one of its connections last was
 
 
 def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
@@ -326,16 +342,18 @@ def _withdraw(connection: Connection) -> None:
         del _idle_of[connection.key]
 
 
-def _distrust(connection: Connection, kind: str) -> None:
-    """It had unexpected bytes: it is not used again, nor is any connection that its origin has now, in use or not."""
+def _distrust(connection: Connection, counts: Counter[str], deed: str) -> None:
+    """It is not used again, nor is any connection that its origin has now, in use or not."""
     _distrusted_at[connection.origin] = time.monotonic()
     others = [other for other in _idle.get(connection.origin, ()) if other is not connection]
     for other in others:
         _withdraw(other)
         other.close()
-    unexpected_bytes[connection.provider] += 1
-    logger.error(
-        "provider %s sent bytes %s: the connection and %d idle ones are closed", connection.provider, kind, len(others)
+    counts[connection.provider] += 1
+    logger.log(
+        logging.ERROR if counts is unexpected_bytes else logging.WARNING,
+        "provider %s %s: the connection and %d idle ones are closed",
+        *(connection.provider, deed, len(others)),
     )
 
 

@@ -1,5 +1,7 @@
 """An upstream that answers once too often: its surplus reaches no other account, and is noticed."""
 
+import re
+
 import pytest
 
 from tests.catalogue import catalogue_for, model
@@ -15,7 +17,7 @@ from tests.servers.simulator import Simulator
 pytestmark = pytest.mark.sqlite_is_enough
 
 modes = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
-METRIC = "gateway_upstream_unexpected_bytes_total"
+METRIC, BROKEN_ENDS = "gateway_upstream_unexpected_bytes_total", "gateway_upstream_broken_ends_total"
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +80,26 @@ def test_a_surplus_answer_on_an_idle_connection_is_logged_and_counted(
     assert eventually(is_counted)
     assert "provider sim sent bytes that nobody had asked for" in server.log
     assert "a-secret" not in server.log
+
+
+@modes
+def test_an_answer_that_its_upstream_breaks_off_is_logged_and_counted_and_ends_the_idle_connections(
+    server: GatewayServer, open_account: OpenAccount, simulator: Simulator, streams: bool
+) -> None:
+    others = [open_account(server) for _ in range(3)]
+    for customer in others:
+        assert said(customer, "echo", "kept", streams=streams) == "kept"
+    before, logged = Scrape.of(server), len(server.log)
+    left = simulator.stats("stall:2")["cut"]
+    with ask(others[0], "stall", stream=True, timeout=10) as reply:  # its client leaves: an end of ours
+        assert next(reply.iter_lines()).startswith(b"data: ")
+    assert eventually(lambda: simulator.stats("stall:2")["cut"] > left)
+    assert ask(others[0], "drop", stream=streams).status_code == (200 if streams else 503)
+    assert eventually(lambda: Scrape.of(server).total(BROKEN_ENDS, provider="sim") > before.total(BROKEN_ENDS))
+    after = Scrape.of(server)
+    assert after.total(BROKEN_ENDS) == before.total(BROKEN_ENDS) + 1
+    assert after.total(METRIC) == before.total(METRIC)
+    (closed,) = re.findall(r"provider sim broke off an answer: the connection and (\d+) idle", server.log[logged:])
+    assert int(closed) >= len(others) - 1
+    for customer in others:
+        assert said(customer, "echo", "as ever", streams=streams) == "as ever"

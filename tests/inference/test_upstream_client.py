@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -49,6 +50,12 @@ class Server:
         """Sends on the first connection, unasked."""
         with self._sending:
             self._socks[0].sendall(data)
+
+    def end(self, number: int, *, resets: bool) -> None:
+        """Closes one of the connections, by their order."""
+        if resets:
+            self._socks[number].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socks[number].close()
 
     def _serve(self, scripts: tuple[list[bytes | None], ...]) -> None:
         for script in scripts:
@@ -118,6 +125,11 @@ def ask(server: Server, body: bytes = b"{}", *, account: UUID = ACCOUNT, scheme:
 def unexpected(server: Server) -> int:
     """How often a connection of this server is known to have had unexpected bytes."""
     return connections.unexpected_bytes[str(server.port)]
+
+
+def broken_off(server: Server) -> int:
+    """How often this server is known to have ended a connection in mid-answer."""
+    return connections.broken_ends[str(server.port)]
 
 
 def whole(opened: UpstreamCall) -> bytes:
@@ -299,6 +311,85 @@ def test_unexpected_bytes_end_the_connections_that_are_in_use_then_too() -> None
         opened.close()
         assert ask(server, account=one) == b"hello"
         assert server.accepted == 3
+
+
+HALVES = [LENGTH[:-2], CHUNKED[:-5], LENGTH[:20], b"HTTP/1.1 100 Continue\r\n\r\n"]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+@pytest.mark.parametrize("half", HALVES, ids=["length", "chunked", "head", "interim"])
+def test_an_end_in_mid_answer_ends_every_connection_of_the_origin(
+    half: bytes, resets: bool, scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = self_signed(tmp_path) if scheme == "https" else None
+    monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
+    connections._tls.cache_clear()
+    idle, busy = uuid4(), uuid4()
+    with (
+        serving([LENGTH] * 2, [LENGTH] * 2, [half], [LENGTH], [LENGTH], context=context) as server,
+        serving([LENGTH] * 2) as elsewhere,
+    ):
+        assert ask(server, account=idle, scheme=scheme) == ask(elsewhere) == b"hello"
+        in_use = call(server, account=busy, scheme=scheme)
+        in_use.open()
+        hurt = call(server, scheme=scheme)
+        reading = gevent.spawn(whole, hurt)
+
+        def has_come() -> bool:
+            gevent.sleep(0.01)
+            return hurt._connection is not None and hurt._connection.answer.received_bytes == len(half)
+
+        assert eventually(has_come)
+        server.end(2, resets=resets)
+        with pytest.raises(Unreachable):
+            reading.get(timeout=10)
+        assert in_use.read_all() == b"hello"
+        in_use.close()
+        assert (broken_off(server), unexpected(server)) == (1, 0)
+        for account in (idle, busy):
+            assert ask(server, account=account, scheme=scheme) == b"hello"
+        assert server.accepted == 5
+        assert ask(elsewhere) == b"hello"
+        assert elsewhere.accepted == 1
+    connections._tls.cache_clear()
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closed", "reset"])
+def test_an_end_between_requests_or_before_an_answer_is_ordinary(resets: bool) -> None:
+    other = uuid4()
+    with serving([LENGTH] * 2, [LENGTH], [LENGTH, None], [LENGTH]) as server:
+        assert ask(server, account=other) == ask(server) == b"hello"
+        server.end(1, resets=resets)
+        assert ask(server) == b"hello"
+        with pytest.raises(Unreachable):
+            ask(server)
+        assert ask(server, account=other) == b"hello"
+        assert (server.accepted, broken_off(server)) == (3, 0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_end_of_ours_in_mid_answer_leaves_the_idle_ones_alone(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = self_signed(tmp_path) if scheme == "https" else None
+    monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "certificate.pem"))
+    connections._tls.cache_clear()
+    with serving([LENGTH] * 2, [LENGTH[:-2]], [LENGTH[:-2]], context=context) as server:
+        assert ask(server, scheme=scheme) == b"hello"
+        for reason in (ClientLeft(), DeadlineExpired("overall", 1.0)):
+            opened = call(server, account=uuid4(), scheme=scheme)
+            opened.open()
+            assert opened.read() == b"hel"
+            gevent.spawn(opened.abort, reason)
+            with pytest.raises(type(reason)):
+                opened.read()
+            opened.close()
+        dropped = call(server, scheme=scheme)  # on the kept connection: nobody reads what it answers
+        dropped.open()
+        dropped.close()
+        assert broken_off(server) == 0
+    connections._tls.cache_clear()
 
 
 def test_late_bytes_are_noticed_by_the_next_request() -> None:
