@@ -141,7 +141,7 @@ class Connection:
     """
 
     __slots__ = (
-        *("_is_cut", "_readable", "_sock", "account", "answer", "idle_since"),
+        *("_has_ended", "_readable", "_sock", "account", "answer", "idle_since"),
         *("is_tls", "key", "opened_at", "origin", "provider", "uses"),
     )
 
@@ -152,7 +152,7 @@ class Connection:
         self._readable = get_hub().loop.io(sock.fileno(), READABLE)
         self.answer = Answer()
         self.idle_since = 0.0
-        self._is_cut = False
+        self._has_ended = False
 
     def send(self, head: bytes, body: bytes) -> None:
         """Sends a request whole; it may wait for the upstream to take it."""
@@ -204,7 +204,7 @@ class Connection:
 
     def cut(self) -> None:
         """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
-        self._is_cut = True
+        self._has_ended = True
         try:
             if self.is_tls:
                 gevent.socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
@@ -248,7 +248,8 @@ class Connection:
 
     def _note_end(self) -> None:
         # Between requests, and before an answer to one that met it, an end is ordinary: keep-alive ran out.
-        if self.answer.received_bytes and not self.answer.is_complete and not self._is_cut:
+        if self.answer.received_bytes and not self.answer.is_complete and not self._has_ended:
+            self._has_ended = True  # whoever gives the connection up looks once more
             _distrust(self, broken_ends, "broke off an answer")
 
     def _send_all(self, data: bytes) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.catalogue import catalogue_for, model
-from tests.chat import Stream, ask
+from tests.chat import PATH, Stream, ask, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually
 from tests.servers.customer import Customer
@@ -91,7 +91,8 @@ def test_an_answer_that_its_upstream_breaks_off_is_logged_and_counted_and_ends_t
         assert said(customer, "echo", "kept", streams=streams) == "kept"
     before, logged = Scrape.of(server), len(server.log)
     left = simulator.stats("stall:2")["cut"]
-    with ask(others[0], "stall", stream=True, timeout=10) as reply:  # its client leaves: an end of ours
+    asked = question("stall", stream=True)
+    with others[0].http.post(PATH, json=asked, stream=True) as reply:  # its client leaves: an end of ours
         assert next(reply.iter_lines()).startswith(b"data: ")
     assert eventually(lambda: simulator.stats("stall:2")["cut"] > left)
     assert ask(others[0], "drop", stream=streams).status_code == (200 if streams else 503)

@@ -327,7 +327,7 @@ def test_an_end_in_mid_answer_ends_every_connection_of_the_origin(
     connections._tls.cache_clear()
     idle, busy = uuid4(), uuid4()
     with (
-        serving([LENGTH] * 2, [LENGTH] * 2, [half], [LENGTH], [LENGTH], context=context) as server,
+        serving([LENGTH], [LENGTH], [half], [LENGTH], [LENGTH], context=context) as server,
         serving([LENGTH] * 2) as elsewhere,
     ):
         assert ask(server, account=idle, scheme=scheme) == ask(elsewhere) == b"hello"
