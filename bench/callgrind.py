@@ -43,11 +43,11 @@ class Dearest:
 class Callgrind:
     """One program under callgrind, with its profiles in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         if shutil.which("valgrind") is None or shutil.which("vgdb") is None:
             raise CallgrindError("valgrind is not on this machine: install it (Debian: apt-get install valgrind).")
         folder.mkdir()
-        self._folder = folder
+        self._folder, self._options = folder, options
         self._pipes = f"--vgdb-prefix={folder / 'vgdb'}"
 
     def command(self, program: Sequence[str]) -> list[str]:
@@ -55,7 +55,7 @@ class Callgrind:
         profiles, log = self._folder / "profile.%p", self._folder / "valgrind.%p.log"
         options = ["--instr-atstart=no", "--trace-children=yes", "--vgdb-poll=500", self._pipes]
         options += [f"--callgrind-out-file={profiles}", f"--log-file={log}"]
-        return ["valgrind", "--tool=callgrind", *options, *program]
+        return ["valgrind", "--tool=callgrind", *options, *self._options, *program]
 
     def begin(self, pid: int) -> None:
         """Starts counting the process; what it did before is forgotten."""
@@ -64,15 +64,12 @@ class Callgrind:
     def take(self, pid: int, *, requests: int = 1) -> Profile:
         """What ran since `begin` or the last `take`, read once the process waits for something."""
         wait_until_asleep(pid)
-        known = self._profiles(pid)
+        known = self.profiles(pid)
         self._control(pid, "dump")
-        (path,) = self._profiles(pid) - known
-        found = re.search(r"^totals: (\d+)$", path.read_text(), flags=re.MULTILINE)
-        if found is None:
-            raise CallgrindError(f"{path} has no totals")
-        return Profile(path, requests, int(found[1]) / requests)
+        (path,) = self.profiles(pid) - known
+        return Profile(path, requests, total_of(path) / requests)
 
-    def _profiles(self, pid: int) -> set[Path]:
+    def profiles(self, pid: int) -> set[Path]:
         return set(self._folder.glob(f"profile.{pid}.*"))
 
     def _control(self, pid: int, *words: str) -> None:
@@ -80,6 +77,14 @@ class Callgrind:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
         if done.returncode != 0:
             raise CallgrindError(f"vgdb {' '.join(words)}: {done.stdout}{done.stderr}")
+
+
+def total_of(profile: Path) -> int:
+    """The instructions in a profile."""
+    found = re.search(r"^totals: (\d+)$", profile.read_text(), flags=re.MULTILINE)
+    if found is None:
+        raise CallgrindError(f"{profile} has no totals")
+    return int(found[1])
 
 
 def dearest(profile: Profile, count: int) -> list[Dearest]:

@@ -1,11 +1,16 @@
 """The benchmark's smallest run has every row; how fast is what `make bench` says, not a test."""
 
+import gzip
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from bench import capacity, connections
+from bench import capacity, connections, events
 from bench.gate import BUDGET, verdict
 from bench.kinds import BASIC, KINDS, WHOLE
 from bench.measure import measure
@@ -14,7 +19,9 @@ from bench.report import COUNTS_COLUMNS, Compared
 from bench.trace import trace
 from gateway.fastpath.connections import MOST_IDLE_OF_ORIGIN
 from tests import plugin
+from tests.replay import recordings
 from tests.servers.databases import MigratedDatabases
+from tests.servers.process import ROOT
 
 TRAFFIC = [
     *(
@@ -101,6 +108,41 @@ def test_the_gate_refuses_a_kind_without_a_budget_and_a_budget_without_a_kind() 
     lines, ok = verdict([Compared("new", 2e6, 1e6)], {"old": 2.0})
     assert not ok
     assert {"new", "old"} <= {line.split(" ")[0] for line in lines}
+
+
+def _recorded(folder: Path, *contents: str) -> None:
+    """A provider's recordings: one stream of a chunk for each of the contents."""
+    chunks = [
+        {"choices": [{"index": 0, "delta": {"content": content}}], "obfuscation": content} for content in contents
+    ]
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    common = {"source": "", "provider": "some", "request": {}, "request_headers": {}, "headers": {}}
+    exchange = {"id": "some-chat-s-1", "api": "chat", "streamed": True, "status": 200, "body": body, **common}
+    with gzip.open(folder / "some.jsonl.gz", "wt") as file:
+        file.write(json.dumps(exchange) + "\n")
+
+
+@pytest.mark.sqlite_is_enough
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind counts them")
+def test_the_instructions_of_a_recorded_event_are_counted(tmp_path: Path) -> None:
+    _recorded(tmp_path, *(f"word {number}" for number in range(events.LEAST_EVENTS)))
+    said = _events(tmp_path, "some-chat")
+    row = next(line for line in said if line.startswith("some chat")).split()
+    assert row[2:4] == ["1", str(events.LEAST_EVENTS + 1)]
+    assert 5 < float(row[4]) == float(row[5]) < 500  # thousand instructions
+    assert row[-1] == "some-chat-s-1"
+
+
+@pytest.mark.sqlite_is_enough
+def test_without_recordings_no_event_is_counted_and_it_says_so(tmp_path: Path) -> None:
+    assert "no such recordings" in " ".join(_events(tmp_path))
+
+
+def _events(recorded: Path, *arguments: str) -> list[str]:
+    """What `python -m bench.events` prints."""
+    command = [sys.executable, "-m", "bench.events", *arguments]
+    env = {**os.environ, recordings.VARIABLE: str(recorded)}
+    return subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def test_one_postgresql_and_one_wallet_are_what_a_simulation_of_many_gateways_ends_at() -> None:
