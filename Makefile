@@ -80,7 +80,7 @@ failover-bench: venv-dev var/secret_key ## FailoverBench's 16 scenarios against 
 	@$(VENV) -m bench.failover
 
 .PHONY: size
-size: venv-dev var/secret_key ## Print the lines of code by app, and how many modules a completion runs through
+size: venv-dev var/secret_key ## Print the lines of code by app, and the rooms and modules that a completion runs through
 	@$(VENV) -m bench.size
 
 .PHONY: screenshots

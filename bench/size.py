@@ -1,4 +1,4 @@
-"""`python -m bench.size`: the product's lines of code by app, and the modules of its own that a request runs through.
+"""`python -m bench.size`: lines of code by app, and the rooms (folders) and modules that a request runs through.
 
 A line of code is one with a token on it that is neither comment nor docstring. Every Python package of the checkout is
 counted, without migrations (written by Django), tests and this package.
@@ -10,6 +10,7 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
+from bench.kinds import BURST_STREAM
 from bench.trace import trace
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
@@ -28,16 +29,20 @@ _NO_CODE = {
 
 
 def main() -> None:
-    """Prints both."""
+    """Prints them."""
     lines = lines_by_app()
     print("lines of code, without blank lines, comments, docstrings, migrations and tests")
     for app, count in lines.items():
         print(f"  {app:<12}{count:8,}")
     print(f"  {'together':<12}{lines.total():8,}\n")
     plugin.prepare("postgres")
-    print(f"{'own code that one request runs through':<44}{'modules':>10}{'functions':>10}{'calls':>10}")
-    for name, ran in trace(MigratedDatabases(plugin.databases()), plugin.scratch()).items():
-        print(f"  {name:<42}{len(ran.modules):10}{len(ran.calls):10}{sum(ran.calls.values()):10}")
+    traced = trace(MigratedDatabases(plugin.databases()), plugin.scratch())
+    print(f"{'own code that one request runs through':<44}{'rooms':>10}{'modules':>10}{'functions':>10}{'calls':>10}")
+    for name, ran in traced.items():
+        print(f"  {name:<42}{len(ran.rooms):10}{len(ran.modules):10}{len(ran.calls):10}{sum(ran.calls.values()):10}")
+    print(f"\nrooms and modules of a {BURST_STREAM.name}")
+    for room, modules in traced[BURST_STREAM.name].rooms.items():
+        print(f"  {room:<28}{', '.join(modules)}")
 
 
 def lines_by_app() -> Counter[str]:

@@ -26,6 +26,15 @@ class Ran:
     def modules(self) -> set[str]:
         return {name.partition(":")[0] for name in self.calls}
 
+    @property
+    def rooms(self) -> dict[str, list[str]]:
+        """The modules by the folder that they lie in."""
+        rooms: dict[str, list[str]] = {}
+        for module in sorted(self.modules):
+            folder, _, name = module.rpartition("/")
+            rooms.setdefault(folder, []).append(name.removesuffix(".py"))
+        return rooms
+
 
 def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
     """By kind of request, in a worker that has answered some before."""
