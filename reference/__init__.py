@@ -1,1 +1,1 @@
-"""What clients read about the API: its OpenAPI document, made from the code, and pages that show it and a guide."""
+"""The API as clients read it: its OpenAPI document, and pages that show it and a guide."""

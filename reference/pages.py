@@ -1,6 +1,6 @@
 """`/docs`: the guide, the documents beside it, and the reference that is drawn from the OpenAPI document.
 
-All of it is made here, once in a worker, and needs no script and nothing from elsewhere.
+Pages need no script and nothing from elsewhere; Markdown is turned into HTML once in a worker.
 """
 
 import json
@@ -16,11 +16,11 @@ from django.shortcuts import render
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_safe
 
-from .openapi import document
+from .openapi import document, followed
 
 DOCUMENTS = settings.RESOURCES_DIR / "docs"
 GUIDE, REFERENCE = "guide", "reference"
-# Those that clients read first, in this order.
+# The documents that clients read first, in this order.
 CONTENTS = {
     GUIDE: "Guide",
     "api": "HTTP API",
@@ -49,18 +49,21 @@ def reference(request: HttpRequest) -> HttpResponse:
     endpoints = [
         {
             **{"method": method.upper(), "path": path, **operation, "example": _example(operation)},
-            "parameters": [_parameter(each) for each in (*item["parameters"], *operation.get("parameters", ()))],
+            "parameters": [
+                _parameter(each) for each in (*item.get("parameters", ()), *operation.get("parameters", ()))
+            ],
             "body": _components(operation.get("requestBody", {})),
             "answered": _components(next(iter(operation["responses"].values()))),
-            "statuses": [(status, _marked(answer["description"])) for status, answer in operation["responses"].items()],
+            "statuses": [
+                (status, _marked(followed(answer)["description"])) for status, answer in operation["responses"].items()
+            ],
         }
         for path, item in openapi["paths"].items()
         for method, operation in item.items()
         if method != "parameters"
     ]
     objects = [
-        (name, _marked(schema.get("description", "")), _members(schema))
-        for name, schema in openapi["components"]["schemas"].items()
+        (name, _marked(_about(schema)), _members(schema)) for name, schema in openapi["components"]["schemas"].items()
     ]
     return _shown(request, "reference/reference.html", REFERENCE, {"endpoints": endpoints, "objects": objects})
 
@@ -90,6 +93,13 @@ def _components(body: dict[str, Any]) -> list[str]:
     return [ref.rpartition("/")[2] for ref in refs if ref]
 
 
+def _about(schema: dict[str, Any]) -> str:
+    """A component in words; of a plain value its type too."""
+    description = str(schema.get("description", ""))
+    is_plain = "properties" not in schema and "anyOf" not in schema
+    return f"`{_kind(schema)}` {description}" if is_plain else description
+
+
 def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """A row of each field; of one of several objects, a row of each."""
     if "anyOf" in schema:
@@ -107,8 +117,11 @@ def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _kind_of(one: dict[str, Any]) -> str:
-    """Which of several objects: by its name, or by its `type`."""
-    return _kind(one) if "$ref" in one else str(one["properties"]["type"].get("const", "another type"))
+    """One of several objects, by its name or its `type`."""
+    if "properties" not in one:
+        return _kind(one)
+    kind = one["properties"]["type"]
+    return "another type" if "not" in kind else _kind(kind)
 
 
 def _kind(schema: dict[str, Any]) -> str:
@@ -118,12 +131,12 @@ def _kind(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return str(schema["const"])
     if "enum" in schema:
-        return " | ".join(map(str, schema["enum"]))
+        return " | ".join(each if isinstance(each, str) else json.dumps(each) for each in schema["enum"])
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(map(_kind, schema["anyOf"])))
     kinds = schema.get("type", "any")
-    listed = kinds if isinstance(kinds, str) else " or ".join(kinds)
-    return f"array of {_kind(schema['items'])}" if listed == "array" and "items" in schema else listed
+    listed = [kinds] if isinstance(kinds, str) else kinds
+    return " or ".join(f"array of {_kind(schema['items'])}" if kind == "array" else kind for kind in listed)
 
 
 @cache

@@ -2,6 +2,6 @@
 
 from django.urls import re_path
 
-from .views import OpenApi
+from .openapi import OpenApi
 
 urlpatterns = [re_path(r"^openapi\.json/?$", OpenApi.as_view())]

@@ -1,9 +1,10 @@
-"""Whether a response is as the OpenAPI document describes it: every response that `GatewaySession` receives is checked.
+"""A check of responses against the OpenAPI document, made of every response that `GatewaySession` receives.
 
 In the document objects are open, as clients must read them. Here those of the gateway's own are closed: a field that is
 sent and not described is a fault of the document.
 """
 
+import json
 import re
 from functools import cache
 from typing import Any
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 import jsonschema
 import requests
 
-from reference.openapi import document
+from reference.openapi import document, followed
 
 PREFIX = re.compile(r"/(?:api/)?v1(?=/)")
 BROKEN_HTTP = (408, 414, 417, 431, 501)
@@ -30,11 +31,11 @@ def check(response: requests.Response) -> None:
     if operation is None:
         assert response.status_code >= 400, f"{method} {path} is not described"
         is_message = path.partition("/v1/")[2].startswith("messages")
-        _conforms(response.json(), f"#/components/schemas/{'MessageError' if is_message else 'Error'}")
+        _conforms(response.json(), _component("MessageError" if is_message else "Error"))
         return
     status = "default" if response.status_code in BROKEN_HTTP else str(response.status_code)
     assert status in operation["responses"], f"{method} {path}: {status} is not described"
-    described = operation["responses"][status]
+    described = followed(operation["responses"][status])
     wanted = {"X-Request-Id", "WWW-Authenticate"} | ({"Allow"} if response.status_code in (*range(400), 405) else set())
     wanted.add("request-id" if "anthropic-version" in response.request.headers or "/v1/messages" in path else "ETag")
     told = {name.title() for name in response.headers}
@@ -49,9 +50,7 @@ def check(response: requests.Response) -> None:
     media_type = response.headers["Content-Type"]
     assert media_type in content, f"{method} {path} answered {media_type}"
     if media_type == "application/json":
-        pointer = content[media_type]["schema"]
-        where = pointer.get("$ref") or _pointer_to(operation, status)
-        _conforms(response.json(), where)
+        _conforms(response.json(), json.dumps(_closed(content[media_type]["schema"])))
 
 
 def events_conform(events: list[Json], component: str) -> None:
@@ -61,7 +60,11 @@ def events_conform(events: list[Json], component: str) -> None:
         kind = event.get("type", component)
         if "error" in event and kind in ("error", component):
             kind = "MessageError" if component == "MessageEvent" else "Error"
-        _conforms(event, f"#/components/schemas/{kind if kind in schemas else component}")
+        _conforms(event, _component(kind if kind in schemas else component))
+
+
+def _component(name: str) -> str:
+    return json.dumps({"$ref": f"#/components/schemas/{name}"})
 
 
 @cache
@@ -77,7 +80,8 @@ def _closed(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     copied = {name: _closed(value) for name, value in node.items()}
-    if copied.get("type") == "object" and "properties" in copied and "additionalProperties" not in copied:
+    is_object = copied.get("type") in ("object", ["object", "null"])
+    if is_object and "properties" in copied and "additionalProperties" not in copied:
         copied["additionalProperties"] = False
     return copied
 
@@ -100,22 +104,14 @@ def _operation(method: str, path: str) -> Any:
     operation = item.get(method)
     if operation is None:  # 405 is described on the others
         operation = next(value for name, value in item.items() if name != "parameters")
-    return operation | {
-        "path": found,
-        "method": method if method in item else next(n for n in item if n != "parameters"),
-    }
-
-
-def _pointer_to(operation: Json, status: str) -> str:
-    path = operation["path"].replace("~", "~0").replace("/", "~1").replace("{", "%7B").replace("}", "%7D")
-    return f"#/paths/{path}/{operation['method']}/responses/{status}/content/application~1json/schema"
+    return operation
 
 
 @cache
-def _validator(pointer: str) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator({**_closed_document(), "$ref": pointer})
+def _validator(schema: str) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator({**_closed_document(), **json.loads(schema)})
 
 
-def _conforms(instance: object, pointer: str) -> None:
-    fault = jsonschema.exceptions.best_match(_validator(pointer).iter_errors(instance))
-    assert fault is None, f"{pointer}: {fault.json_path} {fault.message}"
+def _conforms(instance: object, schema: str) -> None:
+    fault = jsonschema.exceptions.best_match(_validator(schema).iter_errors(instance))
+    assert fault is None, f"{schema}: {fault.json_path} {fault.message}"

@@ -1,6 +1,7 @@
-"""`GET /v1/openapi.json`: what the API takes, answers and refuses, made from the code that does it."""
+"""`GET /v1/openapi.json`: `reference/openapi.yaml`, which says what the code takes, answers and refuses."""
 
 import functools
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,17 +15,31 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.exceptions import ValidationError
+from rest_framework.fields import ChoiceField as DrfChoiceField
+from rest_framework.fields import empty
 
 import aliases.urls
 import billing.urls
 import catalogue.urls
+from aliases.models import AliasEvent
+from aliases.serializers import HistoryQuery, StatsQuery
+from billing.api import GenerationsQuery
+from catalogue.api import ModelsQuery, ProvidersQuery
+from catalogue.models import Modality, Status
 from gateway import errors
+from gateway.edge.exception_handler import MESSAGE_ERRORS, message_envelope
+from gateway.edge.fields import ChoiceField, LimitField, NumberField, StrictField
 from gateway.edge.middleware import _endpoint
 from inference.api import ENDPOINTS
-from inference.wire_forms.chat import CHECKS
+from inference.wire_forms import chat, messages
+from inference.wire_forms.chat import CHECKS, ChatCompletionRequest
 from inference.wire_forms.completions import CHECKS as COMPLETION_CHECKS
-from reference.openapi import document, document_json
-from reference.operations import OPERATIONS
+from inference.wire_forms.completions import CompletionRequest
+from inference.wire_forms.embeddings import EmbeddingsRequest
+from inference.wire_forms.messages import CountTokensRequest, MessagesRequest
+from inference.wire_forms.responses import requests as responses
+from inference.wire_forms.responses.requests import ResponsesRequest
+from reference.openapi import document, document_json, followed
 from tests import described
 from tests.servers.customer import Customer
 
@@ -49,6 +64,20 @@ def _objects(node: Any) -> Iterator[Json]:
         yield from _objects(each)
 
 
+def _operations() -> Iterator[tuple[str, str, Json]]:
+    """Path, method and description of each endpoint."""
+    for path, item in document()["paths"].items():
+        yield from ((path, method, operation) for method, operation in item.items() if method != "parameters")
+
+
+def _refusals() -> Iterator[tuple[str, Json]]:
+    """Status and body of each answer that is an error with a code."""
+    for _, _, operation in _operations():
+        for status, answer in operation["responses"].items():
+            if status.startswith(("4", "5")):
+                yield status, followed(answer)["content"]["application/json"]
+
+
 def test_what_makes_clients_of_it_finds_all_that_it_needs() -> None:
     """Each array says what is in it, each reference leads somewhere, and each operation has a name of its own."""
     openapi = document()
@@ -59,8 +88,8 @@ def test_what_makes_clients_of_it_finds_all_that_it_needs() -> None:
         if isinstance(reference := schema.get("$ref"), str):
             _, *path = reference.split("/")
             assert functools.reduce(dict.__getitem__, path, openapi), reference
-    names = [operation["operationId"] for operation in _objects(openapi["paths"]) if "operationId" in operation]
-    assert len(set(names)) == len(names) == len(OPERATIONS)
+    names = [operation["operationId"] for _, _, operation in _operations()]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.skipif(shutil.which("openapi-python-client") is None, reason="openapi-python-client is not installed")
@@ -78,7 +107,7 @@ def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:
     ]
     made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     modules = [path.stem.replace("_", "") for path in (tmp_path / "client" / "api").rglob("[!_]*.py")]
-    assert sorted(modules) == sorted(operation.id.lower() for operation in OPERATIONS)
+    assert sorted(modules) == sorted(operation["operationId"].lower() for _, _, operation in _operations())
     assert "Unable to" not in made.stdout + made.stderr
 
 
@@ -93,21 +122,128 @@ def test_every_path_of_the_api_is_described_with_every_method() -> None:
     assert document()["paths"].keys() - {"/openapi.json"} == paths
 
 
-def test_every_error_code_is_described() -> None:
-    def codes(kind: type[errors.ApiError]) -> set[str | None]:
-        return {kind.code}.union(*map(codes, kind.__subclasses__()))
+def _kinds(kind: type[errors.ApiError]) -> set[type[errors.ApiError]]:
+    return {kind}.union(*map(_kinds, kind.__subclasses__()))
 
-    described_codes = {kind.code for operation in OPERATIONS for kind in operation.refusals}
-    in_streams = {errors.CostUnresolvable.code}
-    assert codes(errors.ApiError) - described_codes - in_streams - {errors.MethodNotAllowed.code} == set()
+
+def _codes(body: Json) -> set[str]:
+    code = body["schema"]["properties"]["error"]["properties"]["code"]
+    return set(code["enum"] if "enum" in code else code["anyOf"][0]["enum"])
+
+
+def test_every_error_code_is_described_with_its_status_and_no_other() -> None:
+    told = {(status, code) for status, body in _refusals() for code in _codes(body)}
+    known = {(str(kind.status), str(kind.code)) for kind in _kinds(errors.ApiError)}
+    assert told == known - {("503", errors.CostUnresolvable.code)}  # in streams alone
+
+
+def test_the_text_of_a_refusal_names_the_codes_of_its_schema() -> None:
+    for name, answer in document()["components"]["responses"].items():
+        if not name.endswith("NotUnderstood"):
+            listed = set(re.findall(r"^- `(\w+)`: ", answer["description"], re.MULTILINE))
+            assert listed == _codes(answer["content"]["application/json"]), name
+
+
+def test_examples_of_errors_are_errors_of_the_code() -> None:
+    for status, body in _refusals():
+        example = body["example"]
+        jsonschema.validate(example, {**document(), **body["schema"]})
+        kinds = [
+            each
+            for each in _kinds(errors.ApiError)
+            if (str(each.status), each.code) == (status, example["error"]["code"])
+        ]
+        types = {each.type for each in kinds} | {message_envelope(each("x"))["error"]["type"] for each in kinds[:1]}
+        assert example["error"]["type"] in types, example
 
 
 def test_examples_of_requests_are_what_the_schemas_say() -> None:
-    for item in document()["paths"].values():
-        for operation in (each for name, each in item.items() if name != "parameters"):
-            if body := operation.get("requestBody"):
-                media = body["content"]["application/json"]
-                jsonschema.validate(media["example"], {**document(), **media["schema"]})
+    for _, _, operation in _operations():
+        if body := operation.get("requestBody"):
+            media = body["content"]["application/json"]
+            jsonschema.validate(media["example"], {**document(), **media["schema"]})
+
+
+BODIES = [
+    ChatCompletionRequest,
+    CompletionRequest,
+    EmbeddingsRequest,
+    ResponsesRequest,
+    MessagesRequest,
+    CountTokensRequest,
+]
+QUERIES = {
+    "/models": ModelsQuery,
+    "/providers": ProvidersQuery,
+    "/generations": GenerationsQuery,
+    "/aliases/{name}/stats": StatsQuery,
+    "/aliases/{name}/history": HistoryQuery,
+}
+JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+
+def _same(field: Any, schema: Json) -> None:
+    """A field that is checked, and its description: type, bounds, choices, default."""
+    schema = schema if "$ref" not in schema else followed(schema)
+    if isinstance(field, ChoiceField | DrfChoiceField):
+        assert [each for each in schema["enum"] if each is not None] == list(field.choices), field.field_name
+    elif isinstance(field, NumberField):
+        assert (schema.get("minimum"), schema.get("maximum")) == (field.minimum, field.maximum), field.field_name
+    elif isinstance(field, LimitField):
+        assert (schema["minimum"], schema["maximum"]) == (1, field._maximum), field.field_name
+    if isinstance(field, StrictField) and "type" in schema and field.types:
+        kinds = {schema["type"]} if isinstance(schema["type"], str) else set(schema["type"])
+        assert {JSON_TYPES[kind] for kind in field.types} & kinds, field.field_name
+    assert schema.get("default") == (None if field.default is empty else field.default), field.field_name
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_fields_of_a_described_body_are_those_that_are_checked(body: Any) -> None:
+    schema = document()["components"]["schemas"][body.__name__]
+    fields = body().fields
+    elsewhere = {"input"} if body is ResponsesRequest else set()
+    assert schema["properties"].keys() == fields.keys() | elsewhere
+    assert set(schema["required"]) == {name for name, field in fields.items() if field.required} | elsewhere
+    for name, field in fields.items():
+        _same(field, schema["properties"][name])
+
+
+@pytest.mark.parametrize("path", QUERIES)
+def test_the_described_parameters_of_a_query_are_those_that_are_checked(path: str) -> None:
+    parameters = document()["paths"][path]["get"]["parameters"]
+    described = {each["name"]: each["schema"] for each in parameters if each["in"] == "query"}
+    fields = QUERIES[path]().fields
+    anthropic = {"limit", "after_id", "before_id"} if path == "/models" else set()
+    assert described.keys() == fields.keys() | anthropic
+    for name, field in fields.items():
+        _same(field, described[name])
+
+
+def test_queries_of_all_paths_are_looked_at() -> None:
+    assert {path for path, _, each in _operations() if each.get("parameters")} - {
+        "/models/{model_id}"
+    } == QUERIES.keys()
+
+
+@pytest.mark.parametrize(
+    ("where", "limit"),
+    [
+        ("ChatCompletionRequest/properties/messages/maxItems", chat.MAX_MESSAGES),
+        ("ChatCompletionRequest/properties/tools/maxItems", chat.MAX_TOOLS),
+        ("ResponsesRequest/properties/metadata/maxProperties", responses.MOST_METADATA),
+        ("ResponsesRequest/properties/metadata/propertyNames/maxLength", responses.LONGEST_NAME),
+        ("ResponsesRequest/properties/metadata/additionalProperties/maxLength", responses.LONGEST_VALUE),
+        ("MessagesRequest/properties/messages/maxItems", messages.MOST_MESSAGES),
+        ("MessagesRequest/properties/tools/maxItems", messages.MOST_TOOLS),
+        ("MessagesRequest/properties/stop_sequences/maxItems", messages.MOST_TOOLS),
+        ("ModelInfo/properties/modality/enum", Modality.values),
+        ("ProviderInfo/properties/status/enum", Status.values),
+        ("AliasHistory/properties/events/items/properties/event_type/enum", AliasEvent.Type.values),
+        ("MessageError/properties/error/properties/type/enum", [*dict.fromkeys(MESSAGE_ERRORS.values()), "api_error"]),
+    ],
+)
+def test_a_limit_or_a_list_is_told_as_it_is_in_the_code(where: str, limit: object) -> None:
+    assert functools.reduce(dict.__getitem__, where.split("/"), document()["components"]["schemas"]) == limit
 
 
 def test_it_is_read_without_a_key_and_kept_by_clients() -> None:
