@@ -14,6 +14,10 @@ ARGS ?=
 # Four workers on two cores, because tests wait more than they compute; worksteal leaves modules whole, so that each
 # starts its gateway once.
 PYTEST := $(VENV) -m pytest -n $(WORKERS) --dist worksteal
+# Whose answers could differ where the gateway goes the libraries' own ways (GATEWAY_FASTPATH=off).
+BOTH_WAYS := $(addprefix tests/,$(addprefix inference/test_,chat_completions.py chat_streams.py chat_validation.py \
+	completions.py embeddings.py) inference/messages/test_messages.py inference/responses/test_responses.py \
+	$(addprefix gateway/test_,edge.py bodies.py bounded_http.py errors.py))
 NO_TESTS := 5 # pytest's status where all that was asked for is marked for the other database only
 
 # Installed already? The stamp is a copy of the lock file and is compared by content: a checkout that only touches
@@ -45,6 +49,8 @@ test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless
 		$(PYTEST) --database $${run%:*} -m "not soak and not cluster and not $${run#*:}" $(ARGS) || \
 			[ $$? = $(NO_TESTS) ] || failed="$$failed $${run%:*}"; \
 	done; \
+	echo "== tests on postgres, with the fast path off"; \
+	$(PYTEST) --database postgres --fastpath off $(BOTH_WAYS) $(ARGS) || [ $$? = $(NO_TESTS) ] || failed="$$failed fastpath-off"; \
 	if [ -n "$$failed" ]; then echo "Tests failed on:$$failed" >&2; exit 1; fi
 
 .PHONY: soak

@@ -106,6 +106,7 @@ BEHIND_TLS = urlsplit(PUBLIC_URL).scheme == "https"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
 
+GATEWAY_FASTPATH = _one_of("GATEWAY_FASTPATH", "on", "off") == "on"  # off: the libraries' own ways
 GATEWAY_FIRST_BYTE_TIMEOUT = _positive("GATEWAY_FIRST_BYTE_TIMEOUT", 30.0)
 GATEWAY_FIRST_BYTE_PER_1000_TOKENS = _positive("GATEWAY_FIRST_BYTE_PER_1000_TOKENS", 0.25, or_zero=True)
 GATEWAY_STREAM_IDLE_TIMEOUT = _positive("GATEWAY_STREAM_IDLE_TIMEOUT", 90.0)

@@ -13,4 +13,4 @@ get_resolver().url_patterns  # noqa: B018  # imports every view now: a worker's 
 
 from .fastpath.short_chain import ShortChain  # noqa: E402  # Django is set up from here on
 
-application = ShortChain(import_string(settings.INFERENCE_ENDPOINTS), _django)
+application = ShortChain(import_string(settings.INFERENCE_ENDPOINTS), _django, is_open=settings.GATEWAY_FASTPATH)

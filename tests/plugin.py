@@ -34,6 +34,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="sqlite",
         help="run on SQLite (default), or on a PostgreSQL started for this run",
     )
+    parser.addoption(
+        "--fastpath",
+        choices=("on", "off"),
+        default="on",
+        help="GATEWAY_FASTPATH of every gateway that is started: off goes the libraries' own ways",
+    )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -42,6 +48,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     if "PYTEST_XDIST_WORKER" not in os.environ:
         try:
             prepare(early_config.known_args_namespace.database)
+            os.environ["GATEWAY_FASTPATH"] = early_config.known_args_namespace.fastpath
         except ServerError as error:
             raise pytest.UsageError(str(error)) from None
     spool = scratch() / f"spool-{worker_name()}"

@@ -23,8 +23,7 @@ from gevent.lock import BoundedSemaphore
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from gateway.stores.db import BRIEF_SECONDS
-
+from ..stores import db as stores
 from ..stores.postgresql.base import NOT_THE_PRIMARY
 
 READABLE, WRITABLE = 1, 2
@@ -250,13 +249,15 @@ _opened: dict[str, Sessions] = {}
 
 def open_sessions() -> None:
     """At a worker's start, on PostgreSQL. Other processes have none and go through Django's connections."""
-    if connections["default"].vendor == "postgresql" and not _opened:
-        _opened["default"] = Sessions("default", size=8, patience=BRIEF_SECONDS)
+    if settings.GATEWAY_FASTPATH and connections["default"].vendor == "postgresql" and not _opened:
+        _opened["default"] = Sessions("default", size=8, patience=stores.BRIEF_SECONDS)
         _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLING_SECONDS)
+        stores.waiting = _opened["default"].places.linkcount
 
 
 def close_sessions() -> None:
     """At a worker's end."""
+    stores.waiting = stores.in_the_pool
     while _opened:
         _opened.popitem()[1].close()
 
@@ -264,20 +265,6 @@ def close_sessions() -> None:
 def sessions_of(alias: str) -> Sessions | None:
     """This worker's sessions on a database; None where it has none."""
     return _opened.get(alias)
-
-
-def waiting_for_sessions() -> int:
-    """How many wait for a session of the default database, as each request does before anything else."""
-    sessions = _opened.get("default")
-    return 0 if sessions is None else sessions.places.linkcount()
-
-
-def is_full() -> bool:
-    """Whether as many wait as may (GATEWAY_MAX_WAITING)."""
-    sessions = _opened.get("default")
-    if sessions is None or not sessions.places.locked():
-        return False  # nearly always
-    return 0 < settings.GATEWAY_MAX_WAITING <= waiting_for_sessions()
 
 
 def waits() -> dict[str, tuple[int, float]]:

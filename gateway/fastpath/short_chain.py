@@ -24,9 +24,7 @@ from ..edge.exception_handler import API_PREFIXES, from_exception, plain
 from ..edge.responses import PlainResponse, name_request, send
 from ..observing import request_events
 from ..server.bounded_http import HEAD_SECONDS, BoundedRequest, begin, begin_body
-from ..server.overload import overload
 from ..stores.db import WORK_SECONDS, answering_within, release_all
-from .postgresql import is_full
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -182,9 +180,6 @@ def respond(worker: Any, server: tuple[str, int], req: Request, sock: Any, clien
 
     Raises StopIteration where the connection ends with it, and OSError.
     """
-    if is_full() and overload.shed(worker, req, sock):
-        return
-    overload.served += 1
     response = Response(req, sock, worker.cfg)
     if not (worker.alive and worker.cfg.keepalive):
         response.force_close()
@@ -216,7 +211,11 @@ class ShortChain:
     """
 
     def __init__(
-        self, endpoints: Mapping[str, Callable[["WSGIEnvironment"], PlainResponse]], django: Callable[..., Any]
+        self,
+        endpoints: Mapping[str, Callable[["WSGIEnvironment"], PlainResponse]],
+        django: Callable[..., Any],
+        *,
+        is_open: bool = True,
     ) -> None:
         self._endpoints = {
             f"{prefix}{path}{slash}": (path, endpoint)
@@ -224,12 +223,12 @@ class ShortChain:
             for prefix in API_PREFIXES
             for slash in ("", "/")
         }
-        self._django = django
+        self._django, self._is_open = django, is_open
         self._hosts: set[str] = set()  # those that were found to be allowed
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         found = self._endpoints.get(environ["PATH_INFO"])
-        if found is None or not self._is_ordinary(environ):
+        if found is None or not self._is_open or not self._is_ordinary(environ):
             django: Iterable[bytes] = self._django(environ, start_response)
             return django
         name, endpoint = found

@@ -13,15 +13,16 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from django.conf import settings
 from gunicorn import SERVER, util
 
 from ..edge.exception_handler import body_of, headers_of
 from ..edge.jsonbody import BLOCK_BYTES
 from ..edge.responses import name_request, send
 from ..errors import BUSY_SECONDS, WorkerBusy
-from ..fastpath.postgresql import is_full, waiting_for_sessions
 from ..ids import request_id, uuid7
 from ..observing.request_events import EVENT, RequestEvent
+from ..stores import db
 from .hooks import Reading
 from .turns import pause
 
@@ -54,12 +55,14 @@ class Overload:
         self._refused_at = now
 
     def shed(self, worker: Any, req: Any, sock: Any) -> bool:
-        """Answers an ordinary request to an inference endpoint with 503. False where it may be served after all.
+        """Answers a request to an inference endpoint with 503. False where it may be served after all.
 
         Raises StopIteration where the connection ends with it: its body has not come, and nobody waits for that.
         """
         endpoint = worker.wsgi.name_of(req.path)
-        if endpoint is None:
+        length = getattr(req.body.reader, "length", math.inf)  # nobody knows that of a chunked body
+        is_too_large = settings.GATEWAY_MAX_BODY_BYTES < length < math.inf  # which is said first
+        if endpoint is None or req.method != "POST" or is_too_large:
             return False
         now = time.monotonic()
         window = now - self._window_at
@@ -69,11 +72,10 @@ class Overload:
         self._free_at = max(self._free_at, now - BURST_SECONDS) + self._seconds_each
         if self._free_at > now:
             pause(self._free_at - now)
-            if not is_full():
+            if not db.is_full():
                 return False
         self._count(now)
         self._refused[endpoint] += 1
-        length = req.body.reader.length
         if length <= BLOCK_BYTES and req.unreader.come(length):
             req.body.read(length)  # its connection goes on
         keeps = worker.alive and not req.should_close()
@@ -100,7 +102,7 @@ class Overload:
 
 overload = Overload()
 READINGS = [
-    Reading("gateway_waiting_requests", "Requests that wait for their key.", lambda: {"": waiting_for_sessions()}),
+    Reading("gateway_waiting_requests", "Requests that wait for their key.", lambda: {"": db.waiting()}),
     Reading(
         "gateway_shed_requests",
         "Requests that were refused because too many waited.",

@@ -73,11 +73,13 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         from ..fastpath import short_chain
         from ..stores import db
         from . import bounded_http, broken_http, hooks
+        from .overload import overload
 
+        self._overload = overload
         self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
         self._due = bounded_http.waiting
         # The short way knows none of these options of gunicorn's, and no client without an address.
-        options = (self.cfg.is_ssl, self.log.access_log_enabled, self.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
+        options = (not settings.GATEWAY_FASTPATH, self.cfg.is_ssl, self.log.access_log_enabled, self.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
         is_unix = any(isinstance(address, str) for address in self.cfg.address)
         RequestParser.mesg_class = bounded_http.BoundedRequest if is_unix or any(options) else short_chain.Request
         parser.SocketUnreader = bounded_http.DeadlineUnreader
@@ -186,6 +188,9 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """gunicorn's, with a short way for what is ordinary, and an end of a connection that loses no answer."""
         try:
+            if self._database.is_full() and self._overload.shed(self, req, sock):
+                return None
+            self._overload.served += 1
             ordinary = getattr(req, "is_ordinary", False)
             serve = functools.partial(self._respond, self) if ordinary else super().handle_request
             return serve(listener_name, req, sock, addr)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, connections
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
@@ -40,6 +41,21 @@ def on_a_live_connection(read: Callable[[], T]) -> T:
         release("default")
         with answering_within(BRIEF_SECONDS):
             return read()
+
+
+def in_the_pool() -> int:
+    """How many wait for one of Django's connections to the default database; SQLite has no pool to wait for."""
+    pool = getattr(connections["default"], "pool", None)
+    return 0 if pool is None else int(pool.get_stats().get("requests_waiting", 0))
+
+
+# How many wait for the default database, as each request does first; a worker with sessions of its own counts there.
+waiting: Callable[[], int] = in_the_pool
+
+
+def is_full() -> bool:
+    """True where as many wait as may (GATEWAY_MAX_WAITING)."""
+    return 0 < settings.GATEWAY_MAX_WAITING <= waiting()
 
 
 def release(alias: str) -> None:

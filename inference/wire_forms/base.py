@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
+from django.conf import settings
 from rest_framework import serializers
 
 from accounts.keys import bearer_token
@@ -294,6 +295,8 @@ class Checks:
         for name in self._required:
             if name not in present:
                 raise InvalidRequest.of_field(name, "is required.")
+        if not settings.GATEWAY_FASTPATH:
+            return present, self.serializer.run_validation(present)
         try:
             fields = {name: self._checks[name](value) for name, value in present.items() if name in self._checks}
         except (InvalidRequest, serializers.ValidationError):

@@ -10,6 +10,7 @@ from gateway.edge.responses import PlainResponse
 from gateway.fastpath.short_chain import Request, ShortChain
 from gateway.server import overload
 from gateway.server.bounded_http import DeadlineUnreader
+from gateway.stores import db
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -51,7 +52,7 @@ def test_refusals_are_two_thousand_a_second_and_five_more_for_each_request_that_
     clock, shedding = Clock(), overload.Overload()
     monkeypatch.setattr(overload, "time", clock)
     monkeypatch.setattr(overload, "pause", clock.pause)
-    monkeypatch.setattr(overload, "is_full", lambda: True)
+    monkeypatch.setattr(db, "is_full", lambda: True)
     worker = Worker(ShortChain({"chat/completions": lambda _: PlainResponse(200, {}, b"")}, django=lambda *_: []))
 
     def refused_in_a_second(served_of_ten: int) -> int:

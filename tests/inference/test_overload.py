@@ -1,5 +1,6 @@
 """A worker that has as many requests waiting as it may refuses further ones, and nothing else (GATEWAY_MAX_WAITING)."""
 
+import functools
 import re
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -8,6 +9,7 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 import requests
+from django.conf import settings
 from django.db import connection
 
 from tests import bills
@@ -22,9 +24,10 @@ pytestmark = [
     pytest.mark.postgres_is_enough,
     pytest.mark.skipif(connection.vendor != "postgresql", reason="with SQLite no key is waited for"),
 ]
-SESSIONS = 8  # of a worker: their requests do not wait any more
+SESSIONS = 8 if settings.GATEWAY_FASTPATH else 20  # of a worker: their requests do not wait any more
 WAITING = 4
-ASKED = 20
+ASKED = SESSIONS + WAITING + 8
+LOOKING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%accounts_apikey%%'"
 
 
 @contextmanager
@@ -33,6 +36,10 @@ def keys_locked(server: GatewayServer) -> Iterator[None]:
     with closing(psycopg.connect(server.database_url)) as session:
         session.execute("LOCK TABLE accounts_apikey IN ACCESS EXCLUSIVE MODE")
         yield
+
+
+def are_looking(server: GatewayServer, count: int) -> bool:
+    return server.query(LOOKING) == [(count,)]
 
 
 def reasons(server: GatewayServer) -> list[str]:
@@ -55,7 +62,11 @@ def test_what_is_too_much_is_refused_and_what_is_in_is_served(
         customer.http.post(PATH, json=question("slow-chunks", stream=True), stream=True) as streamed,
     ):
         with keys_locked(server):
-            asked = {pool.submit(ask, customer, "echo", max_tokens=16) for _ in range(ASKED)}
+            asked: set[Future[requests.Response]] = set()
+            for number in range(1, ASKED + 1):
+                asked.add(pool.submit(ask, customer, "echo", max_tokens=16))
+                if number <= SESSIONS:  # a pool opens its connections one after the other
+                    assert eventually(functools.partial(are_looking, server, number))
             refused: set[Future[requests.Response]] = set()
             while len(refused) < ASKED - SESSIONS - WAITING:
                 refused |= wait(asked - refused, timeout=30, return_when=FIRST_COMPLETED).done
@@ -66,6 +77,7 @@ def test_what_is_too_much_is_refused_and_what_is_in_is_served(
             assert len({each.result().headers["X-Request-Id"] for each in refused}) == len(refused)
             assert reasons(server) == ["This worker has more requests than it can serve, and refuses some."]
             the_connection_of_a_refusal_goes_on(customer)
+            a_body_that_is_too_large_is_told_so_first(customer)
             a_body_that_has_not_come_is_not_waited_for(customer)
             clients_are_refused_in_their_words_whatever_way_they_take(customer)
         assert [each.result().status_code for each in asked - refused] == [200] * (SESSIONS + WAITING)
@@ -81,6 +93,12 @@ def the_connection_of_a_refusal_goes_on(customer: Customer) -> None:
             raw.sendall(head(customer, 2, path) + b"{}")
             reply = read_response(answers)
             assert (reply.status_code, reply.headers["Connection"]) == (503, "keep-alive")
+
+
+def a_body_that_is_too_large_is_told_so_first(customer: Customer) -> None:
+    with connect(customer.gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(head(customer, settings.GATEWAY_MAX_BODY_BYTES + 1))
+        assert read_response(answers).status_code == 413
 
 
 def a_body_that_has_not_come_is_not_waited_for(customer: Customer) -> None:

@@ -1,4 +1,4 @@
-"""The inference endpoints answer alike by the short chain and by Django's handler, byte for byte."""
+"""The inference endpoints answer alike by the fast path and without it, byte for byte."""
 
 import functools
 import itertools
@@ -37,7 +37,7 @@ class Response(NamedTuple):
 
 @pytest.fixture(scope="module")
 def both(start_shared_gateway: StartGateway) -> tuple[Customer, Customer]:
-    """An account on a gateway with the short chain, and one on a gateway without."""
+    """An account on a gateway with the fast path, and one on a gateway without."""
     start = functools.partial(
         start_shared_gateway,
         GATEWAY_IP_RATE=f"{LIMIT}/h",
@@ -46,7 +46,7 @@ def both(start_shared_gateway: StartGateway) -> tuple[Customer, Customer]:
         GATEWAY_MAX_BODY_BYTES="5000",
         GATEWAY_FIRST_BYTE_TIMEOUT="1",
     )
-    short, django = start(), start(DJANGO_SETTINGS_MODULE="tests.gateway.without_short_chain")
+    short, django = start(GATEWAY_FASTPATH="on"), start(GATEWAY_FASTPATH="off")
     return Customer.open(short), Customer.open(django)
 
 
@@ -135,13 +135,13 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-def test_both_chains_answer_alike(both: tuple[Customer, Customer], request_: bytes) -> None:
+def test_both_ways_answer_alike(both: tuple[Customer, Customer], request_: bytes) -> None:
     address = f"10.0.0.{next(addresses)}"
     short, django = (send(customer, request_, address) for customer in both)
     assert short == django
 
 
-def test_both_chains_refuse_an_address_alike(both: tuple[Customer, Customer]) -> None:
+def test_both_ways_refuse_an_address_alike(both: tuple[Customer, Customer]) -> None:
     short, django = ([send(customer, post(b"{"), "10.9.9.9") for _ in range(LIMIT + 1)] for customer in both)
     assert short == django
     assert [response.status.split()[1] for response in short] == [b"400"] * LIMIT + [b"429"]
