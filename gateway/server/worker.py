@@ -79,7 +79,13 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
         self._due = bounded_http.waiting
         # The short way knows none of these options of gunicorn's, and no client without an address.
-        options = (not settings.GATEWAY_FASTPATH, self.cfg.is_ssl, self.log.access_log_enabled, self.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
+        options = (
+            not settings.GATEWAY_FASTPATH,
+            self.cfg.is_ssl,
+            self.log.access_log_enabled,
+            self.cfg.max_requests,
+            os.environ.get("SCRIPT_NAME"),
+        )
         is_unix = any(isinstance(address, str) for address in self.cfg.address)
         RequestParser.mesg_class = bounded_http.BoundedRequest if is_unix or any(options) else short_chain.Request
         parser.SocketUnreader = bounded_http.DeadlineUnreader
