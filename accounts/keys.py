@@ -33,7 +33,7 @@ from gateway.errors import (
     MissingKey,
     step,
 )
-from gateway.observing.request_events import RequestEvent, event_of
+from gateway.observing.request_events import Noted, RequestEvent, event_of
 from gateway.stores.db import on_a_live_connection
 
 from .models import TOKEN_PREFIX, Account, ApiKey, User
@@ -53,7 +53,6 @@ MAX_NAME_LENGTH = 200
 NAME_RULE = f"A key's name is 1 to {MAX_NAME_LENGTH} printable characters."
 SCHEME = "Bearer "
 USES_IN_A_STATEMENT = 100
-_used: dict[uuid.UUID, datetime] = {}  # when, by the key's id, since it was last written
 
 
 class KeyNameTaken(ValueError):
@@ -245,25 +244,14 @@ class KeyAuthentication(BearerAuthentication):
         return token_of(request.META)
 
 
-def note_use(key_id: uuid.UUID, now: datetime) -> None:
-    """Remembers a use, for the next beat."""
-    _used[key_id] = now
+def _write_uses(used: dict[uuid.UUID, datetime]) -> None:
+    ApiKey.objects.bulk_update([ApiKey(id=key, last_used_at=at) for key, at in used.items()], ["last_used_at"])
+
+
+_uses: Noted[uuid.UUID, datetime] = Noted(_write_uses, at_once=USES_IN_A_STATEMENT)
+note_use = _uses.note  # (the key's id, now)
 
 
 def write_uses() -> None:
-    """Writes what has been noted since the last beat, and no more: uses noted meanwhile wait for the next one.
-
-    What could not be written is noted again.
-    """
-    noted = dict(_used)
-    _used.clear()
-    waiting = list(noted.items())
-    while waiting:
-        batch = waiting[:USES_IN_A_STATEMENT]
-        try:
-            ApiKey.objects.bulk_update([ApiKey(id=key, last_used_at=at) for key, at in batch], ["last_used_at"])
-        except Exception:
-            for key, used_at in waiting:
-                _used.setdefault(key, used_at)
-            raise
-        waiting = waiting[USES_IN_A_STATEMENT:]
+    """Writes what has been noted, with each beat."""
+    _uses.flush()

@@ -13,6 +13,8 @@ from billing.ledger.verify import Verification, verify
 from billing.models import Generation
 from catalogue.footprint.carbon import EnergyFactors
 from catalogue.pricing import Price, Rates, Usage, cost_of
+from catalogue.providers import health
+from catalogue.providers.counters import ProviderFailure, ProviderMinute
 from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
 
@@ -101,3 +103,10 @@ def mismatches(account: Account | None = None) -> list[str]:
     """What `verify` finds, without its summary."""
     found = verify(None if account is None else account.pk, read_usage)
     return [line for line in found if not isinstance(line, Verification)]
+
+
+def forget_health() -> None:
+    """Drops what other tests have noted in this process, which would be written with the next notes."""
+    health.flush()
+    ProviderMinute.objects.all().delete()
+    ProviderFailure.objects.all().delete()

@@ -4,14 +4,16 @@ A worker notes failures in memory as their requests end; its beat writes them. A
 of them the number of the others.
 """
 
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from operator import add
 from typing import Any, ClassVar, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError, InterfaceError, OperationalError, connection, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.utils import timezone
 
 from catalogue.providers.redaction import without_secrets
@@ -19,7 +21,7 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import AUTO, AutoId, ExplicitId, parse_model_id
 from gateway.errors import ApiError
 from gateway.ids import generation_id, request_id
-from gateway.observing.request_events import Outcome, RequestEvent
+from gateway.observing.request_events import Noted, Outcome, RequestEvent
 
 INFERENCE = ("chat/completions", "completions", "embeddings", "messages", "responses")  # what is served has a record
 NOBODY = UUID(int=0)  # in place of null, which a unique constraint would let in many times
@@ -153,16 +155,8 @@ _ROW = f"({', '.join(['%s'] * (len(Counted._fields) + 1))})"
 _COLUMNS = {field.attname: field for field in FailureDay._meta.concrete_fields}
 
 
-class Batch(NamedTuple):
-    """What is written in one transaction, and whether that has been tried before."""
-
-    rows: list[RequestFailure]
-    counts: Counter[Counted]
-    is_retry: bool = False
-
-
 @dataclass(slots=True)
-class Noted:
+class NotedFailure:
     """A failed request that gets a row, and how many behind it do not. The row is made when it is written."""
 
     event: RequestEvent
@@ -171,15 +165,17 @@ class Noted:
     repeated: int = 0
 
 
+Group = tuple[UUID | None, str | None]  # account and code
+
+
 class FailureLog:
     """The failures that one worker has noted and not written yet."""
 
     def __init__(self) -> None:
-        self._rows: list[Noted] = []
-        self._counts: Counter[Counted] = Counter()
-        self._in_beat: dict[tuple[UUID | None, str | None], list[Noted]] = {}
-        self._flooded: set[tuple[UUID | None, str | None]] = set()  # whose rows were too many in the last beat
-        self._unwritten: Batch | None = None
+        # By the request's id those that get a row, and by what they are counted by the number of the others.
+        self._noted: Noted[UUID | Counted, Any] = Noted(_write, join=add, most=sys.maxsize, at_once=sys.maxsize)
+        self._in_beat: dict[Group, list[NotedFailure]] = {}
+        self._flooded: set[Group] = set()  # whose rows were too many in the last beat
 
     def note(self, event: RequestEvent) -> None:
         """Takes a failed request in: MOST_IN_A_BEAT rows of an account and code, one a beat while a flood lasts."""
@@ -197,40 +193,21 @@ class FailureLog:
             event.status,
             event.outcome.value,
         )
-        self._counts[counted] += 1
         group = event.account_id, event.code
         rows = self._in_beat.setdefault(group, [])
-        most = 1 if group in self._flooded else MOST_IN_A_BEAT
-        if len(rows) < most and len(self._rows) < MOST_WAITING:
-            rows.append(Noted(event, counted, ended))
-            self._rows.append(rows[-1])
-        elif rows:
+        if len(rows) < (1 if group in self._flooded else MOST_IN_A_BEAT) and len(self._noted) < MOST_WAITING:
+            rows.append(NotedFailure(event, counted, ended))
+            self._noted.note(event.id, rows[-1])
+            return
+        self._noted.note(counted, 1)
+        if rows:
             rows[-1].repeated += 1
 
     def flush(self) -> None:
         """Writes what has been noted. It waits for the next beat where the database is away."""
         self._flooded = {group for group, rows in self._in_beat.items() if not rows or rows[-1].repeated}
         self._in_beat = {}
-        if self._unwritten is not None:
-            self._write(self._unwritten)
-        if self._counts:
-            batch = Batch([_row(noted) for noted in self._rows], self._counts)
-            self._rows, self._counts = [], Counter()
-            self._write(batch)
-
-    def _write(self, batch: Batch) -> None:
-        self._unwritten = batch._replace(is_retry=True)
-        try:
-            _write(batch)
-        except (OperationalError, InterfaceError):
-            raise
-        except Exception:
-            self._unwritten = None  # the database refuses the batch itself, and would again
-            raise
-        self._unwritten = None
-
-
-failure_log = FailureLog()
+        self._noted.flush()
 
 
 def drop_before(moment: datetime, *, most: int | None = None) -> int:
@@ -256,7 +233,7 @@ def drop_some() -> bool:
 
 
 def _located(event: RequestEvent) -> tuple[str, str, str]:
-    """Provider, model and region of the route, or of what was asked for as far as the catalogue has that."""
+    """The provider, model and region of the route, or of what was asked for as far as the catalogue has that."""
     if event.route:
         provider, _, rest = event.route.partition("/")
         model, _, region = rest.rpartition("/")
@@ -275,8 +252,8 @@ def _located(event: RequestEvent) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _row(noted: Noted) -> RequestFailure:
-    """The unsaved row, whose texts `_write` cleans."""
+def _row(noted: NotedFailure) -> RequestFailure:
+    """The unsaved row."""
     event, counted = noted.event, noted.counted
     attempt = event.attempts[-1] if event.attempts else None
     return RequestFailure(
@@ -286,14 +263,14 @@ def _row(noted: Noted) -> RequestFailure:
         key_id=event.key_id,
         alias_id=event.alias_id,
         endpoint=event.endpoint,
-        asked=event.model[: LONGEST_ASKED + BEYOND],
+        asked=_clean(event.model[: LONGEST_ASKED + BEYOND], LONGEST_ASKED),
         provider=counted.provider,
         model=counted.model,
         region=counted.region,
         status=event.status,
         outcome=counted.outcome,
         code=(event.code or "")[:100],
-        message=event.message[: LONGEST_MESSAGE + BEYOND],
+        message=_clean(event.message[: LONGEST_MESSAGE + BEYOND], LONGEST_MESSAGE),
         upstream_status=(attempt.status or None) if attempt else None,
         duration_ms=round(event.duration * 1000),
         has_record=event.generation_id is not None,
@@ -301,18 +278,21 @@ def _row(noted: Noted) -> RequestFailure:
     )
 
 
-def _write(batch: Batch) -> None:
-    """Rows and counts, both or none. What was committed without our learning of it is recognised at the next try."""
-    for row in batch.rows:
-        row.asked, row.message = _clean(row.asked, LONGEST_ASKED), _clean(row.message, LONGEST_MESSAGE)
+def _write(batch: dict[UUID | Counted, Any]) -> None:
+    """Rows and counts, both or none."""
+    noted = [each for each in batch.values() if isinstance(each, NotedFailure)]
+    requests = Counter({by: number for by, number in batch.items() if isinstance(by, Counted)})
+    requests.update(each.counted for each in noted)
+    counts = sorted(requests.items())  # so that workers that write the same rows cannot deadlock
+    rows = [_row(each) for each in noted]
     try:
         with transaction.atomic():
-            RequestFailure.objects.bulk_create(batch.rows, batch_size=ROWS_IN_A_STATEMENT)
-            counts = sorted(batch.counts.items())  # so that workers that write the same rows cannot deadlock
+            RequestFailure.objects.bulk_create(rows, batch_size=ROWS_IN_A_STATEMENT)
             for start in range(0, len(counts), ROWS_IN_A_STATEMENT):
                 _add(counts[start : start + ROWS_IN_A_STATEMENT])
     except IntegrityError:
-        if not batch.is_retry:
+        # Committed by a try whose answer was lost, then: no other request has these ids.
+        if not RequestFailure.objects.filter(pk__in=[row.pk for row in rows[:1]]).exists():
             raise
 
 
@@ -331,3 +311,6 @@ def _clean(text: str, longest: int) -> str:
     words = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
     clean = without_secrets(words)
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"
+
+
+failure_log = FailureLog()

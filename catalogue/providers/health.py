@@ -1,18 +1,20 @@
-"""What the workers see of each provider, and the status that follows from it (docs/api.md#providers).
+"""The health of providers as the workers see it, and the status that follows from it (docs/api.md#providers).
 
-Outcomes are noted in memory and added to shared rows, one a provider and minute, on each worker's beat; so is the last
-failure of each provider, in words.
+Each worker's beat adds outcomes to shared rows, one a provider and minute, and keeps each provider's last failure.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import add
 from typing import Any
 
 from django.db import connection
 from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
+
+from gateway.observing.request_events import Noted
 
 from ..models import Provider, Status
 from .counters import ProviderFailure, ProviderMinute
@@ -42,9 +44,12 @@ class Observed:
     attempts: int = 0
     failures: int = 0
 
+    def __add__(self, other: "Observed") -> "Observed":
+        return Observed(self.attempts + other.attempts, self.failures + other.failures)
+
     @property
     def fails(self) -> bool:
-        """Whether it fails as often as not, however few calls there were."""
+        """True where it fails as often as not, however few calls there were."""
         return bool(self.failures) and self.failures >= DOWN_FROM * self.attempts
 
     @property
@@ -53,48 +58,24 @@ class Observed:
         return f"{self.failures:,} of {self.attempts:,} failed" if self.attempts else "nothing sent"
 
 
-class _Noted:
-    """What this worker has not written yet, by minute and provider. No lock: greenlets switch only where they wait."""
-
-    def __init__(self) -> None:
-        self.outcomes: dict[tuple[datetime, str], Observed] = {}
-        self.failures: dict[str, ProviderFailure] = {}  # the last one by provider
-
-
-_noted = _Noted()
-
-
 def is_failure(status: int | None) -> bool:
-    """Whether an upstream's answer counts against it; None is no answer: no connection, a deadline, a broken answer."""
+    """True where an upstream's answer counts against it; None: no connection, a deadline, a broken answer."""
     return status is None or (status not in REFUSALS and not 200 <= status < 300)
 
 
 def note(slug: str, *, failed: bool, words: str = "") -> None:
     """Counts one dispatched call; `words` say what failed, in a sentence that a client may read."""
     now = timezone.now()
-    _add(now.replace(second=0, microsecond=0), slug, Observed(1, int(failed)))
+    _outcomes.note((now.replace(second=0, microsecond=0), slug), Observed(1, int(failed)))
     if failed:
         text = "".join(filter(str.isprintable, words))[:MOST_WORDS]
-        _noted.failures[slug] = ProviderFailure(provider=slug, failed_at=now, words=text)
+        _failures.note(slug, ProviderFailure(provider=slug, failed_at=now, words=text))
 
 
 def flush() -> None:
-    """Adds what was noted to the shared rows, in a statement for each table, and now and then removes old rows."""
-    noted, _noted.outcomes = _noted.outcomes, {}
-    failures, _noted.failures = _noted.failures, {}
-    try:
-        if noted:
-            _write(noted)
-            noted = {}
-        if failures:
-            _write_failures(failures)
-    except BaseException:
-        oldest = timezone.now() - WINDOW
-        for (minute, slug), observed in noted.items():  # for the next beat; what is too old to matter is let go
-            if minute > oldest:
-                _add(minute, slug, observed)
-        _noted.failures = failures | _noted.failures
-        raise
+    """Adds what was noted to the shared rows, in a statement for each table."""
+    _outcomes.flush()
+    _failures.flush()
 
 
 def last_failure(slug: str) -> ProviderFailure | None:
@@ -103,7 +84,7 @@ def last_failure(slug: str) -> ProviderFailure | None:
 
 
 def observed(now: datetime) -> dict[str, Observed]:
-    """What all workers have seen of each provider in the last 5 minutes."""
+    """Calls of each provider in the last 5 minutes, of all workers."""
     rows = recent(now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
     return {slug: Observed(attempts, failures) for slug, attempts, failures in rows}
 
@@ -150,7 +131,7 @@ def unwell(now: datetime) -> list[UnwellProvider]:
 
 
 def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
-    """What all workers have seen of a provider in each hour of the last day, newest first; quiet hours are left out."""
+    """Calls of a provider in each hour of the last day, newest first; quiet hours are left out."""
     rows = ProviderMinute.objects.filter(minute__gt=now - DAY, minute__lte=now, provider=slug)
     hours = rows.annotate(hour=TruncHour("minute")).values_list("hour").order_by("-hour")
     sums = hours.annotate(Sum("attempts"), Sum("failures"))
@@ -179,12 +160,6 @@ def drop_old() -> None:
     drop_before(timezone.now() - KEPT)
 
 
-def _add(minute: datetime, slug: str, more: Observed) -> None:
-    known = _noted.outcomes.setdefault((minute, slug), Observed())
-    known.attempts += more.attempts
-    known.failures += more.failures
-
-
 def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
     """One upsert. In the order of the keys, so that workers that write the same rows cannot deadlock."""
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(noted))
@@ -196,10 +171,14 @@ def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
 
 
 def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
-    """One upsert, in the same order; whoever writes later has seen the later failure, give or take a beat."""
+    """One upsert, in the same order; the later write has the later failure, give or take a beat."""
     ProviderFailure.objects.bulk_create(
         [failures[slug] for slug in sorted(failures)],
         update_conflicts=True,
         unique_fields=["provider"],
         update_fields=["failed_at", "words"],
     )
+
+
+_outcomes: Noted[tuple[datetime, str], Observed] = Noted(_write, join=add)  # by minute and provider
+_failures: Noted[str, ProviderFailure] = Noted(_write_failures)

@@ -5,16 +5,16 @@ there is no line, but one that says how many are left out: a flood of refusals c
 """
 
 import logging
-from collections import deque
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 
 from ..money import UNITS
 from ..server.hooks import worker_hooks
-from .request_events import RequestEvent, failure_observers, observers
+from .request_events import Noted, RequestEvent, failure_observers, observers
 
 logger = logging.getLogger("gateway.access")
 MOST_WAITING = 2000
@@ -33,27 +33,26 @@ class AccessLines:
     """The events of one worker that wait for their lines."""
 
     def __init__(self) -> None:
-        self._waiting: deque[RequestEvent] = deque()
-        self._left_out = 0
+        self._noted: Noted[UUID, RequestEvent] = Noted(_log_each, most=MOST_WAITING)
 
     def note(self, event: RequestEvent) -> None:
         """Takes a complete request in."""
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append(event)
-        else:
-            self._left_out += 1
+        self._noted.note(event.id, event)
 
     def write(self) -> None:
-        """The lines of what has been noted."""
-        while self._waiting:
-            log(self._waiting.popleft())
-        if self._left_out:
-            left_out, self._left_out = self._left_out, 0
+        """Logs what has been noted."""
+        self._noted.flush()
+        if left_out := self._noted.left_out():
             logger.warning("requests without a line of their own: %d", left_out)
 
 
+def _log_each(events: dict[UUID, RequestEvent]) -> None:
+    for event in events.values():
+        log(event)
+
+
 def log(event: RequestEvent) -> None:
-    """One line: `name=value` in plain text, members of the object in JSON (`gateway.observing.json_log`)."""
+    """One line: `name=value` in plain text, members of the object in JSON."""
     known = {name: value for name, value in fields(event).items() if value not in (None, "")}
     if settings.LOG_FORMAT == "json":
         logger.info("request", extra={"fields": known})
@@ -62,10 +61,8 @@ def log(event: RequestEvent) -> None:
 
 
 def fields(event: RequestEvent) -> dict[str, Any]:
-    """What the line has of an event. Times are milliseconds; the cost is in the account's currency.
-
-    Neither the model as it was asked for nor the error's words: a client may have put anything into them.
-    """
+    """The line's fields. Times are milliseconds; the cost is in the account's currency."""
+    # Neither the model as it was asked for nor the error's words: a client may have put anything into them.
     settled, attempt = event.settled, event.attempts[-1] if event.attempts else None
     first = event.first_output_at
     head_took = attempt.head_at - attempt.began_at if attempt and attempt.head_at else None

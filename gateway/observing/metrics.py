@@ -1,20 +1,19 @@
-"""METRICS_BIND: what a worker counts of its requests, for Prometheus (docs/operations.md#metrics has the names).
+"""METRICS_BIND: the figures that a worker counts of its requests, for Prometheus (docs/operations.md#metrics).
 
-An observer adds to plain numbers as requests complete; the worker's beat writes those that have changed into files of
-prometheus_client's multiprocess mode, which `metrics_server` adds up over all workers. Label values are from
-the catalogue, from tables of the product, or `other`: never anything that a client has sent.
-docs/decisions/0007-metrics-beside-the-workers.md says why.
+A request that completes is only noted. The worker's beat counts it, in prometheus_client's multiprocess mode, and
+`metrics_server` adds up all workers. Label values are from the catalogue, from tables of the product, or `other`: never
+anything that a client has sent. docs/decisions/0007-metrics-beside-the-workers.md says why.
 """
 
+import functools
 import os
 import time
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections import Counter as Sums
+from typing import Any
+from uuid import UUID
 
 from django.conf import settings
-from prometheus_client.mmap_dict import MmapedDict, mmap_key
-from prometheus_client.utils import floatToGoString
+from prometheus_client import Counter, Gauge, Histogram
 
 from ..errors import OWN_CODES
 from ..fastpath import postgresql as prepared
@@ -24,10 +23,9 @@ from ..server.hooks import Reading, worker_hooks
 from ..server.turns import take_turns
 from ..stores.postgresql import base
 from .metrics_server import FOLDER
-from .request_events import Outcome, RequestEvent, Settled, UpstreamAttempt, observers
+from .request_events import Noted, Outcome, RequestEvent, Settled, UpstreamAttempt, observers
 
 OTHER = "other"
-Labels = Mapping[str, str]
 
 # Upper bounds in seconds, and in tokens. The first three are those of OpenTelemetry's conventions for generative AI.
 DURATION = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -45,283 +43,173 @@ OPERATIONS = {
     "responses/input_tokens": COUNT,
 }
 STATUSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
-PHASES = ("connect", "head", "first_output", "rest")
-KINDS = ("uncached_prompt", "cache_read", "cache_write", "completion")
 
-HELP = {
-    "gateway_requests": "Requests of the API that are complete.",
-    "gateway_errors": "Requests that were refused or failed, or whose stream broke off, by the code of their error.",
-    "gateway_tokens": "Tokens of settled requests, by kind; the four kinds add up to all of them.",
-    "gateway_cost_eur": "Cost of settled requests in EUR.",
-    "gateway_energy_wh": "Energy of settled requests in Wh, where it is known.",
-    "gateway_carbon_gco2e": "Carbon of settled requests in gCO2e, where it is known.",
-    "gateway_upstream_attempts": "Calls of upstreams, by the class of the status that they answered.",
-    "gateway_upstream_phase_duration_seconds": "Upstream calls: to the connection, to the head, to the first output, "
-    "and from there to the end.",
-    "gateway_settlement_duration_seconds": "Settling a request, all waits included.",
-    "gateway_settlement_wallet_wait_seconds": "The part of a settlement that waited for the wallet's row.",
-    "gen_ai_server_request_duration_seconds": "Routed requests from their beginning to their end.",
-    "gen_ai_server_time_to_first_token_seconds": "Streams from their request's beginning to their first output.",
-    "gen_ai_client_token_usage": "Tokens of a settled request.",
-}
+_ROUTE = ("endpoint", "provider", "route")
+_MODEL = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_response_model")
+requests = Counter("gateway_requests", "Requests of the API that are complete.", (*_ROUTE, "outcome"))
+errors = Counter(
+    "gateway_errors",
+    "Requests that were refused or failed, or whose stream broke off, by the code of their error.",
+    ("endpoint", "code"),
+)
+tokens = Counter(
+    "gateway_tokens",
+    "Tokens of settled requests, by kind; the four kinds add up to all of them.",
+    (*_ROUTE, "kind"),
+)
+cost = Counter("gateway_cost_eur", "Cost of settled requests in EUR.", _ROUTE)
+energy = Counter("gateway_energy_wh", "Energy of settled requests in Wh, where it is known.", _ROUTE)
+carbon = Counter("gateway_carbon_gco2e", "Carbon of settled requests in gCO2e, where it is known.", _ROUTE)
+attempts = Counter(
+    "gateway_upstream_attempts",
+    "Calls of upstreams, by the class of the status that they answered.",
+    ("provider", "status"),
+)
+phases = Histogram(
+    "gateway_upstream_phase_duration_seconds",
+    "Upstream calls: to the connection, to the head, to the first output, and from there to the end.",
+    ("provider", "phase"),
+    buckets=PHASE,
+)
+settlement = Histogram(
+    "gateway_settlement_duration_seconds", "Settling a request, all waits included.", buckets=SETTLEMENT
+)
+wallet_wait = Histogram(
+    "gateway_settlement_wallet_wait_seconds",
+    "The part of a settlement that waited for the wallet's row.",
+    buckets=SETTLEMENT,
+)
+duration = Histogram(
+    "gen_ai_server_request_duration_seconds",
+    "Routed requests from their beginning to their end.",
+    (*_MODEL, "error_type"),
+    buckets=DURATION,
+)
+first_token = Histogram(
+    "gen_ai_server_time_to_first_token_seconds",
+    "Streams from their request's beginning to their first output.",
+    _MODEL,
+    buckets=FIRST_TOKEN,
+)
+usage = Histogram(
+    "gen_ai_client_token_usage", "Tokens of a settled request.", (*_MODEL, "gen_ai_token_type"), buckets=TOKENS
+)
+
+_at = functools.cache(lambda metric, *labels: metric.labels(*labels))  # whose own look-up takes as long as counting
+_sums: Sums[Any] = Sums()  # by counter and labels: a number in a mapped file is moved once a beat, whatever is counted
 
 
-class Numbers:
-    """Numbers that only grow, as many as there are keys, in units of 1 / `scale`. Reported once one has grown."""
+def count(event: RequestEvent) -> None:
+    """Adds a request's figures, but for those that `_write_sums` writes."""
+    place = event.endpoint or OTHER, event.provider or OTHER, event.route or OTHER
+    _sums[requests, *place, event.outcome.value] += 1
+    if event.is_failure:
+        _sums[errors, place[0], event.code if event.code in OWN_CODES else OTHER] += 1
+    if not event.route:
+        return
+    model = OPERATIONS.get(event.endpoint, CHAT), event.provider, event.route
+    _at(duration, *model, "" if event.outcome == Outcome.SERVED else event.outcome.value).observe(event.duration)
+    if event.first_output_at is not None and event.is_stream:
+        _at(first_token, *model).observe(event.first_output_at - event.started)
+    if event.settled is not None:
+        _count_settled(event.settled, place, model)
+        settlement.observe(event.settlement_seconds)
+        if event.wallet_wait_seconds is not None:
+            wallet_wait.observe(event.wallet_wait_seconds)
+    for attempt in event.attempts:
+        _count_attempt(attempt, event.first_output_at if attempt is event.attempts[-1] else None)
 
-    __slots__ = ("_keys", "_scale", "_written", "values")
 
-    def __init__(self, keys: Iterable[str], *, scale: int = 1) -> None:
-        self._keys, self._scale = tuple(keys), scale
-        self.values: list[float] = [0] * len(self._keys)
-        self._written: list[float] | None = None
+def _count_settled(settled: Settled, place: tuple[str, ...], model: tuple[str, ...]) -> None:
+    _at(usage, *model, "input").observe(settled.prompt_tokens)
+    _at(usage, *model, "output").observe(settled.completion_tokens)
+    _sums[tokens, *place, "uncached_prompt"] += settled.uncached_prompt_tokens
+    _sums[tokens, *place, "cache_read"] += settled.cache_read_tokens or 0
+    _sums[tokens, *place, "cache_write"] += settled.cache_write_tokens or 0
+    _sums[tokens, *place, "completion"] += settled.completion_tokens
+    for metric, figure in ((cost, settled.cost_eur), (energy, settled.energy_wh), (carbon, settled.carbon_gco2e)):
+        if figure:
+            _sums[metric, *place] += figure
 
-    def write(self, file: MmapedDict) -> None:
-        """Those that have changed; the first time all, since a bucket that is missing is not an empty one."""
-        before = self._written
-        if before == self.values or (before is None and not any(self.values)):
+
+def _count_attempt(attempt: UpstreamAttempt, first_output_at: float | None) -> None:
+    """Adds a call, phase by phase as far as it came; without an output of its own the rest begins with the head."""
+    _sums[attempts, attempt.provider, STATUSES[min(attempt.status // 100, 5)]] += 1
+    moments = {"connect": attempt.connected_at, "head": attempt.head_at, "first_output": first_output_at or 0.0}
+    since = attempt.began_at
+    for phase, moment in moments.items():
+        if moment:
+            _at(phases, attempt.provider, phase).observe(moment - since)
+            since = moment
+        elif phase != "first_output":
             return
-        for index, value in enumerate(self.values):
-            if before is None or before[index] != value:
-                file.write_value(self._keys[index], value / self._scale, 0.0)
-        self._written = self.values.copy()
+    _at(phases, attempt.provider, "rest").observe(attempt.ended_at - since)
 
 
-class Histogram(Numbers):
-    """Counts by bucket, the last without a bound, and behind them the sum of what was observed."""
-
-    __slots__ = ("_bounds",)
-
-    def __init__(self, name: str, bounds: Sequence[float], labels: Labels) -> None:
-        buckets = [_key(name, "_bucket", {**labels, "le": floatToGoString(le)}) for le in (*bounds, float("inf"))]
-        super().__init__([*buckets, _key(name, "_sum", labels)])
-        self._bounds = bounds
-
-    def observe(self, value: float) -> None:
-        """Counts one."""
-        values = self.values
-        values[bisect_left(self._bounds, value)] += 1
-        values[-1] += value
-
-
-def _key(name: str, suffix: str, labels: Labels) -> str:
-    return mmap_key(name, name + suffix, list(labels), list(labels.values()), HELP[name])
-
-
-def _counter(name: str, labels: Labels, *, scale: int = 1) -> Numbers:
-    return Numbers([_key(name, "_total", labels)], scale=scale)
-
-
-def _counters(name: str, labels: Labels, by: str, values: Iterable[str]) -> Numbers:
-    return Numbers(_key(name, "_total", {**labels, by: value}) for value in values)
-
-
-class RouteFigures:
-    """What is counted of settled requests of one endpoint on one route."""
-
-    __slots__ = ("carbon", "cost", "energy", "first_token", "input", "labels", "output", "tokens")
-
-    def __init__(self, endpoint: str, provider: str, route: str) -> None:
-        self.labels = {
-            "gen_ai_operation_name": OPERATIONS.get(endpoint, CHAT),
-            "gen_ai_provider_name": provider,
-            "gen_ai_response_model": route,
-        }
-        own = {"endpoint": endpoint, "provider": provider, "route": route}
-        self.first_token = Histogram("gen_ai_server_time_to_first_token_seconds", FIRST_TOKEN, self.labels)
-        self.input, self.output = (
-            Histogram("gen_ai_client_token_usage", TOKENS, {**self.labels, "gen_ai_token_type": kind})
-            for kind in ("input", "output")
-        )
-        self.tokens = _counters("gateway_tokens", own, "kind", KINDS)
-        self.cost = _counter("gateway_cost_eur", own, scale=UNITS)
-        self.energy = _counter("gateway_energy_wh", own, scale=UNITS)
-        self.carbon = _counter("gateway_carbon_gco2e", own, scale=UNITS)
-
-    def note(self, settled: Settled) -> None:
-        """Adds a settled request."""
-        self.input.observe(settled.prompt_tokens)
-        self.output.observe(settled.completion_tokens)
-        values = self.tokens.values
-        values[0] += settled.uncached_prompt_tokens
-        values[1] += settled.cache_read_tokens or 0
-        values[2] += settled.cache_write_tokens or 0
-        values[3] += settled.completion_tokens
-        self.cost.values[0] += settled.cost_eur or 0
-        self.energy.values[0] += settled.energy_wh or 0
-        self.carbon.values[0] += settled.carbon_gco2e or 0
-
-    def histograms(self) -> tuple[Histogram, ...]:
-        return self.first_token, self.input, self.output
-
-    def counters(self) -> tuple[Numbers, ...]:
-        return self.tokens, self.cost, self.energy, self.carbon
-
-
-class RequestFigures:
-    """How many requests of one endpoint on one route ended in one way, and how long they took."""
-
-    __slots__ = ("count", "duration", "is_changed", "of_route")
-
-    def __init__(self, event: RequestEvent, of_route: RouteFigures | None) -> None:
-        labels = {
-            "endpoint": event.endpoint or OTHER,
-            "provider": event.provider or OTHER,
-            "route": event.route or OTHER,
-            "outcome": event.outcome.value,
-        }
-        self.count = _counter("gateway_requests", labels)
-        self.of_route = of_route
-        self.duration: Histogram | None = None
-        if of_route is not None:
-            error = "" if event.outcome == Outcome.SERVED else event.outcome.value
-            labels = {**of_route.labels, "error_type": error}
-            self.duration = Histogram("gen_ai_server_request_duration_seconds", DURATION, labels)
-        self.is_changed = False
-
-
-class UpstreamFigures:
-    """The calls of one provider."""
-
-    __slots__ = ("attempts", "phases")
-
-    def __init__(self, provider: str) -> None:
-        labels = {"provider": provider}
-        self.attempts = _counters("gateway_upstream_attempts", labels, "status", STATUSES)
-        self.phases = tuple(
-            Histogram("gateway_upstream_phase_duration_seconds", PHASE, {**labels, "phase": phase}) for phase in PHASES
-        )
-
-    def note(self, attempt: UpstreamAttempt, first_output_at: float | None) -> None:
-        """Adds a call, phase by phase as far as it came; without an output of its own the rest begins with the head."""
-        self.attempts.values[min(attempt.status // 100, 5)] += 1
-        connect, head, first_output, rest = self.phases
-        if not attempt.connected_at:
-            return
-        connect.observe(attempt.connected_at - attempt.began_at)
-        if not attempt.head_at:
-            return
-        head.observe(attempt.head_at - attempt.connected_at)
-        if first_output_at is None:
-            rest.observe(attempt.ended_at - attempt.head_at)
-        else:
-            first_output.observe(first_output_at - attempt.head_at)
-            rest.observe(attempt.ended_at - first_output_at)
+def _write_sums() -> None:
+    while _sums:
+        (metric, *labels), figure = _sums.popitem()
+        _at(metric, *labels).inc(figure / UNITS if metric in (cost, energy, carbon) else figure)
 
 
 class WorkerMetrics:
-    """Everything that one worker counts, and the files that it is written to."""
+    """The requests that one worker has noted since its last beat, and the figures that the apps read."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        # A process id may come again: what its last owner has counted stays.
-        self._suffix = f"{os.getpid()}-{time.time_ns()}.db"
-        self._files: dict[str, MmapedDict] = {}
-        self._requests: dict[tuple[str, str, Outcome], RequestFigures] = {}
-        self._routes: dict[tuple[str, str], RouteFigures] = {}
-        self._upstreams: dict[str, UpstreamFigures] = {}
-        self._errors: dict[tuple[str, str], Numbers] = {}
-        self._settlement = Histogram("gateway_settlement_duration_seconds", SETTLEMENT, {})
-        self._wallet_wait = Histogram("gateway_settlement_wallet_wait_seconds", SETTLEMENT, {})
+    def __init__(self) -> None:
+        self._noted: Noted[UUID, RequestEvent] = Noted(self._count_each)
+        self._gauges: dict[str, Gauge] = {}
+        self._counters: dict[str, tuple[Counter, Sums[str]]] = {}  # and how far each has been counted
 
     def note(self, event: RequestEvent) -> None:
-        """Takes a complete request in. Some microseconds: no file is touched."""
-        figures = self._requests.get((event.endpoint, event.route, event.outcome)) or self._figures_of(event)
-        figures.is_changed = True
-        figures.count.values[0] += 1
-        if event.is_failure:
-            self._note_error(event.endpoint or OTHER, event.code if event.code in OWN_CODES else None)
-        of_route, duration = figures.of_route, figures.duration
-        if of_route is None or duration is None:
-            return
-        duration.observe(event.ended_at - event.started)
-        first_output_at = event.first_output_at
-        if first_output_at is not None and event.is_stream:
-            of_route.first_token.observe(first_output_at - event.started)
-        if event.settled is not None:
-            of_route.note(event.settled)
-            self._settlement.observe(event.settlement_seconds)
-            if event.wallet_wait_seconds is not None:
-                self._wallet_wait.observe(event.wallet_wait_seconds)
-        for attempt in event.attempts:
-            upstream = self._upstreams.get(attempt.provider)
-            if upstream is None:
-                upstream = self._upstreams[attempt.provider] = UpstreamFigures(attempt.provider)
-            upstream.note(attempt, first_output_at if attempt is event.attempts[-1] else None)
+        """Takes a complete request in, and counts it at once where too many wait: a flood is counted to the last."""
+        if not self._noted.note(event.id, event):
+            count(event)
 
     def write(self) -> None:
-        """What has changed, and what the apps read. Many routes at once are written in turns with the requests."""
-        counters, histograms = self._file("counter"), self._file("histogram")
-        for figures in list(self._requests.values()):  # others come while it pauses
-            if not figures.is_changed:
-                continue
-            take_turns()
-            figures.is_changed = False
-            figures.count.write(counters)
-            if figures.duration is not None:
-                figures.duration.write(histograms)
-            if figures.of_route is not None:
-                for numbers in figures.of_route.counters():
-                    numbers.write(counters)
-                for numbers in figures.of_route.histograms():
-                    numbers.write(histograms)
-        for numbers in list(self._errors.values()):
-            numbers.write(counters)
-        for upstream in list(self._upstreams.values()):
-            take_turns()
-            upstream.attempts.write(counters)
-            for numbers in upstream.phases:
-                numbers.write(histograms)
-        self._settlement.write(histograms)
-        self._wallet_wait.write(histograms)
+        """Counts what has been noted, in turns with the requests, and what the apps read."""
+        self._noted.flush()
+        _write_sums()
         for reading in worker_hooks.readings:
             self._write_reading(reading)
 
-    def _figures_of(self, event: RequestEvent) -> RequestFigures:
-        """New ones."""
-        of_route = None
-        if event.route:
-            at = event.endpoint, event.route
-            of_route = self._routes.get(at)
-            if of_route is None:
-                of_route = self._routes[at] = RouteFigures(event.endpoint, event.provider, event.route)
-        figures = self._requests[event.endpoint, event.route, event.outcome] = RequestFigures(event, of_route)
-        return figures
-
-    def _note_error(self, endpoint: str, code: str | None) -> None:
-        at = endpoint, code or OTHER
-        counted = self._errors.get(at)
-        if counted is None:
-            counted = self._errors[at] = _counter("gateway_errors", {"endpoint": endpoint, "code": at[1]})
-        counted.values[0] += 1
+    def _count_each(self, events: dict[UUID, RequestEvent]) -> None:
+        for event in events.values():
+            take_turns()
+            count(event)
 
     def _write_reading(self, reading: Reading) -> None:
-        is_counter = reading.how == "counter"
-        file = self._file("counter" if is_counter else f"gauge_{reading.how}")
+        labels = [reading.label] if reading.label else []
+        if reading.how == "counter":
+            if reading.name not in self._counters:
+                self._counters[reading.name] = Counter(reading.name, reading.help, labels), Sums()
+            counter, counted = self._counters[reading.name]
+            for value, number in reading.read().items():
+                (counter.labels(value) if labels else counter).inc(max(0, number - counted[value]))
+                counted[value] = number  # type: ignore[assignment]  # Counter counts floats as well
+            return
+        if reading.name not in self._gauges:
+            self._gauges[reading.name] = Gauge(reading.name, reading.help, labels, multiprocess_mode=reading.how)
+        gauge = self._gauges[reading.name]
         for value, number in reading.read().items():
-            labels = {reading.label: value} if reading.label else {}
-            sample = f"{reading.name}_total" if is_counter else reading.name
-            key = mmap_key(reading.name, sample, list(labels), list(labels.values()), reading.help)
-            file.write_value(key, number, time.time())
-
-    def _file(self, kind: str) -> MmapedDict:
-        file = self._files.get(kind)
-        if file is None:
-            file = self._files[kind] = MmapedDict(str(self._folder / f"{kind}_{self._suffix}"))
-        return file
+            (gauge.labels(value) if labels else gauge).set(number)
 
 
 def register() -> None:
     """Observes requests, in a worker of a server with METRICS_BIND; not in a command."""
     if FOLDER not in os.environ:
         return
-    metrics = WorkerMetrics(Path(os.environ[FOLDER]))
+    metrics = WorkerMetrics()
     observers.append(metrics.note)
     worker_hooks.beat.append(metrics.write)
     worker_hooks.stop.append(metrics.write)
     worker_hooks.readings += [
         Reading("gateway_workers", "Workers that serve.", lambda: {"": 1}),
-        Reading("gateway_beat_timestamp_seconds", "The oldest of the workers' last beats.", _now, how="livemin"),
+        Reading(
+            "gateway_beat_timestamp_seconds",
+            "The oldest of the workers' last beats.",
+            lambda: {"": time.time()},
+            how="livemin",
+        ),
         Reading(
             "gateway_database_waits",
             "Times that something waited for a free connection to the database.",
@@ -341,10 +229,6 @@ def register() -> None:
         worker_hooks.readings.append(
             Reading("gateway_redis_away", "Workers that count limits alone.", lambda: {"": float(shared_store.is_away)})
         )
-
-
-def _now() -> dict[str, float]:
-    return {"": time.time()}
 
 
 def _waits() -> dict[str, tuple[int, float]]:

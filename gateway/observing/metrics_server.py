@@ -32,7 +32,7 @@ def begin() -> None:
 
 def forget(pid: int) -> None:
     """In the master: a worker is gone, and with it what holds for living ones. What it has counted stays."""
-    for file in Path(os.environ[FOLDER]).glob(f"gauge_live*_{pid}-*.db"):
+    for file in Path(os.environ[FOLDER]).glob(f"gauge_live*_{pid}.db"):
         file.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""What happened to each request of the HTTP API: facts are filled in on its way, and observers get it once, at its end.
+"""The event of each request of the HTTP API, which observers get once, at its end; and the notes that the beat writes.
 
 A request begins where its chain does (`short_chain`, or `middleware` in Django's handler; `broken_http` where there is
 no request yet). It is complete when its answer is, a stream when the server closes it. Apps register observers in
@@ -7,18 +7,22 @@ no request yet). It is complete when its answer is, a stream when the server clo
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from ..errors import ApiError
 from ..ids import request_id, uuid7
-from ..stores.outages import Outage
+from ..stores.outages import AWAY, Outage
 
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 logger = logging.getLogger(__name__)
 LONGEST_TEXT = 1000  # characters of what a client wrote: events may wait for their observers
+MOST_NOTED = 10_000
 EVENT = "gateway.request_event"  # of a request's META, or WSGI's environ
 
 
@@ -192,3 +196,58 @@ def event_of(meta: Mapping[str, Any]) -> RequestEvent:
     """The event of a request of the API that has begun."""
     event: RequestEvent = meta[EVENT]
     return event
+
+
+class Noted(Generic[Key, Value]):
+    """Values by key that requests note in memory, `most` of them, until the worker's beat writes them.
+
+    `join` makes one of the value that waits and a newer one of the same key; the newer replaces it otherwise. `write`
+    gets so many values `at_once`. A batch that meets an outage waits, as it is, for the next flush; one that fails
+    otherwise is let go, because it would fail again. No lock: greenlets switch only where they wait.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[dict[Key, Value]], object],
+        *,
+        join: Callable[[Value, Value], Value] | None = None,
+        most: int = MOST_NOTED,
+        at_once: int = MOST_NOTED,
+    ) -> None:
+        self._write, self._join, self._most, self._at_once = write, join, most, at_once
+        self._waiting: dict[Key, Value] = {}
+        self._unwritten: deque[dict[Key, Value]] = deque()
+        self._left_out = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def note(self, key: Key, value: Value) -> bool:
+        """Takes a value in. False where there is no room: such values are only counted."""
+        waiting = self._waiting
+        if len(waiting) >= self._most and key not in waiting:
+            self._left_out += 1
+            return False
+        waiting[key] = value if self._join is None or key not in waiting else self._join(waiting[key], value)
+        return True
+
+    def flush(self) -> None:
+        """Writes what waits by now, and no more: else a busy worker would never be done."""
+        self._write_batches()
+        taken, self._waiting = [*self._waiting.items()], {}
+        self._unwritten += (dict(taken[at : at + self._at_once]) for at in range(0, len(taken), self._at_once))
+        self._write_batches()
+
+    def left_out(self) -> int:
+        """The number of values without room since the last call."""
+        count, self._left_out = self._left_out, 0
+        return count
+
+    def _write_batches(self) -> None:
+        while self._unwritten:
+            batch = self._unwritten.popleft()
+            try:
+                self._write(batch)
+            except AWAY:
+                self._unwritten.appendleft(batch)
+                raise

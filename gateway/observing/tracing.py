@@ -7,7 +7,6 @@ a request only notes its event, and OpenTelemetry's own batches come from a thre
 """
 
 import logging
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,7 +38,7 @@ from ..money import UNITS
 from ..server.hooks import Periodic, worker_hooks
 from ..stores.outages import Outage
 from . import request_events
-from .request_events import Outcome, RequestEvent, UpstreamAttempt
+from .request_events import Noted, Outcome, RequestEvent, UpstreamAttempt
 
 logger = logging.getLogger(__name__)
 MOST_WAITING = 2000
@@ -111,14 +110,19 @@ class RequestTrace:
         return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
 
 
+class Unsent(Exception):
+    """The collector did not take spans."""
+
+
 class Traces:
     """A worker's sampled requests that the collector does not have yet. Beyond MOST_WAITING they are only counted."""
 
     def __init__(self) -> None:
         resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._waiting: deque[tuple[RequestEvent, RequestTrace]] = deque()
-        self._left_out = 0
+        self._noted: Noted[int, tuple[RequestEvent, RequestTrace]] = Noted(
+            self._send, most=MOST_WAITING, at_once=MOST_AT_ONCE
+        )
         self._exporter = OTLPSpanExporter()
         self._exporting = BoundedSemaphore()
         self._outage = Outage("traces cannot be exported", logger.warning)
@@ -130,31 +134,32 @@ class Traces:
     def note(self, event: RequestEvent) -> None:
         """Takes a complete request in."""
         trace = event.trace
-        if not isinstance(trace, RequestTrace) or not trace.context.trace_flags.sampled:
-            return
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((event, trace))
-        else:
-            self._left_out += 1
+        if isinstance(trace, RequestTrace) and trace.context.trace_flags.sampled:
+            self._noted.note(trace.context.span_id, (event, trace))
 
     def export(self) -> None:
-        """Sends what waits. What a collector does not take is let go: the next requests matter more."""
+        """Sends what waits, up to the first batch that the collector does not take."""
         with self._exporting:
-            while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(MOST_AT_ONCE, len(self._waiting)))]
-                spans = [span for event, trace in batch for span in _spans_of(event, trace, self._provider.resource)]
-                if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
-                    self._outage.failed(f"{len(spans)} spans are lost: the collector is away, slow, or refuses them")
-                    return
-                self._outage.worked()
-        if self._left_out:
-            left_out, self._left_out = self._left_out, 0
-            logger.warning("requests beyond those that may wait for the collector: %d have no trace", left_out)
+            try:
+                self._noted.flush()
+            except Unsent as error:
+                self._outage.failed(str(error))
+            else:
+                if left_out := self._noted.left_out():
+                    logger.warning("requests beyond those that may wait for the collector: %d have no trace", left_out)
 
     def finish(self) -> None:
         """Sends the last ones, while the worker stops."""
         with gevent.Timeout(STOP_SECONDS, False):
             self.export()
+
+    def _send(self, batch: dict[int, tuple[RequestEvent, RequestTrace]]) -> None:
+        resource = self._provider.resource
+        spans = [span for event, trace in batch.values() for span in _spans_of(event, trace, resource)]
+        if self._exporter.export(spans) is not SpanExportResult.SUCCESS:
+            # Let go, since the next requests matter more.
+            raise Unsent(f"{len(spans)} spans are lost: the collector is away, slow, or refuses them")
+        self._outage.worked()
 
 
 def _spans_of(event: RequestEvent, trace: RequestTrace, resource: Resource) -> Iterator[ReadableSpan]:

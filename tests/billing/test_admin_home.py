@@ -19,6 +19,7 @@ from gateway.observing.request_events import Outcome
 from tests.billing.records import open_for
 from tests.billing.timeline import advance_all
 from tests.dashboard.usage import day_ago, seen, used
+from tests.factories import forget_health
 
 pytestmark = pytest.mark.django_db
 
@@ -52,9 +53,9 @@ def test_calls_cost_and_errors_of_all_accounts_are_added_up_by_day(admin_client:
     assert shown[13] == f"{day_ago(13):%a %-d %b} 2 0 0.0 % 0.0017"
 
 
-def test_unwell_providers_come_with_their_last_failure(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwell_providers_come_with_their_last_failure(admin_client: Client) -> None:
     assert lines(admin_client, "unwell") == ["None."]
-    monkeypatch.setattr(health, "_noted", health._Noted())
+    forget_health()
     facts = {"country": "FR", "dialect": "openai"}
     for slug in ("well", "silent", "failing", "wavering"):
         Provider.objects.create(slug=slug, name=slug, **facts)

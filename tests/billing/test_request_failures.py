@@ -252,12 +252,12 @@ def test_a_commit_whose_answer_is_lost_counts_once(db: None, is_committed: bool)
 
 
 def test_what_the_database_refuses_is_let_go_with_an_error(db: None) -> None:
-    log, event = FailureLog(), failed()
-    log.note(event)
-    log.flush()
-    log.note(event)
+    log, impossible = FailureLog(), failed()
+    impossible.status = -1
+    log.note(impossible)
     with pytest.raises(IntegrityError):
         log.flush()
+    log.note(failed())
     log.flush()
     assert FailureDay.objects.get().requests == 1
 

@@ -26,6 +26,7 @@ from catalogue.routing import selection as routing
 from catalogue.routing import snapshot
 from catalogue.routing.routes import ExplicitId
 from gateway.errors import ApiError
+from tests.factories import forget_health
 from tests.seeding import Entry, Seed
 
 Row = models.Provider | models.Model | models.Region
@@ -224,12 +225,10 @@ def test_who_may_only_look_is_offered_no_action(seed: Seed, llama: Entry, client
     assert models.Region.objects.get().state == "served"
 
 
-def test_providers_show_their_published_status_and_why(
-    seed: Seed, llama: Entry, admin_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_providers_show_their_published_status_and_why(seed: Seed, llama: Entry, admin_client: Client) -> None:
     seed(llama)
     provider = models.Provider.objects.get()
-    monkeypatch.setattr(health, "_noted", health._Noted())
+    forget_health()
     assert "healthy (0 attempts in 5 minutes: too few to judge by)" in admin_client.get(listing(provider)).text
     for failed in [True, False, False, False, False]:
         health.note("acme", failed=failed)
@@ -241,10 +240,10 @@ def test_providers_show_their_published_status_and_why(
 
 
 def test_a_provider_that_fails_is_said_to_in_red_with_the_last_failure(
-    seed: Seed, llama: Entry, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    seed: Seed, llama: Entry, admin_client: Client
 ) -> None:
     seed(llama)
-    monkeypatch.setattr(health, "_noted", health._Noted())
+    forget_health()
     page = reverse("admin:catalogue_provider_change", args=[models.Provider.objects.get().pk])
     for _ in range(3):  # too few for a status, which stays healthy
         health.note("acme", failed=True, words="Provider 'acme' answered with <HTTP> 500.")

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import OperationalError, connection
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -14,6 +14,7 @@ from catalogue.providers.counters import ProviderMinute
 from catalogue.providers.health import Observed
 from gateway.server.hooks import worker_hooks
 from tests.billing.test_ledger import in_threads
+from tests.factories import forget_health
 from tests.seeding import Entry, Seed
 
 NOON = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
@@ -31,8 +32,8 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """At noon, and with nothing noted by other tests."""
-    monkeypatch.setattr(health, "_noted", health._Noted())
+    """At noon."""
+    forget_health()
     return Clock(monkeypatch)
 
 
@@ -139,27 +140,15 @@ def test_workers_flush_on_their_beat_and_at_their_end() -> None:
 def test_what_could_not_be_written_waits_for_the_next_beat(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         note("acme", successes=1)  # noted by a request while the database did not answer
-        raise DatabaseError("away")
+        raise OperationalError("away")
 
     note("acme", failures=2)
     with monkeypatch.context() as patch:
         patch.setattr(CursorWrapper, "execute", fail)
-        with pytest.raises(DatabaseError):
+        with pytest.raises(OperationalError):
             health.flush()
     health.flush()
     assert [row[2:] for row in rows()] == [(3, 2)]
-
-
-def test_what_is_too_old_to_matter_is_let_go(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise DatabaseError("away")
-
-    note("acme", failures=2)
-    clock.set(NOON + timedelta(minutes=6))
-    monkeypatch.setattr(CursorWrapper, "execute", fail)
-    with pytest.raises(DatabaseError):
-        health.flush()
-    assert health._noted.outcomes == {}
 
 
 def test_five_minutes_are_looked_back(clock: Clock, django_assert_num_queries: DjangoAssertNumQueries) -> None:
