@@ -4,16 +4,33 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
-from bench import instructions
-from bench.callgrind import CallgrindError
-from bench.measure import measure
-from bench.plan import RECORDS, Plan
-from bench.report import COMPARED_HEAD, table
+from bench.rig.callgrind import CallgrindError
+from bench.rig.plan import RECORDS, Plan
+from bench.rig.report import COMPARED_HEAD, COUNTS_HEAD, GOAL_HEAD, READ_HEAD, table
+from bench.rig.servers import running
+from bench.tables import counts, goals, instructions, records, traffic
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 from tests.servers.postgres import PrivatePostgres
+
+
+def measure(databases: MigratedDatabases, folder: Path, plan: Plan, report: Callable[[str], object]) -> None:
+    """Reports all tables but that of instructions, each as soon as it is complete."""
+    with running(databases, folder, plan) as servers:
+        compared = list(traffic.measure(servers, plan))
+        report(table(COMPARED_HEAD, compared))
+        report("")
+        report(table(READ_HEAD, records.measure(servers, plan, report)))
+        report("")
+        reached = [*goals.of_traffic(compared), goals.one_account(servers, plan), *goals.overload(servers, plan)]
+        counted = list(counts.measure(servers, plan))
+        report(table(COUNTS_HEAD, counted))
+        report(f"\nsystem calls of a {counted[0].name}: {counted[0].dearest_calls}\n")
+        report(table(GOAL_HEAD, [*reached, *goals.of_counts(counted)]))
 
 
 def main() -> None:
@@ -51,4 +68,5 @@ def _print(line: str) -> None:
     print(line, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bench.callgrind import Callgrind, CallgrindError, total_of
+from bench.rig.callgrind import Callgrind, CallgrindError, total_of
 from tests import plugin
 from tests.replay import recordings
 from tests.replay.asking import PATHS, PLAIN

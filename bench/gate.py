@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench import instructions
-from bench.callgrind import CallgrindError
-from bench.kinds import KINDS
-from bench.report import COMPARED_HEAD, NAME_WIDTH, Compared
+from bench.rig.callgrind import CallgrindError
+from bench.rig.kinds import KINDS
+from bench.rig.report import COMPARED_HEAD, NAME_WIDTH, Compared
+from bench.tables import instructions
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 from tests.servers.postgres import PrivatePostgres

@@ -6,16 +6,23 @@ counted, without migrations (written by Django), tests and this package.
 
 import ast
 import io
+import json
 import tokenize
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.kinds import BURST_STREAM
-from bench.trace import trace
+from bench.rig.kinds import BURST_STREAM, EMBEDDED, WHOLE
+from bench.rig.plan import Plan
+from bench.rig.process import TRACE_FILE, wait_until_asleep
+from bench.rig.servers import running
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 from tests.servers.process import ROOT
 
+KINDS = (BURST_STREAM, WHOLE, EMBEDDED)
+TRACED_WORKER = "bench.rig.worker.TracedWorker"
+PLAN = Plan(accounts=1, offers=5)
 NOT_PRODUCT = {"bench", "tests"}
 _NO_CODE = {
     tokenize.COMMENT,
@@ -73,6 +80,41 @@ def _docstring_lines(source: str) -> set[int]:
             if ast.get_docstring(node, clean=False) is not None and first is not None:
                 lines.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one request ran: the calls of each function, named `module:function`; and what it left behind."""
+
+    calls: dict[str, int]
+    left: int  # objects that only the garbage collector frees: cycles
+
+    @property
+    def modules(self) -> set[str]:
+        return {name.partition(":")[0] for name in self.calls}
+
+    @property
+    def rooms(self) -> dict[str, list[str]]:
+        """The modules by the folder that they lie in."""
+        rooms: dict[str, list[str]] = {}
+        for module in sorted(self.modules):
+            folder, _, name = module.rpartition("/")
+            rooms.setdefault(folder, []).append(name.removesuffix(".py"))
+        return rooms
+
+
+def trace(databases: MigratedDatabases, folder: Path) -> dict[str, Ran]:
+    """By kind of request, in a worker that has answered some before."""
+    file = folder / "trace"
+    ran = {}
+    with running(databases, folder, PLAN, worker=TRACED_WORKER, env={TRACE_FILE: str(file)}) as servers:
+        gateway, _ = servers.targets
+        for kind in KINDS:
+            with gateway.connect(kind) as connection:
+                connection.work(iter(range(3)))
+            wait_until_asleep(gateway.pids()[0])  # the trace is written behind the last byte
+            ran[kind.name] = Ran(**json.loads(file.read_text().splitlines()[-1]))
+    return ran
 
 
 if __name__ == "__main__":

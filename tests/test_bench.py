@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from bench import capacity, connections, events
+from bench.__main__ import measure
 from bench.gate import BUDGET, verdict
-from bench.kinds import BASIC, KINDS, WHOLE
-from bench.measure import measure
-from bench.plan import SMALLEST
-from bench.report import COUNTS_COLUMNS, Compared
-from bench.trace import trace
+from bench.rig.kinds import BASIC, KINDS, WHOLE
+from bench.rig.plan import SMALLEST
+from bench.rig.report import COUNTS_COLUMNS, Compared
+from bench.size import trace
 from gateway.fastpath.connections import MOST_IDLE_OF_ORIGIN
 from tests import plugin
 from tests.replay import recordings
@@ -73,7 +73,7 @@ def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: 
     counted = [
         line.split()[-5:-2] for line in lines if line.startswith(ALIASED) and len(line.split()) == ALIASED_COLUMNS
     ]
-    assert [(one[0], one[2]) for one in counted] == [("2.00", "1.00")]  # round trips to PostgreSQL, waits for Redis
+    assert [(one[0], one[2]) for one in counted] == [("3.00", "1.00")]  # round trips to PostgreSQL, waits for Redis
     for name, answered in READS.items():
         assert [line for line in lines if line.startswith(name) and answered in line], name
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench import driver
-from bench.answers import BURST, CHUNKS, REPLY, SLOW
-from bench.kinds import PACED_STREAM
-from bench.plan import Plan
-from bench.process import cpu_seconds, resident_bytes
-from bench.report import Compared
-from bench.servers import Servers, Target
-from bench.upstream import SLOW_SECONDS
+from bench.rig import driver
+from bench.rig.answers import BURST, CHUNKS, REPLY, SLOW
+from bench.rig.kinds import PACED_STREAM
+from bench.rig.plan import Plan
+from bench.rig.process import cpu_seconds, resident_bytes
+from bench.rig.report import Compared
+from bench.rig.servers import Servers, Target
+from bench.rig.upstream import SLOW_SECONDS
 
 
 def measure(servers: Servers, plan: Plan) -> Iterator[Compared]:

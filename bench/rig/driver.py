@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bench.kinds import CAPPED
-from bench.load import Job, Result
-from bench.process import cpu_seconds
-from bench.servers import Target
+from bench.rig.kinds import CAPPED
+from bench.rig.load import Job, Result
+from bench.rig.process import cpu_seconds
+from bench.rig.servers import Target
 from tests.servers.process import ROOT
 
 
@@ -62,7 +62,7 @@ def holding(target: Target, body: str, streams: int) -> Iterator[Measured]:
 @contextmanager
 def loading(job: Job) -> Iterator[subprocess.Popen[str]]:
     """A load process that has connected and waits for its start."""
-    command = [sys.executable, "-m", "bench.load"]
+    command = [sys.executable, "-m", "bench.rig.load"]
     pipe = subprocess.PIPE
     with (
         tempfile.TemporaryFile("w+") as errors,

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.callgrind import Dearest, Profile, dearest
-from bench.kinds import KINDS, POOLED, WITH_METRICS, WITH_TRACES, WITHOUT_IP_LIMIT, Kind
-from bench.plan import Plan
-from bench.report import Compared
-from bench.servers import QUIET_WORKER, Servers, Target, running
+from bench.rig.callgrind import Dearest, Profile, dearest
+from bench.rig.kinds import KINDS, POOLED, WITH_METRICS, WITH_TRACES, WITHOUT_IP_LIMIT, Kind
+from bench.rig.plan import Plan
+from bench.rig.report import Compared
+from bench.rig.servers import QUIET_WORKER, Servers, Target, running
 from tests.servers.databases import MigratedDatabases
 from tests.servers.process import free_port
 

@@ -1,7 +1,7 @@
 """The upstream of the bench: a bare gevent server with prepared answers, so that it is not what is measured.
 
-`python -m bench.upstream PORT`. The model's name says what is sent: `bench-paced` sends each chunk by itself, once the
-process that `user` names waits for it, `bench-slow` one chunk at once and then one every few seconds.
+`python -m bench.rig.upstream PORT`. The model's name says what is sent: `bench-paced` sends each chunk by itself, once
+the process that `user` names waits for it, `bench-slow` one chunk at once and then one every few seconds.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ import sys
 import gevent
 from gevent.server import StreamServer
 
-from bench import answers
-from bench.process import is_asleep
+from bench.rig import answers
+from bench.rig.process import is_asleep
 
 SLOW_SECONDS = 5.0
 SLOW_CHUNKS = 60  # five minutes: nothing here is open for ever

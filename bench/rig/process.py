@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-# The variables that tell the worker where its trace and its count of waits go (bench/worker.py).
+# The variables that tell the worker where its trace and its count of waits go (bench/rig/worker.py).
 TRACE_FILE, WAITS_FILE = "BENCH_TRACE", "BENCH_WAITS"
 BUSY_SECONDS = 120
 QUIET_SECONDS = 0.02  # asleep for so long is waiting, not between two steps

@@ -18,11 +18,11 @@ import psycopg
 import requests
 from psycopg import sql
 
-from bench import driver, load
-from bench.answers import BURST, REPLY
-from bench.plan import Plan
-from bench.report import Read
-from bench.servers import Servers
+from bench.rig import driver, load
+from bench.rig.answers import BURST, REPLY
+from bench.rig.plan import Plan
+from bench.rig.report import Read
+from bench.rig.servers import Servers
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
@@ -72,11 +72,11 @@ class Year:
     plan: Plan
 
     def inside(self, function: str, *arguments: str, **options: int) -> Any:
-        """What a function of bench/inside.py prints."""
+        """What a function of bench/tables/inside.py prints."""
         call = ", ".join([*map(repr, arguments), *(f"{name}={value}" for name, value in options.items())])
         return json.loads(
             self.gateway.manage(
-                "shell", "--no-imports", "--command", f"from bench import inside; inside.{function}({call})"
+                "shell", "--no-imports", "--command", f"from bench.tables import inside; inside.{function}({call})"
             ).ok()
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.process import wait_until_asleep
+from bench.rig.process import wait_until_asleep
 
 TIMEOUT_SECONDS = 120
 _LINE = r"^ *([\d,]+) \(.*?\)  \S*?:(.+?)(?:'\d+)?(?: \[.*)?$"  # of callgrind_annotate: file, function, object

@@ -11,11 +11,11 @@ from typing import Any
 
 import greenlet
 
-from bench.process import TRACE_FILE, WAITS_FILE
+from bench.rig.process import TRACE_FILE, WAITS_FILE
 from gateway.server.worker import GatewayWorker
 
 COUNTER_BYTES = 8
-_ROOT = f"{Path(__file__).resolve().parents[1]}/"
+_ROOT = f"{Path(__file__).resolve().parents[2]}/"
 _NOT_PRODUCT = (f"{_ROOT}.venv/", f"{_ROOT}bench/")
 
 

@@ -1,6 +1,6 @@
 """The client: a process of its own that sends prepared requests on raw keep-alive sockets and times the answers.
 
-`python -m bench.load` reads a Job as one JSON line, connects and warms up, prints a line, waits for one, sends the
+`python -m bench.rig.load` reads a Job as one JSON line, connects and warms up, prints a line, waits for one, sends the
 requests and prints a Result. Streams are then held open until its input ends. Parsing is next to nothing, so it costs a
 tenth of what it measures.
 """

@@ -1,12 +1,12 @@
-"""The kinds of request that are counted one by one. Their models are those of `bench.answers`."""
+"""The kinds of request that are counted one by one. Their models are those of `bench.rig.answers`."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench import answers
-from bench.answers import BURST, EMBEDDING, LONG, MESSAGE, PACED, REPLY
+from bench.rig import answers
+from bench.rig.answers import BURST, EMBEDDING, LONG, MESSAGE, PACED, REPLY
 
 ALIAS = "bench"
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from bench.answers import EMBEDDING, MESSAGE, PACED, REPLY, SLOW, STREAMS
-from bench.callgrind import Callgrind
-from bench.kinds import ALIAS, Kind
-from bench.load import Connection, Job
-from bench.plan import Plan
-from bench.process import children
+from bench.rig.answers import EMBEDDING, MESSAGE, PACED, REPLY, SLOW, STREAMS
+from bench.rig.callgrind import Callgrind
+from bench.rig.kinds import ALIAS, Kind
+from bench.rig.load import Connection, Job
+from bench.rig.plan import Plan
+from bench.rig.process import children
 from tests.catalogue import catalogue_for, model, provider
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
@@ -30,13 +30,13 @@ CREDIT = "1000000"
 IP_RATE = "999999999/m"
 START_SECONDS = 300
 PATIENT = ("--timeout", "3600")  # gunicorn's, with a worker that callgrind makes fifty times slower
-QUIET_WORKER = "bench.worker.QuietWorker"
-WAITING_WORKER = "bench.worker.WaitingWorker"
+QUIET_WORKER = "bench.rig.worker.QuietWorker"
+WAITING_WORKER = "bench.rig.worker.WaitingWorker"
 BUDGETS = ("--rpm", "1000000000", "--tpm", "2000000000")
 
 
 class PassThrough:
-    """bench/passthrough.py under gunicorn: one gevent worker, as the gateway has."""
+    """bench/rig/passthrough.py under gunicorn: one gevent worker, as the gateway has."""
 
     def __init__(self, upstream_port: int, folder: Path, callgrind: Callgrind | None = None) -> None:
         self.port = free_port()
@@ -49,7 +49,8 @@ class PassThrough:
         """Returns once it listens."""
         options = ["-k", "gevent", "--worker-connections", "10000", "--keep-alive", "75", "--no-control-socket"]
         options += ["--graceful-timeout", "1"]  # it does not notice that the clients of silent streams have left
-        command = [sys.executable, "-m", "gunicorn", *options, "-b", f"127.0.0.1:{self.port}", "bench.passthrough:app"]
+        options += ["-b", f"127.0.0.1:{self.port}", "bench.rig.passthrough:app"]
+        command = [sys.executable, "-m", "gunicorn", *options]
         if self.callgrind is not None:
             command = self.callgrind.command([*command, *PATIENT])
         self._process = ServerProcess(command, log=self._log, env=self._env)
@@ -201,7 +202,7 @@ def _strangers(pass_through: PassThrough) -> Target:
 def _start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
     """Its port."""
     port = free_port()
-    command = [sys.executable, "-m", "bench.upstream", str(port)]
+    command = [sys.executable, "-m", "bench.rig.upstream", str(port)]
     process = ServerProcess(command, log=folder / "upstream.log", env=os.environ)
     stack.callback(process.stop, timeout=5)
     process.wait_until(lambda: accepts(port))

@@ -19,7 +19,7 @@ REPLY, BURST, LONG, EMBEDDING, MESSAGE = "bench-reply", "bench-burst", "bench-lo
 TOOL_CALLS, AGENT, OBFUSCATION, LOGPROBS = "bench-tools", "bench-agent", "bench-obfuscation", "bench-logprobs"
 USAGES, ESCAPES, MOVING, CHOICES = "bench-usages", "bench-escapes", "bench-moving", "bench-choices"
 JSON_TEXT = "bench-json"
-PACED, SLOW = "bench-paced", "bench-slow"  # how they are sent is in bench.upstream
+PACED, SLOW = "bench-paced", "bench-slow"  # how they are sent is in bench.rig.upstream
 
 Json = dict[str, Any]
 

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
-from bench.kinds import BASIC, Kind
-from bench.load import Connection
-from bench.plan import Plan
-from bench.process import WAITS_FILE, context_switches, wait_until_asleep
-from bench.report import Counts
-from bench.servers import WAITING_WORKER, BenchGateway, Servers, Target
-from bench.worker import COUNTER_BYTES
+from bench.rig.kinds import BASIC, Kind
+from bench.rig.load import Connection
+from bench.rig.plan import Plan
+from bench.rig.process import WAITS_FILE, context_switches, wait_until_asleep
+from bench.rig.report import Counts
+from bench.rig.servers import WAITING_WORKER, BenchGateway, Servers, Target
+from bench.rig.worker import COUNTER_BYTES
 
 BLOCK_BYTES = 64 * 1024
 
