@@ -1,7 +1,7 @@
 """`python -m bench.size`: lines of code by app, and the rooms (folders) and modules that a request runs through.
 
 A line of code is one with a token on it that is neither comment nor docstring. Every Python package of the checkout is
-counted, without migrations (written by Django), tests and this package.
+counted, without migrations (written by Django), tests, the maintainers' tools and this package.
 """
 
 import ast
@@ -23,7 +23,7 @@ from tests.servers.process import ROOT
 KINDS = (BURST_STREAM, WHOLE, EMBEDDED)
 TRACED_WORKER = "bench.rig.worker.TracedWorker"
 PLAN = Plan(accounts=1, offers=5)
-NOT_PRODUCT = {"bench", "tests"}
+NOT_PRODUCT = {"bench", "tests", "tools"}
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

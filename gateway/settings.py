@@ -170,6 +170,8 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
 ]
+if (RESOURCES_DIR / "tools").is_dir():  # in a checkout alone
+    INSTALLED_APPS.append("tools")
 
 # The API and probes go as far as ApiMiddleware.
 MIDDLEWARE = [

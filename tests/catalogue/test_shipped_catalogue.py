@@ -12,7 +12,6 @@ import pytest
 
 from catalogue import loader
 from catalogue.loader.files import read
-from catalogue.management.commands.estimate_energy import SIZES
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
 from catalogue.routing import selection as routing
@@ -20,6 +19,7 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import EMBEDDING, GLOBAL, ExplicitId, Offer, Route, Snapshot
 from gateway.errors import ModelUnavailable, ProviderNotConfigured
 from tests.servers.process import ROOT
+from tools.management.commands.estimate_energy import SIZES
 
 TODAY = date(2026, 10, 7)  # the day the facts were gathered: offers retire later
 MILLION = 1_000_000

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from catalogue.loader import SHIPPED
 from catalogue.loader.files import read as read_catalogue
-from catalogue.price_sources import NAMES
+from tools.price_sources import NAMES
 
 pytestmark = pytest.mark.sqlite_is_enough
 

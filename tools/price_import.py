@@ -12,9 +12,10 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
-from .models import PRICES
+from catalogue.models import PRICES
+from catalogue.routing.routes import GLOBAL
+
 from .price_sources import CURRENCY, NAMES, Find, Listed, Prices
-from .routing.routes import GLOBAL
 
 # The order of the files, in which a key that is new finds its place.
 _FACTS = (

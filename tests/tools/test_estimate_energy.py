@@ -11,25 +11,11 @@ from django.core.management import CommandError, call_command
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.footprint.energy import (
-    HIGH,
-    LOW,
-    METHOD,
-    VALUE,
-    EnergyFigures,
-    Facts,
-    PerToken,
-    Range,
-    Size,
-    decode,
-    estimate,
-    figures_in,
-    gpus_needed,
-    prefill,
-)
+from catalogue.footprint.energy import METHOD, EnergyFigures, PerToken, Range, figures_in
 from catalogue.loader.files import read
-from catalogue.management.commands.estimate_energy import SHIPPED, SIZES, catalogue_file
 from tests.servers.process import ROOT
+from tools.energy import HIGH, LOW, VALUE, Facts, Size, decode, estimate, gpus_needed, prefill
+from tools.management.commands.estimate_energy import SHIPPED, SIZES, catalogue_file
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -6,9 +6,9 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils import timezone
 
 from catalogue.loader import SHIPPED
-from catalogue.price_import import Import
-from catalogue.price_sources import NAMES, BadPriceList, read
 from gateway.management.base import OperatorCommand
+from tools.price_import import Import
+from tools.price_sources import NAMES, BadPriceList, read
 
 
 class Command(OperatorCommand):

@@ -1,16 +1,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from catalogue.footprint import energy
 from catalogue.loader.files import read
+from gateway.installation import RESOURCES_DIR
 from gateway.management.base import OperatorCommand
+from tools import energy
 
-SIZES = Path(__file__).resolve().parents[2] / "model_sizes.yaml"
-SHIPPED = SIZES.parent / "data" / "energy.yaml"
+SIZES = RESOURCES_DIR / "tools" / "model_sizes.yaml"
+SHIPPED = RESOURCES_DIR / "catalogue" / "data" / "energy.yaml"
 
 
 class Command(OperatorCommand):
@@ -20,7 +20,7 @@ class Command(OperatorCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("model", nargs="?", help="a canonical id of catalogue/model_sizes.yaml")
+        parser.add_argument("model", nargs="?", help="a canonical id of tools/model_sizes.yaml")
         parser.add_argument("--total-b", type=float, metavar="N", help="billions of parameters")
         parser.add_argument("--active-b", type=float, metavar="N", help="those that work on a token; all where absent")
         parser.add_argument("--gpus", type=int, metavar="N", help="of a replica; as many as it needs where absent")
@@ -99,7 +99,7 @@ def catalogue_file(sizes: Mapping[str, Any]) -> str:
     """The shipped table of energy."""
     lines = [
         "# Wh and embodied g CO2e per token, [low, value, high], by canonical model id: estimates, the same wherever a",
-        "# model runs. Written by `manage.py estimate_energy --write` from catalogue/model_sizes.yaml, which has the",
+        "# model runs. Written by `manage.py estimate_energy --write` from tools/model_sizes.yaml, which has the",
         "# inputs; `manage.py estimate_energy ID` prints how a figure comes about. The method is docs/energy.md.",
         "",
         "energy:",
