@@ -140,6 +140,9 @@ class Dialect(Protocol):
     def request(self, call: Call, route: Route) -> UpstreamRequest:
         """Our call in the upstream's words. Raises InvalidRequest as `check_form`."""
 
+    def health_request(self, upstream: Upstream) -> UpstreamRequest:
+        """A GET that costs nothing and needs the credential: of the upstream's models."""
+
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """A whole answer. `total_includes` is the provider's (`Upstream`). Raises as `StreamDecoder.decode`."""
 

@@ -59,6 +59,7 @@ NAMES_IN_A_RESPONSE = {
 # Other names for a prompt's cache hits: Moonshot's, Mistral's and DeepSeek's, beside the counts themselves.
 CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"})
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
+HEADERS = partial(headers_for, default_header="Authorization", default_scheme="Bearer")
 
 
 class OpenAIDialect:
@@ -91,12 +92,11 @@ class OpenAIDialect:
             body["stream"] = True
             if route.upstream.stream_options and not passes:
                 body["stream_options"] = {"include_usage": True}
-        return UpstreamRequest(
-            url=route.base_url.rstrip("/") + PATHS[call.shape],
-            body=encoded(body),
-            headers=headers_for(route.upstream, default_header="Authorization", default_scheme="Bearer"),
-            adjusted=(*adjusted, *untold),
-        )
+        url = route.base_url.rstrip("/") + PATHS[call.shape]
+        return UpstreamRequest(url, encoded(body), HEADERS(route.upstream), (*adjusted, *untold))
+
+    def health_request(self, upstream: Upstream) -> UpstreamRequest:
+        return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/models", b"", HEADERS(upstream))
 
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """The answer object, with its usage taken out."""

@@ -1,13 +1,17 @@
 """Grid intensities by the hour: imported in the sources' own forms, in force for their time, followed by routes."""
 
 import io
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
+import responses
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
@@ -194,6 +198,40 @@ def test_a_fault_says_what_is_wrong_and_nothing_of_the_address(
         imported("entsoe", "--zone", "GB")
     with pytest.raises(CommandError, match=r"No route of the catalogue is in a zone of entsoe: give --zone\."):
         imported("entsoe")
+
+
+@responses.activate
+@pytest.mark.parametrize("error", [requests.ConnectionError, requests.exceptions.SSLError, requests.ReadTimeout])
+def test_a_source_that_cannot_be_reached_is_named_without_its_address(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTSOE_TOKEN", "secret-of-entsoe-1234")
+    responses.get(f"{SOURCES['entsoe'].base_url}/api", body=error("securityToken=secret-of-entsoe-1234"))
+    with pytest.raises(CommandError) as caught:
+        call_command("import_grid", "entsoe", "--zone", "FR")
+    assert str(caught.value) == f"entsoe FR: it cannot be reached ({error.__name__})"
+
+
+def test_an_answer_that_trickles_is_given_up_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte at a time keeps each single read alive; what counts is the whole."""
+    moments = itertools.count(step=3.0)
+    monkeypatch.setattr(grid_import, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    trickle = Trickle(io.BytesIO(b" " * 100))
+    with responses.RequestsMock() as mock:
+        mock.get(f"{SOURCES['energy-charts'].base_url}/co2eq", body=trickle)
+        with pytest.raises(CommandError, match="takes longer than 20 seconds"):
+            call_command("import_grid", "energy-charts", "--zone", "FR")
+    assert trickle.bytes_read == 7
+
+
+class Trickle(io.BufferedReader):
+    """A body of which a byte comes at a time."""
+
+    bytes_read = 0
+
+    def read1(self, size: int = -1) -> bytes:
+        self.bytes_read += 1
+        return super().read1(1)
 
 
 def test_a_slot_is_in_force_for_its_time_and_stands_in_for_three_hours(seed: Seed) -> None:

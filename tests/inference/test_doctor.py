@@ -1,8 +1,15 @@
 """`manage.py doctor`: what the gateway needs, what is wrong with it, and what to do."""
 
-import pytest
+from typing import Any
 
+import pytest
+import requests
+import responses
+from responses import matchers
+
+from inference.management.commands.doctor import CheckFailed, _provider
 from tests.conftest import PROVIDER_KEYS
+from tests.routes import upstream
 from tests.servers.gateway import GatewayServer
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -29,3 +36,54 @@ def test_what_is_wrong_is_said_with_what_to_do(gateway: GatewayServer) -> None:
     wrong = [line.split(":")[0].removeprefix("WRONG ") for line in ran.stdout.splitlines() if line.startswith("WRONG")]
     assert wrong == ["settings", "database", "migrations", "records", "cache", "disk", "mail", "catalogue"]
     assert "hidden" not in ran.stdout + ran.stderr
+
+
+MODELS = "https://sim.example/v1/models"
+LONG_AGO = "Thu, 01 Jan 2026 00:00:00 GMT"
+
+
+@responses.activate
+@pytest.mark.parametrize(
+    ("dialect", "headers"),
+    [
+        ("openai", {"Authorization": "Bearer sim-secret"}),
+        ("anthropic", {"x-api-key": "sim-secret", "anthropic-version": "2023-06-01"}),
+    ],
+)
+def test_a_provider_is_asked_for_its_models_in_its_own_words(
+    dialect: str, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    responses.get(MODELS, match=[matchers.header_matcher(headers)])
+    assert _provider(upstream(dialect=dialect)).startswith("takes the credential (")
+
+
+@responses.activate
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"status": 401}, "It refuses the credential (401): set another one in its variable and restart."),
+        ({"status": 403}, "It refuses the credential (403): set another one in its variable and restart."),
+        ({"headers": {"Date": LONG_AGO}}, f"Its clock says {LONG_AGO}: this machine's is off. Run an NTP client."),
+        (
+            {"body": requests.ConnectionError("refused, with sim-secret in it")},
+            "It cannot be reached (ConnectionError): check its base_url and the way out.",
+        ),
+        (
+            {"body": requests.exceptions.SSLError("no certificate")},
+            "It cannot be reached (SSLError): check its base_url and the way out.",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_provider_is_said_with_what_to_do(answer: dict[str, Any], said: str) -> None:
+    responses.get(MODELS, **answer)
+    with pytest.raises(CheckFailed) as caught:
+        _provider(upstream())
+    assert str(caught.value) == said
+
+
+@responses.activate
+def test_a_credential_goes_to_its_provider_alone() -> None:
+    responses.get(MODELS, status=302, headers={"Location": "https://elsewhere.example/models"})
+    assert _provider(upstream()) == "reachable; answered 302"
+    assert [call.request.url for call in responses.calls] == [MODELS]

@@ -4,13 +4,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from catalogue.pricing import Usage
-from catalogue.routing.routes import Route
+from catalogue.routing.routes import Route, Upstream
 from gateway.errors import InvalidRequest
 from gateway.fastpath.http_client import UpstreamRequest
 
 from ...call import Call, Shape
 from ..base import (
     HINTS,
+    NO_HEADERS,
     NOTHING,
     REROUTING_FIELDS,
     Reply,
@@ -119,11 +120,12 @@ class AnthropicDialect:
         return UpstreamRequest(
             url=route.base_url.rstrip("/") + "/messages",
             body=encoded(body),
-            headers=headers_for(
-                route.upstream, default_header="x-api-key", default_scheme="", own={"anthropic-version": VERSION}
-            ),
+            headers=_headers(route.upstream),
             adjusted=(*_adjusted(call.body), *output.adjusted, *chat.untold),
         )
+
+    def health_request(self, upstream: Upstream) -> UpstreamRequest:
+        return UpstreamRequest(f"{upstream.base_url.rstrip('/')}/models", b"", _headers(upstream))
 
     def reply(self, body: bytes, call: Call, total_includes: Collection[str] = NOTHING) -> Reply:
         """The message as a chat completion, with its usage taken out; as it came where a message was asked for."""
@@ -142,6 +144,11 @@ class AnthropicDialect:
         return usage_of(reported)
 
 
+def _headers(upstream: Upstream, more: Mapping[str, str] = NO_HEADERS) -> dict[str, str]:
+    own = {"anthropic-version": VERSION, **more}
+    return headers_for(upstream, default_header="x-api-key", default_scheme="", own=own)
+
+
 def _passed(call: Call, route: Route) -> UpstreamRequest:
     """The client's body with the upstream's model name. Its headers win over the dialect's, the provider's win over
     both."""
@@ -151,11 +158,10 @@ def _passed(call: Call, route: Route) -> UpstreamRequest:
         body["max_tokens"] = call.max_tokens
     if call.stream:
         body["stream"] = True
-    own = {"anthropic-version": VERSION, **call.headers}
     return UpstreamRequest(
         url=route.base_url.rstrip("/") + ("/messages/count_tokens" if call.counts else "/messages"),
         body=encoded(body),
-        headers=headers_for(route.upstream, default_header="x-api-key", default_scheme="", own=own),
+        headers=_headers(route.upstream, call.headers),
         adjusted=adjusted,
     )
 

@@ -1,19 +1,14 @@
 """Looks at what the gateway needs, and says what to do."""
 
 import shutil
-import ssl
-import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
-from urllib.parse import urlsplit
 
-import certifi
 import redis
+import requests
 from django.conf import settings
 from django.core.mail import get_connection
 from django.db import Error, connection
@@ -25,7 +20,7 @@ from catalogue.routing import snapshot
 from catalogue.routing.routes import Upstream
 from gateway.management.base import OperatorCommand, explain
 from gateway.server import settings_warnings
-from inference.dialects.base import headers_for
+from inference.dialects import DIALECTS
 
 SECONDS = 5.0  # for each answer from elsewhere
 LEAST_FREE_BYTES = 1 << 30
@@ -170,31 +165,19 @@ def _catalogue() -> str:
 
 
 def _provider(upstream: Upstream) -> str:
-    """Its list of models costs nothing, and needs the credential."""
-    is_anthropic = upstream.dialect == "anthropic"
-    default = ("x-api-key", "") if is_anthropic else ("Authorization", "Bearer")
-    own = {"anthropic-version": "2023-06-01"} if is_anthropic else {}
-    headers = headers_for(upstream, default_header=default[0], default_scheme=default[1], own=own)
-    url = f"{upstream.base_url.rstrip('/')}/models"
-    began = time.monotonic()
-    address = urlsplit(url)
-    if address.scheme == "https":
-        tls = ssl.create_default_context(cafile=certifi.where())
-        provider: HTTPConnection = HTTPSConnection(address.netloc, timeout=SECONDS, context=tls)
-    else:
-        provider = HTTPConnection(address.netloc, timeout=SECONDS)
+    asked = DIALECTS[upstream.dialect].health_request(upstream)
     try:
-        with closing(provider):
-            provider.request("GET", address.path, headers=headers)
-            response = provider.getresponse()
-            status, date = response.status, response.headers["Date"]
-    except (OSError, HTTPException) as error:
+        with requests.Session() as session:
+            session.trust_env = False  # completions know no proxy and no .netrc either
+            answer = session.get(asked.url, headers=asked.headers, timeout=SECONDS, allow_redirects=False, stream=True)
+    except requests.RequestException as error:
         raise CheckFailed(
             f"It cannot be reached ({type(error).__name__}): check its base_url and the way out."
         ) from None
+    status, date = answer.status_code, answer.headers.get("Date")
     if status in REFUSED:
         raise CheckFailed(f"It refuses the credential ({status}): set another one in its variable and restart.")
     if date and abs(parsedate_to_datetime(date) - timezone.now()) > MOST_APART:
         raise CheckFailed(f"Its clock says {date}: this machine's is off. Run an NTP client.")
-    took = round((time.monotonic() - began) * 1000)
+    took = round(answer.elapsed.total_seconds() * 1000)
     return f"takes the credential ({took} ms)" if status == HTTPStatus.OK else f"reachable; answered {status}"
