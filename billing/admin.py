@@ -1,4 +1,4 @@
-"""Accounts with their balance, and the ledger and the records of use, which staff may read and nobody may change."""
+"""Accounts with their balance in the admin, and the ledger and the records, which staff may read and nobody change."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.db import models
 from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import truncatechars
@@ -17,7 +18,7 @@ from accounts.admin_invitations import InvitesMembers
 from accounts.invitations import STAFF_RIGHT
 from accounts.models import Account, Membership
 from gateway.ids import generation_id
-from gateway.money import plain
+from gateway.money import ExactDecimalField, plain
 from gateway.pages.admin import BoundedAdmin, ExactSearch, SaysValues, searched_id, short_id
 
 from . import admin_filters as filters
@@ -29,7 +30,7 @@ from .usage.request_failures import RequestFailure
 
 @admin.register(Account)
 class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
-    """Who pays. Accounts are renamed, never removed: their wallet, keys and history hold on to them."""
+    """Accounts, which are renamed and never removed: their wallet, keys and history hold on to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "member_count", "created_at")
     list_filter = (filters.Balance, "currency")
@@ -43,7 +44,6 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
     inlines = (MembershipInline,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Account]:
-        """With the number of members of each."""
         members = Membership.objects.filter(account=OuterRef("pk")).order_by().values("account")
         count = Subquery(members.annotate(all=Count("pk")).values("all"))
         accounts: QuerySet[Account] = super().get_queryset(request).annotate(members_in=count)
@@ -57,12 +57,10 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
         return super().change_view(request, object_id, form_url, context)
 
     def render_change_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """With what is amiss about the currency."""
         self._warn(request, kwargs["obj"])
         return super().render_change_form(request, *args, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
-        """Says so too where another page follows."""
         super().save_model(request, obj, form, change)
         if "_continue" not in request.POST:
             self._warn(request, obj)
@@ -90,7 +88,6 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
 
     @admin.display(description="balance")
     def balance(self, account: Account) -> str:
-        """The wallet's balance, exactly."""
         return plain(account.wallet.balance) if hasattr(account, "wallet") else "0"
 
     @admin.display(description="overdrawn")
@@ -102,7 +99,6 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
 
     @admin.display(description="members")
     def member_count(self, account: Any) -> int:
-        """How many people are in it."""
         return account.members_in or 0
 
 
@@ -136,12 +132,10 @@ class LedgerEntryAdmin(ExactSearch):
 
     @admin.display(description="amount")
     def moved(self, entry: LedgerEntry) -> str:
-        """The amount, exactly, in the account's currency."""
         return f"{plain(entry.amount)}\N{NO-BREAK SPACE}{entry.account.currency}"
 
     @admin.display(description="balance after")
     def balance(self, entry: LedgerEntry) -> str:
-        """The balance after it, exactly."""
         return plain(entry.balance_after)
 
     @admin.display(description="reference or generation")
@@ -174,109 +168,63 @@ class RequestAdmin(ExactSearch):
 
 
 NONE = "-"  # as Django has it for columns
+# Units by the end of a column's name: a unit, or the column of a currency.
+UNITS = {
+    "cost_eur": "EUR",
+    "_cost": "currency",
+    "_price": "price_currency",
+    "eur_rate": "EUR",
+    "account_rate": "currency",
+    "balance_after": "currency",
+    "_wh": "Wh",
+    "_wh_low": "Wh",
+    "_wh_high": "Wh",
+    "_gco2e": "g CO2e",
+    "grid_intensity": "g CO2e/kWh",
+    "_ms": "ms",
+}
 
 
-def _exact(name: str, label: str, unit: str = "") -> Callable[[Generation], str]:
-    """A column of figures, exactly and without trailing zeros. `unit` names a column of currencies, or is the unit."""
+def _column(name: str) -> str | Callable[[Generation], str]:
+    """A column of a record as the admin's form shows it: a figure exactly and with its unit, yes and no in words."""
+    field = next((field for field in Generation._meta.fields if field.name == name), None)
+    if not isinstance(field, (ExactDecimalField, models.IntegerField, models.BooleanField)):
+        return name
+    unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
 
-    @admin.display(description=label)
+    @admin.display(description=name.replace("_", " "))
     def shown(record: Generation) -> str:
         value = getattr(record, name)
-        if value is None:
-            return NONE
+        if value is None or isinstance(value, bool):  # a red cross would make good news of none of them
+            return NONE if value is None else "yes" if value else "no"
         number = plain(value) if isinstance(value, Decimal) else f"{value:,}"
         return f"{number}\N{NO-BREAK SPACE}{getattr(record, unit, unit)}".strip()
 
     return shown
 
 
-def _worded(name: str, label: str) -> Callable[[Generation], str]:
-    """A column of yes and no in words: a red cross would make good news of none of them."""
-
-    @admin.display(description=label)
-    def shown(record: Generation) -> str:
-        value = getattr(record, name)
-        return NONE if value is None else "yes" if value else "no"
-
-    return shown
+FIELDSETS = {
+    None: "public_id created_at account key endpoint ending flagged_with",
+    "Route": "route_id routing_mode routing_reason requested_alias requested_auto fallback_reason providers_attempted "
+    "eu_sovereign",
+    "Tokens": "prompt_tokens uncached_prompt_tokens cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens "
+    "completion_tokens reasoning_tokens usage_estimated",
+    "Money": "billed prompt_cost completion_cost cost_eur balance_after prompt_price completion_price cache_read_price "
+    "cache_write_price cache_write_1h_price price_tiers eur_rate account_rate",
+    "Footprint": "energy_wh energy_wh_low energy_wh_high energy_source carbon_gco2e embodied_gco2e grid_intensity "
+    "grid_basis energy_figures",
+    "Timing": "duration_ms first_token_ms",
+    "Provider's usage": "dialect upstream_usage",
+}
 
 
 @admin.register(Generation)
 class GenerationAdmin(RequestAdmin):
     """Every request that was served, with what its bill was made of."""
 
-    fieldsets: ClassVar[Any] = (  # callables among them, which its type does not know
-        (None, {"fields": ("public_id", "created_at", "account", "key", "endpoint", "ending", "flagged_with")}),
-        (
-            "Route",
-            {
-                "fields": (
-                    "route_id",
-                    "routing_mode",
-                    "routing_reason",
-                    "requested_alias",
-                    "requested_auto",
-                    "fallback_reason",
-                    "providers_attempted",
-                    _worded("eu_sovereign", "EU sovereign"),
-                )
-            },
-        ),
-        (
-            "Tokens",
-            {
-                "fields": (
-                    _exact("prompt_tokens", "Prompt"),
-                    _exact("uncached_prompt_tokens", "Of which uncached"),
-                    _exact("cache_read_tokens", "Of which read from the cache"),
-                    _exact("cache_write_5m_tokens", "Of which written to the cache, 5 minutes"),
-                    _exact("cache_write_1h_tokens", "Of which written to the cache, 1 hour"),
-                    _exact("completion_tokens", "Completion"),
-                    _exact("reasoning_tokens", "Of which reasoning"),
-                    _worded("usage_estimated", "Estimated"),
-                )
-            },
-        ),
-        (
-            "Money",
-            {
-                "fields": (
-                    "billed",
-                    _exact("prompt_cost", "Prompt", "currency"),
-                    _exact("completion_cost", "Completion", "currency"),
-                    _exact("cost_eur", "Cost (EUR)", "EUR"),
-                    _exact("balance_after", "Balance after", "currency"),
-                    _exact("prompt_price", "Prompt price per 1M tokens", "price_currency"),
-                    _exact("completion_price", "Completion price per 1M tokens", "price_currency"),
-                    _exact("cache_read_price", "Cache read price per 1M tokens", "price_currency"),
-                    _exact("cache_write_price", "Cache write price per 1M tokens", "price_currency"),
-                    _exact("cache_write_1h_price", "Cache write price per 1M tokens, 1 hour", "price_currency"),
-                    "price_tiers",
-                    _exact("eur_rate", "Rate to EUR", "EUR"),
-                    _exact("account_rate", "Rate to the account's currency", "currency"),
-                )
-            },
-        ),
-        (
-            "Footprint",
-            {
-                "fields": (
-                    _exact("energy_wh", "Energy", "Wh"),
-                    _exact("energy_wh_low", "Energy, low", "Wh"),
-                    _exact("energy_wh_high", "Energy, high", "Wh"),
-                    "energy_source",
-                    _exact("carbon_gco2e", "Carbon", "g CO2e"),
-                    _exact("embodied_gco2e", "Embodied carbon", "g CO2e"),
-                    _exact("grid_intensity", "Grid intensity", "g CO2e/kWh"),
-                    "grid_basis",
-                    "energy_figures",
-                )
-            },
-        ),
-        ("Timing", {"fields": (_exact("duration_ms", "Total", "ms"), _exact("first_token_ms", "First token", "ms"))}),
-        ("Provider's usage", {"fields": ("dialect", "upstream_usage")}),
-    )
-
+    fieldsets: ClassVar[Any] = [  # callables among them, which its type does not know
+        (title, {"fields": [_column(name) for name in names.split()]}) for title, names in FIELDSETS.items()
+    ]
     list_display = (
         "created_at",
         "short_id",
@@ -295,27 +243,22 @@ class GenerationAdmin(RequestAdmin):
 
     @admin.display(description="id")
     def public_id(self, generation: Generation) -> str:
-        """The id that clients see."""
         return generation.public_id
 
     @admin.display(description="id")
     def short_id(self, generation: Generation) -> str:
-        """The same for lists."""
         return short_id(generation.public_id)
 
     @admin.display(description="route")
     def route_id(self, generation: Generation) -> str:
-        """What served it."""
         return generation.route_id
 
     @admin.display(description="cost")
     def billed(self, generation: Generation) -> str:
-        """What was debited, exactly, in the account's currency."""
         return NONE if generation.cost is None else f"{plain(generation.cost)}\N{NO-BREAK SPACE}{generation.currency}"
 
     @admin.display(description="flags")
     def flagged_with(self, record: Generation) -> str:
-        """What is odd about it."""
         return " ".join(record.flagged) or NONE
 
 
@@ -324,7 +267,7 @@ class RequestFailureAdmin(RequestAdmin):
     """Every request that was refused or failed, with the error that its client received."""
 
     list_display = ("created_at", "short_id", "account", "asked_for", "answer", "words")
-    list_filter = (filters.FailureDayFilter, filters.FailureOutcome, filters.FailureProvider)
+    list_filter = (filters.DayFilter, filters.FailureOutcome, filters.FailureProvider)
     list_select_related = ("account",)
     ordering = ("-created_at", "-id")
     search_fields = ("id",)
@@ -332,22 +275,18 @@ class RequestFailureAdmin(RequestAdmin):
 
     @admin.display(description="request")
     def short_id(self, failure: RequestFailure) -> str:
-        """The id that its client was given."""
         return short_id(failure.request_id)
 
     @admin.display(description="route or model asked for")
     def asked_for(self, failure: RequestFailure) -> str:
-        """What it was about, as far as that is known."""
         return failure.route_id or failure.asked or failure.endpoint
 
     @admin.display(description="answer")
     def answer(self, failure: RequestFailure) -> str:
-        """Its status and code, the provider's status, and how many more were like it."""
         provider = f", provider {failure.upstream_status}" if failure.upstream_status else ""
         more = f", and {failure.repeated:,} more" if failure.repeated else ""
         return f"{failure.status} {failure.code}{provider}{more}"
 
     @admin.display(description="message")
     def words(self, failure: RequestFailure) -> str:
-        """The beginning of the error's message."""
         return truncatechars(failure.message, 100)

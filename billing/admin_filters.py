@@ -1,7 +1,8 @@
-"""How staff narrow the ledger, the records and the accounts: each filter enters an index where its rows begin."""
+"""Filters of the ledger, the records and the accounts. Each enters an index where its rows begin."""
 
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -9,13 +10,12 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from accounts.models import Account
 from catalogue.models import Provider
 from gateway.ids import first_uuid7
 from gateway.observing.request_events import Outcome
+from gateway.pages.admin import NamedChoices
 
 from .models import FLAGS, Generation, LedgerEntry
-from .usage.request_failures import RequestFailure
 
 ONE_DAY = timedelta(days=1)
 OUTCOME_DAYS = 7
@@ -37,12 +37,11 @@ class DayFilter(admin.SimpleListFilter):
         self.others = [(name, value) for name, value in request.GET.items() if name not in (self.parameter_name, "p")]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Today and yesterday; the calendar has the others."""
         today = timezone.now().date()
         return [(f"{today}", "Today"), (f"{today - ONE_DAY}", "Yesterday")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows of the chosen day. Raises IncorrectLookupParameters for what is no day."""
+        """The rows of the chosen day. Raises IncorrectLookupParameters where it is none."""
         if not (chosen := self.value()):
             return queryset
         try:
@@ -53,28 +52,27 @@ class DayFilter(admin.SimpleListFilter):
             raise IncorrectLookupParameters from error
 
     def within(self, rows: QuerySet[Any], since: datetime, until: datetime) -> QuerySet[Any]:
-        """Narrows rows of these moments, whose time has no index of its own, by one that is ordered in time."""
-        raise NotImplementedError
+        """Rows of these moments, narrowed by a column that is ordered in time where their own has no index."""
+        return rows
 
 
 class RecordDay(DayFilter):
-    """Records by the day of their settlement."""
+    """Records by the day of their settlement, found by their ids, which are ordered by the time of admission."""
 
     def within(self, rows: QuerySet[Generation], since: datetime, until: datetime) -> QuerySet[Generation]:
-        """Their ids are ordered by the time of admission."""
         return rows.filter(pk__gte=first_uuid7(since - LONGEST_WAIT), pk__lt=first_uuid7(until + CLOCKS_APART))
 
 
 class EntryDay(DayFilter):
-    """Ledger entries by their day."""
+    """Ledger entries by day, found by their numbers, which are nearly in the order of time."""
 
     def within(self, rows: QuerySet[LedgerEntry], since: datetime, until: datetime) -> QuerySet[LedgerEntry]:
-        """They are numbered nearly in the order of time: where a moment lies is found by halving."""
         return rows.filter(pk__gte=_first_entry(since - CLOCKS_APART), pk__lt=_first_entry(until + CLOCKS_APART))
 
 
 def _first_entry(moment: datetime) -> int:
-    """The number of the first ledger entry that is not before a moment, by some thirty reads of one row each."""
+    """The number of the first ledger entry that is not before a moment."""
+    # By halving, in some thirty reads of one row each: an index on the time would cost every settlement.
     numbers = LedgerEntry.objects.order_by("pk").values_list("pk", "created_at")
     newest = numbers.last()
     low, high = 0, newest[0] + 1 if newest else 0
@@ -85,29 +83,20 @@ def _first_entry(moment: datetime) -> int:
     return low
 
 
-class FailureDayFilter(DayFilter):
-    """Failures by their day, which has an index."""
-
-    def within(self, rows: QuerySet[RequestFailure], since: datetime, until: datetime) -> QuerySet[RequestFailure]:
-        """As they are."""
-        return rows
+def _ended_so(outcome: Outcome, failures: QuerySet[Any]) -> QuerySet[Any]:
+    return failures.filter(outcome=outcome.value, created_at__gte=timezone.now() - OUTCOME_DAYS * ONE_DAY)
 
 
-class FailureOutcome(admin.SimpleListFilter):
+class FailureOutcome(NamedChoices):
     """Failures of one outcome, of so many days: it has no index."""
 
     title = "outcome (last 7 days)"
     parameter_name = "outcome"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The outcomes of failures."""
-        return [(each.value, each.value.replace("_", " ").capitalize()) for each in Outcome if each != Outcome.SERVED]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[RequestFailure]) -> QuerySet[RequestFailure]:
-        """The failures of the chosen outcome."""
-        if not (chosen := self.value()):
-            return queryset
-        return queryset.filter(outcome=chosen, created_at__gte=timezone.now() - OUTCOME_DAYS * ONE_DAY)
+    choices_by_value: ClassVar = {
+        outcome.value: (outcome.value.replace("_", " ").capitalize(), partial(_ended_so, outcome))
+        for outcome in Outcome
+        if outcome != Outcome.SERVED
+    }
 
 
 class FailureProvider(admin.SimpleListFilter):
@@ -117,89 +106,52 @@ class FailureProvider(admin.SimpleListFilter):
     parameter_name = "provider"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The providers of the catalogue."""
         return [(slug, slug) for slug in Provider.objects.order_by("slug").values_list("slug", flat=True)]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[RequestFailure]) -> QuerySet[RequestFailure]:
-        """The failures of the chosen provider."""
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         chosen = self.value()
         return queryset.filter(provider=chosen) if chosen and chosen.isprintable() else queryset
 
 
-class KindOfEntry(admin.SimpleListFilter):
-    """Credit is found by an index of its own, since nearly every entry is usage."""
+class KindOfEntry(NamedChoices):
+    """Ledger entries by kind. Credit has an index of its own, since nearly every entry is usage."""
 
-    title = "kind"
-    parameter_name = "kind"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The choices."""
-        return [("credit", "All credit"), ("grant", "Grants"), ("correction", "Corrections"), ("usage", "Usage")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[LedgerEntry]) -> QuerySet[LedgerEntry]:
-        """The entries of the chosen kind."""
-        match self.value():
-            case "credit":
-                return queryset.exclude(reference=None)
-            case "grant" | "correction" as kind:
-                return queryset.exclude(reference=None).filter(kind=kind)
-            case "usage":
-                return queryset.exclude(generation=None)
-            case _:
-                return queryset
+    title = parameter_name = "kind"
+    choices_by_value: ClassVar = {
+        "credit": ("All credit", lambda rows: rows.exclude(reference=None)),
+        "grant": ("Grants", lambda rows: rows.exclude(reference=None).filter(kind="grant")),
+        "correction": ("Corrections", lambda rows: rows.exclude(reference=None).filter(kind="correction")),
+        "usage": ("Usage", lambda rows: rows.exclude(generation=None)),
+    }
 
 
-class Priced(admin.SimpleListFilter):
-    """The records without a cost, which are few and have an index of their own."""
+class Priced(NamedChoices):
+    """Records without a cost, which are few and have an index of their own."""
 
-    title = "price"
-    parameter_name = "priced"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The one choice: whoever looks for priced records wants all."""
-        return [("no", "Not priced")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Generation]) -> QuerySet[Generation]:
-        """The chosen records."""
-        return queryset.filter(cost=None) if self.value() == "no" else queryset
+    title, parameter_name = "price", "priced"
+    choices_by_value: ClassVar = {"no": ("Not priced", lambda rows: rows.filter(cost=None))}
 
 
-class Flagged(admin.SimpleListFilter):
-    """The records with a flag, which are few and have an index of their own."""
-
-    title = "flags"
-    parameter_name = "flagged"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """All of them, or those of one flag."""
-        return [("any", "Flagged"), *((code, words.removesuffix(".")) for code, words in FLAGS.items())]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Generation]) -> QuerySet[Generation]:
-        """The chosen records."""
-        chosen = self.value()
-        if chosen == "any":
-            return queryset.exclude(flags=None)
-        return queryset.exclude(flags=None).filter(flags__contains=chosen) if chosen in FLAGS else queryset
+def _flagged_with(code: str, records: QuerySet[Any]) -> QuerySet[Any]:
+    return records.exclude(flags=None).filter(flags__contains=code)
 
 
-class Balance(admin.SimpleListFilter):
-    """Accounts by what they have left; read from every wallet, of which there are as many as accounts."""
+class Flagged(NamedChoices):
+    """Records with a flag, which are few and have an index of their own."""
 
-    title = "balance"
-    parameter_name = "balance"
+    title, parameter_name = "flags", "flagged"
+    choices_by_value: ClassVar = {
+        "any": ("Flagged", lambda rows: rows.exclude(flags=None)),
+        **{code: (words.removesuffix("."), partial(_flagged_with, code)) for code, words in FLAGS.items()},
+    }
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The choices."""
-        return [("alert", "Overdrawn"), ("below", "Below zero"), ("empty", "Zero or below")]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Account]) -> QuerySet[Account]:
-        """The accounts in the chosen state."""
-        match self.value():
-            case "alert":
-                return queryset.filter(overdraft_alert__isnull=False)
-            case "below":
-                return queryset.filter(wallet__balance__lt=0)
-            case "empty":
-                return queryset.filter(wallet__balance__lte=0)
-            case _:
-                return queryset
+class Balance(NamedChoices):
+    """Accounts by their balance; read from every wallet, of which there are as many as accounts."""
+
+    title = parameter_name = "balance"
+    choices_by_value: ClassVar = {
+        "alert": ("Overdrawn", lambda accounts: accounts.filter(overdraft_alert__isnull=False)),
+        "below": ("Below zero", lambda accounts: accounts.filter(wallet__balance__lt=0)),
+        "empty": ("Zero or below", lambda accounts: accounts.filter(wallet__balance__lte=0)),
+    }

@@ -1,5 +1,5 @@
-"""The catalogue as staff see it. Offers come and go by seeding; what is switched, priced or corrected is edited here,
-and holds until the file that states it is seeded again.
+"""The catalogue in the admin. Offers come and go by seeding; states, prices and corrections are edited here, and hold
+until the file that states them is seeded again.
 
 Where a credential is sent (addresses, headers, names of variables) can be changed by seeding only: whoever could edit
 it here could have the gateway send its keys elsewhere.
@@ -35,11 +35,6 @@ from .providers import health, quota
 from .providers.counters import PriceChange
 from .routing.snapshot_building import missing_variables
 
-
-class _Admin(SaysValues, admin.ModelAdmin[Any]):
-    """Every table here may be read whole: credentials are not in the catalogue."""
-
-
 _PRICES = (
     "currency",
     ("prompt_per_1m_tokens", "completion_per_1m_tokens"),
@@ -52,21 +47,20 @@ CHANGES_SHOWN = 20
 
 
 class _Seeded:
-    """Rows that seeding adds and removes."""
+    """Rows that seeding alone adds and removes: one that stays in its file would come back.
+
+    An offer is switched off by its state: here until the file is seeded again, in the file for good.
+    """
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nobody: an offer is an entry of a catalogue file."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nobody: an offer that stays in its file would come back. It is switched off by its state: here until the file
-        is seeded again, in the file for good.
-        """
         return False
 
 
 @admin.register(models.Provider)
-class ProviderAdmin(_Seeded, ProviderActions, _Admin):
+class ProviderAdmin(_Seeded, ProviderActions, SaysValues):
     """Providers: facts about the company, a status override, and whether it is in service."""
 
     list_display = (
@@ -107,48 +101,43 @@ class ProviderAdmin(_Seeded, ProviderActions, _Admin):
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """With what the workers have seen of each provider."""
         return health.with_observed(super().get_queryset(request), timezone.now())
 
     @admin.display(description="published status")
     def published_status(self, provider: Any) -> str:
-        """What `/providers` says, and why."""
+        """The status of `/providers`, and why."""
         seen = health.Observed(provider.attempts or 0, provider.failures or 0)
         status, reason = health.status_of(provider.status_override, seen)
         return f"{status.label} ({reason})"
 
     @admin.display(description="in service")
     def in_service(self, provider: models.Provider) -> str:
-        """Whether staff have disabled it, and why."""
         reason = provider.disabled_reason
         return format_html('<strong class="failing">disabled: {}</strong>', reason) if reason else "yes"
 
     @admin.display(description="last 5 minutes")
     def last_minutes(self, provider: Any) -> str:
-        """What was sent to it and what failed, whatever its status is set to; red where most failed, however few."""
+        """Calls and failures, whatever its status is set to; red where most failed, however few."""
         seen = health.Observed(provider.attempts or 0, provider.failures or 0)
         return format_html('<strong class="failing">{}</strong>', seen.in_words) if seen.fails else seen.in_words
 
     @admin.display(description="last failure")
     def last_failure(self, provider: models.Provider) -> str:
-        """When any worker saw it last, and what it was."""
         failure = health.last_failure(provider.slug)
         return f"{failure.failed_at:%Y-%m-%d %H:%M:%S} UTC: {failure.words}" if failure else "none"
 
     @admin.display(description="configured", boolean=True)
     def configured(self, provider: models.Provider) -> bool:
-        """Whether this worker has every variable that the provider needs."""
         return not missing_variables(provider)
 
     @admin.display(description="credentials")
     def credentials(self, provider: models.Provider) -> str:
-        """Which variables are missing; never a value."""
+        """The names of missing variables; never a value."""
         missing = missing_variables(provider)
         return f"Not configured: {', '.join(missing)} not set in the environment." if missing else "Configured."
 
     @admin.display(description="last day, by hours (UTC)")
     def last_day(self, provider: models.Provider) -> str:
-        """The hours in which anything was sent to it."""
         hours = health.by_hour(provider.slug, timezone.now())
         lines = ((f"{hour:%d %b %H:00}", f"{seen.attempts:,}", f"{seen.failures:,}") for hour, seen in hours)
         return format_html_join(SafeString("<br>"), "{}: {} sent, {} failed", lines) if hours else "nothing sent"
@@ -207,7 +196,7 @@ class RegionInline(_Seeded, admin.StackedInline[Any, Any]):
 
 
 @admin.register(models.Model)
-class ModelAdmin(_Seeded, OfferActions, _Admin):
+class ModelAdmin(_Seeded, OfferActions, SaysValues):
     """Offers: their state, limits and routes."""
 
     list_display = ("__str__", "name", "modality", "state", "retires_on")
@@ -227,13 +216,13 @@ class ModelAdmin(_Seeded, OfferActions, _Admin):
 
 @admin.display(description="from")
 def price_before(change: Any) -> str:
-    """What the price was, with its currency."""
+    """The price before it, with its currency."""
     return "none" if change.old is None else f"{plain(change.old)} {change.currency_old}"
 
 
 @admin.display(description="to")
 def price_after(change: Any) -> str:
-    """What the price became, with its currency."""
+    """The price since, with its currency."""
     return "none" if change.new is None else f"{plain(change.new)} {change.currency_new}"
 
 
@@ -244,7 +233,7 @@ def changed_by(change: Any) -> str:
 
 
 @admin.register(models.Region)
-class RegionAdmin(_Seeded, RouteActions, _Admin):
+class RegionAdmin(_Seeded, RouteActions, SaysValues):
     """Routes: their state, prices and quota."""
 
     form = RegionForm
@@ -279,7 +268,6 @@ class RegionAdmin(_Seeded, RouteActions, _Admin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """With the tokens that each route has used today."""
         return quota.with_used(super().get_queryset(request), quota.day_of(timezone.now()))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
@@ -289,7 +277,6 @@ class RegionAdmin(_Seeded, RouteActions, _Admin):
 
     @admin.display(description="quota used today")
     def used_today(self, region: Any) -> str:
-        """Today's tokens and the quota; without a quota nothing is counted."""
         if not region.daily_token_quota:
             return "no quota"
         used, most = region.tokens_used or 0, region.daily_token_quota
@@ -297,7 +284,6 @@ class RegionAdmin(_Seeded, RouteActions, _Admin):
 
     @admin.display(description="price history")
     def prices_so_far(self, region: models.Region) -> SafeString:
-        """The newest changes, and where the others are."""
         route = str(region)
         shown = (price_before, price_after, changed_by)
         lines = (
@@ -319,12 +305,11 @@ class PriceChangeAdmin(ExactSearch):
     search_help_text = "A route's exact 4-part id."
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """Those of a route."""
         return rows.filter(route=term)
 
 
 @admin.register(models.Place)
-class PlaceAdmin(_Admin):
+class PlaceAdmin(SaysValues):
     """UN/LOCODEs."""
 
     list_display = ("code", "name", "country", "eu", "eea")
@@ -334,7 +319,7 @@ class PlaceAdmin(_Admin):
 
 
 @admin.register(models.GridIntensity)
-class GridIntensityAdmin(_Admin):
+class GridIntensityAdmin(SaysValues):
     """Carbon intensity of electricity, by country and year."""
 
     list_display = ("country", "gco2_per_kwh", "source", "as_of")
@@ -358,7 +343,7 @@ class GridImportAdmin(RecordAdmin):
 
 
 @admin.register(models.EnergyEstimate)
-class EnergyEstimateAdmin(_Admin):
+class EnergyEstimateAdmin(SaysValues):
     """Energy of models."""
 
     list_display = ("canonical_id", "energy_per_token_wh")
@@ -374,7 +359,7 @@ class EnergyEstimateAdmin(_Admin):
 
 
 @admin.register(models.ExchangeRate)
-class ExchangeRateAdmin(_Admin):
+class ExchangeRateAdmin(SaysValues):
     """Currencies."""
 
     list_display = ("currency", "units_per_eur", "as_of")

@@ -225,6 +225,7 @@ def test_the_history_of_the_admin_is_read_by_person_and_row(staff: Client, accou
     assert rows(staff, LOG, user=str(other.pk)) == [first.pk]
     assert rows(staff, LOG, q=str(key.pk)) == [second.pk]
     assert rows(staff, LOG, q=key.pk.hex) == [second.pk]
+    assert rows(staff, LOG, q="Other-Staff@example.com") == [first.pk]
     assert rows(staff, LOG, q="nobody") == []
     assert staff.get(LOG, {"user": "nobody"})["Location"] == f"{LOG}?e=1"
 
