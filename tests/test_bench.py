@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import capacity, connections, events
+from bench import capacity, connections, events, storage
 from bench.__main__ import measure
 from bench.gate import BUDGET, verdict
 from bench.rig.kinds import BASIC, KINDS, WHOLE
 from bench.rig.plan import SMALLEST
-from bench.rig.report import COUNTS_COLUMNS, Compared
+from bench.rig.report import COUNTS_COLUMNS, Compared, Goal
 from bench.size import trace
 from gateway.fastpath.connections import MOST_IDLE_OF_ORIGIN
 from tests import plugin
@@ -91,6 +91,14 @@ def test_a_request_runs_through_no_more_rooms_and_modules_than_before_and_leaves
     )
     wider = {name: sorted(one.rooms) for name, one in ran.items() if len(one.rooms) > ROOMS[name]}
     assert not wider, f"{wider}: more folders than ROOMS says; as above"
+
+
+@only_postgres
+def test_what_postgresql_keeps_of_a_request_is_measured(migrated_databases: MigratedDatabases) -> None:
+    rows = list(storage.measure(migrated_databases, 100))
+    assert [row for row in rows if isinstance(row, str) and row.startswith("billing_generation ")]
+    tables, log = (row.figure for row in rows if isinstance(row, Goal))
+    assert 300 < tables < log < 10_000
 
 
 def test_every_counted_kind_has_a_budget() -> None:

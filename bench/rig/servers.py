@@ -18,7 +18,7 @@ from bench.rig.kinds import ALIAS, Kind
 from bench.rig.load import Connection, Job
 from bench.rig.plan import Plan
 from bench.rig.process import children
-from tests.catalogue import catalogue_for, model, provider
+from tests.catalogue import CACHE_PRICES, FIGURES, PRICES, catalogue_for, model, provider
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
@@ -97,6 +97,7 @@ class BenchGateway(GatewayServer):
         return super().start(timeout=timeout)
 
 
+FIGURED = "bench-figured"  # an offer with energy figures and prices of the cache
 ANTHROPIC = "benchmessages"  # the upstream by its other dialect
 
 
@@ -217,6 +218,9 @@ def _catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
     price = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
     called.append(model(EMBEDDING, provider="bench", upstream_model=EMBEDDING, modality="embedding", pricing=price))
     called.append(model(MESSAGE, provider=ANTHROPIC, upstream_model=MESSAGE))
+    # As the shipped catalogue has every offer. Elsewhere one figure for a token is enough.
+    figures = {"energy_per_token_wh": None, "energy": FIGURES, "pricing": PRICES | CACHE_PRICES}
+    called.append(model(FIGURED, provider="bench", upstream_model=REPLY, **figures))
     others = [model(f"offer-{number}", provider="bench") for number in range(offers - len(called))]
     content = catalogue_for(upstream)
     providers = [provider("bench", upstream), provider(ANTHROPIC, upstream, dialect="anthropic")]

@@ -1,0 +1,81 @@
+"""`python -m bench.storage`: bytes of tables, indexes and write-ahead log that PostgreSQL keeps of a request.
+
+Whole answers of an offer with prices and energy figures, as the shipped catalogue has them, go through a gateway with
+its beat and all limits. Full pages, which follow each checkpoint, are left out: they depend on how often there is one.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+import psycopg
+
+from bench.rig import driver
+from bench.rig.plan import Plan
+from bench.rig.report import GOAL_HEAD, NAME_WIDTH, Goal, table
+from bench.rig.servers import FIGURED, running
+from tests import plugin
+from tests.servers.databases import MigratedDatabases
+from tests.servers.postgres import PrivatePostgres
+
+CONNECTIONS = 16
+WARM_UP = 200  # every account has its first rows then
+MOST_STORED, MOST_LOGGED = 900.0, 1100.0  # bytes a request
+LEAST = 5.0  # byte a request of a table that is named
+SIZES = """
+SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class
+WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+"""
+
+
+def measure(databases: MigratedDatabases, requests: int) -> Iterator[str | Goal]:
+    """A line for each table that grew, then what is to be reached."""
+    with running(databases, plugin.scratch() / "stored", Plan(accounts=16, offers=100)) as servers:
+        gateway, _ = servers.targets
+        body = driver.body_of(gateway, FIGURED)
+        driver.run(gateway, body, connections=CONNECTIONS, count=WARM_UP)
+        with psycopg.connect(servers.gateway.database_url, autocommit=True) as connection:
+            (before, log), records = _sizes(connection), _records(connection)
+            driver.run(gateway, body, connections=CONNECTIONS, count=requests)
+            (after, logged), count = _sizes(connection), _records(connection) - records
+    grown = {
+        name: [(now - then) / count for now, then in zip(after[name], before[name], strict=True)] for name in after
+    }
+    for name, (heap, indexes) in sorted(grown.items(), key=lambda item: -sum(item[1])):
+        if heap + indexes >= LEAST:
+            yield f"{name:<{NAME_WIDTH}}{heap:12,.0f}{indexes:12,.0f}"
+    yield Goal("bytes of tables and indexes a request", sum(map(sum, grown.values())), MOST_STORED)
+    yield Goal("bytes of write-ahead log a request", (logged - log) / count, MOST_LOGGED)
+
+
+def _sizes(connection: psycopg.Connection) -> tuple[dict[str, tuple[int, int]], int]:
+    """Bytes of each table and of its indexes, and of all that the log has had so far."""
+    tables = {str(name): (heap, indexes) for name, heap, indexes in connection.execute(SIZES)}
+    ((log,),) = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'")
+    return tables, int(log)
+
+
+def _records(connection: psycopg.Connection) -> int:
+    ((count,),) = connection.execute("SELECT count(*) FROM billing_generation")
+    return int(count)
+
+
+def main(arguments: list[str]) -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(prog="python -m bench.storage", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--requests", type=int, default=5000)
+    requests = parser.parse_args(arguments).requests
+    plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
+    postgres = PrivatePostgres(wal_level="replica")
+    try:
+        postgres.start()
+        print(f"{'bytes of one of ' + format(requests, ',') + ' requests':<{NAME_WIDTH}}{'table':>12}{'indexes':>12}")
+        rows = list(measure(MigratedDatabases(postgres), requests))
+    finally:
+        postgres.close()
+    print("\n".join(row for row in rows if isinstance(row, str)))
+    print("\n" + table(GOAL_HEAD, [row for row in rows if isinstance(row, Goal)]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
