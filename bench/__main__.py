@@ -18,8 +18,14 @@ from tests.servers.databases import MigratedDatabases
 from tests.servers.postgres import PrivatePostgres
 
 
-def measure(databases: MigratedDatabases, folder: Path, plan: Plan, report: Callable[[str], object]) -> None:
-    """Reports all tables but that of instructions, each as soon as it is complete."""
+def measure(
+    databases: MigratedDatabases,
+    synced: MigratedDatabases,
+    folder: Path,
+    plan: Plan,
+    report: Callable[[str], object],
+) -> None:
+    """Reports all tables but that of instructions, each as soon as it is complete; those `synced` have fsync on."""
     with running(databases, folder, plan) as servers:
         compared = list(traffic.measure(servers, plan))
         report(table(COMPARED_HEAD, compared))
@@ -30,7 +36,8 @@ def measure(databases: MigratedDatabases, folder: Path, plan: Plan, report: Call
         counted = list(counts.measure(servers, plan))
         report(table(COUNTS_HEAD, counted))
         report(f"\nsystem calls of a {counted[0].name}: {counted[0].dearest_calls}\n")
-        report(table(GOAL_HEAD, [*reached, *goals.of_counts(counted)]))
+    reached += [*goals.committers(synced, folder / "committers", plan), *goals.of_counts(counted)]
+    report(table(GOAL_HEAD, reached))
 
 
 def main() -> None:
@@ -39,9 +46,11 @@ def main() -> None:
     plan = Plan(records=_records())
     fsync = "on" if os.environ.get("BENCH_FSYNC") == "on" else "off"
     plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
+    synced = PrivatePostgres(fsync="on", synchronous_commit="on", full_page_writes="on")
     postgres = PrivatePostgres(fsync=fsync, synchronous_commit=fsync, full_page_writes=fsync, max_wal_size="8GB")
     try:
         postgres.start()
+        synced.start()
         _print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, Python {platform.python_version()}")
         _print(f"PostgreSQL with fsync={fsync}; load average {os.getloadavg()[0]:.1f}\n")
         databases = MigratedDatabases(postgres)
@@ -49,11 +58,12 @@ def main() -> None:
         _print(table(f"instructions of a request\n{COMPARED_HEAD}", counted.rows))
         _print(f"\ndearest functions of a whole answer, of {counted.rows[0].gateway:,.0f} instructions")
         _print("\n".join(f"{one.instructions:12,.0f}  {one.function}" for one in counted.dearest) + "\n")
-        measure(databases, plugin.scratch() / "timed", plan, _print)
+        measure(databases, MigratedDatabases(synced), plugin.scratch() / "timed", plan, _print)
     except CallgrindError as error:
         sys.exit(str(error))
     finally:
         postgres.close()
+        synced.close()
     _print(f"\n{time.monotonic() - start:.0f} s; load average {os.getloadavg()[0]:.1f}")
 
 

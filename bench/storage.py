@@ -28,9 +28,9 @@ WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
 """
 
 
-def measure(databases: MigratedDatabases, requests: int) -> Iterator[str | Goal]:
+def measure(databases: MigratedDatabases, requests: int, accounts: int = 16) -> Iterator[str | Goal]:
     """A line for each table that grew, then what is to be reached."""
-    with running(databases, plugin.scratch() / "stored", Plan(accounts=16, offers=100)) as servers:
+    with running(databases, plugin.scratch() / "stored", Plan(accounts=accounts, offers=100)) as servers:
         gateway, _ = servers.targets
         body = driver.body_of(gateway, FIGURED)
         driver.run(gateway, body, connections=CONNECTIONS, count=WARM_UP)

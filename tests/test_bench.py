@@ -27,7 +27,15 @@ TRAFFIC = [
     *(
         f"{connections}: {figure}"
         for connections in ("1 connection", "16 connections", "64 connections")
-        for figure in ("CPU ms per request", "requests per second", "latency p50, ms", "latency p99, ms")
+        for figure in (
+            *(
+                "CPU ms per request",
+                "CPU ms with PostgreSQL's and Redis'",
+                "requests per second",
+                "latency p50, ms",
+                "latency p99, ms",
+            ),
+        )
     ),
     "streams of 100 chunks, 2 connections: CPU ms per stream",
     "streams of 100 chunks, 2 connections: chunks per second",
@@ -39,6 +47,7 @@ TRAFFIC = [
     f"system calls of a {WHOLE.name}",
     "8 open streams: CPU ms to open one, ratio",
     "64 connections, two workers: one account's rate of 2 accounts'",
+    "8 single committers, fsync on: one account's rate",
     "3 times its capacity: served a second",
     "3 times its capacity: p50 ms of a refusal",
     f"{WHOLE.name}: system calls",
@@ -66,7 +75,7 @@ ROOMS = {"burst of 100 chunks": 17, WHOLE.name: 17, "embedding": 17}
 @only_postgres
 def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: Path) -> None:
     output: list[str] = []
-    measure(migrated_databases, tmp_path, SMALLEST, output.append)
+    measure(migrated_databases, migrated_databases, tmp_path, SMALLEST, output.append)
     lines = "\n".join(output).splitlines()
     for name in TRAFFIC:
         assert [line for line in lines if line.startswith(name)], name
@@ -95,7 +104,7 @@ def test_a_request_runs_through_no_more_rooms_and_modules_than_before_and_leaves
 
 @only_postgres
 def test_what_postgresql_keeps_of_a_request_is_measured(migrated_databases: MigratedDatabases) -> None:
-    rows = list(storage.measure(migrated_databases, 100))
+    rows = list(storage.measure(migrated_databases, 100, accounts=2))
     assert [row for row in rows if isinstance(row, str) and row.startswith("billing_generation ")]
     tables, log = (row.figure for row in rows if isinstance(row, Goal))
     assert 300 < tables < log < 10_000

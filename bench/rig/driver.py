@@ -23,10 +23,11 @@ class LoadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A load's result, and the CPU that the worker spent on it."""
+    """A load's result, and the CPU time that the worker spent on it, and PostgreSQL and Redis beside it."""
 
     result: Result
     cpu_ms: float
+    beside_ms: float = 0.0
 
 
 def body_of(target: Target, model: str, **fields: Any) -> str:
@@ -37,10 +38,11 @@ def body_of(target: Target, model: str, **fields: Any) -> str:
 def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
     """The load, after a warm-up of two requests for each connection."""
     with loading(Job(target.port, body, target.keys, connections, count, warm_up=2 * connections)) as load:
-        before = cpu_seconds(target.pids())
+        before, beside = cpu_seconds(target.pids()), cpu_seconds(target.beside())
         result = _go(load)
         time.sleep(0.1)  # what is settled behind the last byte belongs to it
-        return Measured(result, (cpu_seconds(target.pids()) - before) * 1000)
+        used, used_beside = cpu_seconds(target.pids()) - before, cpu_seconds(target.beside()) - beside
+        return Measured(result, used * 1000, used_beside * 1000)
 
 
 def flood(target: Target, body: str, *, rate: float, seconds: float, connections: int) -> Result:

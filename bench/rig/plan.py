@@ -25,6 +25,7 @@ class Plan:
     rounds: int = 5  # of one account beside many
     hot_requests: int = 1500  # of each, over 64 connections
     flood_seconds: float = 8.0
+    commit_seconds: float = 10.0  # of each of two rounds of single committers
     counted: int = 50  # requests of each kind whose system calls and round trips are counted
 
 
@@ -44,5 +45,6 @@ SMALLEST = Plan(
     rounds=1,
     hot_requests=64,
     flood_seconds=0.5,
+    commit_seconds=0.5,
     counted=1,
 )

@@ -33,6 +33,11 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def parent(pid: int) -> int:
+    """The process that started this one."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def is_asleep(pid: int) -> bool:
     """Whether the process's main thread waits for something."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"

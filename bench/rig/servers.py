@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import psycopg
+import redis
+
 from bench.rig.answers import EMBEDDING, MESSAGE, PACED, REPLY, SLOW, STREAMS
 from bench.rig.callgrind import Callgrind
 from bench.rig.kinds import ALIAS, Kind
 from bench.rig.load import Connection, Job
 from bench.rig.plan import Plan
-from bench.rig.process import children
+from bench.rig.process import children, parent
 from tests.catalogue import CACHE_PRICES, FIGURES, PRICES, catalogue_for, model, provider
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
@@ -119,6 +122,17 @@ class Target:
 
     def pids(self) -> list[int]:
         return self.server.worker_pids()
+
+    def beside(self) -> list[int]:
+        """The processes of PostgreSQL and Redis, which the pass-through has no need of."""
+        if not isinstance(self.server, BenchGateway):
+            return []
+        with psycopg.connect(self.server.database_url) as connection:
+            own = connection.info.backend_pid
+            postmaster = parent(own)
+            backends = set(children(postmaster)) - {own}
+        with redis.Redis.from_url(self.server.env["CACHE_URL"]) as cache:
+            return [int(cache.info("server")["process_id"]), postmaster, *backends]
 
     def restart(self) -> None:
         """A new worker, which has no memory of what was measured before."""

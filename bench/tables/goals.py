@@ -1,16 +1,22 @@
 """What the hot path is to cost at most: figures of the other tables, and some that are measured for it alone."""
 
+import json
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 from bench.rig import driver
 from bench.rig.answers import REPLY
 from bench.rig.plan import Plan
 from bench.rig.report import Compared, Counts, Goal
 from bench.rig.servers import Servers
+from tests.servers.databases import MigratedDatabases
+from tests.servers.gateway import GatewayServer
 
 HOT_CONNECTIONS = 64
+COMMITTERS = 8
 CAPACITY_CONNECTIONS = 32
 FLOOD = 3  # times what a worker can serve
 MOST_CONNECTIONS = 2000
@@ -58,6 +64,16 @@ def one_account(servers: Servers, plan: Plan) -> Goal:
     servers.gateway.env["WEB_CONCURRENCY"] = "1"
     name = f"{HOT_CONNECTIONS} connections, two workers: one account's rate of {plan.accounts} accounts'"
     return Goal(name, statistics.median(ratios), least=0.9)
+
+
+def committers(databases: MigratedDatabases, folder: Path, plan: Plan) -> Iterator[Goal]:
+    """Processes that settle one request after the other: the rate of one account of theirs, beside one of each."""
+    folder.mkdir()
+    with closing(GatewayServer(databases, folder)) as gateway:
+        code = f"from bench.tables import inside; inside.commit({COMMITTERS}, {plan.commit_seconds})"
+        spread, one = json.loads(gateway.manage_subprocess("shell", "--no-imports", "--command", code).ok())
+    name = f"{COMMITTERS} single committers, fsync on"
+    yield Goal(f"{name}: one account's rate of {spread:,.0f}/s", one / spread, least=0.6)
 
 
 def overload(servers: Servers, plan: Plan) -> Iterator[Goal]:

@@ -1,18 +1,21 @@
-"""What must run where Django is: `manage.py shell` of the measured gateway calls it, on its database with its secrets.
+"""Functions that run where Django is: `manage.py shell` of the measured gateway calls them, on its database.
 
 The cursor of a far page is signed by the product's own code; walking there page by page would take longer than all
 else. Times in the database are those of its driver: execution, transfer, and two trips through a socket.
 """
 
 import json
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 from django.test import Client
 from django.utils import timezone
 
@@ -20,7 +23,13 @@ from accounts.models import Membership, User
 from aliases.models import Alias
 from aliases.stats import rows_of
 from billing import api
+from billing.ledger import entries
+from billing.models import Generation
 from billing.usage import rollups
+from gateway.ids import uuid7
+from tests.billing import records
+
+START_SECONDS = 2.0  # in which processes start and connect
 
 
 def listing(key: str, *, limit: int, page: int, repeats: int) -> None:
@@ -59,6 +68,32 @@ def forget(account: str) -> None:
 def roll_up() -> None:
     """Rolls up a bounded number of records, as `maintain` does, and prints how many."""
     print(rollups.advance(rollups.RECORDS_PER_MAINTENANCE))
+
+
+def commit(processes: int, seconds: float) -> None:
+    """Prints the settlements a second of processes that commit one after the other: of an account each, then of one."""
+    served = [records.serve(records.open_for(name=f"Committer {number}")) for number in range(processes)]
+    connections.close_all()
+    connection.close_pool()  # type: ignore[attr-defined]  # its threads are in this process alone
+    rates = []
+    for each in (served, served[:1] * processes):
+        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+            start = time.monotonic() + START_SECONDS
+            counts = list(pool.map(_commit, each, repeat(start), repeat(start + seconds)))
+        rates.append(sum(counts) / seconds)
+    print(json.dumps(rates))
+
+
+def _commit(served: Generation, start: float, end: float) -> int:
+    """Settles the same figures again and again under new ids, between two moments, and returns how often."""
+    connection.ensure_connection()
+    time.sleep(max(0.0, start - time.monotonic()))
+    count = 0
+    while time.monotonic() < end:
+        served.pk = uuid7()
+        entries.settle(served, using="default")
+        count += 1
+    return count
 
 
 def _database_ms(read: Callable[[], Any], repeats: int) -> float:
