@@ -7,8 +7,7 @@ from datetime import datetime
 
 from django.conf import settings
 
-from catalogue.providers import quota
-from catalogue.routing import nearest, ranking
+from catalogue.routing import nearest, quota
 from catalogue.routing import selection as routing
 from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
@@ -66,7 +65,7 @@ def resolve(
 ) -> Resolution:
     """The route that `text` means for this account at this moment. The event learns of an alias that leads nowhere too.
 
-    Raises what `parse_model_id`, `routing.pin`, `quota.require_left` and `ranking.eligible` refuse, and AliasNotFound;
+    Raises what `parse_model_id`, `routing.pin`, `quota.require_left` and `routing.eligible` refuse, and AliasNotFound;
     for an auto id of which no route can take the request, the refusal of the best one.
     """
     with answering_within(BRIEF_SECONDS):
@@ -139,16 +138,16 @@ def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
 
 def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -> Resolution:
     today = now.date()
-    offered = [route for offer in ranking.offers_of(snapshot, auto) for route in offer.routes.values()]
+    offered = [route for offer in routing.offers_of(snapshot, auto) for route in offer.routes.values()]
     try:
         held = quota.held(offered, today)
-        allowed = ranking.Eligibility(today, purpose.modalities, purpose.endpoint, held)
-        routes = ranking.eligible(snapshot, auto, allowed)
+        allowed = routing.Eligibility(today, purpose.modalities, purpose.endpoint, held)
+        routes = routing.eligible(snapshot, auto, allowed)
     finally:
         release("default")
     refused = purpose.refusals(routes)
     able = [route for route in routes if route.region_id not in refused]
-    ranked = ranking.rank(able or routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
+    ranked = routing.rank(able or routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
     if not able:
         raise refused[ranked.routes[0].region_id]
     ordered = ranked.routes

@@ -15,7 +15,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import Account, ApiKey, currency_code
-from catalogue.footprint.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
+from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
 from catalogue.footprint.energy import figures_in
 from catalogue.pricing import CACHE_MISMATCH, RATE_PLACES, TOTAL_MISMATCH, Price, cache_writes, thawed_tiers
 from gateway.ids import generation_id, uuid7
@@ -128,7 +128,7 @@ class Generation(models.Model):
         null=True
     )  # by kind of token with bounds: `catalogue.footprint.energy.EnergyFigures`
     grid_intensity = models.IntegerField("gCO2e per kWh", null=True)
-    grid_basis = models.JSONField(null=True)  # what it rests on: `catalogue.footprint.carbon.GridBasis`
+    grid_basis = models.JSONField(null=True)  # what it rests on: `catalogue.carbon.GridBasis`
 
     currency = models.CharField(max_length=3, validators=[currency_code])
     prompt_cost = MoneyField(null=True)

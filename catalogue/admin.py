@@ -31,9 +31,9 @@ from . import models, price_history
 from .admin_actions import OfferActions, ProviderActions, RouteActions
 from .footprint import grid
 from .loader.shapes import Pricing
-from .providers import health, quota
-from .providers.counters import PriceChange
-from .routing.snapshot_building import missing_variables
+from .routing import health, quota
+from .routing.counters import PriceChange
+from .routing.snapshot import missing_variables
 
 _PRICES = (
     "currency",

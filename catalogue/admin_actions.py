@@ -15,7 +15,7 @@ from gateway.pages.admin import RowPages
 
 from . import changes
 from .models import Model, Provider, Region, State
-from .providers import quota
+from .routing import quota
 
 
 class ReasonForm(ActionForm):

@@ -7,8 +7,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.server.turns import in_turns
 
-from .listing import Info, View, listed, model_info
-from .listing_cache import PerSnapshot, autos
+from .listing import Info, PerSnapshot, View, autos, listed, model_info
 from .routing.routes import Snapshot
 
 SERVED = ("chat", "completion", None)  # modalities; candidates of an `auto/…` entry may have several

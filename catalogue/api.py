@@ -17,11 +17,10 @@ from gateway.edge.fields import ChoiceField
 from gateway.edge.responses import ANTHROPIC_VERSION
 from gateway.errors import ApiError, NotFound
 
-from . import anthropic_models, listing_cache
+from . import anthropic_models, listing
 from .listing import Info, View, auto_info, model_info, providers, servable
 from .models import Modality
-from .providers import health, quota
-from .routing import nearest, snapshot
+from .routing import health, nearest, quota, snapshot
 from .routing.routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot, parse_model_id
 
 
@@ -57,17 +56,17 @@ class Models(ControlView):
         view = View(*_now(catalogue), **query.validated_data)
         if ANTHROPIC_VERSION in request.META:
             return Response(anthropic_models.page(catalogue, view, request.query_params.dict()))
-        listing = listing_cache.models(catalogue, view)
+        found = listing.models(catalogue, view)
         headers = {
-            "ETag": listing.etag,
+            "ETag": found.etag,
             "Cache-Control": "private, no-cache",
-            "Content-Length": str(len(listing.body)),  # of a 304 too: it tells the length of what is not sent again
+            "Content-Length": str(len(found.body)),  # of a 304 too: it tells the length of what is not sent again
         }
         # If-None-Match is compared weakly, since proxies that compress make a strong validator weak.
         known = [etag.removeprefix("W/") for etag in parse_etags(request.headers.get("If-None-Match", ""))]
-        if "*" in known or listing.etag in known:
+        if "*" in known or found.etag in known:
             return HttpResponseNotModified(headers=headers)
-        return HttpResponse(listing.body, content_type="application/json", headers=headers)
+        return HttpResponse(found.body, content_type="application/json", headers=headers)
 
 
 class Model(ControlView):

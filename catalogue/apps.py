@@ -14,8 +14,7 @@ class CatalogueConfig(AppConfig):
     def ready(self) -> None:
         from . import changes  # models exist from here on
         from .footprint import grid_import  # models exist from here on
-        from .providers import health  # models exist from here on
-        from .routing import snapshot  # models exist from here on
+        from .routing import health, snapshot  # models exist from here on
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)

@@ -1,18 +1,24 @@
 """The catalogue as clients read it (docs/api.md#models). What is unknown is absent, never zero."""
 
+import hashlib
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+import orjson
+from django.conf import settings
 
 from gateway.money import to_json
 from gateway.server.turns import take_turns
 
-from .footprint.carbon import carbon_per_token
+from .carbon import carbon_per_token
 from .pricing import rates_between
-from .routing.ranking import cost_in_eur, rank
 from .routing.routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
+from .routing.selection import cost_in_eur, rank
+from .routing.snapshot import in_slices
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")
@@ -254,3 +260,66 @@ def _smallest(values: Sequence[int | None]) -> int | None:
 def _known(values: Info) -> Info:
     """The fields that have a value."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+T = TypeVar("T")
+
+# Three jurisdictions and five modalities, each or none; beyond that the oldest goes. A large one has 5 MB.
+MOST_VIEWS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A response body and the strong validator of exactly these bytes."""
+
+    body: bytes
+    etag: str
+
+
+class PerSnapshot(Generic[T]):
+    """What is built once for a snapshot and a view of it. Whoever comes meanwhile waits for that one."""
+
+    def __init__(self, build: Callable[[Snapshot, View], T]) -> None:
+        self._build = build
+        self._built: dict[tuple[int, View], T] = {}
+        self._building = threading.Lock()
+
+    def of(self, snapshot: Snapshot, view: View) -> T:
+        """Built now, where it has not been before."""
+        key = (snapshot.serial, view)
+        found = self._built.get(key)
+        if found is not None:
+            return found
+        with self._building:
+            found = self._built.get(key)
+            if found is None:
+                found = self._build(snapshot, view)
+                # What was built for an older snapshot is not asked for again.
+                for old in [old for old in self._built if old[0] < snapshot.serial]:
+                    del self._built[old]
+                while len(self._built) >= MOST_VIEWS:
+                    self._built.pop(next(iter(self._built)))
+                self._built[key] = found
+        return found
+
+
+def models(snapshot: Snapshot, view: View) -> Listing:
+    """`{object: list, data: [ModelInfo]}`: explicit models first, then the `auto/…` entries."""
+    return _listings.of(snapshot, view)
+
+
+def autos(snapshot: Snapshot, view: View) -> list[Info]:
+    """The `auto/…` entries: ranking a large catalogue takes a quarter of a second."""
+    return _autos.of(snapshot, view)
+
+
+def _build(snapshot: Snapshot, view: View) -> Listing:
+    explicit = [model_info(offer, routes) for offer, routes in in_slices(listed(snapshot, view))]
+    body = orjson.dumps({"object": "list", "data": [*explicit, *autos(snapshot, view)]})
+    return Listing(body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+
+
+_listings = PerSnapshot(_build)
+_autos = PerSnapshot(
+    lambda snapshot, view: list(in_slices(auto_infos(snapshot, view, settings.GATEWAY_AUTO_OBJECTIVE)))
+)

@@ -17,7 +17,7 @@ from accounts.models import User
 from . import changes
 from .models import PRICES, Region
 from .pricing import read_tiers
-from .providers.counters import PriceChange
+from .routing.counters import PriceChange
 
 ROWS_PER_STATEMENT = 500
 

@@ -21,9 +21,8 @@ from aliases.targets import Target
 from billing.usage.statistics import By, Days, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
-from catalogue.providers import quota
+from catalogue.routing import quota, snapshot
 from catalogue.routing import selection as routing
-from catalogue.routing import snapshot
 from catalogue.routing.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 

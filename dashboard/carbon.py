@@ -18,7 +18,7 @@ from django.utils import timezone
 from billing.usage.replica import from_replica
 from billing.usage.statement import Value
 from billing.usage.statistics import By, Totals, breakdown
-from catalogue.footprint.carbon import FOOTPRINT_PLACES, MEASURED, MODELLED
+from catalogue.carbon import FOOTPRINT_PLACES, MEASURED, MODELLED
 from catalogue.footprint.energy import METHOD
 from catalogue.footprint.grid import GridSlot
 from catalogue.models import GridIntensity

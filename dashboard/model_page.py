@@ -13,8 +13,7 @@ from billing.usage.statistics import By, Days, Scope, Totals, breakdown
 from catalogue import price_history
 from catalogue.listing import View, auto_info, servable
 from catalogue.models import Modality
-from catalogue.providers import health, quota
-from catalogue.routing import snapshot
+from catalogue.routing import health, quota, snapshot
 
 from .access import account_if_any, signed_in_page
 from .models_page import SORTS, WITHOUT_ACCOUNT, models_of

@@ -14,11 +14,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from catalogue import listing_cache
+from catalogue import listing
 from catalogue.listing import Info, View, servable
 from catalogue.models import Modality
-from catalogue.providers import health, quota
-from catalogue.routing import snapshot
+from catalogue.routing import health, quota, snapshot
 from catalogue.routing.routes import AUTO, Offer, Route
 from gateway.server.turns import take_turns
 
@@ -187,7 +186,7 @@ def model_list(request: HttpRequest) -> HttpResponse:
     lines = list(lines_of(found, catalogue, view, currency, health.observed(now)))
     provider, sort = form.cleaned_data["provider"], form.cleaned_data["sort"]
     # A filter by provider is none for automatic routing, which would leave it.
-    autos = listing_cache.autos(catalogue, view) if provider in ("", AUTO) else []
+    autos = listing.autos(catalogue, view) if provider in ("", AUTO) else []
     models = models_of(lines, autos, sort)
     if provider == AUTO:
         models = [model for model in models if model.auto is not None]

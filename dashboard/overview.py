@@ -19,10 +19,9 @@ from billing.models import Generation
 from billing.usage.statistics import Days, Totals
 from catalogue.listing import View, listed, served_now
 from catalogue.models import Modality
-from catalogue.providers import quota
-from catalogue.routing import snapshot
-from catalogue.routing.ranking import cost_in_eur
+from catalogue.routing import quota, snapshot
 from catalogue.routing.routes import AUTO
+from catalogue.routing.selection import cost_in_eur
 from gateway.errors import ServiceUnavailable
 
 from .access import AccountContext, account_page

@@ -14,11 +14,10 @@ from accounts import keys, playground_keys
 from accounts.models import Account, Membership
 from aliases.models import Alias
 from billing.models import Wallet
-from catalogue import listing_cache
+from catalogue import listing
 from catalogue.listing import View, listed
 from catalogue.models import Modality
-from catalogue.providers import quota
-from catalogue.routing import snapshot
+from catalogue.routing import quota, snapshot
 
 from .access import AccountContext, account_page
 from .failure_advice import BY_CODE, OF_THE_PROVIDER
@@ -63,7 +62,7 @@ def _models(account: Account) -> Iterator[Group]:
     catalogue, today = snapshot.current(), timezone.now().date()
     view = View(today, quota.held(catalogue.with_quota, today), modality=Modality.CHAT)
     yield "Aliases", [f"alias/{name}" for name in Alias.objects.filter(account=account).values_list("name", flat=True)]
-    yield "Automatic routing", [info["id"] for info in listing_cache.autos(catalogue, view)]
+    yield "Automatic routing", [info["id"] for info in listing.autos(catalogue, view)]
     groups: dict[str, Group] = {}
     for offer, routes in listed(catalogue, view):
         _, ids = groups.setdefault(offer.upstream.slug, (offer.upstream.name, []))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 
-from catalogue.footprint.carbon import carbon_per_token
+from catalogue.carbon import carbon_per_token
 from catalogue.listing import View
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Status
 from catalogue.pricing import MILLION, rates_between
-from catalogue.providers import health
-from catalogue.providers.health import Observed
+from catalogue.routing import health
+from catalogue.routing.health import Observed
 from catalogue.routing.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
 from gateway.server.turns import take_turns
 

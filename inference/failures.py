@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from catalogue.pricing import ContradictoryUsage
-from catalogue.providers import health
-from catalogue.providers.redaction import quoted
+from catalogue.routing import health
+from catalogue.routing.redaction import quoted
 from catalogue.routing.routes import Route
 from gateway.errors import (
     OWN_CODES,

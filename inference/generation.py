@@ -13,7 +13,7 @@ from billing.ledger.settlement import settle_shielded
 from billing.ledger.unsettled import Figures, Unsettled
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.usage.representations import footprint_details, usage_object
-from catalogue.footprint.carbon import footprint_of
+from catalogue.carbon import footprint_of
 from catalogue.pricing import ContradictoryUsage, Usage, cost_of, numbers_of, without_prices
 from gateway.money import UNITS
 

@@ -15,7 +15,7 @@ from django.conf import settings
 from billing.ledger.endings import ENDINGS
 from billing.models import IMPLAUSIBLE_USAGE, MALFORMED_EVENT
 from catalogue.pricing import ContradictoryUsage, Usage
-from catalogue.providers import health
+from catalogue.routing import health
 from catalogue.routing.routes import Route
 from gateway.errors import (
     BILLED_ONCE_AT_MOST,

@@ -11,7 +11,7 @@ from accounts import in_flight
 from billing.ledger.endings import ENDINGS, Closing
 from billing.models import Generation
 from catalogue.pricing import ContradictoryUsage
-from catalogue.providers import health
+from catalogue.routing import health
 from gateway.errors import (
     BILLED_ONCE_AT_MOST,
     ApiError,

@@ -12,7 +12,7 @@ from django.urls import URLPattern, reverse
 from accounts.models import Account
 from catalogue import models
 from catalogue.footprint import grid
-from catalogue.providers import counters
+from catalogue.routing import counters
 from tests.every_page import Acme, Page
 
 GENERAL = {"app_label": "accounts", "url": "nothing/here"}

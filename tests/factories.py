@@ -11,10 +11,10 @@ from billing.accounts import open_account
 from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled, encoded
 from billing.ledger.verify import Verification, verify
 from billing.models import Generation
-from catalogue.footprint.carbon import EnergyFactors
+from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Price, Rates, Usage, cost_of
-from catalogue.providers import health
-from catalogue.providers.counters import ProviderFailure, ProviderMinute
+from catalogue.routing import health
+from catalogue.routing.counters import ProviderFailure, ProviderMinute
 from gateway.money import ExactDecimalField
 from inference.dialects import read_usage
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from catalogue.footprint.carbon import EnergyFactors
+from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Price
 from catalogue.routing.routes import Offer, Place, Route, Snapshot, Upstream
 

@@ -22,8 +22,8 @@ from django.db import DataError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
-from catalogue.providers import quota
-from catalogue.providers.counters import SHARDS, RouteDay
+from catalogue.routing import quota
+from catalogue.routing.counters import SHARDS, RouteDay
 from gateway.fastpath.postgresql import Parameters, Statement, integer
 from gateway.money import LossyValueError, from_units, plain
 

@@ -15,7 +15,7 @@ import orjson
 from django.core.exceptions import ValidationError
 from django.db.models import BooleanField, Field, JSONField, UUIDField
 
-from catalogue.footprint.carbon import EnergyFactors
+from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Price, Rates, cache_writes
 from catalogue.routing import selection as routing
 from catalogue.routing.routes import Route, Snapshot, is_eu_sovereign

@@ -25,7 +25,7 @@ from django.db.models import ExpressionWrapper, F, Field, Max, Sum
 from django.db.models.functions import Now
 
 from accounts.models import Account
-from catalogue.footprint.carbon import ENERGY_PLACES, MEASURED, EnergyFactors, Footprint, footprint_of
+from catalogue.carbon import ENERGY_PLACES, MEASURED, EnergyFactors, Footprint, footprint_of
 from catalogue.footprint.energy import figures_in
 from catalogue.pricing import (
     RATE_PLACES,

@@ -17,7 +17,7 @@ from django.utils import timezone
 from billing.models import DailyUsage
 from billing.usage.request_failures import FailureDay
 from billing.usage.statistics import Days, Totals, failures_by
-from catalogue.providers import health
+from catalogue.routing import health
 
 register = template.Library()
 

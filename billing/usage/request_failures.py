@@ -16,8 +16,8 @@ from django.conf import settings
 from django.db import IntegrityError, connection, models, transaction
 from django.utils import timezone
 
-from catalogue.providers.redaction import without_secrets
 from catalogue.routing import snapshot
+from catalogue.routing.redaction import without_secrets
 from catalogue.routing.routes import AUTO, AutoId, ExplicitId, parse_model_id
 from gateway.errors import ApiError
 from gateway.ids import generation_id, request_id

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from catalogue import changes, price_history
 from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model, Place, Provider, Region
-from catalogue.providers.counters import PriceChange
+from catalogue.routing.counters import PriceChange
 
 from .entries import Catalogue, Columns, Entry
 from .prices import HeldPrice, without_jumps

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from gateway.errors import InvalidAliasName, InvalidRequest
 
-from ..footprint.carbon import EnergyFactors
+from ..carbon import EnergyFactors
 from ..pricing import Price
 
 GLOBAL = "global"

@@ -1,8 +1,25 @@
-"""From an explicit id to the one route it pins: pure functions over a snapshot. Nothing here ever substitutes."""
+"""The route that a request goes to: the one that an explicit id pins, or those of an automatic id, ranked.
 
+A pin is never substituted. Automatic routing (docs/api.md#automatic-routing) takes EU-sovereign routes first, then goes
+by carbon intensity and cost (or cost first, by GATEWAY_AUTO_OBJECTIVE). An unknown figure ranks last in its step: it is
+not zero. Routes that tie in everything share the conversations, and take turns at single questions. All of it is pure
+functions over a snapshot, but for the turns, which a worker counts.
+"""
+
+import os
+import socket
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import count
+from typing import TypeVar
 
 from gateway.errors import (
+    ApiError,
     InvalidRequest,
     ModelNotFound,
     ModelUnavailable,
@@ -14,7 +31,10 @@ from gateway.errors import (
 
 from ..pricing import Price, Rates, rates_between
 from . import nearest
-from .routes import GLOBAL, ExplicitId, Offer, Route, Snapshot, shown
+from .routes import GLOBAL, AutoId, ExplicitId, Offer, Route, Snapshot, is_eu_sovereign, shown
+
+Measure = Callable[[Route], Decimal | int | None]
+Found = TypeVar("Found")
 
 
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
@@ -86,3 +106,119 @@ def require_price(snapshot: Snapshot, route: Route, account_currency: str) -> tu
             f"{route.price.currency} to {account_currency}."
         )
     return route.price, rates
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Routes in the order of preference; the first `tied` of them are equal in everything.
+
+    `reason` is the step that left one route: `only_route`, `eu_sovereign_preferred`,
+    `lowest_carbon_intensity`, `lowest_cost`, or `round_robin` where none did.
+    """
+
+    routes: tuple[Route, ...]
+    tied: int
+    reason: str
+
+    def kept_together(self, conversation: bytes) -> tuple[Route, ...]:
+        """The same order, its tied routes in one that a conversation (at most 64 bytes) alone decides.
+
+        A rendezvous hash: even over conversations, the same in every process, and a route that comes or goes moves only
+        the conversations of its own.
+        """
+
+        def weight(route: Route) -> bytes:
+            return blake2b(route.id.encode(), key=conversation, digest_size=8).digest()
+
+        return (*sorted(self.routes[: self.tied], key=weight), *self.routes[self.tied :])
+
+    def in_turn(self) -> tuple[Route, ...]:
+        """The same order, begun with the next of its tied routes: in a worker each is the first as often as another."""
+        tied = self.routes[: self.tied]
+        first = next(_turns(tuple(route.id for route in tied))) % self.tied
+        return (*tied[first:], *tied[:first], *self.routes[self.tied :])
+
+
+@lru_cache(maxsize=1024)
+def _turns(_tied: tuple[str, ...]) -> Iterator[int]:
+    """The turns that this worker has given to these routes. Workers and replicas begin at different ones."""
+    return count(zlib.crc32(socket.gethostname().encode()) + os.getpid())
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """What a day, an endpoint and today's spent quotas (`held`, by region id) allow."""
+
+    today: date
+    modalities: Collection[str]
+    endpoint: str
+    held: Collection[int] = ()
+
+
+def offers_of(snapshot: Snapshot, wanted: AutoId) -> Sequence[Offer]:
+    """Every provider's offer of a canonical model."""
+    return snapshot.by_canonical_id.get(wanted.canonical_id, ())
+
+
+def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequence[Route]:
+    """The routes that may take part.
+
+    Raises the refusal of the first condition that leaves none: NotFound, ModelNotFound, InvalidRequest (modality),
+    ModelUnavailable, ProviderNotConfigured, UnpricedRoute.
+    """
+    offers = offers_of(snapshot, wanted)
+    if not offers:
+        raise NotFound(
+            f"No provider offers {shown(str(wanted))!r}. {nearest.suggestion(snapshot, str(wanted))}", param="model"
+        )
+    offers = _some([o for o in offers if not o.is_disabled(allowed.today)], ModelNotFound(f"{wanted} is disabled."))
+    fitting = [offer for offer in offers if offer.modality in allowed.modalities]
+    wrong = InvalidRequest(f"{wanted} has no model that can serve {allowed.endpoint}.", param="model")
+    served = [offer for offer in _some(fitting, wrong) if offer.state == "served"]
+    switched_on = [route for offer in served for route in offer.routes.values() if route.is_served]
+    left = [route for route in switched_on if route.region_id not in allowed.held]
+    stated = dict.fromkeys(o.unavailable_reason for o in fitting if o.state == "unavailable" and o.unavailable_reason)
+    reasons = f": {' '.join(stated)}" if stated else "."
+    _some(left, ModelUnavailable(f"Every route of {str(wanted)!r} is unavailable for now{reasons}"))
+    configured = [route for route in left if route.upstream.configured]
+    nobody = ProviderNotConfigured(f"No provider of {str(wanted)!r} is configured on this gateway.")
+    priced = [route for route in _some(configured, nobody) if cost_in_eur(snapshot.units_per_eur, route) is not None]
+    return _some(priced, UnpricedRoute(f"No route of {str(wanted)!r} has a price."))
+
+
+def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objective: str) -> Ranking:
+    """The order of eligible routes (at least one), independent of the order they come in."""
+    measures: list[tuple[str, Measure]] = [
+        ("lowest_carbon_intensity", lambda route: route.energy.intensity_gco2_per_kwh),
+        ("lowest_cost", lambda route: cost_in_eur(units_per_eur, route)),
+    ]
+    if objective == "cost":
+        measures.reverse()
+    steps: list[tuple[str, Measure]] = [("eu_sovereign_preferred", lambda route: not is_eu_sovereign(route)), *measures]
+    ordered = sorted(routes, key=lambda route: (*(_last_if_unknown(measure(route)) for _, measure in steps), route.id))
+    left, reason = list(ordered), "only_route"
+    for name, measure in steps:
+        if len(left) == 1:
+            break
+        best = _last_if_unknown(measure(left[0]))
+        left = [route for route in left if _last_if_unknown(measure(route)) == best]
+        reason = name
+    return Ranking(tuple(ordered), len(left), reason if len(left) == 1 else "round_robin")
+
+
+def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal | None:
+    """Prompt plus completion price in EUR per 1,000,000 tokens each; None without a price or a rate."""
+    if route.price is None:
+        return None
+    rates = rates_between(route.price.currency, "EUR", units_per_eur)
+    return None if rates is None else (route.price.prompt + route.price.completion) * rates.eur
+
+
+def _last_if_unknown(value: Decimal | int | None) -> tuple[int, Decimal]:
+    return (1, Decimal(0)) if value is None else (0, Decimal(value))
+
+
+def _some(found: Sequence[Found], otherwise: ApiError) -> Sequence[Found]:
+    if not found:
+        raise otherwise
+    return found

@@ -1,19 +1,30 @@
-"""This worker's copy of the catalogue: loaded before it accepts, replaced within a second of any change."""
+"""This worker's copy of the catalogue: loaded before it accepts requests, replaced within a second of any change."""
 
 import logging
+import os
+import re
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, TypeVar
 
 from django.db import connection, transaction
 from django.utils import timezone
 
 from gateway.errors import ServiceUnavailable
+from gateway.server.turns import pause
 
 from .. import changes, models
+from ..carbon import EnergyFactors, GridBasis
 from ..footprint import grid
-from .routes import Snapshot
-from .snapshot_building import ROWS_PER_SLICE, Rows, build, in_slices
+from ..footprint.energy import StoredFigures, at_pue, figures_in
+from ..footprint.grid import InForce
+from ..models import PER_MILLION, PRICES
+from ..pricing import AUDIO_PROMPTS, REASONING, Price, read_tiers
+from .routes import EMBEDDING, GLOBAL, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +32,10 @@ SILENT_SECONDS = 5.0  # several beats
 
 _current: Snapshot | None = None
 _checked_at = 0.0  # when the version was last read, by the monotonic clock
+WORLD = "WORLD"
+ROWS_PER_SLICE = 200
+Row = TypeVar("Row")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def current() -> Snapshot:
@@ -72,6 +87,21 @@ def forget() -> None:
     _current = None
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The tables as one consistent read found them. Regions come by locode, models by primary key."""
+
+    version: int
+    places: list[models.Place]
+    grid: dict[str, models.GridIntensity]
+    hour: InForce
+    energy: dict[str, tuple[Decimal, StoredFigures | None]]
+    rates: dict[str, Decimal]
+    providers: list[models.Provider]
+    regions: list[models.Region]
+    offers: list[models.Model]
+
+
 def _read() -> Rows:
     with _one_view():
         return Rows(
@@ -106,3 +136,233 @@ def _one_view() -> Iterator[None]:
                 yield
             finally:
                 cursor.execute("ROLLBACK")
+
+
+def build(rows: Rows) -> Snapshot:
+    """The snapshot of these rows. Gives other requests of the worker a turn between slices of a large catalogue."""
+    upstreams = {row.pk: _upstream(row) for row in rows.providers}
+    regions: dict[int, list[models.Region]] = defaultdict(list)
+    for region in in_slices(rows.regions):
+        regions[region.model_id].append(region)
+    places = {row.code: Place(row.code, row.name, row.country, row.eu, row.eea, row.grid_zone) for row in rows.places}
+    builder = _Builder(upstreams, {row.pk: _fillers(row) for row in rows.providers}, places, rows)
+    # A model whose last region has been removed has no route, and is not offered.
+    offers = [builder.offer(model, regions[model.pk]) for model in in_slices(rows.offers) if regions[model.pk]]
+    by_canonical_id: dict[str, tuple[Offer, ...]] = defaultdict(tuple)
+    for offer in offers:
+        by_canonical_id[offer.canonical_id] += (offer,)
+    return Snapshot(
+        version=rows.version,
+        offers={(offer.upstream.slug, offer.canonical_id): offer for offer in offers},
+        by_canonical_id=dict(by_canonical_id),
+        upstreams={upstream.slug: upstream for upstream in upstreams.values()},
+        units_per_eur=rows.rates,
+        with_quota=tuple(r for offer in offers for r in offer.routes.values() if r.daily_token_quota),
+        grid_until=rows.hour.until,
+    )
+
+
+def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows, with a pause for others after every slice of them."""
+    for position, row in enumerate(rows):
+        if position % ROWS_PER_SLICE == ROWS_PER_SLICE - 1:
+            pause()
+        yield row
+
+
+def missing_variables(row: models.Provider) -> list[str]:
+    """The names of the environment variables that the provider needs and this worker does not have."""
+    credential = [row.credential_env] if row.credential_env else []
+    return [name for name in (*credential, *row.extra_env.values()) if not os.environ.get(name)]
+
+
+def _upstream(row: models.Provider) -> Upstream:
+    credential = os.environ.get(row.credential_env) if row.credential_env else None
+    fillers = _fillers(row)
+    return Upstream(
+        slug=row.slug,
+        name=row.name,
+        country=row.country,
+        eu_native=row.eu_native,
+        us_legal_reach=row.us_legal_reach,
+        dialect=row.dialect,
+        base_url=_fill(row.base_url, fillers),
+        auth_header=row.auth_header,
+        auth_scheme=row.auth_scheme,
+        extra_headers=row.extra_headers,
+        stream_options=row.stream_options,
+        developer_role=row.developer_role,
+        reasoning_content=row.reasoning_content,
+        refused_parameters=frozenset(row.refused_parameters),
+        total_includes=frozenset(
+            part
+            for part, is_included in (
+                (REASONING, row.total_includes_reasoning),
+                (AUDIO_PROMPTS, row.total_includes_audio_prompts),
+            )
+            if is_included
+        ),
+        status_override=row.status_override,
+        configured=not missing_variables(row),
+        credential=credential or None,
+        disabled_reason=row.disabled_reason,
+    )
+
+
+def _fillers(row: models.Provider) -> dict[str, str]:
+    """What the environment puts into the placeholders of the provider's and its regions' base_url."""
+    return {name: os.environ.get(variable, "") for name, variable in row.extra_env.items()}
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    """Fills the `{placeholders}` that have a value; the others stay for the region to fill."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1]) or match[0], template)
+
+
+class _Builder:
+    """Rows of one model to one Offer."""
+
+    def __init__(
+        self,
+        upstreams: Mapping[int, Upstream],
+        fillers: Mapping[int, Mapping[str, str]],
+        places: Mapping[str, Place],
+        rows: Rows,
+    ) -> None:
+        self.upstreams, self.fillers, self.places = upstreams, fillers, places
+        self.pues = {row.pk: row.pue for row in rows.providers}
+        self.grid, self.hour, self.energy = rows.grid, rows.hour.by_zone, rows.energy
+
+    def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
+        upstream = self.upstreams[model.provider_id]
+        state, unavailable_reason = model.state, model.unavailable_reason
+        if upstream.disabled_reason and state != models.State.DISABLED:
+            state, unavailable_reason = models.State.UNAVAILABLE, upstream.disabled_reason
+        default = _default_locode(regions)
+        ordered = sorted(regions, key=lambda one: (one.locode != GLOBAL, one.locode != default, one.locode))
+        return Offer(
+            upstream=upstream,
+            canonical_id=model.canonical_id,
+            name=model.name,
+            modality=model.modality or None,
+            context_length=model.context_length,
+            max_output_tokens=model.max_output_tokens,
+            streaming=model.streaming,
+            function_calling=model.function_calling,
+            image_input=model.image_input,
+            state=state,
+            unavailable_reason=unavailable_reason,
+            retires_on=model.retires_on,
+            # Unix seconds: what the file states, else when this gateway first took the offer in.
+            created=int(model.first_offered_at.timestamp()) if model.created is None else model.created,
+            owned_by=model.owned_by or model.canonical_id.split("/")[0],
+            default_locode=default,
+            routes={region.locode: self._route(model, region, upstream) for region in ordered},
+        )
+
+    def _route(self, model: models.Model, region: models.Region, upstream: Upstream) -> Route:
+        place = self.places.get(region.locode)
+        published = _published(region)
+        return Route(
+            region_id=region.pk,
+            upstream=upstream,
+            canonical_id=model.canonical_id,
+            locode=region.locode,
+            place=place,
+            is_served=region.state == models.Region.State.SERVED,
+            modality=model.modality or None,
+            upstream_model=region.upstream_model or model.upstream_model,
+            base_url=_fill(
+                region.base_url or upstream.base_url,
+                {**self.fillers[model.provider_id], "upstream_region": region.upstream_region},
+            ),
+            max_tokens_field=model.max_tokens_field,
+            context_length=model.context_length,
+            max_output_tokens=model.max_output_tokens,
+            can_stream=model.streaming is not False,
+            can_call_functions=model.function_calling is not False,
+            can_take_images=model.image_input is not False,
+            aggregate=model.aggregate,
+            thinking=model.thinking,
+            published=published,
+            price=_price(published, model.modality),
+            energy=self._energy(model, region, *self._intensity(region, place)),
+            daily_token_quota=region.daily_token_quota,
+        )
+
+    def _energy(
+        self, model: models.Model, region: models.Region, intensity: int | None, basis: GridBasis | None
+    ) -> EnergyFactors:
+        """The region's figures, else the offer's, else the canonical model's, at the provider's PUE if it has one."""
+        per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
+        stored = region.energy or model.energy
+        if stored is None and per_token is None:
+            per_token, of_model = self.energy.get(model.canonical_id, (None, None))
+            stored = of_model if per_prompt_token is None else None
+        if stored is None:
+            return EnergyFactors(per_token, per_prompt_token, intensity, basis=basis)
+        figures = figures_in(stored)
+        pue = self.pues[model.provider_id]
+        if pue is not None and stored is not region.energy and stored is not model.energy:
+            figures = at_pue(figures, pue)
+        return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
+
+    def _intensity(self, region: models.Region, place: Place | None) -> tuple[int | None, GridBasis | None]:
+        """What is stated of the region, else the hour's figure of its zone or country, else the country's of a year."""
+        if region.grid_carbon_intensity_gco2_per_kwh is not None:
+            return region.grid_carbon_intensity_gco2_per_kwh, GridBasis("stated")
+        if region.locode == GLOBAL:
+            return self._annual(WORLD)
+        if place is None:
+            return None, None
+        hour = self.hour.get(place.grid_zone) or self.hour.get(place.country)
+        return hour or self._annual(place.country)
+
+    def _annual(self, country: str) -> tuple[int | None, GridBasis | None]:
+        row = self.grid.get(country)
+        if row is None:
+            return None, None
+        return row.gco2_per_kwh, GridBasis("annual", row.source, "" if row.as_of is None else row.as_of.isoformat())
+
+
+def _default_locode(regions: list[models.Region]) -> str:
+    """The region a 3-part id stands for: the marked one, else `global`, else the first of the file."""
+    marked = next((region for region in regions if region.is_default), None)
+    if marked is not None:
+        return marked.locode
+    first = min(regions, key=lambda region: (region.locode != GLOBAL, region.pk))
+    return first.locode
+
+
+def _published(region: models.Region) -> PublishedPricing | None:
+    if not region.currency:
+        return None
+    tiers = tuple(_pricing(region.currency, prices, above) for above, prices in read_tiers(region.price_tiers))
+    return replace(_pricing(region.currency, {name: getattr(region, name) for name in PRICES}), tiers=tiers)
+
+
+def _pricing(currency: str, prices: Mapping[str, Decimal | None], above: int = 0) -> PublishedPricing:
+    named: dict[str, Any] = {name.removesuffix(PER_MILLION): prices.get(name) for name in PRICES}
+    return PublishedPricing(currency=currency, above_prompt_tokens=above, **named)
+
+
+def _price(published: PublishedPricing | None, modality: str) -> Price | None:
+    """What the route is billed at; an embedding needs no completion price, everything else needs both."""
+    if published is None or published.prompt is None:
+        return None
+    completion = Decimal(0) if modality == EMBEDDING else published.completion
+    if completion is None:
+        return None
+    tiers = [_price(tier, modality) for tier in published.tiers]
+    if None in tiers:
+        return None
+    return Price(
+        currency=published.currency,
+        prompt=published.prompt,
+        completion=completion,
+        cache_read=published.cache_read,
+        cache_write=published.cache_write,
+        cache_write_1h=published.cache_write_1h,
+        above_prompt_tokens=published.above_prompt_tokens,
+        tiers=tuple(tier for tier in tiers if tier is not None),
+    )

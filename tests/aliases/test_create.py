@@ -15,7 +15,7 @@ from pytest_django import Settings
 from accounts.models import Account
 from aliases.models import Alias, AliasEvent
 from catalogue.models import Region
-from catalogue.providers import quota
+from catalogue.routing import quota
 from tests.aliases.caller import (
     ALIASES,
     ECHO,

@@ -14,7 +14,7 @@ from accounts.models import User
 from billing.templatetags import admin_home
 from billing.usage.request_failures import FailureDay
 from catalogue.models import Provider
-from catalogue.providers import health
+from catalogue.routing import health
 from gateway.observing.request_events import Outcome
 from tests.billing.records import open_for
 from tests.billing.timeline import advance_all

@@ -14,8 +14,8 @@ from billing.ledger.entries import QuotaUse
 from billing.ledger.settlement import settle_shielded
 from billing.models import Generation
 from catalogue.pricing import Usage
-from catalogue.providers import quota
-from catalogue.providers.counters import SHARDS, RouteDay
+from catalogue.routing import quota
+from catalogue.routing.counters import SHARDS, RouteDay
 from tests.billing.test_ledger import in_threads
 from tests.factories import SMALL, mismatches, new_account, new_key, served, unsettled
 

@@ -10,7 +10,7 @@ from django.db import connection
 from billing.ledger import entries as ledger
 from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, terms_of
 from billing.models import Generation
-from catalogue.footprint.carbon import EnergyFactors
+from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Usage
 from tests import routes
 from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.footprint.carbon import EnergyFactors, Footprint, carbon_per_token, footprint_of
+from catalogue.carbon import EnergyFactors, Footprint, carbon_per_token, footprint_of
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from catalogue.pricing import Usage
 

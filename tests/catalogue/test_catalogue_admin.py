@@ -20,10 +20,9 @@ from django.utils import timezone
 from accounts.models import User
 from catalogue import changes, models
 from catalogue.admin import RegionInline
-from catalogue.providers import health, quota
-from catalogue.providers.counters import PriceChange, ProviderMinute
+from catalogue.routing import health, quota, snapshot
 from catalogue.routing import selection as routing
-from catalogue.routing import snapshot
+from catalogue.routing.counters import PriceChange, ProviderMinute
 from catalogue.routing.routes import ExplicitId
 from gateway.errors import ApiError
 from tests.factories import forget_health

@@ -17,14 +17,14 @@ from django.utils import timezone
 
 from billing.ledger.unsettled import terms_of
 from catalogue import changes
+from catalogue.carbon import GridBasis
 from catalogue.footprint import grid_import
-from catalogue.footprint.carbon import GridBasis
 from catalogue.footprint.grid import GridImport, GridSlot, in_force
 from catalogue.footprint.grid_import import MOST_BYTES
 from catalogue.footprint.grid_sources import SOURCES, BadAnswer, slots_in
 from catalogue.routing import snapshot
-from catalogue.routing.ranking import rank
 from catalogue.routing.routes import Route
+from catalogue.routing.selection import rank
 from tests.seeding import Entry, Seed
 from tests.servers.grid import NOTHING, GridSources, energy_charts, generation, half_hours, series
 

@@ -9,9 +9,9 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from catalogue.models import Provider
-from catalogue.providers import health
-from catalogue.providers.counters import ProviderMinute
-from catalogue.providers.health import Observed
+from catalogue.routing import health
+from catalogue.routing.counters import ProviderMinute
+from catalogue.routing.health import Observed
 from gateway.server.hooks import worker_hooks
 from tests.billing.test_ledger import in_threads
 from tests.factories import forget_health

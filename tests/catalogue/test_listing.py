@@ -11,8 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from catalogue import loader, models
-from catalogue.providers import quota
-from catalogue.routing import snapshot
+from catalogue.routing import quota, snapshot
 from tests import schemas
 from tests.catalogue import PRICES, TIER, catalogue_for, model, region
 from tests.listing import NOWHERE, Json, Read, auto, catalogue, entries, error_of, locodes

@@ -6,8 +6,7 @@ import pytest
 from django.utils import timezone
 
 from catalogue import models
-from catalogue.providers import quota
-from catalogue.routing import snapshot
+from catalogue.routing import quota, snapshot
 from tests.catalogue import model, region
 from tests.listing import FILTERED, Read, catalogue
 from tests.seeding import Seed

@@ -10,7 +10,7 @@ from pytest_django import DjangoAssertNumQueries
 from accounts.models import User
 from catalogue import changes, price_history
 from catalogue.models import PRICES, Region
-from catalogue.providers.counters import PriceChange
+from catalogue.routing.counters import PriceChange
 from tests.seeding import Entry, Seed
 
 ROUTE = "acme/meta/llama/global"

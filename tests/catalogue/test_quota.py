@@ -7,9 +7,8 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from catalogue.models import Region
-from catalogue.providers import quota
-from catalogue.providers.counters import RouteDay
-from catalogue.routing import snapshot
+from catalogue.routing import quota, snapshot
+from catalogue.routing.counters import RouteDay
 from catalogue.routing.routes import Route
 from gateway.errors import ProviderQuotaExhausted
 from tests.seeding import Entry, Seed

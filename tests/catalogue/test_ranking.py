@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliases.resolve import Purpose, resolve
-from catalogue.footprint.carbon import EnergyFactors
+from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Price
-from catalogue.routing import ranking
-from catalogue.routing.ranking import Ranking
+from catalogue.routing import selection as routing
 from catalogue.routing.routes import AutoId, Offer, Route
+from catalogue.routing.selection import Ranking
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer_of, route, snapshot, upstream
 
@@ -58,7 +58,7 @@ several = st.lists(routes, min_size=1, max_size=7, unique_by=lambda one: one.id)
 
 
 def ranked(found: Sequence[Route], objective: str = "carbon") -> Ranking:
-    return ranking.rank(found, USD_PER_EUR, objective)
+    return routing.rank(found, USD_PER_EUR, objective)
 
 
 def is_sovereign(one: Route) -> bool:
@@ -288,8 +288,8 @@ def offered(names: Sequence[frozenset[str]]) -> list[Offer]:
 def eligible(*offers: Offer, wanted: AutoId = ECHO) -> list[str]:
     catalogue = snapshot(*offers, USD="1.25")
     held = {one.region_id for one in catalogue.with_quota}
-    allowed = ranking.Eligibility(TODAY, CHAT, "chat completions", held)
-    return [one.upstream.slug for one in ranking.eligible(catalogue, wanted, allowed)]
+    allowed = routing.Eligibility(TODAY, CHAT, "chat completions", held)
+    return [one.upstream.slug for one in routing.eligible(catalogue, wanted, allowed)]
 
 
 def refused(*offers: Offer, wanted: AutoId = ECHO) -> ApiError:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.providers.redaction import QUOTE_LENGTH, quoted, without_secrets
+from catalogue.routing.redaction import QUOTE_LENGTH, quoted, without_secrets
 from tests.inference.dialects.routes import route, upstream
 
 pytestmark = pytest.mark.sqlite_is_enough

@@ -12,7 +12,7 @@ from aliases import changes
 from aliases.models import Alias, AliasEvent
 from aliases.targets import Target
 from catalogue.models import Region
-from catalogue.providers import quota
+from catalogue.routing import quota
 from tests.aliases.caller import CHUNKS, ECHO
 from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.people import words

@@ -12,8 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import User
 from catalogue import models
-from catalogue.providers import health, quota
-from catalogue.routing import snapshot
+from catalogue.routing import health, quota, snapshot
 from catalogue.routing.routes import JURISDICTIONS
 from inference.modality import FITTING
 from tests.billing.records import MEMBER, open_for

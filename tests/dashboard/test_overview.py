@@ -15,8 +15,7 @@ from accounts.models import Account, User
 from billing.models import Generation
 from catalogue import loader
 from catalogue.models import ExchangeRate, Region
-from catalogue.providers import quota
-from catalogue.routing import snapshot
+from catalogue.routing import quota, snapshot
 from dashboard import overview
 from dashboard.credit import BalanceStatus
 from gateway.templatetags import figures

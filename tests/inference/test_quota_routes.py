@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 import requests
 
-from catalogue.providers.quota import seconds_to_midnight
+from catalogue.routing.quota import seconds_to_midnight
 from tests import bills
 from tests.catalogue import Entry, catalogue_for, model, provider, region
 from tests.chat import HELLO, PATH, answer, ask, question, stream

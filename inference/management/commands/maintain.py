@@ -13,7 +13,7 @@ from accounts import invitations, keys, playground_keys
 from billing.maintenance import maintain_once
 from billing.usage import request_failures
 from catalogue.footprint import grid_import
-from catalogue.providers import health, quota
+from catalogue.routing import health, quota
 from gateway.management.base import OperatorCommand, explain
 from gateway.stores.db import release_all
 from gateway.stores.outages import Outage

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from gateway.money import MONEY_PLACES, from_units, rounded_quotient, to_units
 
-from ..pricing import Usage
-from .energy import EnergyFigures, PerToken
+from .footprint.energy import EnergyFigures, PerToken
+from .pricing import Usage
 
 METHODOLOGY = (
     "Estimate: completion tokens x Wh per token + prompt tokens x Wh per prompt token (the same figure where none is "

@@ -14,8 +14,8 @@ from django.db.models import OuterRef, QuerySet, Subquery, Sum
 from gateway.errors import ProviderQuotaExhausted
 
 from ..models import Region
-from ..routing.routes import Route
 from .counters import RouteDay
+from .routes import Route
 
 # A single settlement counts for no more than this, so that no sum of honest or broken counts leaves a bigint.
 MOST_AT_ONCE = 10**15

@@ -1,1 +1,0 @@
-"""The state of providers: health, quota, counters, and how their errors are quoted."""
