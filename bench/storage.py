@@ -1,7 +1,8 @@
-"""`python -m bench.storage`: bytes of tables, indexes and write-ahead log that PostgreSQL keeps of a request.
+"""`python -m bench.storage`: bytes of tables, indexes and log that a request leaves in PostgreSQL, and time it takes.
 
 Whole answers of an offer with prices and energy figures, as the shipped catalogue has them, go through a gateway with
 its beat and all limits. Full pages, which follow each checkpoint, are left out: they depend on how often there is one.
+Times are of the execution of the statements that come with every request (`pg_stat_statements`), waits included.
 """
 
 import argparse
@@ -21,10 +22,18 @@ from tests.servers.postgres import PrivatePostgres
 CONNECTIONS = 16
 WARM_UP = 200  # every account has its first rows then
 MOST_STORED, MOST_LOGGED = 900.0, 1100.0  # bytes a request
+MEASURING = {"shared_preload_libraries": "pg_stat_statements"}  # a server's settings, without which there are no times
 LEAST = 5.0  # byte a request of a table that is named
 SIZES = """
 SELECT relname, pg_table_size(oid), pg_indexes_size(oid) FROM pg_class
 WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+"""
+
+
+STATEMENTS = """
+SELECT CASE WHEN query LIKE '%%FOR UPDATE%%' THEN 'settlement' ELSE left(ltrim(query), 48) END,
+    1000 * mean_exec_time, 1000 * min_exec_time
+FROM pg_stat_statements WHERE calls >= %s AND query !~ '^(BEGIN|COMMIT)' ORDER BY mean_exec_time DESC
 """
 
 
@@ -35,15 +44,22 @@ def measure(databases: MigratedDatabases, requests: int, accounts: int = 16) -> 
         body = driver.body_of(gateway, FIGURED)
         driver.run(gateway, body, connections=CONNECTIONS, count=WARM_UP)
         with psycopg.connect(servers.gateway.database_url, autocommit=True) as connection:
+            ((preloaded,),) = connection.execute("SHOW shared_preload_libraries")
+            if preloaded:
+                connection.execute("CREATE EXTENSION pg_stat_statements")
             (before, log), records = _sizes(connection), _records(connection)
             driver.run(gateway, body, connections=CONNECTIONS, count=requests)
             (after, logged), count = _sizes(connection), _records(connection) - records
+            statements = connection.execute(STATEMENTS, [count // 2]).fetchall() if preloaded else []
     grown = {
         name: [(now - then) / count for now, then in zip(after[name], before[name], strict=True)] for name in after
     }
     for name, (heap, indexes) in sorted(grown.items(), key=lambda item: -sum(item[1])):
         if heap + indexes >= LEAST:
             yield f"{name:<{NAME_WIDTH}}{heap:12,.0f}{indexes:12,.0f}"
+    yield f"\n{'us of execution':<{NAME_WIDTH}}{'mean':>12}{'least':>12}"
+    for name, mean, least in statements:
+        yield f"{' '.join(name.split()):<{NAME_WIDTH}}{mean:12,.0f}{least:12,.0f}"
     yield Goal("bytes of tables and indexes a request", sum(map(sum, grown.values())), MOST_STORED)
     yield Goal("bytes of write-ahead log a request", (logged - log) / count, MOST_LOGGED)
 
@@ -66,7 +82,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--requests", type=int, default=5000)
     requests = parser.parse_args(arguments).requests
     plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
-    postgres = PrivatePostgres(wal_level="replica")
+    postgres = PrivatePostgres(wal_level="replica", **MEASURING)
     try:
         postgres.start()
         print(f"{'bytes of one of ' + format(requests, ',') + ' requests':<{NAME_WIDTH}}{'table':>12}{'indexes':>12}")
