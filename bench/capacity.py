@@ -103,7 +103,9 @@ def _committed(settled: list[Settled], times: Times) -> Iterator[tuple[Settled, 
     free = 0.0
     while waiting:
         begin = max(free, waiting[0].at)
-        worker, batch, rest = waiting[0].worker, [], []
+        worker = waiting[0].worker
+        batch: list[Settled] = []
+        rest: list[Settled] = []
         for position, one in enumerate(waiting):
             if one.at > begin or len(batch) == MOST_TOGETHER:
                 rest += waiting[position:]
