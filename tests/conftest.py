@@ -5,6 +5,7 @@ gateway when it stops.
 """
 
 import contextlib
+import itertools
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -239,6 +240,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """A page that a browser shows came from a database like any other."""
     if "chromium" in getattr(item, "fixturenames", ()):
         item.add_marker("sqlite_is_enough")
+
+
+@pytest.hookimpl(trylast=True)  # behind the shuffling, which leaves modules whole
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests come first in each worker's share: begun last, one would run while nothing else is left."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    rest = [item for item in items if item.get_closest_marker("long") is None]
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    groups = [[*group] for _, group in itertools.groupby(long, key=lambda item: item.path)]
+    ordered: list[pytest.Item] = []
+    for number in range(workers):
+        share = list(itertools.chain.from_iterable(groups[number::workers]))
+        more = max(0, (len(items) - len(ordered)) // (workers - number) - len(share))  # as xdist deals them out
+        ordered += share + rest[:more]
+        del rest[:more]
+    items[:] = ordered + rest
 
 
 @pytest.hookimpl(wrapper=True)

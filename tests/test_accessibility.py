@@ -14,6 +14,8 @@ from tests.pages import Screen
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 
+pytestmark = pytest.mark.long
+
 REQUESTS = 12
 DESK, PHONE, HEIGHT = 1280, 390, 800
 SERIOUS = ("serious", "critical")

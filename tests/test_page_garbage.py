@@ -15,7 +15,7 @@ from tests import every_admin_page
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, VERBS, Acme
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
 NUL, NOT_UTF8, HUGE, TOO_BIG = "a%00b", "%ff%fe", "9" * 40, str(2**63)
 LONG = "x" * 300

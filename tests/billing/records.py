@@ -1,5 +1,6 @@
 """Customers and served requests for tests of pages: made by the product's own verbs, so that the ledger adds up."""
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,6 +14,7 @@ from billing.models import Generation
 from billing.usage.request_failures import FailureLog, RequestFailure
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from gateway.errors import ApiError, NotFound
+from gateway.ids import uuid7
 from gateway.observing.request_events import RequestEvent
 
 MEMBER = "member@example.com"
@@ -68,6 +70,15 @@ def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generat
     generation = Generation(**{**columns, **(money if priced else {}), **overrides})
     ledger.settle(generation, using="default")
     return generation
+
+
+def repeat(record: Generation, times: int) -> None:
+    """So many more records like this one, a millisecond apart; the ledger knows nothing of them."""
+    values = {field.attname: getattr(record, field.attname) for field in Generation._meta.concrete_fields}
+    Generation.objects.bulk_create(
+        Generation(**values | {"id": uuid7(), "created_at": record.created_at + timedelta(milliseconds=number)})
+        for number in range(1, times + 1)
+    )
 
 
 def fail(account: Account | None, error: ApiError | None = None, **facts: Any) -> RequestFailure:

@@ -26,6 +26,8 @@ from catalogue.pricing import Usage
 from gateway.ids import uuid7
 from tests.factories import mismatches, new_account, new_key, served, unsettled
 
+pytestmark = pytest.mark.long
+
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.decimals("0.0000000001", "1000", places=10)
 tokens = st.integers(0, 5_000)

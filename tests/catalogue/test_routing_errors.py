@@ -61,6 +61,7 @@ REFUSED = [
 streamed_or_whole = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
+@pytest.mark.postgres_is_enough
 @streamed_or_whole
 @pytest.mark.parametrize(("model", "expected", "words"), REFUSED, ids=[model or "empty" for model, *_ in REFUSED])
 def test_an_id_that_leads_nowhere_is_refused(
@@ -96,6 +97,7 @@ def test_an_overlong_id_is_shortened_in_the_message(account: Customer) -> None:
     assert len(reply.text) < 1000
 
 
+@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("model", "served"),
     [
@@ -123,6 +125,7 @@ def test_an_id_pins_its_region_or_the_default_one(account: Customer, model: str,
     assert f"{record.provider}/{record.model}/{record.region}" == served
 
 
+@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("model", "currency", "cost"),
     [

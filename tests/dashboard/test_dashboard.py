@@ -5,6 +5,7 @@ import re
 import subprocess
 from typing import Literal
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import add_person, sign_in, signed_in
@@ -12,6 +13,8 @@ from tests.chat import HELLO
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
+
+pytestmark = pytest.mark.long
 
 ECHO = "sim/test/echo/FRPAR"
 MOST_TABS = 60

@@ -17,10 +17,9 @@ from django.test import Client
 from greenlet import getcurrent, greenlet
 
 from accounts.models import Account, ApiKey
-from billing.models import DailyUsage, Generation
-from gateway.ids import uuid7
+from billing.models import DailyUsage
 from gateway.server import turns
-from tests.billing.records import MEMBER, open_for, serve
+from tests.billing.records import MEMBER, open_for, repeat, serve
 
 KEYS, DAYS, RECORDS = 10, 366, 1000
 # Seconds of CPU time, which no other process of the machine takes part in. A turn is 0.005; without any, each of these
@@ -54,11 +53,7 @@ def account() -> Account:
         )
         for (number, key), day in product(enumerate(ApiKey.objects.bulk_create(keys)), range(DAYS))
     )
-    values = {field.attname: getattr(record, field.attname) for field in Generation._meta.concrete_fields}
-    Generation.objects.bulk_create(
-        Generation(**values | {"id": uuid7(), "created_at": record.created_at + timedelta(milliseconds=number)})
-        for number in range(1, RECORDS)
-    )
+    repeat(record, RECORDS - 1)
     return account
 
 

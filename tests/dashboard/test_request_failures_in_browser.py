@@ -1,11 +1,14 @@
 """A call fails: the member finds it by the id that it was answered with and reads why, and so do staff."""
 
+import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser import beyond, signed_in
 from tests.chat import HELLO, answer
 from tests.patience import eventually
 from tests.servers.customer import Customer
+
+pytestmark = pytest.mark.long
 
 PHONE = 390
 

@@ -151,6 +151,7 @@ def asked_with(customer: Customer, slug: str, size: int, **fields: object) -> re
     return customer.http.post(PATH, json=body, stream=bool(fields))
 
 
+@pytest.mark.postgres_is_enough
 def test_open_streams_hold_no_bodies(start_gateway: StartGateway, open_account: OpenAccount) -> None:
     server = start_gateway()
     customer = open_account(server)

@@ -47,6 +47,7 @@ def test_a_head_of_32_kib_passes(gateway: GatewayServer) -> None:
     assert reply.status_code == 401
 
 
+@pytest.mark.long
 def test_a_head_that_is_not_finished_within_ten_seconds_is_refused_however_it_trickles(gateway: GatewayServer) -> None:
     began = time.monotonic()
     with connect(gateway) as silent, connect(gateway) as raw, raw.makefile("rb") as answers:
@@ -58,6 +59,7 @@ def test_a_head_that_is_not_finished_within_ten_seconds_is_refused_however_it_tr
         assert silent.recv(1) == b""  # nothing was asked, and nothing is answered
 
 
+@pytest.mark.long
 def test_a_next_request_of_a_connection_has_the_time_of_keep_alive(gateway: GatewayServer) -> None:
     with connect(gateway) as raw, raw.makefile("rb") as answers:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -20,7 +20,8 @@ PACKAGE = ROOT / "tests" / "ai_sdk"
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.sqlite_is_enough,
+    pytest.mark.postgres_is_enough,
+    pytest.mark.long,
 ]
 
 

@@ -265,7 +265,7 @@ def test_the_best_route_that_can_take_the_request_serves(
     assert (record["provider"], record["routing_reason"], record["providers_attempted"]) == (served, reason, [served])
 
 
-@pytest.mark.sqlite_is_enough
+@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("slug", "fields", "param", "words"),
     [
@@ -306,7 +306,7 @@ def test_text_completions_take_auto_ids(customer: Customer, streams: bool) -> No
     assert record["routing_reason"] == "lowest_carbon_intensity"
 
 
-@pytest.mark.sqlite_is_enough
+@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("model_id", ["auto/test/embeds", "auto/test/cost", "auto/test/nowhere"])
 def test_embeddings_do_not(customer: Customer, model_id: str) -> None:
     reply = customer.http.post("/v1/embeddings", json={"model": model_id, "input": "hello"})
@@ -314,7 +314,7 @@ def test_embeddings_do_not(customer: Customer, model_id: str) -> None:
     assert bills.untouched(customer)
 
 
-@pytest.mark.sqlite_is_enough
+@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("path", [PATH, "/v1/completions"])
 @pytest.mark.parametrize(
     ("slug", "expected", "word"),
@@ -345,7 +345,7 @@ def test_an_auto_id_without_an_eligible_route_is_refused(
 # --- By default an auto request commits to the winner
 
 
-@pytest.mark.sqlite_is_enough
+@pytest.mark.postgres_is_enough
 @whole_or_streamed
 @pytest.mark.parametrize("behaviour", ["status:429", "status:503", "malformed:0", "refused", "stall:0"])
 def test_the_winners_failure_is_the_answer(

@@ -117,6 +117,7 @@ def test_what_only_auto_aliases_and_fallbacks_have_is_absent(account: Customer) 
 # --- Ids
 
 
+@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 def test_the_generation_id_is_in_the_answer_and_in_a_header(account: Customer, streams: bool) -> None:
     with account.openai().chat.completions.with_streaming_response.create(

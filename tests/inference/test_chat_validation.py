@@ -341,6 +341,7 @@ def test_a_fault_of_shape_is_found_before_the_balance_is_looked_at(
     assert refusal(ask(poor, "nowhere")).code == "insufficient_credits"
 
 
+@pytest.mark.postgres_is_enough
 def test_a_fault_is_the_same_for_a_stream_and_costs_nothing(account: Customer) -> None:
     assert refusal(ask(account, "echo", stream=True, messages=[])).param == "messages"
     assert bills.untouched(account)

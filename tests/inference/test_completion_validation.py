@@ -92,6 +92,7 @@ def test_an_anthropic_model_gives_one_choice(account: Customer) -> None:
 # --- Modalities that do not fit
 
 
+@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("path", "model"),
     [

@@ -21,7 +21,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = pytest.mark.postgres_is_enough
 
 WORDS = 1200
 POURED = [b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'] * WORDS  # one read; as frames 250 KB

@@ -20,7 +20,7 @@ from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = pytest.mark.postgres_is_enough
 
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
 SOON_SECONDS = 5  # a second, and what a busy machine adds; every upstream here would go on for longer

@@ -153,6 +153,7 @@ def test_counting_a_prompt_reserves_nothing(bounded: GatewayServer, open_account
         reply.close()
 
 
+@pytest.mark.long
 def test_what_a_killed_worker_had_in_flight_holds_nobody_back_for_long(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, redis_server: PrivateRedis
 ) -> None:

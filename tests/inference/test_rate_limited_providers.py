@@ -38,6 +38,7 @@ def told(reply: requests.Response) -> tuple[int, str, str]:
     return reply.status_code, error["type"], error["code"]
 
 
+@pytest.mark.postgres_is_enough
 @whole_or_streamed
 @pytest.mark.parametrize(
     ("path", "models", "expected"),

@@ -16,7 +16,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = [pytest.mark.postgres_is_enough, pytest.mark.long]
 
 IDLE_SECONDS = 1
 # More bytes than the sockets between gateway and client hold.
@@ -57,13 +57,13 @@ def test_a_stream_that_nobody_takes_is_billed_for_what_the_sockets_took(
     server: GatewayServer, customer: Customer, simulator: Simulator
 ) -> None:
     before, cut = server.log, simulator.stats("endless")["cut"]
-    with unread(customer, "endless", "word", 1, stream=True) as raw:
+    with unread(customer, "endless", LONG_WORD, 1, stream=True) as raw:
         assert eventually(lambda: [record.ending for record in bills.records(customer)] == ["client_left"], within=30)
         taken = b"".join(iter(lambda: raw.recv(65536), b""))
     (record,) = bills.records(customer)
     assert (record.interrupted, record.usage_estimated) == (True, True)
     assert bills.debits(customer) == [record.cost]
-    assert 0 < record.completion_tokens <= taken.count(b'"content":') * len(" word")
+    assert 0 < record.completion_tokens <= taken.count(b'"content":') * len(LONG_WORD)
     assert b"[DONE]" not in taken
     assert eventually(lambda: simulator.stats("endless")["cut"] == cut + 1)
     assert eventually(lambda: TOO_SLOW in logged_since(server, before), within=30)

@@ -23,7 +23,7 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.process import free_port
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = pytest.mark.postgres_is_enough
 
 Json = dict[str, Any]
 

@@ -17,6 +17,7 @@ from tests.servers.simulator import Simulator
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
     pytest.mark.sqlite_is_enough,
+    pytest.mark.long,
 ]
 
 BLOCK = re.compile(r"^```(sh|python|javascript|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

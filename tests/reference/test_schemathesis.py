@@ -14,7 +14,7 @@ import pytest
 from tests.servers.customer import Customer
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = [pytest.mark.sqlite_is_enough, pytest.mark.long]
 
 VERSION = "4.32.5"
 # Requests of each endpoint. `make test` sends a few, always the same; where a number is asked for they are others at
@@ -56,8 +56,11 @@ def schemathesis() -> Path:
     with (venv.parent / "schemathesis.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (venv / "installed").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
-            pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, f"schemathesis=={VERSION}"], check=True)
+            python, uv = str(venv / "bin" / "python"), str(ROOT / "var" / "uv" / "bin" / "uv")
+            has_uv = Path(uv).exists()  # as it does once `make` has installed what tests need
+            create = [uv, "venv"] if has_uv else [sys.executable, "-m", "venv"]
+            install = [uv, "pip", "install", "--python", python] if has_uv else [python, "-m", "pip", "install"]
+            subprocess.run([*create, "--clear", venv], check=True)
+            subprocess.run([*install, "--quiet", f"schemathesis=={VERSION}"], check=True)
             (venv / "installed").touch()
     return venv / "bin" / "schemathesis"

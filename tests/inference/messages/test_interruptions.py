@@ -13,7 +13,7 @@ from tests.inference.recovery import catalogue, until_checkpointed
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = pytest.mark.postgres_is_enough
 
 
 def begun(customer: Customer) -> requests.Response:

@@ -9,7 +9,7 @@ import pytest
 from tests import bills
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = pytest.mark.postgres_is_enough
 
 
 @pytest.mark.parametrize("model", ["sim/test/reasoning-tools", "simanthropic/claude/reasoning-tools"])

@@ -22,7 +22,8 @@ from tests.servers.simulator import Simulator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.sqlite_is_enough,
+    pytest.mark.postgres_is_enough,
+    pytest.mark.long,
 ]
 
 CONFIG = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL | re.MULTILINE)[0]
