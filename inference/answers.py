@@ -24,12 +24,12 @@ from .chunks import (
     dicts,
     extras_of,
     finish_reason,
+    flatten_content,
     kind_of,
     message_bytes,
     object_of,
     without,
 )
-from .sse import PlainChunks, Surroundings
 
 IDENTIFIERS = ("id", "type", "format")
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
@@ -59,6 +59,7 @@ def choices_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
     index = choice.get("index")
     message = {"refusal": None, **object_of(choice.get("message")), "role": "assistant"}
+    flatten_content(message)
     content = message.get("content")
     message["content"] = content if isinstance(content, str) else None
     tool_calls = [_tool_call(tool_call) for tool_call in dicts(message.pop("tool_calls", None))]
@@ -90,9 +91,6 @@ def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
 class WholeFromChunks(Protocol):
     """What puts a whole answer together from normalised chunks."""
 
-    def add_plain(self, plain: PlainChunks) -> None:
-        """Takes in texts in known surroundings."""
-
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Takes the next chunk in."""
 
@@ -108,22 +106,9 @@ class Aggregate:
         self._spoken = () if self._is_chat else SPOKEN
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
-        self._around: Surroundings | None = None
-
-    def add_plain(self, plain: PlainChunks) -> None:
-        """Takes in texts in known surroundings: between two in the same ones nothing but the text is new."""
-        around = plain.around
-        if around is not self._around:
-            self.add(plain.chunk)
-            self._around = around
-            return
-        choice = self._choices[around.index]
-        message = choice["message"] if self._is_chat else choice
-        message[around.field] = merged(message[around.field], plain.text)
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Takes the next chunk in."""
-        self._around = None
         self._answer |= without(chunk, {"choices"})
         for choice in chunk["choices"]:
             self._add_choice(choice)

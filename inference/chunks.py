@@ -6,16 +6,20 @@ chunk that is dropped waits for the closing one.
 
 Chat chunks have `role` once, with a choice's first words; their tool calls are numbered from 0 and named once, and
 arguments end as JSON.
+
+A chunk is changed in place: it is the decoder's own, and nobody else has it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import orjson
 
 from gateway.ids import uuid7
+
+Json = dict[str, Any]
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
 FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_use": "tool_calls"}
@@ -27,7 +31,7 @@ MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
 TOOL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
-# Members of a delta that are text or nothing.
+# Members of a message that are text or nothing.
 TEXT_FIELDS = frozenset({"content", "refusal", *REASONING_FIELDS})
 # Kinds of tool calls, and what the piece of text that a call brings its tool is named.
 TOOL_TEXT = {"function": "arguments", "custom": "input"}
@@ -49,6 +53,10 @@ def after_calls(reason: str | None, calls: Collection[Any]) -> str | None:
     return "tool_calls" if reason == "stop" and calls else reason
 
 
+class Finish(Json):
+    """A chunk that finishes a choice, or the event that ends an answer."""
+
+
 @dataclass(slots=True)
 class Tool:
     """A tool call of a choice: its ordinal, its kind, and the length of the arguments so far."""
@@ -68,108 +76,88 @@ class Choice:
     last_tool: Any = None
 
 
-@dataclass(slots=True)
-class NormalisedChunk:
-    """A chunk to send, and what it says. `text_bytes` is the UTF-8 length of its words, for the estimator."""
+class Normaliser(ABC):
+    """Makes the chunks of one stream the same from every upstream, and knows how far the stream is."""
 
-    chunk: dict[str, Any]
-    has_output: bool = False
-    finishes: bool = False
-    text_bytes: int = 0
+    def __init__(self) -> None:
+        self.text_bytes = 0  # UTF-8 length of the words so far, for the estimator
+        self.has_output = False  # or a finish
+        self.has_surplus = False  # choices beyond those that were asked for came, and were left out
+        self.all_finished = False  # everything that was asked for has its finish
+        self.is_complete = False  # an end of the stream here is a good one
+        self.unsent: Json = {}  # fields of chunks that were not sent, for the closing one
 
+    @abstractmethod
+    def normalise(self, chunk: Json) -> Json | None:
+        """The chunk as it goes to the framing, a `Finish` at an end; None where it would say nothing."""
 
-class Normaliser(Protocol):
-    """What makes the chunks of one stream the same from every upstream, and knows how far it is."""
-
-    unsent: dict[str, Any]  # fields of chunks that were not sent, for the closing one
-
-    @property
-    def all_finished(self) -> bool:
-        """Whether everything that was asked for has its finish."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether an end of the stream here is a good one."""
-
-    def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
-        """The chunk as it goes to the framing; None where it would say nothing."""
-
-    def finish_open(self, *, is_counted: bool) -> Iterable[NormalisedChunk]:
+    @abstractmethod
+    def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
         """Chunks to add where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
 
-    def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
-        """The index, field and text of a normalised chunk that says one text and nothing else (`sse.PlainChunks`)."""
 
-
-class ChunkNormaliser(ABC):
+class ChunkNormaliser(Normaliser):
     """The state of one stream, in one of the two shapes that stream."""
 
     object_name: ClassVar[str]
     nullable: ClassVar[Mapping[str, None]] = {}  # fields that a choice of this shape always has
 
     def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:
+        super().__init__()
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected = choices
         self._choices: dict[int, Choice] = {}
-        self.unsent: dict[str, Any] = {}  # fields of chunks that were not sent, for the closing one
-
-    @property
-    def all_finished(self) -> bool:
-        """Whether every choice that was asked for has its finish reason."""
-        return len(self._choices) >= self._expected and self.is_complete
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether an end of the stream here is a good one: each choice that it began has finished."""
-        return bool(self._choices) and not self._open
+        self._going: dict[int, Choice] = {}  # those that have spoken and not finished
 
     @property
     def _open(self) -> list[int]:
         """The choices that have begun and not finished."""
         return [index for index, choice in self._choices.items() if not choice.finished]
 
-    def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
-        """The chunk as it goes out; None where it would say nothing."""
-        normalised = NormalisedChunk({})
-        choices: list[dict[str, Any]] = []
-        for choice in dicts(chunk.get("choices")):
-            self._choice(choice, normalised, choices)
-        extras = extras_of(chunk)
+    def normalise(self, chunk: Json) -> Json | None:
+        """See Normaliser."""
+        choices: list[Json] = []
+        finishes = False
+        for position, choice in enumerate(dicts(chunk.get("choices"))):
+            index = choice.get("index", position)
+            if type(index) is int and index >= self._expected:
+                self.has_surplus = True
+            else:
+                finishes |= self._add(choice, choices)
+        self.is_complete = bool(self._choices) and not self._open
+        self.all_finished = self.is_complete and len(self._choices) >= self._expected
+        chunk = extras_of(chunk)
         if not choices:
-            self.unsent |= {name: value for name, value in extras.items() if value is not None}
+            self.unsent |= {name: value for name, value in chunk.items() if value is not None}
             return None
-        if self.unsent:
-            self.unsent = without(self.unsent, extras)
-        normalised.chunk = {**self._own, **extras, "choices": choices}
-        return normalised
+        chunk["choices"] = choices
+        chunk = self._owned(chunk)
+        return Finish(chunk) if finishes else chunk
 
-    def finish_open(self, *, is_counted: bool) -> Iterator[NormalisedChunk]:
+    def _owned(self, chunk: Json) -> Json:
+        """The chunk with what the gateway owns in it. A fingerprint that is null is left out: it is a string."""
+        chunk |= self._own
+        if chunk.get("system_fingerprint", "") is None:
+            del chunk["system_fingerprint"]
+        if self.unsent and not chunk.keys().isdisjoint(self.unsent):
+            self.unsent = without(self.unsent, chunk)
+        return chunk
+
+    def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
         """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
         ends its stream in order may have finished only the first of several, or never say a reason."""
         still_open = self._open
         if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
-                normalised = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
-                if normalised is not None:
-                    yield normalised
+                chunk = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
+                if chunk is not None:
+                    yield chunk
 
-    def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
-        """The index, field and text of a chunk whose one choice says one text and nothing else."""
-        if len(chunk["choices"]) != 1:
-            return None
-        (choice,) = chunk["choices"]
-        delta = choice.get("delta", choice)
-        texts = [(name, value) for name, value in delta.items() if isinstance(value, str) and name != "finish_reason"]
-        if len(texts) != 1 or (delta is not choice and len(delta) != 1):
-            return None
-        ((name, text),) = texts
-        return choice["index"], name, text
-
-    def closing(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def closing(self, choices: list[Json]) -> Json:
         """A chunk of our own after the upstream's last."""
         return {**self._own, **self.unsent, "choices": choices}
 
-    def stalled(self) -> dict[str, Any]:
+    def stalled(self) -> Json:
         """The last chunk of a stream that stalled: of a choice that has not finished, it says and finishes nothing."""
         index = min(self._open, default=len(self._choices))
         return self.closing([{"index": index, **self.nullable, **self._empty(), "finish_reason": None}])
@@ -178,41 +166,45 @@ class ChunkNormaliser(ABC):
         """The finish reason, out of those that this shape has."""
         return finish_reason(reported)
 
-    def _choice(self, choice: Mapping[str, Any], normalised: NormalisedChunk, choices: list[dict[str, Any]]) -> None:
-        """Adds what the choice says to `choices`, unless it says nothing."""
+    def _add(self, choice: Json, choices: list[Json]) -> bool:
+        """Adds what the choice says to `choices`, unless it says nothing. True where it finishes."""
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
         state = self._choices.get(index) or Choice()
         if state.finished:
-            return
+            return False
         finish = self._finish(choice.get("finish_reason"))
-        content, text_bytes = self._content(choice, state, finish)
+        content = self._content(choice, state, finish)
         extras = without(choice, OWNED_OF_CHOICE)
         if not content and finish is None and all(value is None for value in extras.values()):
-            return
+            return False
         # Those below this one that have said nothing yet are opened: clients expect ascending order.
         for earlier in range(min(index, self._expected, MOST_OPENED)):
             if earlier not in self._choices:
                 opened = self._choices[earlier] = Choice()
                 choices.append({"index": earlier, **self.nullable, **self._shaped({}, opened), "finish_reason": None})
-        self._choices[index] = state
-        state.finished = finish is not None
-        normalised.has_output |= text_bytes > 0 or any(value not in ("", [], {}) for value in content.values())
-        normalised.finishes |= state.finished
-        normalised.text_bytes += text_bytes
+        self._choices[index] = self._going[index] = state
+        self._note_output(content)
         shaped = {**self.nullable, **extras, **self._shaped(content, state)}
         choices.append({"index": index, **shaped, "finish_reason": after_calls(finish, state.tools)})
+        if finish is not None:
+            state.finished = self.has_output = True
+            del self._going[index]
+        return state.finished
+
+    def _note_output(self, content: Json) -> None:
+        self.has_output = self.has_output or self.text_bytes > 0 or any(v not in ("", [], {}) for v in content.values())
 
     @abstractmethod
-    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
-        """What the choice says, in order and without nulls, and the bytes of words in it."""
+    def _content(self, choice: Json, state: Choice, finish: str | None) -> Json:
+        """What the choice says, in order and without nulls; its words are counted."""
 
     @abstractmethod
-    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
+    def _shaped(self, content: Json, state: Choice) -> Json:
         """The content under the name that its shape gives it."""
 
     @abstractmethod
-    def _empty(self) -> dict[str, Any]:
+    def _empty(self) -> Json:
         """No content, in its shape."""
 
 
@@ -221,34 +213,98 @@ class ChatNormaliser(ChunkNormaliser):
 
     object_name = "chat.completion.chunk"
 
-    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
-        delta = {
-            name: value
-            for name, value in object_of(choice.get("delta")).items()
-            if value is not None and name != "role" and (name not in TEXT_FIELDS or (isinstance(value, str) and value))
-        }
-        if "tool_calls" in delta:
-            delta["tool_calls"] = [_tool_call(fragment, state) for fragment in dicts(delta["tool_calls"])]
-        text_bytes = message_bytes(delta)
-        if finish is not None:
-            delta["tool_calls"] = [*delta.get("tool_calls", ()), *_missing_arguments(state)]
-        if not delta.get("tool_calls", True):
-            del delta["tool_calls"]
-        return delta, text_bytes
+    def normalise(self, chunk: Json) -> Json | None:
+        """See Normaliser. Nearly every chunk is one more delta of one choice: it has a short way of its own here, which
+        leaves whatever is odd about a chunk to the long one."""
+        try:
+            (choice,) = chunk["choices"]
+            index, delta = choice["index"], choice["delta"]
+            state = self._going[index]
+            text = delta.get("content")
+            if choice.get("finish_reason") or type(index) is not int:
+                return super().normalise(chunk)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return super().normalise(chunk)
+        if len(delta) == 1 and text and isinstance(text, str):
+            self.text_bytes += len(text.encode())
+            self.has_output = True
+        elif not self._goes_on(choice, delta, state):
+            return super().normalise(chunk)
+        choice["finish_reason"] = None
+        return self._owned(chunk)
 
-    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
+    def _goes_on(self, choice: Json, delta: Json, state: Choice) -> bool:
+        """Takes in a delta that is more than one text, or another; False where it says nothing."""
+        if len(delta) > 1:  # nulls and roles above all
+            delta = choice["delta"] = {
+                name: value
+                for name, value in delta.items()
+                if (value or (value is not None and name not in TEXT_FIELDS)) and name != "role"
+            }
+        if len(delta) == 1:
+            ((name, value),) = delta.items()
+            if name == "tool_calls":
+                if self._goes_on_calling(value, state):
+                    return True
+            elif name in TEXT_FIELDS and value and isinstance(value, str):
+                self.text_bytes += len(value.encode())
+                self.has_output = True
+                return True
+        content = choice["delta"] = self._cleaned(delta, state)
+        self._note_output(content)
+        return bool(content)
+
+    def _goes_on_calling(self, calls: Any, state: Choice) -> bool:
+        """Takes in one more piece of the arguments of a call; False where it is not that alone."""
+        try:
+            (fragment,) = calls
+            tool, called = state.tools[fragment["index"]], fragment["function"]
+            piece = called["arguments"]
+        except (LookupError, TypeError, ValueError):
+            return False
+        if len(fragment) != 2 or len(called) != 1 or not isinstance(piece, str) or tool.kind != "function":
+            return False
+        fragment["index"] = tool.ordinal
+        tool.arguments += len(piece)
+        self.text_bytes += len(piece.encode())
+        self.has_output = True
+        return True
+
+    def _content(self, choice: Json, state: Choice, finish: str | None) -> Json:
+        delta = self._cleaned(object_of(choice.get("delta")), state)
+        if finish is not None and (missing := _missing_arguments(state)):
+            delta["tool_calls"] = [*delta.get("tool_calls", ()), *missing]
+        return delta
+
+    def _cleaned(self, delta: Json, state: Choice) -> Json:
+        """What a delta says, without its role, its nulls and its empty texts."""
+        flatten_content(delta)
+        content: Json = {}
+        for name, value in delta.items():
+            if name in TEXT_FIELDS:
+                if value and isinstance(value, str):
+                    content[name] = value
+            elif name == "tool_calls":
+                if calls := [_tool_call(fragment, state) for fragment in dicts(value)]:
+                    content[name] = calls
+            elif value is not None and name != "role":
+                content[name] = value
+        self.text_bytes += message_bytes(content)
+        return content
+
+    def _shaped(self, content: Json, state: Choice) -> Json:
         if state.has_role:
             return {"delta": content}
         state.has_role = True
         return {"delta": {"role": "assistant", **content}}
 
-    def _empty(self) -> dict[str, Any]:
+    def _empty(self) -> Json:
         return {"delta": {}}
 
 
-def _tool_call(fragment: Mapping[str, Any], state: Choice) -> dict[str, Any]:
+def _tool_call(fragment: Mapping[str, Any], state: Choice) -> Json:
     """The fragment of a call as clients know it: named once, numbered without a gap."""
-    key, identity = fragment.get("index"), _text_of(fragment.get("id"))
+    key, identity = fragment.get("index"), text_of(fragment.get("id"))
     if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
         key = identity or state.last_tool
     state.last_tool = key
@@ -256,7 +312,7 @@ def _tool_call(fragment: Mapping[str, Any], state: Choice) -> dict[str, Any]:
     tool = begun or Tool(ordinal=len(state.tools), kind=kind_of(fragment))
     called, text = object_of(fragment.get(tool.kind)), TOOL_TEXT[tool.kind]
     piece = called.get(text)  # some upstreams send the object itself
-    piece = orjson.dumps(piece).decode() if isinstance(piece, dict) else _text_of(piece)
+    piece = orjson.dumps(piece).decode() if isinstance(piece, dict) else text_of(piece)
     tool.arguments += len(piece)
     extras = without(fragment, TOOL_FIELDS)
     if begun is not None:
@@ -267,7 +323,7 @@ def _tool_call(fragment: Mapping[str, Any], state: Choice) -> dict[str, Any]:
         "index": tool.ordinal,
         "id": identity or f"call_{uuid7().hex}",
         "type": tool.kind,
-        tool.kind: {"name": _text_of(called.get("name")), text: piece},
+        tool.kind: {"name": text_of(called.get("name")), text: piece},
     }
 
 
@@ -276,33 +332,79 @@ def kind_of(tool_call: Mapping[str, Any]) -> str:
     return "custom" if tool_call.get("type") == "custom" else "function"
 
 
+def flatten_content(message: Json) -> None:
+    """Puts content that is no string into the strings that OpenAI's clients know, in a message or a delta.
+
+    It is an array of blocks, as from Mistral's reasoning models, or the JSON that was asked for as an object
+    (Cloudflare). Text becomes `content`, thinking `reasoning_content` and a refusal `refusal`. What is said in no words
+    (references, images) is left out.
+    """
+    content = message.get("content")
+    if not isinstance(content, list | dict):
+        return
+    del message["content"]
+    texts: dict[str, str] = {}
+    for block in content if isinstance(content, list) else [orjson.dumps(content).decode()]:
+        field, text = _field_and_text(block)
+        if text:
+            texts[field] = texts.get(field, "") + text
+    for field, text in texts.items():
+        # An upstream that fills the field as well says the same in two ways.
+        message[field] = message.get(field) or text
+
+
+def _field_and_text(block: Any) -> tuple[str, str]:
+    """What a block of content says, and the field of a message that it belongs in."""
+    if not isinstance(block, dict):
+        return "content", text_of(block)
+    kind = block.get("type")
+    if kind == "thinking":
+        thinking = block.get("thinking")
+        if isinstance(thinking, list):
+            return "reasoning_content", "".join([_field_and_text(part)[1] for part in thinking])
+        if isinstance(thinking, str):
+            return "reasoning_content", thinking
+    elif kind == "refusal" and isinstance(block.get("refusal"), str):
+        return "refusal", block["refusal"]
+    return "content", text_of(block.get("text"))
+
+
 def message_bytes(message: Mapping[str, Any]) -> int:
     """UTF-8 bytes of what a message or a delta says in words, its tool calls normalised, for the estimator.
 
-    Of audio it is the transcript; what is in no words (sound, images, encrypted reasoning) is not estimated.
+    Reasoning counts once: some upstreams say the same under both names, and in parts as well. Of audio it is the
+    transcript; what is in no words (sound, images, encrypted reasoning) is not estimated.
     """
-    text_bytes = field_bytes(message, ("content", "refusal"))
-    if len(message) == 1 and text_bytes:  # as in most deltas
-        return text_bytes
-    return (
-        text_bytes
-        + reasoning_bytes(message)
-        + field_bytes(object_of(message.get("audio")), ("transcript",))
-        + field_bytes(object_of(message.get("function_call")), ("name", "arguments"))
-        + sum(
-            field_bytes(call[kind], ("name", text))
-            for call in message.get("tool_calls") or ()
-            for kind, text in TOOL_TEXT.items()
-            if kind in call
-        )
-    )
+    said = thought = 0
+    for name, value in message.items():
+        if name in TEXT_FIELDS:
+            if isinstance(value, str):
+                if name in REASONING_FIELDS:
+                    thought = max(thought, len(value.encode()))
+                else:
+                    said += len(value.encode())
+        elif name == "tool_calls":
+            said += sum(
+                field_bytes(call[kind], ("name", text))
+                for call in value or ()
+                for kind, text in TOOL_TEXT.items()
+                if kind in call
+            )
+        elif name == "reasoning_details":
+            thought = max(thought, sum(field_bytes(part, REASONING_PARTS) for part in dicts(value)))
+        elif name == "audio":
+            said += field_bytes(object_of(value), ("transcript",))
+        elif name == "function_call":
+            said += field_bytes(object_of(value), ("name", "arguments"))
+    return said + thought
 
 
-def _text_of(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """The text, where it is one; an empty one else."""
     return value if isinstance(value, str) else ""
 
 
-def _missing_arguments(state: Choice) -> list[dict[str, Any]]:
+def _missing_arguments(state: Choice) -> list[Json]:
     """Arguments must end as JSON: a call of a function that never sent any gets an empty object."""
     return [
         {"index": tool.ordinal, "function": {"arguments": "{}"}}
@@ -311,7 +413,7 @@ def _missing_arguments(state: Choice) -> list[dict[str, Any]]:
     ]
 
 
-def extras_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+def extras_of(answer: Mapping[str, Any]) -> Json:
     """The upstream's own fields of an answer or a chunk. A fingerprint that is null is left out: it is a string."""
     extras = without(answer, OWNED)
     if extras.get("system_fingerprint", "") is None:
@@ -319,12 +421,12 @@ def extras_of(answer: Mapping[str, Any]) -> dict[str, Any]:
     return extras
 
 
-def without(source: Mapping[str, Any], owned: Iterable[str]) -> dict[str, Any]:
+def without(source: Mapping[str, Any], owned: Iterable[str]) -> Json:
     """The fields of `source` that are not in `owned`."""
     return {name: value for name, value in source.items() if name not in owned}
 
 
-def object_of(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> Json:
     """What should be an object, to change; an empty one where an upstream has something else in its place."""
     return dict(value) if isinstance(value, dict) else {}
 
@@ -334,12 +436,6 @@ def field_bytes(source: Mapping[str, Any], fields: Iterable[str]) -> int:
     return sum(len(source[name].encode()) for name in fields if isinstance(source.get(name), str))
 
 
-def reasoning_bytes(message: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the reasoning, once: some upstreams say the same under both names, and in parts as well."""
-    in_parts = sum(field_bytes(part, REASONING_PARTS) for part in dicts(message.get("reasoning_details")))
-    return max(in_parts, *(field_bytes(message, (name,)) for name in REASONING_FIELDS))
-
-
-def dicts(value: Any) -> list[Mapping[str, Any]]:
+def dicts(value: Any) -> list[Json]:
     """The objects in what should be an array of them."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

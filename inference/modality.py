@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from catalogue.models import Modality
+from catalogue.pricing import Usage
 from gateway.errors import InvalidRequest
 
 from .call import Call, Shape, content_of
-from .chunks import REASONING_FIELDS, dicts, object_of
+from .chunks import REASONING_FIELDS, dicts, flatten_content, object_of
 from .dialects.base import Event, StreamDecoder, refuse_parameters, without_parameters
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -55,11 +56,16 @@ class _Converting:
     def __init__(self, decoder: StreamDecoder, convert: Convert) -> None:
         self._decoder, self._convert = decoder, convert
 
-    def decode(self, data: bytes) -> Event:
-        event = self._decoder.decode(data)
-        if event.chunk is not None:
-            event.chunk = self._convert(event.chunk)
-        return event
+    def decode(self, data: bytes) -> dict[str, Any] | Event | None:
+        said = self._decoder.decode(data)
+        if isinstance(said, dict):
+            return self._convert(said)
+        if said is not None and said.chunk is not None:
+            said.chunk = self._convert(said.chunk)
+        return said
+
+    def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
+        return self._decoder.counted(reported)
 
 
 def _text_as_chat(call: Call) -> Call:
@@ -126,6 +132,7 @@ def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
 def _as_text(choice: Mapping[str, Any], name: str) -> dict[str, Any]:
     """A chat choice as a text choice: a refusal is what the model said; reasoning stays beside the text."""
     message = object_of(choice.get(name))
+    flatten_content(message)
     kept = {field: message[field] for field in REASONING_FIELDS if message.get(field)}
     return {**_other(choice), "text": message.get("content") or message.get("refusal") or "", **kept}
 

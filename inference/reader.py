@@ -12,12 +12,106 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.fastpath.faults import DeadlineExpired, MalformedReply, UpstreamFault
 from gateway.fastpath.http_client import UpstreamCall
 
-from . import sse
-from .chunks import NormalisedChunk, Normaliser
+from .chunks import Normaliser
 from .dialects.base import Event, StreamDecoder
 from .dialects.openai import measured_units_in
 from .generation import Ending, Outcome
-from .sse import LearnedSurroundings, PlainChunks
+
+_ENERGY = b": energy "
+_BOM = b"\xef\xbb\xbf"
+
+
+def is_event_stream(first: bytes) -> bool:
+    """True where a body that begins so is a stream of events, and no JSON."""
+    return first.removeprefix(_BOM).lstrip(b"\r\n").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
+
+
+class SseParser:
+    """Turns the bytes of an event stream into the data of its events.
+
+    Lines may end in LF, CRLF or CR, be cut anywhere, and the colon may lack its space. Comments, `event`, `id` and
+    `retry` are dropped: both dialects say in the data what it is. `energy` is the text of the last comment by which an
+    upstream reports the energy that it measured, empty until then.
+    """
+
+    __slots__ = ("_half_line_end", "_has_rest", "_partial", "_started", "energy")
+
+    def __init__(self) -> None:
+        self._partial: list[bytes] = []  # of an event that is not complete
+        self._started = False
+        self._half_line_end = b""  # a CR at the end of a block, which may be half of a CRLF
+        self._has_rest = True  # any of these three has to be looked at
+        self.energy = b""
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """The data of every event that this block completes, in order."""
+        # `find`, since `in` of bytes makes and drops an exception first.
+        if self._has_rest or block.find(b"\r") >= 0 or not block.endswith(b"\n\n"):
+            block = self._completed(block)
+        if block.startswith(b"data: "):
+            # Of one line of data each, as nearly all events are: split in one go.
+            if block.find(b"\n") == len(block) - 2:
+                return [block[6:-2]]
+            events = block[6:-2].split(b"\n\ndata: ")
+            if b"".join(events).find(b"\n") < 0:
+                return events
+        return self._events(block[:-2])
+
+    def finish(self) -> list[bytes]:
+        """The data of an event that the end of the body completes, for upstreams that omit the last blank line."""
+        rest = b"".join(self._partial)
+        self._partial = []
+        return self._events(rest if self._started else rest.removeprefix(_BOM))
+
+    def _completed(self, block: bytes) -> bytes:
+        """All events that are complete now, in lines that end in LF, up to the blank line of the last."""
+        if self._half_line_end or block.find(b"\r") >= 0:
+            block = self._half_line_end + block
+            self._half_line_end = b"\r" if block.endswith(b"\r") else b""
+            block = block.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        self._partial.append(block)
+        # Pieces of a long event are joined once: over and over they would take quadratic time.
+        if block.find(b"\n\n") < 0 and not (block.startswith(b"\n") and self._partial[-2:][0].endswith(b"\n")):
+            self._has_rest = True
+            return b""
+        text = b"".join(self._partial)
+        end = text.rfind(b"\n\n") + 2
+        if end == 1:
+            return b""
+        self._partial = [text[end:]] if end < len(text) else []
+        self._has_rest = bool(self._partial or self._half_line_end)
+        text = text[:end]
+        if not self._started:
+            self._started = True
+            text = text.removeprefix(_BOM)
+        return text
+
+    def _events(self, text: bytes) -> list[bytes]:
+        """The data of whole events, the blank line behind the last one left out."""
+        if text.startswith(b"event:"):
+            # Of a name and one line of data each: likewise.
+            name, _, line = text.partition(b"\ndata: ")
+            if line.find(b"\n") < 0 and name.find(b"\n") < 0 and line:
+                return [line]
+            lines = text.split(b"\n")
+            names, data = b"\n".join(lines[::3]), b"\n".join(lines[1::3])
+            events = data[6:].split(b"\ndata: ")
+            count = len(events)
+            is_plain = len(lines) == 3 * count - 1 and data.startswith(b"data: ") and not any(lines[2::3])
+            if is_plain and names.count(b"event:") == count and names.find(b"data:") < 0:
+                return events
+        events, lines = [], []
+        for line in [*text.split(b"\n"), b""]:
+            if line.startswith(b"data:"):
+                lines.append(line[6:] if line[5:6] == b" " else line[5:])
+            elif line == b"data":
+                lines.append(b"")
+            elif line.startswith(_ENERGY):
+                self.energy = line.removeprefix(_ENERGY)
+            elif not line and lines:
+                events.append(b"\n".join(lines))
+                lines = []
+        return events
 
 
 class StreamReader:
@@ -27,7 +121,7 @@ class StreamReader:
     otherwise is raised, after everything before it has been added. One event that cannot be read is skipped and
     flagged; a second one right behind it ends the answer.
 
-    `is_implausible` is asked of each usage, with the bytes of the output until then (`serving.is_implausible`).
+    `is_implausible` is asked of the usage, with the bytes of the output until then (`serving.is_implausible`).
     """
 
     def __init__(
@@ -38,41 +132,45 @@ class StreamReader:
         is_implausible: Callable[[Usage, int], bool],
     ) -> None:
         self.normaliser = normaliser
-        self.pending: list[NormalisedChunk | PlainChunks] = []
+        self.pending: list[dict[str, Any]] = []
         self.usage: Usage | None = None
         self.prompt_usage: Usage | None = None  # the prompt's part, where a dialect knows it from the start
         self.reported: Any = None  # what `usage` was read from, else all that the upstream said of it
         self.measured_units: int | None = None  # energy in 10^-10 Wh
-        self.text_bytes = 0
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder, self._is_implausible = upstream, decoder, is_implausible
-        self._parser = sse.SseParser()
-        self._learned = LearnedSurroundings(normaliser.only_text)
-        self._has_progressed = False
+        self._decode, self._normalise = decoder.decode, normaliser.normalise
+        self._parser = SseParser()
+        self._uncounted: list[tuple[Any, int]] = []  # usage of this read, and the bytes of text until there
         self._counted_bytes = 0  # of text, when the last usage came
         self._has_first_event = False
         self._malformed: MalformedReply | None = None  # of the newest event, where it could not be read
-        self._flags: tuple[str, ...] = ()
+        self._is_malformed = self._is_unbelievable = False  # flags of the record
 
-    def take(self) -> list[NormalisedChunk | PlainChunks]:
-        """What has come since the last time."""
+    @property
+    def text_bytes(self) -> int:
+        """UTF-8 length of the words so far."""
+        return self.normaliser.text_bytes
+
+    def take(self) -> list[dict[str, Any]]:
+        """The chunks that have come since the last time."""
         pending, self.pending = self.pending, []
         return pending
 
     def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Outcome:
         """What became of the answer, as far as it was read, or delivered (`text_bytes`)."""
         delivered = self.text_bytes if text_bytes is None else text_bytes
-        uncounted = 0 if self.usage is None else delivered - self._counted_bytes
+        malformed = (MALFORMED_EVENT,) if self._is_malformed or self.normaliser.has_surplus else ()
         return Outcome(
             ending,
             self.usage,
             self.prompt_usage,
             delivered,
             self.first_output_at,
-            uncounted,
+            0 if self.usage is None else delivered - self._counted_bytes,
             reported=self.reported,
-            flags=self._flags,
+            flags=(*malformed, IMPLAUSIBLE_USAGE) if self._is_unbelievable else malformed,
             measured_units=self._measured_units,
         )
 
@@ -84,97 +182,108 @@ class StreamReader:
                 return measured_units_in({"energy": orjson.loads(self._parser.energy)})
         return self.measured_units
 
-    def advance(self) -> None:
+    def advance(self) -> None:  # noqa: PLR0912  # one loop: calls would cost an event more than what they do
         """Reads once. An end that comes after every choice has finished is a good one, whatever it looks like.
 
         Raises UpstreamFault (DeadlineExpired among them), ContradictoryUsage, and what the call was aborted with.
         """
+        normaliser, pending, decode, normalise = self.normaliser, self.pending, self._decode, self._normalise
+        before, is_last = len(pending), False
         try:
             block = self._upstream.read()
-            events = self._parser.feed(block) if block else self._parser.finish()
-            self._take_plain()
-            for data in events:
-                if self._is_last(data):
-                    for normalised in self.normaliser.finish_open(is_counted=self.usage is not None):
-                        self._add(normalised)
-                    self._end()
-                    return
-                self._take_plain()
-            if self._has_progressed:
-                self._has_progressed = False
+            try:
+                for data in self._parser.feed(block) if block else self._parser.finish():
+                    try:
+                        said = decode(data)
+                    except MalformedReply as fault:
+                        if self._malformed is not None:
+                            raise
+                        self._malformed, self._is_malformed = fault, True
+                        continue
+                    if self._malformed is not None:
+                        self._malformed = None
+                    if isinstance(said, dict):  # a chunk, and nothing beside it, as nearly always
+                        chunk = normalise(said)
+                        if chunk is not None:
+                            pending.append(chunk)
+                    elif said is not None and self._take_event(said):
+                        is_last = True
+                        break
+            finally:
+                if self.first_output_at is None:
+                    self._note_output()
+                is_counted = self._count() if self._uncounted else False
+            # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
+            if len(pending) > before or is_counted or not self._has_first_event:
+                self._has_first_event = True
                 self._upstream.deadlines.progressed()
-            if not block:
-                self._end()
-            elif self.normaliser.all_finished and not self._upstream.deadlines.is_after_finish:
+            if is_last or not block:
+                self._end(finishes_open=is_last)
+            elif normaliser.all_finished and not self._upstream.deadlines.is_after_finish:
                 self._upstream.deadlines.finished()
         except DeadlineExpired:
             if not self._upstream.deadlines.is_after_finish:
                 raise
             self.ending = Ending.FINISHED
         except UpstreamFault:
-            if not self.normaliser.all_finished:
+            if not normaliser.all_finished:
                 raise
             self.ending = Ending.FINISHED
 
-    def _take_plain(self) -> None:
-        plain = self._learned.take(self._parser)
-        if plain is not None:
-            self._malformed, self._has_progressed = None, True
-            self.text_bytes += plain.text_bytes
-            self.pending.append(plain)
+    def _note_output(self) -> None:
+        if self.first_output_at is None and self.normaliser.has_output:
+            self.first_output_at = time.monotonic()
 
-    def _end(self) -> None:
+    def _take_event(self, event: Event) -> bool:
+        """Takes in an event that says more than a chunk. True where it is the last."""
+        normaliser = self.normaliser
+        if event.error is not None and not normaliser.all_finished:
+            raise event.error
+        before = normaliser.has_output, normaliser.text_bytes
+        chunk = None if event.chunk is None else normaliser.normalise(event.chunk)
+        if event.reported is not None:
+            self._uncounted.append((event.reported, normaliser.text_bytes))
+            if not before[0]:
+                try:
+                    self._count()
+                except ContradictoryUsage:  # nothing was delivered, if this would have been the first of it
+                    normaliser.has_output, normaliser.text_bytes = before
+                    raise
+        if event.measured_units is not None:
+            self.measured_units = event.measured_units
+        if chunk is not None:
+            self.pending.append(chunk)
+        return event.is_last or event.error is not None
+
+    def _count(self) -> bool:
+        """Counts the newest usage of this read: each holds all before it. True where there is a whole one.
+
+        Raises ContradictoryUsage.
+        """
+        said, self._uncounted = self._uncounted, []
+        for reported, text_bytes in reversed(said):
+            try:
+                usage, prompt = self._decoder.counted(reported)
+                counted = usage or prompt
+                if counted is not None and self._is_implausible(counted, text_bytes):
+                    self._is_unbelievable = True
+                    raise ContradictoryUsage("more than can have been asked for or delivered")
+            except ContradictoryUsage:
+                self.reported = reported
+                raise
+            self.prompt_usage = prompt or self.prompt_usage
+            if usage is not None or self.usage is None:
+                self.reported = reported
+            if usage is not None:
+                self.usage, self._counted_bytes = usage, text_bytes
+                return True
+        return False
+
+    def _end(self, *, finishes_open: bool) -> None:
+        """The end of the body; `finishes_open` where the dialect's own end came before it."""
+        if finishes_open:
+            self.pending += self.normaliser.finish_open(is_counted=self.usage is not None)
+            self._note_output()
         if not self.normaliser.is_complete and self._malformed is not None:
             raise self._malformed
         self.ending = Ending.FINISHED if self.normaliser.is_complete else Ending.UPSTREAM_BROKE
-
-    def _is_last(self, data: bytes) -> bool:
-        """Takes one event in. True for the dialect's own end of the stream."""
-        try:
-            event = self._decoder.decode(data)
-        except MalformedReply as fault:
-            if self._malformed is not None:
-                raise
-            self._malformed, self._flags = fault, (MALFORMED_EVENT,)
-            return False
-        except ContradictoryUsage as error:
-            self.reported = error.reported
-            raise
-        if event.error is not None and not self.normaliser.all_finished:
-            raise event.error
-        self._malformed = None
-        if event.is_malformed:
-            self._flags = (MALFORMED_EVENT,)
-        normalised = None if event.chunk is None else self.normaliser.normalise(event.chunk)
-        if event.reported is not None:
-            self._take_usage(event, 0 if normalised is None else normalised.text_bytes)
-        if event.measured_units is not None:
-            self.measured_units = event.measured_units
-        if normalised is not None:
-            self._add(normalised)
-        if event.chunk is not None and (normalised is None or normalised.finishes):
-            self._learned.forget()
-        elif normalised is not None and event.reported is None:
-            self._learned.learn(data, self._parser.raw, normalised)
-        if event.usage is not None:
-            self.usage, self._counted_bytes = event.usage, self.text_bytes
-        # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
-        if normalised is not None or event.usage is not None or not self._has_first_event:
-            self._has_first_event = self._has_progressed = True
-        return event.is_last or event.error is not None
-
-    def _take_usage(self, event: Event, more_bytes: int) -> None:
-        """Takes what an event says of usage, unless it is implausible; its own text is not added yet."""
-        counted = event.usage or event.prompt_usage
-        if counted is not None and self._is_implausible(counted, self.text_bytes + more_bytes):
-            self.reported, self._flags = event.reported, (*self._flags, IMPLAUSIBLE_USAGE)
-            raise ContradictoryUsage("more than can have been asked for or delivered")
-        self.prompt_usage = event.prompt_usage or self.prompt_usage
-        if event.usage is not None or self.usage is None:
-            self.reported = event.reported
-
-    def _add(self, normalised: NormalisedChunk) -> None:
-        if normalised.has_output or normalised.finishes:
-            self.first_output_at = self.first_output_at or time.monotonic()
-        self.text_bytes += normalised.text_bytes
-        self.pending.append(normalised)

@@ -42,8 +42,7 @@ from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
 from .failures import failed, refusal, refusal_of_status
 from .generation import Ending, Outcome, settle
-from .reader import StreamReader
-from .sse import PlainChunks, is_event_stream
+from .reader import StreamReader, is_event_stream
 from .stream import BilledStream
 from .wire_forms.base import WireForm
 
@@ -293,11 +292,8 @@ def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, A
     try:
         while reader.ending is None:
             reader.advance()
-            for normalised in reader.take():
-                if isinstance(normalised, PlainChunks):
-                    whole.add_plain(normalised)
-                else:
-                    whole.add(normalised.chunk)
+            for chunk in reader.take():
+                whole.add(chunk)
     except ContradictoryUsage:
         return {}, reader.outcome(Ending.COST_UNRESOLVABLE)
     if reader.ending != Ending.FINISHED:

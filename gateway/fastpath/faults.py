@@ -1,7 +1,6 @@
 """What may go wrong with an upstream: every fault that ends a request of its own accord."""
 
 from dataclasses import dataclass
-from typing import Any
 
 
 class UpstreamFault(Exception):
@@ -61,9 +60,9 @@ class ErrorReport:
 
 
 class ReportedError(UpstreamFault):
-    """An error in an answer's place, and the usage beside it, where there is one."""
+    """An error in an answer's place."""
 
-    def __init__(self, report: ErrorReport, usage: Any = None) -> None:
+    def __init__(self, report: ErrorReport) -> None:
         message = f"reported an error: {report.words}" if report.words else "answered with an error"
         super().__init__(message, status=report.status)
-        self.report, self.usage = report, usage
+        self.report = report

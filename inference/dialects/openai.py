@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import orjson
+
 from catalogue.pricing import (
     AUDIO_PROMPTS,
     CACHE_MISMATCH,
@@ -23,14 +25,17 @@ from ..chunks import THOUGHTS, dicts, object_of, without
 from .base import (
     NOTHING,
     REROUTING_FIELDS,
+    SURELY_SHALLOW,
     Event,
     Reply,
     StreamDecoder,
     Untold,
+    check_object,
     count,
     counted_reply,
     encoded,
     headers_for,
+    is_shallow,
     optional_count,
     parse_object,
     refuse_fields,
@@ -47,6 +52,8 @@ PATHS = {
     Shape.EMBEDDING: "/embeddings",
     Shape.RESPONSES: "/responses",
 }
+# Members of a chunk that say something beside its choices.
+TELLING = frozenset({"error", "type", "x_groq", "energy", "impact", "gateway_metadata"})
 SERVICE_TIERS = ("auto", "default")
 ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete")
 NAMES_IN_A_RESPONSE = {
@@ -111,7 +118,6 @@ class OpenAIDialect:
                 # A filter takes what was answered, and has its price; else nothing was, and nothing is to be paid.
                 if not object_of(choice.get("message")) and choice.get("finish_reason") != "content_filter":
                     raise MalformedReply("answered without a message")
-        flatten_content(answer, "message")
         usage = answer.pop("usage", None)
         reply = counted_reply(answer, _usage_of_groq(answer) if usage is None else usage, count_usage)
         if reply.usage is None:
@@ -145,43 +151,44 @@ class OpenAIDecoder:
         self._finished: set[Any] = set()
         self._counted_apart: list[Any] = []
 
-    def decode(self, data: bytes) -> Event:
+    def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         """A chunk, usage on any of them, or `[DONE]`."""
-        if data == b"[DONE]":
-            return Event(is_last=True)
         try:
-            chunk = parse_object(data)
-        except ReportedError as error:
-            if error.usage is None:
-                raise
-            try:
-                event = self._counted({"usage": error.usage})
-            except ContradictoryUsage:  # the error says more
-                raise error from None
-            event.chunk, event.error = None, error
-            return event
-        is_malformed = _drop_surplus(chunk, self._choices)
-        flatten_content(chunk, "delta")
-        event = self._counted(chunk)
-        event.is_malformed = is_malformed
-        return event
+            chunk = orjson.loads(data)
+            usage = chunk.pop("usage", None)
+        except (orjson.JSONDecodeError, AttributeError, TypeError):  # no JSON, or no object
+            return Event(is_last=True) if data == b"[DONE]" else parse_object(data)
+        if self._choices == 1 and TELLING.isdisjoint(chunk) and (len(data) < 2 * SURELY_SHALLOW or is_shallow(data)):
+            return chunk if usage is None else Event(chunk, usage)
+        return self._event(chunk, usage, data)
 
-    def _counted(self, chunk: dict[str, Any]) -> Event:
-        """A chunk and the usage that it has, which is taken out."""
-        usage = chunk.pop("usage", None)
+    def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
+        """See `base.StreamDecoder`."""
+        usage = usage_of(reported, self._total_includes)
+        return usage, prompt_usage_of(reported)
+
+    def _event(self, chunk: dict[str, Any], usage: Any, data: bytes) -> dict[str, Any] | Event:
+        """A chunk, and what stands in it beside its choices."""
+        try:
+            check_object(chunk, data)
+        except ReportedError as error:
+            if usage is None or not self._may_be_counted(usage):  # the error says more
+                raise
+            return Event(reported=self._of_all_choices({}, usage), error=error)
+        chunk.pop("gateway_metadata", None)
         if usage is None and "x_groq" in chunk:
             usage = _usage_of_groq(chunk)
         if self._choices > 1:
             usage = self._of_all_choices(chunk, usage)
         measured = measured_units_in(chunk)
-        if usage is None:
-            return Event(chunk, measured_units=measured)
+        return chunk if usage is None and measured is None else Event(chunk, usage, measured_units=measured)
+
+    def _may_be_counted(self, usage: Any) -> bool:
         try:
-            counted = usage_of(usage, self._total_includes)
-            return Event(chunk, counted, prompt_usage_of(usage), reported=usage, measured_units=measured)
-        except ContradictoryUsage as error:
-            error.reported = usage
-            raise
+            self.counted(usage)
+        except ContradictoryUsage:
+            return False
+        return True
 
     def _of_all_choices(self, chunk: dict[str, Any], usage: Any) -> Any:
         """The usage of the request so far, where a server may count each choice by itself.
@@ -189,8 +196,11 @@ class OpenAIDecoder:
         llama.cpp sends the usage of a choice in a chunk without choices, behind its finish: one that comes before all
         have finished can be no total. From then on every such chunk counts one more choice.
         """
-        choices = dicts(chunk.get("choices"))
-        self._finished.update(choice.get("index") for choice in choices if choice.get("finish_reason"))
+        choices = chunk.get("choices")
+        if isinstance(choices, list):
+            for choice in choices:
+                if isinstance(choice, dict) and choice.get("finish_reason"):
+                    self._finished.add(choice.get("index"))
         if usage is None or choices or not self._finished:
             return usage
         if self._counted_apart or len(self._finished) < self._choices:
@@ -207,22 +217,21 @@ class ResponseDecoder:
     def __init__(self, total_includes: Collection[str] = NOTHING) -> None:
         self._total_includes = total_includes
 
-    def decode(self, data: bytes) -> Event:
+    def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         """An event, or `[DONE]`."""
         if data == b"[DONE]":
-            return Event()
+            return None
         event = parse_object(data)
         kind = event.get("type")
+        if kind in ENDS_OF_A_RESPONSE:
+            return Event(event, object_of(event.get("response")).get("usage"), is_last=True)
         if kind == "response.failed":
             raise ReportedError(report_of({"error": object_of(event.get("response")).get("error")}))
-        if kind not in ENDS_OF_A_RESPONSE:
-            return Event(event)
-        usage = object_of(event.get("response")).get("usage")
-        try:
-            return Event(event, usage_of(usage, self._total_includes), is_last=True, reported=usage)
-        except ContradictoryUsage as error:
-            error.reported = usage
-            raise
+        return event
+
+    def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
+        """See `base.StreamDecoder`."""
+        return usage_of(reported, self._total_includes), None
 
 
 def measured_units_in(answer: Mapping[str, Any]) -> int | None:
@@ -355,44 +364,3 @@ def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:
     """A breakdown of a count; none where an upstream has something else under its name."""
     details = reported.get(name)
     return details if isinstance(details, dict) else {}
-
-
-def flatten_content(answer: dict[str, Any], name: str) -> None:
-    """Content that is no string, in the strings that OpenAI's clients know.
-
-    Changes the message or the delta (`name`) of each choice whose content is an array of blocks, as from Mistral's
-    reasoning models, or the JSON that was asked for as an object (Cloudflare).
-
-    Text becomes `content`, thinking `reasoning_content` and a refusal `refusal`. What is said in no words (references,
-    images) is left out.
-    """
-    for choice in dicts(answer.get("choices")):
-        message = choice.get(name)
-        if isinstance(message, dict) and isinstance(message.get("content"), list | dict):
-            for field, text in _text_by_field(message.pop("content")).items():
-                # An upstream that fills the field as well says the same in two ways.
-                message[field] = message.get(field) or text
-
-
-def _text_by_field(content: Any) -> dict[str, str]:
-    """What the content says, by the field of a message that it belongs in."""
-    texts: dict[str, str] = {}
-    blocks = content if isinstance(content, list) else [encoded(content).decode()]
-    for field, text in map(_field_and_text, blocks):
-        if text:
-            texts[field] = texts.get(field, "") + text
-    return texts
-
-
-def _field_and_text(block: Any) -> tuple[str, str]:
-    match block:
-        case {"type": "thinking", "thinking": [*parts]}:
-            return "reasoning_content", "".join(_field_and_text(part)[1] for part in parts)
-        case {"type": "thinking", "thinking": str(text)}:
-            return "reasoning_content", text
-        case {"type": "refusal", "refusal": str(text)}:
-            return "refusal", text
-        case {"text": str(text)} | str(text):
-            return "content", text
-        case _:
-            return "content", ""

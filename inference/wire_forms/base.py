@@ -6,10 +6,11 @@ interface alone. A new one is a module here, a line in `WIRE_FORMS`, and a value
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
+import orjson
 from django.conf import settings
 from rest_framework import serializers
 
@@ -23,12 +24,10 @@ from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
 from gateway.ids import GENERATION_PREFIX
 
-from .. import sse
 from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
-from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, NormalisedChunk, Normaliser, without
-from ..sse import PlainChunks
+from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, Finish, Normaliser, without
 
 Endpoint = Generation.Endpoint
 Json = dict[str, Any]
@@ -43,6 +42,9 @@ OWNED = frozenset(
 EFFORTS = ((16_384, "high"), (4_096, "medium"))
 LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
 REASONING: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
+DONE = b"data: [DONE]\n\n"
+# Line ends by Unicode's rules (U+0085, U+2028, U+2029) that JSON allows in a string.
+LINE_ENDS = ((b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"))
 HIDES_REASONING = "hides reasoning"  # `Call.asked` of a completion whose client wants none in its answer
 
 
@@ -53,8 +55,8 @@ class Framing(Protocol):
     itself has failed.
     """
 
-    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
-        """What has come from the upstream since the last time."""
+    def frames(self, pending: list[Json]) -> list[bytes]:
+        """The chunks that have come from the upstream since the last time."""
 
     def finished(self, report: Report) -> list[bytes]:
         """The answer is complete."""
@@ -154,6 +156,20 @@ def named_as_sent(error: ApiError, form: WireForm, call: Call | None) -> ApiErro
     return error
 
 
+def framed(payload: Json, name: bytes = b"") -> bytes:
+    """One event carrying one JSON object, with its name where events of the API have one."""
+    data = orjson.dumps(payload)
+    frame = b"event: %b\ndata: %b\n\n" % (name, data) if name else b"data: %b\n\n" % data
+    return frame if frame.isascii() else without_line_ends(frame)
+
+
+def without_line_ends(frames: bytes) -> bytes:
+    """The same with no line end in its data by any rule that a client may split lines by."""
+    for raw, escaped in LINE_ENDS:
+        frames = frames.replace(raw, escaped)
+    return frames
+
+
 class ChunkFraming:
     """Chunk by chunk in `data:` lines, as chat and text completions stream.
 
@@ -165,52 +181,54 @@ class ChunkFraming:
     def __init__(self, normaliser: ChunkNormaliser, call: Call) -> None:
         self._normaliser, self._include_usage = normaliser, call.include_usage
         self._hides_reasoning = call.asked == HIDES_REASONING
-        self._held: dict[str, Any] | None = None  # the newest finish chunk, which may have to carry the usage
+        self._held: Json | None = None  # the newest finish chunk, which may have to carry the usage
 
-    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
+    def frames(self, pending: list[Json]) -> list[bytes]:
         """See Framing."""
-        frames = []
-        for chunk in _without_thoughts(pending) if self._hides_reasoning else pending:
-            if isinstance(chunk, PlainChunks):
-                frames.append(chunk.frames)
-            elif chunk.finishes:
-                frames.extend(self._released())
-                self._held = chunk.chunk
-            else:
-                frames.append(sse.frame(chunk.chunk))
-        return frames
+        if self._hides_reasoning:
+            pending = _without_thoughts(pending)
+        if len(pending) == 1 and type(pending[0]) is not Finish:
+            return [framed(pending[0])]
+        if Finish in map(type, pending):
+            at = [*map(type, pending)].index(Finish)
+            frames = [*self.frames(pending[:at]), *self._released()]
+            self._held = pending[at]
+            return frames + self.frames(pending[at + 1 :])
+        chunks = b"\n\ndata: ".join(map(orjson.dumps, pending))  # nothing is done for each of them in Python
+        if not chunks.isascii():
+            chunks = without_line_ends(chunks)
+        return [b"data: %b\n\n" % chunks] if chunks else []
 
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""
         if self._held is not None and not self._include_usage:
-            return [sse.frame({**self._held, **self._normaliser.unsent, **report}), sse.DONE]
-        return [*self._released(), sse.frame({**self._normaliser.closing([]), **report}), sse.DONE]
+            return [framed({**self._held, **self._normaliser.unsent, **report}), DONE]
+        return [*self._released(), framed({**self._normaliser.closing([]), **report}), DONE]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
         """See Framing."""
-        return [*self._released(), sse.frame({**self._normaliser.stalled(), **report}), sse.DONE]
+        return [*self._released(), framed({**self._normaliser.stalled(), **report}), DONE]
 
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
         """See Framing."""
-        return [*(self._released() if report is not None else ()), sse.frame(envelope(error))]
+        return [*(self._released() if report is not None else ()), framed(envelope(error))]
 
     def _released(self) -> list[bytes]:
         """The held finish chunk, which turned out not to be the one that carries the usage."""
         held, self._held = self._held, None
-        return [] if held is None else [sse.frame(held)]
+        return [] if held is None else [framed(held)]
 
 
-def _without_thoughts(pending: Iterable[NormalisedChunk | PlainChunks]) -> Iterator[NormalisedChunk | PlainChunks]:
+def _without_thoughts(pending: Iterable[Json]) -> list[Json]:
     """The chunks without reasoning; those that would say nothing are not sent."""
+    kept = []
     for chunk in pending:
-        if isinstance(chunk, PlainChunks):
-            if chunk.around.field not in THOUGHTS:
-                yield chunk
-            continue
-        choices = chunk.chunk["choices"]
-        left = [_unthought(choice) for choice in choices]
-        if left == choices or chunk.finishes or any(choice.get("delta") or choice.get("text") for choice in left):
-            yield replace(chunk, chunk={**chunk.chunk, "choices": left})
+        left = [_unthought(choice) for choice in chunk["choices"]]
+        has_changed = left != chunk["choices"]
+        if not has_changed or type(chunk) is Finish or any(each.get("delta") or each.get("text") for each in left):
+            chunk["choices"] = left
+            kept.append(chunk)
+    return kept
 
 
 def _unthought(choice: Mapping[str, Any]) -> dict[str, Any]:

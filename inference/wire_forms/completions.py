@@ -9,10 +9,11 @@ from gateway.edge.fields import StrictField
 
 from ..answers import choices_of
 from ..call import Call, Shape
-from ..chunks import Choice, ChunkNormaliser, Normaliser, extras_of, field_bytes, finish_reason, reasoning_bytes
+from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of, field_bytes, finish_reason, message_bytes
 from .base import Checks, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 
 OBJECT = "text_completion"
+SPOKEN = frozenset(THOUGHTS)
 DEFAULT_MAX_TOKENS = 16
 
 
@@ -70,12 +71,34 @@ class TextNormaliser(ChunkNormaliser):
     object_name = OBJECT
     nullable: ClassVar = {"logprobs": None}
 
+    def normalise(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
+        """See Normaliser, and ChatNormaliser's: one more text of one choice is nearly every chunk here too."""
+        try:
+            (choice,) = chunk["choices"]
+            text, index = choice["text"], choice["index"]
+            if (
+                choice["finish_reason"]
+                or index not in self._going
+                or type(index) is not int
+                or not SPOKEN.isdisjoint(choice)
+            ):
+                return super().normalise(chunk)
+        except (LookupError, TypeError, ValueError):
+            return super().normalise(chunk)
+        if not text or not isinstance(text, str):
+            return super().normalise(chunk)
+        self.text_bytes += len(text.encode())
+        self.has_output = True
+        choice["finish_reason"] = None
+        return self._owned(chunk)
+
     def _finish(self, reported: Any) -> str | None:
         return text_finish_reason(reported)
 
-    def _content(self, choice: Mapping[str, Any], state: Choice, finish: str | None) -> tuple[dict[str, Any], int]:
+    def _content(self, choice: dict[str, Any], state: Choice, finish: str | None) -> dict[str, Any]:
+        self.text_bytes += text_bytes(choice)
         text = choice.get("text")
-        return ({"text": text} if text and isinstance(text, str) else {}), text_bytes(choice)
+        return {"text": text} if text and isinstance(text, str) else {}
 
     def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
         return {"text": content.get("text", "")}
@@ -110,4 +133,4 @@ def text_finish_reason(reported: Any) -> str | None:
 
 def text_bytes(choice: Mapping[str, Any]) -> int:
     """UTF-8 bytes of the text of a choice and of the reasoning beside it, for the estimator."""
-    return field_bytes(choice, ("text",)) + reasoning_bytes(choice)
+    return field_bytes(choice, ("text",)) + message_bytes({name: choice[name] for name in THOUGHTS if name in choice})

@@ -1,5 +1,6 @@
 """What is billed where an upstream counted part of it or nothing; nothing that a client sends may prevent it."""
 
+import copy
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -374,9 +375,9 @@ def test_a_text_completion_never_finishes_with_tool_calls(account: Customer) -> 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, reasoning: Any, counted: int) -> None:
     answer = {"choices": [{"index": 0, "text": "hi", name: reasoning}]}
-    chunk = TextNormaliser(id="gen-1", created=1, model="m", choices=1).normalise(answer)
-    assert chunk is not None
-    assert chunk.text_bytes == counted
+    chunks = TextNormaliser(id="gen-1", created=1, model="m", choices=1)
+    assert chunks.normalise(copy.deepcopy(answer)) is not None
+    assert chunks.text_bytes == counted
     assert CompletionForm().output_bytes(text_answer(answer, id="gen-1", created=1, model="m")) == counted
 
 

@@ -20,7 +20,7 @@ from inference.call import Call, Shape
 from inference.chunks import ChatNormaliser
 from inference.dialects import DIALECTS
 from inference.modality import ADAPTERS, ShapeAdapter
-from inference.sse import SseParser
+from inference.reader import SseParser
 from inference.wire_forms.base import WireForm
 from inference.wire_forms.chat import ChatForm
 from inference.wire_forms.completions import CompletionForm
@@ -29,6 +29,7 @@ from inference.wire_forms.messages import MessagesForm
 from inference.wire_forms.responses import ResponsesForm
 from inference.wire_forms.responses.requests import call_of
 from tests.inference.dialects import recorded_anthropic, recorded_openai
+from tests.inference.dialects.playback import event_of
 from tests.inference.dialects.routes import call
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -108,11 +109,11 @@ def test_a_stream_with_nonsense_in_it(form: WireForm, modality: str, name: str, 
     chunks = form.normaliser(id="gen-1", created=1, model="m", choices=1)
     whole = form.aggregate()
     try:
-        for event in map(decoder.decode, events):
+        for event in map(event_of, map(decoder.decode, events)):
             normalised = None if event.chunk is None else chunks.normalise(event.chunk)
             if normalised is not None:
-                orjson.dumps(normalised.chunk)
-                whole.add(normalised.chunk)
+                orjson.dumps(normalised)
+                whole.add(normalised)
         finish(form, whole.answer())
     except FAULTS:
         return
@@ -154,7 +155,7 @@ def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
     chunks = ChatNormaliser(id="gen-1", created=1, model="m", choices=10**6)
     normalised = chunks.normalise({"choices": [{"index": 10**6 - 1, "delta": {"content": "a"}}]})
     assert normalised is not None
-    assert len(normalised.chunk["choices"]) < 1000
+    assert len(normalised["choices"]) < 1000
 
 
 def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
@@ -163,7 +164,7 @@ def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
     for choice in choices:
         normalised = chunks.normalise({"choices": [choice]})
         assert normalised is not None
-        whole.add(normalised.chunk)
+        whole.add(normalised)
     answer = whole.answer()
     finish(ChatForm(), answer)
     return answer["choices"][0]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from catalogue.pricing import ContradictoryUsage
 from gateway.fastpath.faults import UpstreamFault
 from inference.dialects import DIALECTS
-from inference.sse import SseParser
+from inference.reader import SseParser
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import Played, play
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import orjson
 
-from catalogue.pricing import ContradictoryUsage, Usage
+from catalogue.pricing import Usage
 from gateway.fastpath.faults import MalformedReply
 
-from ...chunks import object_of
+from ...chunks import object_of, text_of
 from ..base import Event, count, optional_count, parse_object
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ STOP_REASONS = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage"})
+MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "gateway_metadata"})
 
 
 def answer_of(message: Mapping[str, Any]) -> Json:
@@ -104,13 +104,13 @@ def _message(content: Iterable[Mapping[str, Any]]) -> Json:
     for block in content:
         match block.get("type"):
             case "text":
-                texts.append(_string(block.get("text")))
+                texts.append(text_of(block.get("text")))
                 _add(more_fields, extras(block, ("type", "text")))
             case "tool_use":
                 tool_calls.append(_tool_call(block))
             case "thinking" | "redacted_thinking":
                 thoughts.append({"index": len(thoughts), **block})
-    text, reasoning = "".join(texts), "".join(_string(block.get("thinking")) for block in thoughts)
+    text, reasoning = "".join(texts), "".join(text_of(block.get("thinking")) for block in thoughts)
     return {
         **more_fields,
         "role": "assistant",
@@ -158,51 +158,49 @@ class _Block:
 class AnthropicDecoder:
     """See `base.StreamDecoder`."""
 
-    __slots__ = ("_blocks", "_citations", "_held", "_held_delta", "_thoughts", "_tools", "_usage")
+    __slots__ = ("_blocks", "_citations", "_has_counted_all", "_held", "_held_delta", "_thoughts", "_tools", "_usage")
 
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}  # by the index of the content block
         self._tools = self._thoughts = self._citations = 0
-        self._usage: Json = {}
+        self._usage: Json = {}  # all that the upstream has said of it
+        self._has_counted_all = False
         self._held: Json = {}  # of the chunk
         self._held_delta: Json = {}
 
-    def decode(self, data: bytes) -> Event:
+    def decode(self, data: bytes) -> Json | Event | None:
         """A piece of output, the finish with its usage, or nothing. Unknown events are nothing."""
         event = parse_object(data)
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            return self._delta(self._blocks.get(_part(event, "index", int)), _part(event, "delta", dict))
+        if kind == "content_block_start":
+            block = self._blocks[_part(event, "index", int)] = _Block(_part(event, "content_block", dict))
+            return self._open(block, block.content)
+        if kind == "content_block_stop":
+            return self._close(self._blocks.pop(_part(event, "index", int), None))
+        return self._framed(event)
+
+    def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
+        """See `base.StreamDecoder`. What `output_tokens` says at the start is a place-holder."""
+        usage = usage_of(reported)
+        prompt = None if usage is None else replace(usage, completion=0, reasoning=None)
+        return (usage if self._has_counted_all else None), prompt
+
+    def _framed(self, event: Json) -> Json | Event | None:
+        """An event of the message itself."""
         match event.get("type"):
             case "message_start":
-                return self._start(event)
-            case "content_block_start" | "content_block_delta" | "content_block_stop":
-                return self._content(event, _part(event, "index", int))
+                message = _part(event, "message", dict)
+                self._held |= extras(message, MESSAGE_FIELDS)
+                return Event(reported=self._reported(message.get("usage")))
             case "message_delta":
                 return self._progress(event)
             case "message_stop":
                 return Event(is_last=True)
-            case _:
-                return Event()
+        return None
 
-    def _start(self, event: Json) -> Event:
-        """The answer is not counted yet: what `output_tokens` says here is a place-holder."""
-        message = _part(event, "message", dict)
-        self._held |= extras(message, MESSAGE_FIELDS)
-        counted = self._counted(message.get("usage"))
-        return Event(
-            prompt_usage=None if counted is None else replace(counted, completion=0, reasoning=None),
-            reported=self._usage or None,
-        )
-
-    def _content(self, event: Json, index: int) -> Event:
-        match event["type"]:
-            case "content_block_start":
-                block = self._blocks[index] = _Block(_part(event, "content_block", dict))
-                return self._open(block, block.content)
-            case "content_block_delta":
-                return self._delta(self._blocks.get(index), _part(event, "delta", dict))
-            case _:
-                return self._close(self._blocks.pop(index, None))
-
-    def _open(self, block: _Block, content: Json) -> Event:
+    def _open(self, block: _Block, content: Json) -> Json | None:
         match content.get("type"):
             case "text":
                 self._held_delta |= extras(content, ("type", "text", "citations"))
@@ -214,29 +212,30 @@ class AnthropicDecoder:
                 self._keep("thinking_blocks", self._thought(content))
             case "thinking":
                 return self._think(block, content.get("thinking"))
-        return Event()
+        return None
 
-    def _delta(self, block: _Block | None, delta: Json) -> Event:
+    def _delta(self, block: _Block | None, delta: Json) -> Json | None:
         match delta.get("type"):
             case "text_delta":
-                self._held_delta |= extras(delta, ("type", "text"))
+                if len(delta) > 2:
+                    self._held_delta |= extras(delta, ("type", "text"))
                 return self._say("content", delta.get("text"))
+            case "input_json_delta" if block is not None and block.content.get("type") == "tool_use":
+                return self._argue(block, text_of(delta.get("partial_json")))
             case "thinking_delta" if block is not None:
                 self._held_delta |= extras(delta, ("type", "thinking"))
                 return self._think(block, delta.get("thinking"))
             case "signature_delta" if block is not None:
-                block.signature += _string(delta.get("signature"))
-            case "input_json_delta" if block is not None and block.content.get("type") == "tool_use":
-                return self._argue(block, _string(delta.get("partial_json")))
+                block.signature += text_of(delta.get("signature"))
             case "citations_delta":
                 self._keep("citations", {"index": self._citations, **_part(delta, "citation", dict)})
                 self._citations += 1
-        return Event()
+        return None
 
-    def _close(self, block: _Block | None) -> Event:
+    def _close(self, block: _Block | None) -> Json | None:
         """A thought is complete with its signature; a tool's input that came in no piece is the one at its start."""
         if block is None:
-            return Event()
+            return None
         kind = block.content.get("type")
         if kind == "thinking":
             signature = block.signature or block.content.get("signature") or ""
@@ -246,39 +245,33 @@ class AnthropicDecoder:
             )
         if kind == "tool_use" and not block.pieces:
             return self._argue(block, arguments_of(block.content))
-        return Event()
+        return None
 
     def _progress(self, event: Json) -> Event:
         """The stop reason, and usage so far: its null fields are unchanged."""
-        delta = event.get("delta")
-        delta = delta if isinstance(delta, dict) else {}
+        delta = object_of(event.get("delta"))
         self._held |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
-        usage = self._counted(event.get("usage"))
+        self._has_counted_all |= isinstance(event.get("usage"), dict)
         finish = finish_reason(delta.get("stop_reason"))
-        spoken = self._chunk({}, finish) if finish else Event()
-        spoken.usage, spoken.reported = usage, self._usage or None
-        return spoken
+        return Event(self._chunk({}, finish) if finish else None, self._reported(event.get("usage")))
 
-    def _counted(self, reported: Any) -> Usage | None:
-        if not isinstance(reported, dict):
+    def _reported(self, usage: Any) -> Json | None:
+        """All that was said of usage until now, where an event says something of it."""
+        if not isinstance(usage, dict):
             return None
-        self._usage |= {name: value for name, value in reported.items() if value is not None}
-        try:
-            return usage_of(self._usage)
-        except ContradictoryUsage as error:
-            error.reported = self._usage
-            raise
+        self._usage = {**self._usage, **extras(usage, ())}
+        return self._usage or None
 
-    def _say(self, name: str, text: Any) -> Event:
-        return self._chunk({name: text}) if _string(text) else Event()
+    def _say(self, name: str, text: Any) -> Json | None:
+        return self._chunk({name: text}) if text and isinstance(text, str) else None
 
-    def _think(self, block: _Block, text: Any) -> Event:
-        block.pieces.append(_string(text))
+    def _think(self, block: _Block, text: Any) -> Json | None:
+        block.pieces.append(text_of(text))
         return self._say("reasoning_content", text)
 
-    def _argue(self, block: _Block, piece: str) -> Event:
+    def _argue(self, block: _Block, piece: str) -> Json | None:
         if not piece:
-            return Event()
+            return None
         block.pieces.append(piece)
         return self._chunk({"tool_calls": [{"index": block.ordinal, "function": {"arguments": piece}}]})
 
@@ -291,12 +284,14 @@ class AnthropicDecoder:
         """Entries are numbered by `index`: clients that put a stream together demand it of lists in a delta."""
         self._held_delta.setdefault(name, []).append(item)
 
-    def _chunk(self, delta: Json, finish: str | None = None) -> Event:
+    def _chunk(self, delta: Json, finish: str | None = None) -> Json:
         """A chunk of this output or finish, and whatever waited for one."""
-        choice = {"index": 0, "delta": {**self._held_delta, **delta}, "finish_reason": finish}
-        chunk = {**self._held, "choices": [choice]}
-        self._held, self._held_delta = {}, {}
-        return Event(chunk=chunk)
+        chunk: Json = {}
+        if self._held or self._held_delta:
+            chunk, delta = self._held, {**self._held_delta, **delta}
+            self._held, self._held_delta = {}, {}
+        chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish}]
+        return chunk
 
 
 class PassingDecoder(AnthropicDecoder):
@@ -304,19 +299,18 @@ class PassingDecoder(AnthropicDecoder):
 
     __slots__ = ()
 
-    def decode(self, data: bytes) -> Event:
+    def decode(self, data: bytes) -> Json | Event | None:
         """An event with its usage."""
         event = parse_object(data)
         kind = event.get("type")
         if kind == "content_block_delta":
-            return Event(chunk=event)
+            return event
         if kind in ("message_start", "message_delta"):
-            counted = self._start(event) if kind == "message_start" else self._progress(event)
-            counted.chunk = event
-            return counted
+            counted = self._framed(event)
+            return Event(event, counted.reported) if isinstance(counted, Event) else event
         if kind == "message_stop":
             return Event(is_last=True)
-        return Event(chunk=event) if isinstance(kind, str) and kind != "ping" else Event()
+        return event if isinstance(kind, str) and kind != "ping" else None
 
 
 def _call(block: _Block) -> Json:
@@ -337,7 +331,3 @@ def _part(event: Mapping[str, Any], name: str, kind: type[Part]) -> Part:
     if not isinstance(part, kind):
         raise MalformedReply(f"sent an event without its {name}")
     return part
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -36,8 +36,7 @@ from ..base import Checks, Endpoint, Framing, ModelField, Report, WireForm, with
 from ..chat import NO_FILES
 from .answers import MessageFraming, message_of
 from .passing import (
-    MessageEvents,
-    PassedFraming,
+    PassedMessage,
     WholeMessage,
     has_unsigned,
     passed_message,
@@ -309,13 +308,14 @@ class PassedForm(MessagesForm):
         """See WireForm."""
         return replace(call, body=signed(call.body)) if has_unsigned(call.body) else call
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> MessageEvents:
+    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> PassedMessage:
         """See WireForm."""
-        return MessageEvents(id=id, model=model)
+        return PassedMessage(id=id, model=model)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
         """See WireForm."""
-        return PassedFraming(normaliser, call)
+        stream: PassedMessage = normaliser
+        return stream.framing(call)
 
     def aggregate(self) -> WholeMessage:
         """See WireForm."""

@@ -9,24 +9,21 @@ from gateway.edge.exception_handler import message_envelope
 from gateway.errors import ApiError
 from gateway.fastpath.faults import MalformedReply
 
-from ... import estimator, sse
+from ... import estimator
 from ...call import Call
-from ...chunks import REASONING_FIELDS, ChatNormaliser, NormalisedChunk, dicts, object_of
+from ...chunks import REASONING_FIELDS, ChatNormaliser, dicts, object_of
 from ...dialects.base import require_writable
-from ...sse import PlainChunks, Surroundings
-from ..base import Report
+from ..base import Report, framed
 
 Json = dict[str, Any]
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 OF_THE_BILL = ("cost", "remaining_balance", "currency")
-DELTA = b"event: content_block_delta\ndata: "
 
 
-def event(payload: Mapping[str, Any]) -> bytes:
+def event(payload: Json) -> bytes:
     """One event of a stream, named by its type."""
-    kind: str = payload["type"]
-    return b"event: " + kind.encode() + b"\n" + sse.frame(dict(payload))
+    return framed(payload, payload["type"].encode())
 
 
 def usage_of(report: Report) -> Json:
@@ -103,8 +100,10 @@ def input_of(arguments: str | None) -> Json:
 
 
 def _thought(message: Mapping[str, Any]) -> str:
-    texts = (message.get(name) for name in REASONING_FIELDS)
-    return next((text for text in texts if isinstance(text, str) and text), "")
+    for name in REASONING_FIELDS:
+        if (text := message.get(name)) and isinstance(text, str):
+            return text
+    return ""
 
 
 def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]:
@@ -129,18 +128,15 @@ class MessageFraming:
         self._held: dict[int, Json] = {}  # calls that wait, by their ordinals
         self._has_refused = False
         self._stopped: tuple[str, str | None] = ("end_turn", None)
-        self._around: Surroundings | None = None  # whose frames `_plain` is for
-        self._plain: tuple[bytes, bytes] = (b"", b"")
 
-    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
+    def frames(self, pending: list[Json]) -> list[bytes]:
         """See Framing."""
         frames: list[bytes] = []
         for chunk in pending:
-            if isinstance(chunk, PlainChunks):
-                self._take_plain(chunk, frames)
-            else:
-                self._around = None
-                self._take(chunk.chunk, frames)
+            if not self._has_begun:
+                self._begin(chunk, frames)
+            for choice in chunk["choices"]:
+                self._take(choice, frames)
         return frames
 
     def finished(self, report: Report) -> list[bytes]:
@@ -162,40 +158,25 @@ class MessageFraming:
         """See Framing."""
         return [failed(error, report)]
 
-    def _take_plain(self, plain: PlainChunks, frames: list[bytes]) -> None:
-        around = plain.around
-        if around is not self._around:
-            kind = "thinking" if around.field in REASONING_FIELDS else "text"
-            self._begin(around.chunk, frames)
-            self._open_text(kind, frames)
-            head = b'{"type":"content_block_delta","index":%d,"delta":{"type":"%s_delta","%s":"'
-            self._plain = DELTA + head % (self._index, kind.encode(), kind.encode()), b'"}}\n\n'
-            self._around = around
-        before, after = self._plain
-        frames.append(before + (after + before).join(plain.texts) + after)
-
-    def _take(self, chunk: Json, frames: list[bytes]) -> None:
-        self._begin(chunk, frames)
-        for choice in chunk["choices"]:
-            delta = choice["delta"]
-            if thought := _thought(delta):
-                self._say("thinking", thought, frames)
-            for name in ("content", "refusal"):
-                if delta.get(name):
-                    self._has_refused |= name == "refusal"
-                    self._say("text", delta[name], frames)
+    def _take(self, choice: Json, frames: list[bytes]) -> None:
+        delta = choice["delta"]
+        if thought := _thought(delta):
+            self._say("thinking", thought, frames)
+        for name in ("content", "refusal"):
+            if delta.get(name):
+                self._has_refused |= name == "refusal"
+                self._say("text", delta[name], frames)
+        if "annotations" in delta:
             for citation in _cited(delta):
                 self._open_text("text", frames)
                 self._send({"type": "citations_delta", "citation": citation}, frames)
-            for fragment in delta.get("tool_calls", ()):
-                self._call_tool(fragment, frames)
-            if choice["finish_reason"] is not None:
-                self._stopped = _stop(choice, refused=self._has_refused)
+        for fragment in delta.get("tool_calls", ()):
+            self._call_tool(fragment, frames)
+        if choice["finish_reason"] is not None:
+            self._stopped = _stop(choice, refused=self._has_refused)
 
     def _begin(self, chunk: Json, frames: list[bytes]) -> None:
         """Clients reckon with the prompt's tokens from here on: they are estimated until the upstream has counted."""
-        if self._has_begun:
-            return
         self._has_begun = True
         message = {
             **{"id": chunk["id"], "type": "message", "role": "assistant", "model": chunk["model"], "content": []},

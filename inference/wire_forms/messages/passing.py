@@ -1,26 +1,24 @@
 """Messages over an upstream that speaks the Messages API itself: its events and answers as they come.
 
-What we own is set: `id`, `model`, and the bill beside the usage. The event that says why it stopped is held back until
-the request is settled, and carries the bill.
+The event that says why it stopped carries the bill.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
 from catalogue.pricing import without_prices
 from gateway.errors import ApiError
-from gateway.fastpath.faults import MalformedReply
 
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...chunks import NormalisedChunk, dicts, object_of, without
-from ...sse import PlainChunks
-from ..base import Report
-from .answers import DELTA, billed, event, failed, input_of
+from ...chunks import dicts, object_of, without
+from ..base import Framing, Report
+from ..passing import PassedStream, require_objects
+from .answers import billed, event, failed, input_of
 
 Json = dict[str, Any]
 
@@ -67,97 +65,56 @@ def _cites_unsigned(block: Mapping[str, Any]) -> bool:
     )
 
 
-class MessageEvents:
-    """See `chunks.Normaliser`: its chunks are Anthropic's events."""
+class PassedMessage(PassedStream):
+    """See PassedStream."""
 
     def __init__(self, *, id: str, model: str) -> None:
-        self._own = {"id": id, "model": model}
-        self.unsent: Json = {}
-        self.usage: Json = {}  # all that the upstream has said of it
-        self.is_complete = False
+        super().__init__({"id": id, "model": model})
+        self.last = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}}
+        self._usage: Json = {}  # all that the upstream has said of it
         self._begun: Json | None = None  # the newest block
+        self._call: Call | None = None  # whose prompt is estimated where the upstream has not counted
 
-    @property
-    def all_finished(self) -> bool:
-        """See Normaliser."""
-        return self.is_complete
+    def framing(self, call: Call) -> Framing:
+        """The same, of this call."""
+        self._call = call
+        return self
 
-    def normalise(self, chunk: Mapping[str, Any]) -> NormalisedChunk | None:
+    def normalise(self, event: Json) -> Json | None:
         """See Normaliser."""
-        payload, kind = dict(chunk), chunk["type"]
+        kind = event["type"]
         if kind == "content_block_delta":
-            delta = object_of(payload.get("delta"))
-            words = delta.get(_field_of(delta))
-            text_bytes = len(words.encode()) if isinstance(words, str) else 0
-            return NormalisedChunk(payload, has_output=text_bytes > 0, text_bytes=text_bytes)
-        if kind == "message_start":
-            message = payload["message"] = {**object_of(payload.get("message")), **self._own}
+            delta = event.get("delta")
+            if isinstance(delta, dict) and isinstance(words := delta.get("type"), str) and words in WORDS:
+                self.say(delta.get(WORDS[words]))
+            return event
+        if kind == "content_block_start":
+            self._begun = object_of(event.get("content_block"))
+            self.say(self._begun.get("name"))
+        elif kind == "message_start":
+            message = event["message"] = {**object_of(event.get("message")), **self.own}
             self._count(message.get("usage"))
-            if self.usage:
+            if self._usage:
                 message["usage"] = without_prices(message["usage"])
+            if self._call is not None:
+                self._estimate(message, self._call)
         elif kind == "message_delta":
-            self._count(payload.get("usage"))
-            if not object_of(payload.get("delta")).get("stop_reason"):
-                return None
-            self.is_complete = True
-            return NormalisedChunk(payload, finishes=True)
-        elif kind == "content_block_start":
-            self._begun = object_of(payload.get("content_block"))
-            name = self._begun.get("name")
-            text_bytes = len(name.encode()) if isinstance(name, str) else 0
-            return NormalisedChunk(payload, has_output=text_bytes > 0, text_bytes=text_bytes)
-        return NormalisedChunk(payload) if KIND.fullmatch(kind) else None
+            self._count(event.get("usage"))
+            return self.end(event) if object_of(event.get("delta")).get("stop_reason") else None
+        return event if KIND.fullmatch(kind) else None
 
-    def finish_open(self, *, is_counted: bool) -> Iterator[NormalisedChunk]:
-        """Closing chunks, as of `Normaliser`. A message that ended in order and was counted may lack a reason."""
+    def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
+        """See Normaliser. A message that ended in order and was counted may lack a reason."""
         if is_counted and not self.is_complete and self._begun is not None:
-            self.is_complete = True
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"
             delta = {"stop_reason": reason, "stop_sequence": None}
-            yield NormalisedChunk({"type": "message_delta", "delta": delta}, finishes=True)
-
-    def only_text(self, chunk: Mapping[str, Any]) -> tuple[int, str, str] | None:
-        """See Normaliser."""
-        delta = chunk.get("delta")
-        if chunk["type"] != "content_block_delta" or type(delta) is not dict or len(delta) != 2:
-            return None
-        name = _field_of(delta)
-        index, text = chunk.get("index"), delta.get(name)
-        return (index, name, text) if isinstance(text, str) and type(index) is int else None
-
-    def _count(self, usage: Any) -> None:
-        self.usage |= {name: value for name, value in object_of(usage).items() if value is not None}
-
-
-class PassedFraming:
-    """See `base.Framing`."""
-
-    __slots__ = ("_call", "_events", "_last")
-
-    def __init__(self, events: MessageEvents, call: Call) -> None:
-        self._events, self._call = events, call
-        self._last: Json = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}}
-
-    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
-        """See Framing."""
-        frames = []
-        for chunk in pending:
-            if isinstance(chunk, PlainChunks):
-                before, after = DELTA + chunk.around.frame_before.removeprefix(b"data: "), chunk.around.frame_after
-                frames.append(before + (after + before).join(chunk.texts) + after)
-            elif chunk.finishes:
-                self._last = chunk.chunk
-            else:
-                if chunk.chunk["type"] == "message_start":
-                    self._estimate(chunk.chunk["message"])
-                frames.append(event(chunk.chunk))
-        return frames
+            yield self.end({"type": "message_delta", "delta": delta})
 
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""
         bill = billed(report)
-        bill["usage"] = {**without_prices(self._events.usage), **bill["usage"]}
-        return [event({**self._last, **bill}), event({"type": "message_stop"})]
+        bill["usage"] = {**without_prices(self._usage), **bill["usage"]}
+        return [event({**self.last, **bill}), event({"type": "message_stop"})]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
         """See Framing."""
@@ -167,11 +124,14 @@ class PassedFraming:
         """See Framing."""
         return [failed(error, report)]
 
-    def _estimate(self, message: Json) -> None:
+    def _count(self, usage: Any) -> None:
+        self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
+
+    def _estimate(self, message: Json, call: Call) -> None:
         """Clients reckon with the prompt's tokens from the start: where the upstream has not counted, we estimate."""
         usage = object_of(message.get("usage"))
         if usage.get("input_tokens") is None:
-            estimate = estimator.most_prompt_tokens(self._call, roughly=True)
+            estimate = estimator.most_prompt_tokens(call, roughly=True)
             message["usage"] = {"output_tokens": 0, **usage, "input_tokens": estimate}
 
 
@@ -182,10 +142,6 @@ class WholeMessage:
         self._message: Json = {}
         self._blocks: dict[int, Json] = {}
         self._usage: Json = {}
-
-    def add_plain(self, plain: PlainChunks) -> None:
-        """See WholeFromChunks."""
-        self._grow(plain.around.index, {plain.around.field: plain.text})
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """See WholeFromChunks."""
@@ -233,17 +189,9 @@ def _finished(block: Json) -> Json:
     return finished
 
 
-def _field_of(delta: Mapping[str, Any]) -> str:
-    """The field of a delta that has its words; an empty name where it has none."""
-    kind = delta.get("type")
-    return WORDS.get(kind, "") if isinstance(kind, str) else ""
-
-
 def passed_message(answer: Mapping[str, Any], *, id: str, model: str) -> Json:
     """A whole message, with what the gateway owns in it. Raises MalformedReply without content."""
-    content = answer.get("content")
-    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise MalformedReply("answered without content")
+    require_objects(answer, "content")
     return {**answer, "id": id, "model": model}
 
 

@@ -16,9 +16,10 @@ from gateway.ids import RESPONSE_PREFIX
 
 from ...call import Call, Shape
 from ..base import Endpoint, Framing, Report, WireForm, results_in_text
+from ..passing import require_objects
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE
-from .passing import LastResponse, PassedFraming, ResponseEvents, output_bytes, own_of, require_output
+from .passing import LastResponse, PassedResponse, output_bytes, own_of
 from .requests import CHAT_NAMES, UNSENT, call_of
 from .tools import Json
 
@@ -88,13 +89,14 @@ class PassedForm(ResponsesForm):
         """See WireForm."""
         return replace(call, body=call.as_it_came or {}, adjusted=tuple(UNSENT & call.sent))
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> ResponseEvents:
+    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> PassedResponse:
         """See WireForm."""
-        return ResponseEvents(id=id, model=model)
+        return PassedResponse(id=id, model=model)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
         """See WireForm."""
-        return PassedFraming(normaliser)
+        stream: PassedResponse = normaliser
+        return stream
 
     def aggregate(self) -> LastResponse:
         """See WireForm."""
@@ -102,7 +104,7 @@ class PassedForm(ResponsesForm):
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> Json:
         """See WireForm."""
-        require_output(answer)
+        require_objects(answer, "output")
         return {**answer, **own_of(id, model)}
 
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:

@@ -1,18 +1,16 @@
 """A chat's normalised answer as a response, whole and event by event."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from catalogue.pricing import without_prices
 from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
-from ... import sse
-from ...chunks import NormalisedChunk, object_of, without
-from ...sse import PlainChunks
-from ..base import Report
-from .output import CITED, COMPLETED, INCOMPLETE, SPEECH, Output, frame, plain_frames
+from ...chunks import object_of, without
+from ..base import DONE, Report
+from .output import CITED, COMPLETED, INCOMPLETE, Output, frame
 from .requests import Asked
 from .tools import Json
 
@@ -29,11 +27,9 @@ def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> 
     calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
     cited = {name: message[name] for name in CITED if name in message}
     for said in (without(message, (*CITED, "tool_calls")), cited, {"tool_calls": calls}):
-        for _event in output.add(said, choice.get("logprobs")):
-            pass  # a whole answer is its items alone
+        output.add(said, choice.get("logprobs"))  # a whole answer is its items alone
     status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
-    for _event in output.close(status):
-        pass
+    output.close(status)
     return response_object(normalised, asked, output.items, choice["finish_reason"], report)
 
 
@@ -46,19 +42,11 @@ class ResponseFraming:
         self._sequence = 0
         self._finish: str | None = None
 
-    def frames(self, pending: Iterable[NormalisedChunk | PlainChunks]) -> list[bytes]:
+    def frames(self, pending: list[Json]) -> list[bytes]:
         """See Framing."""
-        frames: list[bytes] = []
+        frames: list[bytes] = [] if self._sequence or not pending else self._opening()
         for chunk in pending:
-            if not self._sequence:
-                frames += self._opening()
-            if isinstance(chunk, PlainChunks) and _is_text_alone(chunk):
-                events, part = self._output.open_part(chunk.around.field)
-                frames += map(self._frame, events)
-                frames.append(plain_frames(chunk, part, self._sequence))
-                self._sequence += len(chunk.texts)
-                continue
-            for choice in chunk.chunk["choices"]:
+            for choice in chunk["choices"]:
                 frames += map(self._frame, self._output.add(choice["delta"], choice.get("logprobs")))
                 self._finish = choice["finish_reason"] or self._finish
         return frames
@@ -68,7 +56,7 @@ class ResponseFraming:
         status = INCOMPLETE if self._finish in INCOMPLETE_REASONS else COMPLETED
         frames = [*map(self._frame, self._output.close(status))]
         response = response_object(self._own, self._asked, self._output.items, self._finish, report)
-        return [*frames, self._frame({"type": f"response.{status}", "response": response}), sse.DONE]
+        return [*frames, self._frame({"type": f"response.{status}", "response": response}), DONE]
 
     def stalled(self, error: ApiError, report: Report) -> list[bytes]:
         """See Framing."""
@@ -90,7 +78,7 @@ class ResponseFraming:
     def _failed(self, error: ApiError, report: Report | None) -> list[bytes]:
         response = response_object(self._own, self._asked, self._output.items, None, report)
         response |= {"status": FAILED, "completed_at": None, "error": fault_of(error)}
-        return [self._frame({"type": "response.failed", "response": response}), sse.DONE]
+        return [self._frame({"type": "response.failed", "response": response}), DONE]
 
     def _frame(self, event: Json) -> bytes:
         framed = frame(event, self._sequence)
@@ -149,12 +137,6 @@ def _identity(own: Mapping[str, Any]) -> str:
     """The part of a response's id behind its prefix: its items have it in theirs."""
     identity: str = own["id"]
     return identity.removeprefix(RESPONSE_PREFIX)
-
-
-def _is_text_alone(plain: PlainChunks) -> bool:
-    """Whether these chunks have text and nothing beside it."""
-    (choice,) = plain.around.chunk["choices"]
-    return plain.around.field in SPEECH and choice.get("logprobs") is None
 
 
 def with_bill(response: Mapping[str, Any], report: Report) -> Json:

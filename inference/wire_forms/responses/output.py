@@ -4,15 +4,11 @@ One piece of speech (reasoning, a message) is open at a time. Calls stay open un
 come mixed; a custom tool's input is complete only then and comes in one delta.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import orjson
-
-from ... import sse
-from ...chunks import REASONING_FIELDS, dicts, object_of, without
-from ...sse import PlainChunks
+from ...chunks import REASONING_FIELDS, dicts, object_of, text_of, without
+from ..base import framed
 from .conversation import encrypted
 from .requests import Asked
 from .tools import Json, Tool, input_of
@@ -24,7 +20,6 @@ SPEECH: Mapping[str, tuple[str, str]] = {
     "refusal": ("message", "refusal"),
 }
 CITED = ("annotations", "citations")
-ESCAPED = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)")  # in a text of JSON
 PREFIXES = {"reasoning": "rs", "message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 COMPLETED, INCOMPLETE, IN_PROGRESS = "completed", "incomplete", "in_progress"
 
@@ -39,30 +34,31 @@ class Output:
         self._calls: dict[Any, _Call] = {}  # by their index in the chat
         self._thinking: list[Json] = []  # signed, of the reasoning that is open
 
-    def add(self, delta: Mapping[str, Any], logprobs: Any = None) -> Iterator[Json]:
-        """Takes in a delta, or a whole message whose tool calls are numbered. Nothing is until its event is read."""
-        if self._asked.encrypts and (blocks := dicts(delta.get("thinking_blocks"))):
-            yield from self._think(blocks)
+    def add(self, delta: Mapping[str, Any], logprobs: Any = None) -> list[Json]:
+        """Takes in a delta, or a whole message whose tool calls are numbered. Returns the events that tell it."""
+        events: list[Json] = []
+        if "thinking_blocks" in delta and self._asked.encrypts and (blocks := dicts(delta["thinking_blocks"])):
+            self._think(blocks, events)
         if cited := [*_cited(delta)]:
-            events, part = self.open_part("content")
-            yield from events
-            yield from map(part.annotation, cited)
-        reasoning = next((name for name in REASONING_FIELDS if _text(delta.get(name))), REASONING_FIELDS[0])
-        for field in (reasoning, "refusal", "content"):
-            if text := _text(delta.get(field)):
-                yield from self._say(field, text, logprobs)
+            part = self._part_of("content", events)
+            events += map(part.annotation, cited)
+        if thought := next((name for name in REASONING_FIELDS if text_of(delta.get(name))), None):
+            events.append(self._part_of(thought, events).delta(delta[thought], logprobs))
+        for field in ("refusal", "content"):
+            if text := text_of(delta.get(field)):
+                events.append(self._part_of(field, events).delta(text, logprobs))
         for fragment in delta.get("tool_calls") or ():
-            yield from self._call(fragment)
+            self._call(fragment, events)
+        return events
 
-    def open_part(self, field: str) -> tuple[Iterable[Json], "_Part"]:
-        """The part that says this field, and the events that open it if it is not open."""
+    def _part_of(self, field: str, events: list[Json]) -> "_Part":
+        """The part that says this field, opened if it is not open."""
         kind, part_kind = SPEECH[field]
         part = self._part
         if part is not None and part.kind == part_kind:
-            return (), part
-        events: list[Json] = []
+            return part
         if part is None or part.item["type"] != kind:
-            events += self._close_speech(COMPLETED)
+            self._close_speech(COMPLETED, events)
             item = self._open(kind, {"summary": [], "content": []} if kind == "reasoning" else {"content": []})
             if kind == "message":
                 item["role"] = "assistant"
@@ -73,46 +69,44 @@ class Output:
             part = _Part(part_kind, part.item, part.output_index, part.content_index + 1)
         self._part = part
         events.append(part.opening())
-        return events, part
+        return part
 
-    def close(self, status: str) -> Iterator[Json]:
+    def close(self, status: str) -> list[Json]:
         """Ends what is open: the newest item with this status, those before it completed. Nothing said is a message."""
+        events: list[Json] = []
         if not self.items and status == COMPLETED:
-            yield from self.open_part("content")[0]
-        yield from self._close_speech(status if not self._calls or self._is_newest_speech() else COMPLETED)
-        calls, self._calls = list(self._calls.values()), {}
-        for call in calls:
+            self._part_of("content", events)
+        self._close_speech(status if not self._calls or self._is_newest_speech() else COMPLETED, events)
+        for call in self._calls.values():
             is_newest = call.output_index == len(self.items) - 1
-            yield from call.closing(status if is_newest else COMPLETED)
+            events += call.closing(status if is_newest else COMPLETED)
+        self._calls = {}
+        return events
 
     def _is_newest_speech(self) -> bool:
         return self._part is not None and self._part.output_index == len(self.items) - 1
 
-    def _say(self, field: str, text: str, logprobs: Any) -> Iterator[Json]:
-        events, part = self.open_part(field)
-        yield from events
-        yield part.delta(text, logprobs)
-
-    def _think(self, blocks: list[Mapping[str, Any]]) -> Iterator[Json]:
+    def _think(self, blocks: list[Json], events: list[Json]) -> None:
         """Signed thinking belongs to the reasoning that is open; redacted thinking has none of its own to say."""
         part = self._part
         if part is None or part.item["type"] != "reasoning":
-            events, part = self.open_part(REASONING_FIELDS[0])
-            yield from events
-        self._thinking += [dict(block) for block in blocks]
+            part = self._part_of(REASONING_FIELDS[0], events)
+        self._thinking += blocks
         part.item["encrypted_content"] = encrypted(self._thinking)
 
-    def _call(self, fragment: Mapping[str, Any]) -> Iterator[Json]:
+    def _call(self, fragment: Mapping[str, Any], events: list[Json]) -> None:
         called = fragment.get("function") or fragment.get("custom") or {}
         call = self._calls.get(fragment.get("index"))
         if call is None:
-            yield from self._close_speech(COMPLETED)
+            self._close_speech(COMPLETED, events)
             name = called.get("name") or ""
             call = self._opened_call(fragment.get("id"), self._asked.tools.get(name) or Tool(name))
             self._calls[fragment.get("index")] = call
-            yield self._added(call.item)
-        if text := _text(called.get("arguments")) or _text(called.get("input")):
-            yield from call.delta(text)
+            events.append(self._added(call.item))
+        if text := text_of(called.get("arguments")) or text_of(called.get("input")):
+            call.pieces.append(text)
+            if call.text == "arguments":  # a custom tool's piece says nothing by itself: it is JSON around the input
+                events.append(call.delta(text))
 
     def _opened_call(self, call_id: Any, tool: Tool) -> "_Call":
         kind, text = ("custom_tool_call", "input") if tool.is_custom else ("function_call", "arguments")
@@ -131,40 +125,39 @@ class Output:
         shown = {**item, "content": []} if "content" in item else {**item}
         return {"type": "response.output_item.added", "output_index": len(self.items) - 1, "item": shown}
 
-    def _close_speech(self, status: str) -> list[Json]:
+    def _close_speech(self, status: str, events: list[Json]) -> None:
         part, self._part, self._thinking = self._part, None, []
-        if part is None:
-            return []
-        events = part.closing()
-        part.item["status"] = status
-        return [*events, _done(part.item, part.output_index)]
+        if part is not None:
+            events += part.closing()
+            part.item["status"] = status
+            events.append(_done(part.item, part.output_index))
 
 
 class _Part:
-    """A part of a message or of reasoning that is being said. `pieces` are as they stand between quotes in JSON."""
+    """A part of a message or of reasoning that is being said."""
 
     __slots__ = (
-        *("_before", "_event", "_length", "_measured", "_place", "annotations"),
+        *("_delta", "_event", "_length", "_measured", "_place", "annotations"),
         *("content_index", "item", "kind", "logprobs", "output_index", "pieces"),
     )
 
     def __init__(self, kind: str, item: Json, output_index: int, content_index: int) -> None:
         self.kind, self.item, self.output_index, self.content_index = kind, item, output_index, content_index
-        self.pieces: list[bytes] = []
+        self.pieces: list[str] = []
         self.logprobs: list[Any] = []
         self.annotations: list[Json] = []
         self._measured = self._length = 0  # pieces, and characters in them
-        self._event, self._before = f"response.{kind}", b""
+        self._event, self._delta = f"response.{kind}", f"response.{kind}.delta"
         self._place = {"item_id": item["id"], "output_index": output_index, "content_index": content_index}
 
     def opening(self) -> Json:
         """The event that opens it, empty."""
-        return {"type": "response.content_part.added", **self._place, "part": self._part("", [])}
+        return {"type": "response.content_part.added", **self._place, "part": self._part("", [], [])}
 
     def delta(self, text: str, logprobs: Any) -> Json:
         """Takes in a piece."""
-        self.pieces.append(orjson.dumps(text)[1:-1])
-        event: Json = {"type": f"{self._event}.delta", **self._place, "delta": text}
+        self.pieces.append(text)
+        event: Json = {"type": self._delta, **self._place, "delta": text}
         if self.kind == "output_text":
             listed = logprobs.get("content") if isinstance(logprobs, dict) else None
             event["logprobs"] = listed = listed if isinstance(listed, list) else []
@@ -173,8 +166,7 @@ class _Part:
 
     def annotation(self, cited: Json) -> Json:
         """Takes in what the text cites. Where no place was told it is here: providers tell it before the words."""
-        for piece in self.pieces[self._measured :]:
-            self._length += len(ESCAPED.sub(b".", piece).decode())
+        self._length += sum(map(len, self.pieces[self._measured :]))
         self._measured = len(self.pieces)
         if cited["type"] == "url_citation":
             cited = {"start_index": self._length, "end_index": self._length, **cited}
@@ -182,20 +174,10 @@ class _Part:
         kind, number = "response.output_text.annotation.added", len(self.annotations) - 1
         return {"type": kind, **self._place, "annotation_index": number, "annotation": cited}
 
-    def before(self) -> bytes:
-        """The frame of a delta without log probabilities, up to its text."""
-        if self._before:
-            return self._before
-        event: Json = {"type": f"{self._event}.delta", **self._place}
-        if self.kind == "output_text":
-            event["logprobs"] = []
-        self._before = b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event)[:-1] + b',"delta":"'
-        return self._before
-
     def closing(self) -> list[Json]:
         """Completes the part of its item; the events that say so."""
-        text: str = orjson.loads(b'"' + b"".join(self.pieces) + b'"')
-        part = self._part(text, self.logprobs)
+        text = "".join(self.pieces)
+        part = self._part(text, self.annotations, self.logprobs)
         self.item["content"].append(part)
         done: Json = {
             "type": f"{self._event}.done",
@@ -206,11 +188,11 @@ class _Part:
             done["logprobs"] = self.logprobs
         return [done, {"type": "response.content_part.done", **self._place, "part": part}]
 
-    def _part(self, text: str, logprobs: list[Any]) -> Json:
+    def _part(self, text: str, annotations: list[Json], logprobs: list[Any]) -> Json:
         if self.kind == "refusal":
             return {"type": self.kind, "refusal": text}
         if self.kind == "output_text":
-            return {"type": self.kind, "text": text, "annotations": self.annotations, "logprobs": logprobs}
+            return {"type": self.kind, "text": text, "annotations": annotations, "logprobs": logprobs}
         return {"type": self.kind, "text": text}
 
 
@@ -223,23 +205,25 @@ class _Call:
         self.item, self.text, self.output_index = item, text, output_index
         self.pieces: list[str] = []
 
-    def delta(self, piece: str) -> Iterator[Json]:
-        """Takes in a piece. That of a custom tool says nothing by itself: it is JSON around the input."""
-        self.pieces.append(piece)
-        if self.text == "arguments":
-            yield {**self._event("delta"), "delta": piece}
+    def delta(self, piece: str) -> Json:
+        """The event of a piece."""
+        return {**self._event("delta"), "delta": piece}
 
-    def closing(self, status: str) -> Iterator[Json]:
+    def closing(self, status: str) -> list[Json]:
         """Completes its item; the events that say so."""
+        events: list[Json] = []
         whole = "".join(self.pieces)
         if self.text == "input":
             whole = input_of(whole)
             if whole:
-                yield {**self._event("delta"), "delta": whole}
+                events.append(self.delta(whole))
         self.item[self.text], self.item["status"] = whole, status
         done = {**self._event("done"), self.text: whole}
-        yield done if self.text == "input" else {**done, "name": self.item["name"]}
-        yield _done(self.item, self.output_index)
+        return [
+            *events,
+            done if self.text == "input" else {**done, "name": self.item["name"]},
+            _done(self.item, self.output_index),
+        ]
 
     def _event(self, what: str) -> Json:
         kind = "function_call_arguments" if self.text == "arguments" else "custom_tool_call_input"
@@ -251,37 +235,21 @@ def _cited(delta: Mapping[str, Any]) -> Iterator[Json]:
     for each in dicts(delta.get("annotations")):
         page = object_of(each.get("url_citation"))
         if isinstance(page.get("url"), str):
-            yield {**page, "type": "url_citation", "title": _text(page.get("title"))}
+            yield {**page, "type": "url_citation", "title": text_of(page.get("title"))}
     for each in dicts(delta.get("citations")):
         url, number = each.get("url") or each.get("source"), each.get("document_index")
         if isinstance(url, str):
-            yield {**without(each, ("index",)), "type": "url_citation", "url": url, "title": _text(each.get("title"))}
+            yield {**without(each, ("index",)), "type": "url_citation", "url": url, "title": text_of(each.get("title"))}
         elif type(number) is int:
-            name = _text(each.get("document_title"))
+            name = text_of(each.get("document_title"))
             yield {**each, "type": "file_citation", "file_id": "", "filename": name, "index": number}
-
-
-def plain_frames(plain: PlainChunks, part: _Part, sequence: int) -> bytes:
-    """A frame of each of these texts, which the part takes in, numbered from `sequence`."""
-    before = part.before()
-    part.pieces += plain.texts
-    return b"".join(
-        [
-            b'%b%b","sequence_number":%d}\n\n' % (before, text, number)
-            for number, text in enumerate(plain.texts, sequence)
-        ]
-    )
 
 
 def frame(event: Json, sequence: int) -> bytes:
     """An event with its name and number."""
-    name: str = event["type"]
-    return b"event: " + name.encode() + b"\n" + sse.frame({**event, "sequence_number": sequence})
+    event["sequence_number"] = sequence
+    return framed(event, event["type"].encode())
 
 
 def _done(item: Json, output_index: int) -> Json:
     return {"type": "response.output_item.done", "output_index": output_index, "item": item}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

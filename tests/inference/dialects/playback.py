@@ -1,5 +1,6 @@
 """Plays a recorded stream through the parser, a dialect's decoder and the normaliser, as `inference.stream` does."""
 
+import copy
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,8 +10,8 @@ import orjson
 
 from catalogue.pricing import Usage
 from inference.chunks import ChatNormaliser
-from inference.dialects.base import Dialect, StreamDecoder
-from inference.sse import SseParser
+from inference.dialects.base import Dialect, Event, StreamDecoder
+from inference.reader import SseParser
 from tests.inference.dialects.routes import call
 
 Chunk = dict[str, Any]
@@ -67,19 +68,25 @@ def play(dialect: Dialect, blocks: Iterable[bytes]) -> Played:
 
 def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormaliser, played: Played) -> bool:
     for data in events:
-        event = decoder.decode(data)
+        event = event_of(decoder.decode(data))
         if event.is_last:
             played.reached_end = True
             return True
-        played.usage = event.usage or played.usage
-        played.prompt_usage = event.prompt_usage or played.prompt_usage
+        usage, prompt_usage = decoder.counted(event.reported)
+        played.usage = usage or played.usage
+        played.prompt_usage = prompt_usage or played.prompt_usage
         if event.chunk is None:
             continue
-        played.raw.append(event.chunk)
+        played.raw.append(copy.deepcopy(event.chunk))
         normalised = chunks.normalise(event.chunk)
         if normalised is not None:
-            played.chunks.append(orjson.loads(_OWN_IDS.sub(b"call_own", orjson.dumps(normalised.chunk))))
+            played.chunks.append(orjson.loads(_OWN_IDS.sub(b"call_own", orjson.dumps(normalised))))
     return False
+
+
+def event_of(said: Chunk | Event | None) -> Event:
+    """What a decoder has said, as an event."""
+    return said if isinstance(said, Event) else Event(said)
 
 
 def events(*payloads: dict[str, Any]) -> list[bytes]:

@@ -10,7 +10,7 @@ from gateway.fastpath.faults import ReportedError
 from inference.answers import chat_answer
 from inference.call import Shape
 from inference.dialects.openai import OpenAIDialect, usage_of
-from tests.inference.dialects.playback import events, play
+from tests.inference.dialects.playback import event_of, events, play
 from tests.inference.dialects.routes import call, route, upstream
 
 pytestmark = pytest.mark.sqlite_is_enough
@@ -212,9 +212,10 @@ def test_usage_of_several_choices_is_added_up_where_each_is_counted_apart(
     stream: list[dict[str, Any]], completion: int
 ) -> None:
     decoder = DIALECT.decoder(call(n=2, choices=2))
-    decoded = [decoder.decode(orjson.dumps(chunk)) for chunk in stream]
-    assert decoded[-1].usage == Usage(uncached_prompt=7, completion=completion)
-    assert DIALECT.usage(decoded[-1].reported, is_embedding=False) == decoded[-1].usage
+    decoded = [event_of(decoder.decode(orjson.dumps(chunk))) for chunk in stream]
+    usage, _ = decoder.counted(decoded[-1].reported)
+    assert usage == Usage(uncached_prompt=7, completion=completion)
+    assert DIALECT.usage(decoded[-1].reported, is_embedding=False) == usage
 
 
 def test_a_stream_without_done_is_complete_by_its_finish() -> None:
@@ -292,11 +293,11 @@ def test_the_usage_of_a_response_is_counted_as_that_of_a_chat() -> None:
 def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_words() -> None:
     decoder = DIALECT.decoder(call(shape=Shape.RESPONSES, **PASSED))
     delta = {"type": "response.output_text.delta", "delta": "hi"}
-    assert decoder.decode(orjson.dumps(delta)).chunk == delta
+    assert decoder.decode(orjson.dumps(delta)) == delta
     for kind in ("response.completed", "response.incomplete"):
-        last = decoder.decode(orjson.dumps({"type": kind, "response": {"output": [], "usage": COUNTED}}))
-        assert (last.is_last, last.usage, last.reported) == (True, usage_of(COUNTED), COUNTED)
-    assert decoder.decode(b"[DONE]").chunk is None
+        last = event_of(decoder.decode(orjson.dumps({"type": kind, "response": {"output": [], "usage": COUNTED}})))
+        assert (last.is_last, last.reported, decoder.counted(COUNTED)) == (True, COUNTED, (usage_of(COUNTED), None))
+    assert decoder.decode(b"[DONE]") is None
     failed = {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Out of order."}}}
     for event in (failed, {"type": "error", "code": "server_error", "message": "Out of order."}):
         with pytest.raises(ReportedError, match="Out of order"):

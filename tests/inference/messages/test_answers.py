@@ -9,7 +9,6 @@ from gateway.errors import ProviderTimeout, UpstreamRefused
 from inference.answers import chat_answer
 from inference.call import Call, Shape
 from inference.chunks import ChatNormaliser
-from inference.sse import LearnedSurroundings, SseParser
 from inference.wire_forms.messages import MessagesForm, overflow
 from tests.inference.messages.events import Events
 
@@ -138,27 +137,6 @@ def test_arguments_that_are_no_object_are_shown_to_the_tool(arguments: str) -> N
     assert block == {
         "type": "tool_use", "id": "call_1", "name": "weather", "input": {"invalid_arguments": arguments}
     }  # fmt: skip
-
-
-def test_plain_chunks_make_the_same_events_as_others() -> None:
-    stream, parser = Stream(), SseParser()
-    learned = LearnedSurroundings(stream.normaliser.only_text)
-    event = b'data: {"choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}\n\n'
-    texts = [b"one", b" two", b" thr\\nee", " f\u00f6ur".encode()]
-    for data in parser.feed(event % texts[0]):
-        stream.normaliser.normalise(orjson.loads(data))  # it has the role beside the text
-        normalised = stream.normaliser.normalise(orjson.loads(data))
-        assert normalised is not None
-        stream.frames += stream.framing.frames([normalised])
-        learned.learn(data, parser.raw, normalised)
-    parser.text, parser.position = b"".join(event % text for text in texts[1:]), 0
-    plain = learned.take(parser)
-    assert plain is not None
-    stream.frames += stream.framing.frames([plain])
-    events = stream.finished()
-    deltas = [event["delta"] for event in events.named("content_block_delta")]
-    assert [delta["text"] for delta in deltas] == ["one", " two", " thr\nee", " f\u00f6ur"]
-    assert {delta["type"] for delta in deltas} == {"text_delta"}
 
 
 def test_a_stall_and_a_break_end_in_an_error_with_what_was_billed() -> None:

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from inference.call import Call, Shape
 from inference.dialects import DIALECTS
-from inference.sse import SseParser
+from inference.reader import SseParser
 from inference.wire_forms.messages import PASSED, MessagesForm
 from inference.wire_forms.messages.answers import input_of
 from inference.wire_forms.messages.passing import WholeMessage
+from tests.inference.dialects.playback import event_of
 from tests.inference.messages.test_answers import REPORT
 from tests.inference.test_nonsense import FAULTS, RECORDINGS, STREAMS, WHOLE, spoilt
 
@@ -32,12 +33,11 @@ def test_a_stream_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
     normaliser, whole = PASSED.normaliser(id="msg_1", created=1, model="m", choices=1), PASSED.aggregate()
     framing = PASSED.framing(normaliser, CALL)
     try:
-        for event in map(DIALECT.decoder(CALL).decode, events):
+        for event in map(event_of, map(DIALECT.decoder(CALL).decode, events)):
             chunk = None if event.chunk is None else normaliser.normalise(event.chunk)
             if chunk is not None:
-                normaliser.only_text(chunk.chunk)
                 framing.frames([chunk])
-                whole.add(chunk.chunk)
+                whole.add(chunk)
         framing.finished(REPORT)
         shaped = PASSED.normalised(whole.answer(), CALL, id="msg_1", created=1, model="m")
         assert PASSED.output_bytes(shaped) >= 0

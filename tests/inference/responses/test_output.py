@@ -9,7 +9,6 @@ from gateway.errors import ProviderError, ProviderTimeout
 from inference.call import Call
 from inference.chunks import ChatNormaliser
 from inference.dialects.base import Untold
-from inference.sse import LearnedSurroundings, SseParser
 from inference.wire_forms.responses import ResponsesForm
 from inference.wire_forms.responses.conversation import conversation_of
 from inference.wire_forms.responses.requests import call_of
@@ -190,29 +189,6 @@ def test_log_probabilities_ride_on_their_deltas_and_are_whole_at_the_end() -> No
     events = stream.finished()
     assert [event["logprobs"] for event in events.named("response.output_text.delta")] == [[each] for each in listed]
     assert events.final["output"][0]["content"][0]["logprobs"] == listed
-
-
-def test_plain_chunks_make_the_same_events_as_others() -> None:
-    stream, parser = Stream(), SseParser()
-    learned = LearnedSurroundings(stream.normaliser.only_text)
-    event = b'data: {"choices":[{"index":0,"delta":{"content":"%b"},"finish_reason":null}]}\n\n'
-    texts = [b"one", b" two", b" thr\\nee", " f\u00f6ur".encode()]
-    for data in parser.feed(event % texts[0]):
-        normalised = stream.normaliser.normalise({"choices": [{"index": 0, "delta": {"content": "one"}}]})
-        assert normalised is not None
-        stream.frames += stream.framing.frames([normalised])
-        again = stream.normaliser.normalise({"choices": [{"index": 0, "delta": {"content": "one"}}]})
-        assert again is not None
-        learned.learn(data, parser.raw, again)
-    parser.text, parser.position = b"".join(event % text for text in texts[1:]), 0
-    plain = learned.take(parser)
-    assert plain is not None
-    stream.frames += stream.framing.frames([plain])
-    events = stream.finished()
-    assert events.text == events.final["output"][0]["content"][0]["text"] == "one two thr\nee f\u00f6ur"
-    deltas = events.named("response.output_text.delta")
-    assert len({frozenset(event) for event in deltas}) == 1
-    assert [event["delta"] for event in deltas] == ["one", " two", " thr\nee", " f\u00f6ur"]
 
 
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])

@@ -13,7 +13,8 @@ from gateway.fastpath.faults import MalformedReply
 from inference.call import Shape
 from inference.dialects.openai import ResponseDecoder
 from inference.wire_forms.responses import PASSED, ResponsesForm
-from inference.wire_forms.responses.passing import LastResponse, PassedFraming, ResponseEvents
+from inference.wire_forms.responses.passing import LastResponse, PassedResponse
+from tests.inference.dialects.playback import event_of
 from tests.inference.dialects.routes import call
 from tests.inference.responses.events import Events
 from tests.inference.test_nonsense import FAULTS, spoilt
@@ -57,14 +58,14 @@ class Stream:
     """A stream on its way."""
 
     def __init__(self) -> None:
-        self.events = ResponseEvents(id="resp_01a2", model="sim/test/echo/FRPAR")
-        self.framing, self.whole, self.frames = PassedFraming(self.events), LastResponse(), list[bytes]()
+        self.events = self.framing = PassedResponse(id="resp_01a2", model="sim/test/echo/FRPAR")
+        self.whole, self.frames = LastResponse(), list[bytes]()
 
     def take(self, data: bytes) -> None:
-        chunk = ResponseDecoder().decode(data).chunk
+        chunk = event_of(ResponseDecoder().decode(data)).chunk
         normalised = None if chunk is None else self.events.normalise(chunk)
         if normalised is not None:
-            self.whole.add(normalised.chunk)
+            self.whole.add(normalised)
             self.frames += self.framing.frames([normalised])
 
 

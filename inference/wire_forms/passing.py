@@ -1,0 +1,75 @@
+"""Streams of an upstream that speaks the client's API itself: its events go on as they came.
+
+What the gateway owns is set in them, and the event that ends the answer is held back until the request is settled: it
+carries the bill. The two forms that pass (`messages`, `responses`) say what the API calls these things.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import orjson
+
+from gateway.errors import ApiError
+from gateway.fastpath.faults import MalformedReply
+
+from ..chunks import Finish, Normaliser
+from .base import Report, without_line_ends
+
+Json = dict[str, Any]
+
+
+class PassedStream(Normaliser):
+    """The events of one stream: both a `chunks.Normaliser` and a `base.Framing`."""
+
+    holder: ClassVar[str]  # the member of an event that holds the answer: what the gateway owns stands in it
+
+    def __init__(self, own: Json) -> None:
+        super().__init__()
+        self.own = own
+        self.last: Json = {}  # the event that ends the answer
+
+    def say(self, words: Any) -> None:
+        """Counts words of the answer, where they are any."""
+        if words and isinstance(words, str):
+            self.text_bytes += len(words.encode())
+            self.has_output = True
+
+    def end(self, event: Json) -> Json:
+        """The event that ends the answer."""
+        self.is_complete = self.all_finished = self.has_output = True
+        return Finish(event)
+
+    def frames(self, pending: list[Json]) -> list[bytes]:
+        """See Framing."""
+        frames = []
+        for event in pending:
+            if type(event) is Finish:
+                self.last = event
+            else:
+                frames.append(self.frame(event))
+        return frames
+
+    def frame(self, event: Json) -> bytes:
+        """One event with its name."""
+        frame = b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
+        return frame if frame.isascii() else without_line_ends(frame)
+
+    @abstractmethod
+    def finished(self, report: Report) -> list[bytes]:
+        """See Framing."""
+
+    @abstractmethod
+    def stalled(self, error: ApiError, report: Report) -> list[bytes]:
+        """See Framing."""
+
+    @abstractmethod
+    def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
+        """See Framing."""
+
+
+def require_objects(answer: Mapping[str, Any], name: str) -> None:
+    """Raises MalformedReply where an answer has no list of objects under this name."""
+    items = answer.get(name)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise MalformedReply(f"answered without {name}")
