@@ -1,4 +1,4 @@
-"""People and keys in the admin. Accounts are in billing's, which knows their balance."""
+"""People and keys in the admin; accounts are in billing's."""
 
 from typing import ClassVar
 
@@ -27,7 +27,7 @@ RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
 
 
 class _LowercaseEmail(forms.BaseForm):
-    """People sign in with their address in any case, so it is kept in lower case."""
+    """An address in lower case, which people may type in any."""
 
     def clean_email(self) -> str:
         return str(self.cleaned_data["email"]).lower()
@@ -70,15 +70,15 @@ class UserAdmin(DjangoUserAdmin[User]):
     add_fieldsets = ((None, {"classes": ("wide",), "fields": ("email", "usable_password", "password1", "password2")}),)
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
-        """Rights are given by superusers: whoever may change people could give themselves every other right."""
+        # Whoever may change people could give themselves every other right.
         return self.readonly_fields if _is_superuser(request) else (*self.readonly_fields, *RIGHTS)
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """Of staff to superusers alone: a new address or password would be a way to act as them."""
+        # Of staff superusers alone: a new address or password would be a way to act as them.
         return _may_touch(request, obj) and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """Not of people who acted as staff, whose history would go with them: they are made inactive."""
+        # People who acted as staff are made inactive: their history would go with them.
         acted = obj is not None and LogEntry.objects.filter(user=obj).exists()
         return _may_touch(request, obj) and not acted and super().has_delete_permission(request, obj)
 
@@ -88,7 +88,7 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin):
-    """Rights that several people have together. What is true of a person's rights is true of these."""
+    """Rights that several people have together, guarded as those of one."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return _is_superuser(request) and super().has_add_permission(request)
@@ -119,7 +119,7 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
 
 
 class KeyState(NamedChoices):
-    """Keys by state, by the clock; without a choice, every key that is not deleted."""
+    """Keys by state; without a choice, every key that is not deleted."""
 
     title = parameter_name = "state"
     choices_by_value: ClassVar = {
@@ -135,8 +135,10 @@ class KeyState(NamedChoices):
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(SaysValues, BoundedAdmin):
-    """Keys without their secret. None is added here: a token is shown once, by `create_key`. None is removed either:
-    deleting takes a key out of service and keeps its name for the usage history."""
+    """Keys without their secret."""
+
+    # None is added here: a token is shown once, by `create_key`. None is removed either: deleting takes a key out of
+    # service and keeps its name for the usage history.
 
     list_display = ("name", "masked", "account", "state", "expires_at", "last_used_at", "rpm", "tpm", "created_at")
     list_select_related = ("account",)
@@ -158,20 +160,17 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
     actions = ["delete_keys"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody: the token could not be shown."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
-        """Nobody: usage history names the key."""
         return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """An address may filter by any column of the table, but for what is kept of the token."""
+        # An address may filter by any column of the table.
         return lookup.partition("__")[0] not in SECRETS and super().lookup_allowed(lookup, value, request)
 
     @admin.display(description="key")
     def masked(self, key: ApiKey) -> str:
-        """The prefix and the last four characters."""
         return key.masked
 
     @admin.display(description="state")
@@ -183,7 +182,7 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
 
     @admin.action(description="Delete the selected keys: they fail on their next request", permissions=["change"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
-        """Names the keys first; confirmed, deletes as `delete_key` does, with a line in the history for each."""
+        """Names the keys first; confirmed, deletes as `delete_key` does."""
         chosen = list(queryset.filter(deleted_at=None)[: self.list_per_page + 1])
         if len(chosen) > self.list_per_page:
             message = f"Nothing was deleted. Choose at most {self.list_per_page} keys at once."

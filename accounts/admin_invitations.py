@@ -1,4 +1,4 @@
-"""Staff invite people on an account's page in the admin: the owners' invitation and mail, and a line of the history."""
+"""Invitations that staff send from an account's page in the admin."""
 
 from typing import Any
 
@@ -22,22 +22,18 @@ class InvitationForm(forms.Form):
         max_length=254,
         widget=forms.EmailInput(attrs={"class": "vTextField", "autocomplete": "off", "autocapitalize": "none"}),
     )
-    role = forms.ChoiceField(
-        choices=[(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)],
-        help_text="Owners also manage members, limits of keys and the low-balance threshold.",
-    )
+    role = forms.ChoiceField(choices=invitations.ROLES, help_text=invitations.ROLE_RULE)
 
 
 class InvitesMembers(RowPages):
     """The view, for the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
-        """Django's, and the view's in front of them."""
         view = self.admin_site.admin_view(self.invite_member)
         return [path("<path:object_id>/invite/", view, name="accounts_account_invite"), *super().get_urls()]
 
     def invite_member(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: the form. POST: invites, mails the link, and returns to the account."""
+        """GET: the form. POST: invites, and returns to the account."""
         allowed = self.has_view_permission(request) and request.user.has_perm(invitations.STAFF_RIGHT)
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         role = Membership.Role.MEMBER if account.membership_set.exists() else Membership.Role.OWNER

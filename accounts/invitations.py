@@ -29,6 +29,8 @@ RESEND_AFTER = timedelta(minutes=1)
 KEPT = timedelta(days=30)  # after it was sent: longer than it may be open
 MAILS_PER_DAY = 100  # from one account, resent ones included
 STAFF_RIGHT = "accounts.add_invitation"
+ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
+ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
 
 SUBJECT = "Invitation to {account} on Inference Gateway"
 BODY = """\

@@ -1,4 +1,4 @@
-"""Aliases in the admin: to look at, not to change; an account moves its own names."""
+"""Aliases in the admin, to look at."""
 
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from .models import Alias, AliasEvent
 
 @admin.register(Alias)
 class AliasAdmin(RecordAdmin):
-    """What each account calls what."""
+    """The aliases of all accounts."""
 
     list_display = ("name", "account", "target", "created_at", "updated_at")
     list_select_related = ("account",)
@@ -24,7 +24,7 @@ class AliasAdmin(RecordAdmin):
 
 @admin.register(AliasEvent)
 class AliasEventAdmin(ExactSearch):
-    """What happened to them, deleted ones included."""
+    """The history of aliases, deleted ones included."""
 
     list_display = (
         "created_at",
@@ -43,7 +43,6 @@ class AliasEventAdmin(ExactSearch):
     search_help_text = "An account's exact name or id, or an alias's id."
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """Those of an account, else of an alias."""
         try:
             return rows.filter(account=Account.objects.named(term))
         except Account.DoesNotExist:

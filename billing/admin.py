@@ -1,4 +1,4 @@
-"""Accounts with their balance in the admin, and the ledger and the records, which staff may read and nobody change."""
+"""Accounts, the ledger and the records in the admin."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -30,7 +30,7 @@ from .usage.request_failures import RequestFailure
 
 @admin.register(Account)
 class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
-    """Accounts, which are renamed and never removed: their wallet, keys and history hold on to them."""
+    """Accounts, which are never removed: wallet, keys and history hold on to them."""
 
     list_display = ("name", "balance", "currency", "far_below_zero", "member_count", "created_at")
     list_filter = (filters.Balance, "currency")
@@ -52,7 +52,6 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """With the buttons that book credit and invite, for those who may."""
         context = {"next_steps": _next_steps(request, object_id), **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 
@@ -66,7 +65,6 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
             self._warn(request, obj)
 
     def response_add(self, request: HttpRequest, obj: Account, post_url_continue: str | None = None) -> HttpResponse:
-        """Says what a new account needs next, to those who may."""
         response = super().response_add(request, obj, post_url_continue)
         if steps := _next_steps(request, str(obj.pk)):
             links = format_html_join(" or ", '<a href="{}">{}</a>', steps)
@@ -78,7 +76,6 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
             self.message_user(request, warning, messages.WARNING)
 
     def has_delete_permission(self, request: HttpRequest, obj: Account | None = None) -> bool:
-        """Nobody: see above."""
         return False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Account | None = None) -> tuple[str, ...]:
@@ -121,7 +118,7 @@ def _in_account(name_or_id: str) -> UUID | None:
 
 @admin.register(LedgerEntry)
 class LedgerEntryAdmin(ExactSearch):
-    """Every movement of money. A mistake is undone by a second entry: a correction, booked on the account's page."""
+    """Every movement of money. A correction undoes a mistake."""
 
     list_display = ("created_at", "account", "kind", "moved", "balance", "source", "reason")
     fields = ("created_at", "account", "seq", "kind", "moved", "balance", "source", "reason")
@@ -140,14 +137,13 @@ class LedgerEntryAdmin(ExactSearch):
 
     @admin.display(description="reference or generation")
     def source(self, entry: LedgerEntry) -> str | None:
-        """Where it comes from: for usage a link to the record, which is not read for it."""
+        # The link to a record does not read it.
         if entry.generation_id is None:
             return entry.reference
         address = reverse("admin:billing_generation_change", args=[entry.generation_id])
         return format_html('<a href="{}">{}</a>', address, generation_id(entry.generation_id))
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """Those of an account, else that of a generation."""
         account_id = _in_account(term)
         if account_id is not None:
             return rows.filter(account_id=account_id).order_by("-seq")
@@ -155,10 +151,9 @@ class LedgerEntryAdmin(ExactSearch):
 
 
 class RequestAdmin(ExactSearch):
-    """Records of single requests, found by their id, their account or their key."""
+    """Records of single requests."""
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """That of an id, else those of an account or a key."""
         account_id, wanted = _in_account(term), searched_id(term)
         if account_id is None and (wanted is None or rows.model._default_manager.filter(pk=wanted).exists()):
             return rows.filter(pk=wanted)
@@ -186,7 +181,7 @@ UNITS = {
 
 
 def _column(name: str) -> str | Callable[[Generation], str]:
-    """A column of a record as the admin's form shows it: a figure exactly and with its unit, yes and no in words."""
+    """A column of a record in the form: a figure exactly and with its unit, yes and no in words."""
     field = next((field for field in Generation._meta.fields if field.name == name), None)
     if not isinstance(field, (ExactDecimalField, models.IntegerField, models.BooleanField)):
         return name
@@ -220,7 +215,7 @@ FIELDSETS = {
 
 @admin.register(Generation)
 class GenerationAdmin(RequestAdmin):
-    """Every request that was served, with what its bill was made of."""
+    """Every request that was served, with the terms of its bill."""
 
     fieldsets: ClassVar[Any] = [  # callables among them, which its type does not know
         (title, {"fields": [_column(name) for name in names.split()]}) for title, names in FIELDSETS.items()
@@ -264,7 +259,7 @@ class GenerationAdmin(RequestAdmin):
 
 @admin.register(RequestFailure)
 class RequestFailureAdmin(RequestAdmin):
-    """Every request that was refused or failed, with the error that its client received."""
+    """Every request that was refused or failed."""
 
     list_display = ("created_at", "short_id", "account", "asked_for", "answer", "words")
     list_filter = (filters.DayFilter, filters.FailureOutcome, filters.FailureProvider)

@@ -1,4 +1,4 @@
-"""Staff book credit on an account's page in the admin: a form, the same in words to be confirmed, one ledger entry."""
+"""Credit that staff book on an account's page: a form, its words to be confirmed, one ledger entry."""
 
 import logging
 from typing import Any
@@ -26,10 +26,9 @@ GRANT, CORRECTION = LedgerEntry.Kind.GRANT, LedgerEntry.Kind.CORRECTION
 
 
 class CreditForm(forms.Form):
-    """What is to be booked on one account.
+    """A grant or a correction on one account."""
 
-    The reference must be a new one, except in a form that was confirmed: sent twice, it books once and is no fault.
-    """
+    # The reference must be a new one, except in a form that was confirmed: sent twice, it books once and is no fault.
 
     kind = forms.ChoiceField(
         choices=[(GRANT.value, "Grant"), (CORRECTION.value, "Correction")],
@@ -62,7 +61,6 @@ class CreditForm(forms.Form):
         self.account, self.confirmed = account, confirmed
 
     def clean_reference(self) -> str:
-        """Printable, as the ledger wants it, and new."""
         reference = str(self.cleaned_data["reference"])
         if not reference.isprintable():
             raise forms.ValidationError("Printable characters only.")
@@ -75,7 +73,6 @@ class CreditForm(forms.Form):
         return reference
 
     def clean(self) -> dict[str, Any]:
-        """A grant is above zero; a correction is not zero."""
         fields = super().clean() or {}
         amount = fields.get("amount")
         if amount is not None and fields.get("kind") == GRANT and amount <= 0:
@@ -89,12 +86,11 @@ class CreditBooking(RowPages):
     """The view, for the admin of accounts."""
 
     def get_urls(self) -> list[URLPattern]:
-        """Django's, and the view's in front of them."""
         view = self.admin_site.admin_view(self.book_credit)
         return [path("<path:object_id>/credit/", view, name="accounts_account_credit"), *super().get_urls()]
 
     def book_credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: the form. POST: what it would do, in words; with `confirmed`, books it and returns to the account."""
+        """GET: the form. POST: its effect in words; with `confirmed`, books it."""
         allowed = self.has_view_permission(request) and request.user.has_perm(RIGHT)
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         confirmed = "confirmed" in request.POST
@@ -147,6 +143,5 @@ class CreditBooking(RowPages):
 
 
 def _log_line(fields: dict[str, Any], currency: str) -> str:
-    """A line of the account's history in the admin."""
     amount = plain(fields["amount"])
     return f"Recorded a {fields['kind']} of {amount} {currency}, reference {fields['reference']!r}: {fields['reason']}"

@@ -41,7 +41,7 @@ class DayFilter(admin.SimpleListFilter):
         return [(f"{today}", "Today"), (f"{today - ONE_DAY}", "Yesterday")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows of the chosen day. Raises IncorrectLookupParameters where it is none."""
+        """Raises IncorrectLookupParameters where the day is none."""
         if not (chosen := self.value()):
             return queryset
         try:
@@ -52,19 +52,19 @@ class DayFilter(admin.SimpleListFilter):
             raise IncorrectLookupParameters from error
 
     def within(self, rows: QuerySet[Any], since: datetime, until: datetime) -> QuerySet[Any]:
-        """Rows of these moments, narrowed by a column that is ordered in time where their own has no index."""
+        """Narrows by a column that is ordered in time, where the time itself has no index."""
         return rows
 
 
 class RecordDay(DayFilter):
-    """Records by the day of their settlement, found by their ids, which are ordered by the time of admission."""
+    """Records by the day of their settlement, found by ids, which are in the order of admission."""
 
     def within(self, rows: QuerySet[Generation], since: datetime, until: datetime) -> QuerySet[Generation]:
         return rows.filter(pk__gte=first_uuid7(since - LONGEST_WAIT), pk__lt=first_uuid7(until + CLOCKS_APART))
 
 
 class EntryDay(DayFilter):
-    """Ledger entries by day, found by their numbers, which are nearly in the order of time."""
+    """Ledger entries by day, found by numbers, which are nearly in the order of time."""
 
     def within(self, rows: QuerySet[LedgerEntry], since: datetime, until: datetime) -> QuerySet[LedgerEntry]:
         return rows.filter(pk__gte=_first_entry(since - CLOCKS_APART), pk__lt=_first_entry(until + CLOCKS_APART))
@@ -88,7 +88,7 @@ def _ended_so(outcome: Outcome, failures: QuerySet[Any]) -> QuerySet[Any]:
 
 
 class FailureOutcome(NamedChoices):
-    """Failures of one outcome, of so many days: it has no index."""
+    """Failures of one outcome, which has no index, and so of a few days."""
 
     title = "outcome (last 7 days)"
     parameter_name = "outcome"
@@ -114,7 +114,7 @@ class FailureProvider(admin.SimpleListFilter):
 
 
 class KindOfEntry(NamedChoices):
-    """Ledger entries by kind. Credit has an index of its own, since nearly every entry is usage."""
+    """Ledger entries by kind; credit has an index of its own."""
 
     title = parameter_name = "kind"
     choices_by_value: ClassVar = {
@@ -126,7 +126,7 @@ class KindOfEntry(NamedChoices):
 
 
 class Priced(NamedChoices):
-    """Records without a cost, which are few and have an index of their own."""
+    """Records without a cost, which have an index of their own."""
 
     title, parameter_name = "price", "priced"
     choices_by_value: ClassVar = {"no": ("Not priced", lambda rows: rows.filter(cost=None))}
@@ -137,7 +137,7 @@ def _flagged_with(code: str, records: QuerySet[Any]) -> QuerySet[Any]:
 
 
 class Flagged(NamedChoices):
-    """Records with a flag, which are few and have an index of their own."""
+    """Records with a flag, which have an index of their own."""
 
     title, parameter_name = "flags", "flagged"
     choices_by_value: ClassVar = {
@@ -147,7 +147,7 @@ class Flagged(NamedChoices):
 
 
 class Balance(NamedChoices):
-    """Accounts by their balance; read from every wallet, of which there are as many as accounts."""
+    """Accounts by their balance; reads every wallet."""
 
     title = parameter_name = "balance"
     choices_by_value: ClassVar = {

@@ -1,9 +1,6 @@
-"""The catalogue in the admin. Offers come and go by seeding; states, prices and corrections are edited here, and hold
-until the file that states them is seeded again.
-
-Where a credential is sent (addresses, headers, names of variables) can be changed by seeding only: whoever could edit
-it here could have the gateway send its keys elsewhere.
-"""
+"""The catalogue in the admin. Edits hold until the file that states the value is seeded again."""
+# Addresses, headers and names of variables are changed by seeding only: whoever could edit where a credential is sent
+# could have the gateway send its keys elsewhere.
 
 import json
 from decimal import Decimal
@@ -47,10 +44,7 @@ CHANGES_SHOWN = 20
 
 
 class _Seeded:
-    """Rows that seeding alone adds and removes: one that stays in its file would come back.
-
-    An offer is switched off by its state: here until the file is seeded again, in the file for good.
-    """
+    """Rows that seeding alone adds and removes; an offer is switched off by its state."""
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
@@ -61,7 +55,7 @@ class _Seeded:
 
 @admin.register(models.Provider)
 class ProviderAdmin(_Seeded, ProviderActions, SaysValues):
-    """Providers: facts about the company, a status override, and whether it is in service."""
+    """Companies, a status override, and their service."""
 
     list_display = (
         "slug",
@@ -105,7 +99,6 @@ class ProviderAdmin(_Seeded, ProviderActions, SaysValues):
 
     @admin.display(description="published status")
     def published_status(self, provider: Any) -> str:
-        """The status of `/providers`, and why."""
         seen = health.Observed(provider.attempts or 0, provider.failures or 0)
         status, reason = health.status_of(provider.status_override, seen)
         return f"{status.label} ({reason})"
@@ -117,7 +110,7 @@ class ProviderAdmin(_Seeded, ProviderActions, SaysValues):
 
     @admin.display(description="last 5 minutes")
     def last_minutes(self, provider: Any) -> str:
-        """Calls and failures, whatever its status is set to; red where most failed, however few."""
+        """Calls and failures; red where most failed, however few."""
         seen = health.Observed(provider.attempts or 0, provider.failures or 0)
         return format_html('<strong class="failing">{}</strong>', seen.in_words) if seen.fails else seen.in_words
 
@@ -132,7 +125,6 @@ class ProviderAdmin(_Seeded, ProviderActions, SaysValues):
 
     @admin.display(description="credentials")
     def credentials(self, provider: models.Provider) -> str:
-        """The names of missing variables; never a value."""
         missing = missing_variables(provider)
         return f"Not configured: {', '.join(missing)} not set in the environment." if missing else "Configured."
 
@@ -151,7 +143,7 @@ class _ExactDecoder(json.JSONDecoder):
 
 
 class RegionForm(forms.ModelForm[models.Region]):
-    """A route, its prices held to the rules of a catalogue file's `pricing`."""
+    """A route, its prices held to the rules of a catalogue file."""
 
     price_tiers = forms.JSONField(
         required=False,
@@ -167,7 +159,6 @@ class RegionForm(forms.ModelForm[models.Region]):
         fields = "__all__"  # noqa: DJ007  # the admin chooses by its fieldsets
 
     def clean(self) -> dict[str, Any]:
-        """Tiers in the form that the table keeps."""
         values = super().clean() or {}
         tiers = values.get("price_tiers") or []
         if tiers and not self.errors:
@@ -208,7 +199,6 @@ class ModelAdmin(_Seeded, OfferActions, SaysValues):
     inlines: ClassVar = [RegionInline]
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
-        """Keeps the history of the routes' prices."""
         routes = [row.instance.pk for row in formset.forms if row.instance.pk]
         with price_history.edited_by(cast(User, request.user), routes):
             super().save_formset(request, form, formset, change)
@@ -271,7 +261,6 @@ class RegionAdmin(_Seeded, RouteActions, SaysValues):
         return quota.with_used(super().get_queryset(request), quota.day_of(timezone.now()))
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Keeps the history of the route's prices."""
         with price_history.edited_by(cast(User, request.user), [obj.pk]):
             super().save_model(request, obj, form, change)
 
@@ -320,7 +309,7 @@ class PlaceAdmin(SaysValues):
 
 @admin.register(models.GridIntensity)
 class GridIntensityAdmin(SaysValues):
-    """Carbon intensity of electricity, by country and year."""
+    """Carbon intensity of electricity by country and year."""
 
     list_display = ("country", "gco2_per_kwh", "source", "as_of")
     search_fields = ("country",)
@@ -329,7 +318,7 @@ class GridIntensityAdmin(SaysValues):
 
 @admin.register(grid.GridSlot)
 class GridSlotAdmin(RecordAdmin):
-    """The same by the hour, as it was imported."""
+    """Carbon intensity by the hour, as imported."""
 
     list_display = ("start", "end", "zone", "gco2_per_kwh", "kind", "source")
     list_filter = ("kind", "source")
@@ -337,7 +326,7 @@ class GridSlotAdmin(RecordAdmin):
 
 @admin.register(grid.GridImport)
 class GridImportAdmin(RecordAdmin):
-    """How fresh each source is."""
+    """The freshness of each source."""
 
     list_display = ("source", "attempted_at", "imported_at", "fault")
 
@@ -352,7 +341,7 @@ class EnergyEstimateAdmin(SaysValues):
     readonly_fields: ClassVar = ["figures"]
 
     def save_model(self, request: HttpRequest, obj: models.EnergyEstimate, form: Any, change: bool) -> None:
-        """A number typed by staff replaces the figures that a file stated."""
+        # A number typed by staff replaces the figures of a file.
         if "energy_per_token_wh" in form.changed_data:
             obj.figures = None
         super().save_model(request, obj, form, change)

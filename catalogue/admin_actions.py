@@ -1,4 +1,4 @@
-"""What staff do to several offers or routes at once. Each leaves a line in the history of every row it touches."""
+"""Actions of staff on several offers or routes, each with a line in the history of every row."""
 
 from typing import Any
 
@@ -19,18 +19,18 @@ from .routing import quota
 
 
 class ReasonForm(ActionForm):
-    """The choice of an action, with room for a reason beside it."""
+    """The choice of an action, with a reason."""
 
     reason = forms.CharField(required=False, max_length=500)
 
 
 class _Switching(admin.ModelAdmin[Any]):
-    """Actions that change the state of rows, which every worker follows within two seconds."""
+    """Actions that change the state of rows."""
 
     action_form = ReasonForm
 
     def switch(self, request: HttpRequest, rows: QuerySet[Any], done: str, **columns: object) -> None:
-        """Writes the columns, tells the workers, and notes on each row what was done."""
+        """Writes the columns, tells the workers, and notes it on each row."""
         reason = _reason(request)
         note = f"{done}: {reason}" if reason else f"{done}."
         with transaction.atomic():
@@ -42,14 +42,14 @@ class _Switching(admin.ModelAdmin[Any]):
         self.message_user(request, f"{note} ({', '.join(map(str, touched))})", messages.SUCCESS)
 
     def has_reason(self, request: HttpRequest) -> bool:
-        """Whether the action came with its reason; says so where it did not."""
+        """Says so where the action came without a reason."""
         if not _reason(request):
             self.message_user(request, "Nothing was changed: give a reason beside the action.", messages.ERROR)
         return bool(_reason(request))
 
 
 class ServiceForm(forms.Form):
-    """Why a provider is disabled."""
+    """The reason why a provider is disabled."""
 
     reason = forms.CharField(
         max_length=500,
@@ -59,20 +59,16 @@ class ServiceForm(forms.Form):
 
 
 class ProviderActions(_Switching, RowPages):
-    """For providers: out of service with all their offers, whatever the files say of those; and back.
-
-    For several in the list, and for one from its page.
-    """
+    """Providers: out of service with all their offers, whatever the files say, and back."""
 
     actions = ("disable", "serve_again")
 
     def get_urls(self) -> list[URLPattern]:
-        """Django's, and the view's in front of them."""
         view = self.admin_site.admin_view(self.change_service)
         return [path("<path:object_id>/service/", view, name="catalogue_provider_service"), *super().get_urls()]
 
     def change_service(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: asks. POST: with `disable` and a reason, or with `serve`, does it and returns to the provider's page."""
+        """GET: asks. POST: `disable` with a reason, or `serve`."""
         provider: Provider = self.row_or_404(request, object_id, allowed=self.has_change_permission(request))
         chosen, form = Provider.objects.filter(pk=provider.pk), ServiceForm(request.POST or None)
         if "serve" in request.POST:
@@ -95,7 +91,7 @@ class ProviderActions(_Switching, RowPages):
 
 
 class OfferActions(_Switching):
-    """For models: unavailable for now, disabled, served."""
+    """Offers: unavailable for now, disabled, served."""
 
     actions = ("make_unavailable", "disable", "serve")
 
@@ -117,7 +113,7 @@ class OfferActions(_Switching):
 
 
 class RouteActions(_Switching):
-    """For regions: disabled, served; and the quota of today."""
+    """Routes: disabled, served; and the quota of today."""
 
     actions = ("disable", "serve", "hold_today", "reset_today")
 

@@ -1,4 +1,4 @@
-"""The pages on aliases: for members of their account; anybody else finds nothing. They refuse what the API refuses."""
+"""The pages on aliases. They refuse what the API refuses."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 
 from accounts.models import Account
@@ -26,16 +26,17 @@ from catalogue.routing import selection as routing
 from catalogue.routing.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
-from .access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
 
 WINDOW_DAYS = 30  # UTC's, today's included
 NEWEST_EVENTS = 50
 LONGEST_NAME = 64
+AS_TYPED = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
 NAME_RULE = f"{ALIAS_RULE[0].upper()}{ALIAS_RULE[1:]}."
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class AliasLine:
     """An alias in the list. `problem` is why it could not be served now."""
 
     alias: Alias
@@ -47,11 +48,7 @@ class NameField(forms.CharField):
     """A bare name, in any case."""
 
     def __init__(self) -> None:
-        super().__init__(
-            label="Name",
-            help_text=NAME_RULE,
-            widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
-        )
+        super().__init__(label="Name", help_text=NAME_RULE, widget=forms.TextInput(attrs=AS_TYPED))
 
     def clean(self, value: Any) -> str:
         name = str(super().clean(value))
@@ -62,19 +59,19 @@ class NameField(forms.CharField):
 
 
 class TargetField(forms.CharField):
-    """A route's id, typed or picked from `routes`, those that can serve now; checked like a target of the API."""
+    """A route's id, typed or picked from `routes`; checked like a target of the API."""
 
     def __init__(self, account: Account, catalogue: Snapshot, today: date) -> None:
         super().__init__(
             label="Target",
             help_text="The id of a route. Type a part of its model, provider or region to find it.",
-            widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+            widget=forms.TextInput(attrs=AS_TYPED),
         )
         self.routes = _routes(catalogue, today, account.currency)
         self._account, self._catalogue, self._today = account, catalogue, today
 
     def get_bound_field(self, form: forms.BaseForm, field_name: str) -> forms.BoundField:
-        """With the list that its page has for it (templates/dashboard/target_field.html)."""
+        # The page has a list of choices for it (templates/dashboard/target_field.html).
         bound = super().get_bound_field(form, field_name)
         self.widget.attrs["list"] = f"{bound.auto_id}-routes"
         return bound
@@ -122,7 +119,7 @@ class RepointForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """An account's aliases, and a form for one more."""
+    """The aliases of an account, and a form for one more."""
     account, now = current.account, timezone.now()
     form = CreateForm(request.POST if request.method == "POST" else None, account, snapshot.current(), now.date())
     if form.is_valid():
@@ -136,17 +133,15 @@ def alias_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
     rows = breakdown(Scope(account.pk), Days.until(now, WINDOW_DAYS), By.ALIAS)
     used = {row.alias_id: row.totals for row in rows}
     own = Alias.objects.filter(account=account).select_related("account")
-    lines = [Line(alias, used.get(alias.pk, Totals()), _problem(alias)) for alias in own]
+    lines = [AliasLine(alias, used.get(alias.pk, Totals()), _problem(alias)) for alias in own]
     limit = changes.limit_of(account)
     context = {"lines": lines, "limit": limit, "is_full": len(lines) >= limit, "form": form}
-    return render(
-        request, "dashboard/aliases.html", current.template_context | context, status=422 if form.errors else 200
-    )
+    return current.page(request, "aliases", context, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
 def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
-    """One alias: its use, its history, and forms that rename and repoint it."""
+    """One alias: use, history, and forms that rename and repoint it."""
     alias = Alias.objects.select_related("account").filter(pk=alias_id).first()
     if alias is None:
         return _gone(request, alias_id)
@@ -168,7 +163,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
             messages.success(request, _changed(alias, form.cleaned_data))
             return redirect("alias", alias_id=alias.pk)
     rows = stats.rows_of(alias, days=WINDOW_DAYS, today=today)
-    context = current.template_context | {
+    context = {
         "alias": alias,
         "rename": rename,
         "repoint": repoint,
@@ -177,7 +172,7 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         "totals": sum((row.totals for row in rows), Totals()),
         "events": AliasEvent.objects.filter(alias_id=alias.pk).select_related("by", "by_key")[:NEWEST_EVENTS],
     }
-    return render(request, "dashboard/alias.html", context, status=422 if form.errors else 200)
+    return current.page(request, "alias", context, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
@@ -188,8 +183,7 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         return _gone(request, alias_id)
     current = account_context(request, alias.account_id)
     if request.method != "POST":
-        context = current.template_context | {"alias": alias}
-        return render(request, "dashboard/delete_alias.html", context)
+        return current.page(request, "delete_alias", {"alias": alias})
     try:
         changes.delete(alias.account_id, alias.name, only=alias.pk, by=current.person)
     except AliasNotFound:
@@ -199,7 +193,6 @@ def delete_alias(request: HttpRequest, alias_id: UUID) -> HttpResponse:
 
 
 def _fault(name: str) -> str:
-    """What is wrong with a name, beside the rule that stands above the field."""
     if len(name) > LONGEST_NAME:
         return f"This name has {len(name)} characters, the most is {LONGEST_NAME}."
     foreign = "".join(dict.fromkeys(re.sub(r"[a-zA-Z0-9_-]", "", name)))
@@ -207,7 +200,7 @@ def _fault(name: str) -> str:
 
 
 def _gone(request: HttpRequest, alias_id: UUID) -> HttpResponse:
-    """For a page that is out of date: the list says that the alias is deleted. Raises Http404 for anybody else's."""
+    """Leads from a page that is out of date to the list. Raises Http404 for anybody else's."""
     own = AliasEvent.objects.filter(account__membership__user=request.user.pk)
     last = own.filter(alias_id=alias_id, event_type=AliasEvent.Type.DELETED).first()
     if last is None:
@@ -217,7 +210,6 @@ def _gone(request: HttpRequest, alias_id: UUID) -> HttpResponse:
 
 
 def _changed(before: Alias, fields: Mapping[str, Any]) -> str:
-    """What a rename (`name`) or a repoint (`target`) has changed, in words."""
     if "name" in fields:
         if fields["name"] == before.name:
             return f"No change: the name is already {before.full_name}."
@@ -228,7 +220,6 @@ def _changed(before: Alias, fields: Mapping[str, Any]) -> str:
 
 
 def _problem(alias: Alias) -> str | None:
-    """Why a request of it would be refused now, in the router's words."""
     target = Target(alias.provider, alias.canonical_id, alias.locode)
     try:
         targets.require_served(target, snapshot.current(), timezone.now().date(), alias.account.currency)
@@ -238,7 +229,7 @@ def _problem(alias: Alias) -> str | None:
 
 
 def _routes(catalogue: Snapshot, today: date, currency: str) -> list[tuple[str, str]]:
-    """4-part ids and places of every route that could serve a request now, provider by provider."""
+    """The 4-part ids and places of routes that could serve now, provider by provider."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for _, routes in listed(catalogue, View(today, held=quota.held(catalogue.with_quota, today))):
         for route in routes:

@@ -1,7 +1,7 @@
-"""The page on an account's credit: what is left, how long it lasts, every movement of it, and a form for statements."""
+"""The page on an account's credit: balance, movements and statements."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -10,26 +10,32 @@ from uuid import UUID
 
 from django import forms
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 
 from accounts.models import Account
-from billing.models import LedgerEntry, Wallet
+from billing.models import LedgerEntry
 from billing.usage import keyset
 from billing.usage.keyset import Page
-from billing.usage.statement import InvalidPeriod, Period
-from billing.usage.statistics import By, Days, Scope, Totals, breakdown
+from billing.usage.replica import from_replica
+from billing.usage.statement import FORMATS, InvalidPeriod, Period, Sum, lines
+from billing.usage.statement import Totals as StatementTotals
+from billing.usage.statistics import Days, Totals
 from gateway.ids import generation_id
+from gateway.server.turns import take_turns
 
-from .access import AccountContext, account_page
+from .parts.access import AccountContext, account_page
+from .parts.downloads import download, refused
+from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
 
 PAGE_ENTRIES = 50
+PRINTED = "html"
+MOST_PRINTED = 50_000  # requests that are read for a page
 LAST_SEQ = 2**63 - 1
 OLDEST_MONTH = date(2000, 1, 1)  # no account is that old
-WINDOW_DAYS = 30  # UTC's, today's included
-PACE_DAYS = 7  # whose mean cost says how long a balance lasts
-LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
 COLUMNS = (
     "seq",
     "kind",
@@ -43,38 +49,8 @@ COLUMNS = (
 )
 
 
-class BalanceStatus(StrEnum):
-    """Whether there is credit. EMPTY is what makes the API answer 402."""
-
-    GOOD = "good"
-    LOW = "low"
-    EMPTY = "empty"
-
-
-@dataclass(frozen=True, slots=True)
-class Funds:
-    """A balance, what was used in the window, and the cost of a day at the pace of late, in the account's currency."""
-
-    balance: Decimal
-    sums: Totals
-    pace: Decimal
-
-    @property
-    def days_left(self) -> int | None:
-        """Whole days that the balance lasts at this pace; None where nothing was spent."""
-        return max(0, int(self.balance / self.pace)) if self.pace else None
-
-    @property
-    def status(self) -> BalanceStatus:
-        """Whether credit is needed: now, soon or not."""
-        if self.balance <= 0:
-            return BalanceStatus.EMPTY
-        soon = self.days_left is not None and self.days_left < LOW_BALANCE_DAYS
-        return BalanceStatus.LOW if soon else BalanceStatus.GOOD
-
-
 class Shown(StrEnum):
-    """What is listed: credit, which is grants and corrections, beside the usage of each day; or single entries."""
+    """The lists: credit beside the usage of each day, or single entries."""
 
     DAYS = "days"
     ALL = "all"
@@ -84,7 +60,7 @@ class Shown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """An entry, and the public id of the record that it debits."""
+    """An entry, and the public id of its record."""
 
     entry: LedgerEntry
     generation_id: str | None
@@ -92,7 +68,7 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class DayLine:
-    """What was used on a day, or a grant or correction of it."""
+    """The usage of a day, or a grant or correction of it."""
 
     day: date
     totals: Totals | None = None
@@ -101,7 +77,7 @@ class DayLine:
 
 @dataclass(frozen=True, slots=True)
 class Month:
-    """A month's lines, newest first; `older` and `newer` name the months beside it, where they are any."""
+    """The lines of a month, newest first; `older` and `newer` name the months beside it."""
 
     days: Days
     lines: list[DayLine]
@@ -110,11 +86,7 @@ class Month:
 
 
 class StatementForm(forms.Form):
-    """What a statement is asked for with, on the page and in the download's address.
-
-    The first and the last day, which are UTC's, or moments as `Period` takes them. What is left out is from the first
-    of the month, or to today.
-    """
+    """The bounds of a statement: UTC days, or moments as `Period` has them; this month up to today by default."""
 
     since = forms.CharField(label="From", widget=forms.DateInput({"type": "date"}))
     until = forms.CharField(label="To", widget=forms.DateInput({"type": "date"}))
@@ -125,7 +97,7 @@ class StatementForm(forms.Form):
 
     @property
     def period(self) -> Period:
-        """Of a valid form."""
+        """The period of a valid form."""
         return Period.between(self.cleaned_data["since"], self.cleaned_data["until"])
 
     def clean_since(self) -> str:
@@ -145,10 +117,7 @@ class StatementForm(forms.Form):
 
 @account_page()
 def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """The balance, the ledger (`show`; a `month` of days, or `before` or `after` an entry) and the form for statements.
-
-    422 where `since` and `until` are bounds that no statement could be had for.
-    """
+    """The balance, the ledger (`show`; a `month`, or `before` or `after` an entry) and the form for statements."""
     try:
         has_position = "before" in request.GET or "after" in request.GET
         shown = Shown(request.GET.get("show", Shown.ALL if has_position else Shown.DAYS))
@@ -176,39 +145,11 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
         "form": form,
         "contact": settings.BILLING_CONTACT_URL,
     }
-    context |= current.template_context | ledger
-    return render(request, "dashboard/credit.html", context, status=422 if form.errors else 200)
-
-
-def usage_by_day(account_id: UUID, days: Days, *, with_errors: bool = False) -> dict[date, Totals]:
-    """The totals of each day that has a request. Two SELECTs, with errors three."""
-    rows = breakdown(Scope(account_id), days, By.DAY, with_errors=with_errors)
-    return {row.day: row.totals for row in rows if row.day is not None}
-
-
-def funds_of(account_id: UUID, by_day: Mapping[date, Totals], now: datetime) -> Funds:
-    """The balance beside usage by day, which covers the window at least. One SELECT."""
-    days = Days.until(now, WINDOW_DAYS)
-    window = {day: totals for day, totals in by_day.items() if day >= days.first}
-    sums = sum(window.values(), Totals())
-    return Funds(Wallet.objects.get(pk=account_id).balance, sums, _pace(window, days.last))
-
-
-def _pace(window: Mapping[date, Totals], today: date) -> Decimal:
-    """What a day costs: the faster of the last week's days and of those since the first use in the window.
-
-    The first tells of a jump in use, the second of an account that is younger than a week.
-    """
-    spent = {day: totals.cost for day, totals in window.items() if totals.cost}
-    if not spent:
-        return Decimal(0)
-    week = sum((cost for day, cost in spent.items() if day > today - timedelta(days=PACE_DAYS)), Decimal(0))
-    since_first = sum(spent.values(), Decimal(0)) / ((today - min(spent)).days + 1)
-    return max(week / PACE_DAYS, since_first)
+    return current.page(request, "credit", context | ledger, form)
 
 
 def month_of(account: Account, days: Days, now: datetime) -> Month:
-    """What was used on each day of a month beside its credit. Three SELECTs."""
+    """The usage of each day of a month beside its credit. Three SELECTs."""
     used = [DayLine(day, totals) for day, totals in usage_by_day(account.pk, days).items() if totals.requests]
     credited = [DayLine(entry.created_at.astimezone(UTC).date(), entry=entry) for entry in credit_of(account.pk, days)]
     first, last = account.created_at.astimezone(UTC).date().replace(day=1), now.astimezone(UTC).date()
@@ -230,7 +171,7 @@ def credit_of(account_id: UUID, days: Days) -> list[LedgerEntry]:
 def ledger_page(
     account_id: UUID, shown: Shown = Shown.ALL, *, before: int | None = None, after: int | None = None
 ) -> Page[LedgerLine, int]:
-    """A page of entries, newest first, from a position, which is an entry's `seq`. One SELECT by an index."""
+    """A page of entries, newest first, from an entry's `seq`. One SELECT by an index."""
     entries = LedgerEntry.objects.filter(account_id=account_id)
     if shown == Shown.CREDIT:
         entries = entries.exclude(reference=None)  # in the words of the index's condition
@@ -252,8 +193,57 @@ def ledger_page(
     return page if page.rows or before is None else replace(page, newer=0)
 
 
+@account_page("GET")  # no HEAD: it would read the whole statement for nothing
+@from_replica
+def statement(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
+    """The download, by `since`, `until` and `format`. A bound at fault leads back to the credit page."""
+    chosen = request.GET.get("format", "csv")
+    if chosen not in FORMATS and chosen != PRINTED:
+        return refused(f"format: {chosen!r} is none of {', '.join((*FORMATS, PRINTED))}.")
+    form = StatementForm(request.GET.dict(), timezone.now())
+    if not form.is_valid():
+        fields = {"account": current.account.pk, "since": form["since"].value(), "until": form["until"].value()}
+        return redirect(f"{reverse('credit')}?{urlencode(fields)}#statement")
+    period = form.period
+    if chosen == PRINTED:
+        return current.page(request, "statement", printed(current.account, period))
+    blocks, content_type = FORMATS[chosen]
+    name = f"{period.since:%Y-%m-%d}-{period.until:%Y-%m-%d}.{chosen}"
+    return download(blocks(lines(current.account, period, StatementTotals())), content_type, current, name)
+
+
+@dataclass(slots=True)
+class PrintedDay:
+    """A day of a statement on paper."""
+
+    requests: int = 0
+    cost: Sum = field(default_factory=Sum)
+    energy_wh: Sum = field(default_factory=Sum)
+    carbon_gco2e: Sum = field(default_factory=Sum)
+
+
+def printed(account: Account, period: Period) -> dict[str, Any]:
+    """The page to be printed: the statement's lines, added up by day; or `too_many`, the number of requests."""
+    days = Days(period.since.astimezone(UTC).date(), period.until.astimezone(UTC).date())
+    requests = sum(totals.requests for totals in usage_by_day(account.pk, days).values())
+    if requests > MOST_PRINTED:
+        return {"period": period, "too_many": requests}
+    by_day: dict[date, PrintedDay] = {}
+    totals = StatementTotals()
+    for line in lines(account, period, totals):
+        take_turns()
+        if line["line"] == "generation":
+            day = by_day.setdefault(date.fromisoformat(str(line["created_at"])[:10]), PrintedDay())
+            day.requests += 1
+            for sums, name in ((day.cost, "cost"), (day.energy_wh, "energy_wh"), (day.carbon_gco2e, "carbon_gco2e")):
+                figure = line[name]
+                sums.add(figure if isinstance(figure, Decimal) else None)
+    entries = [e for e in reversed(credit_of(account.pk, days)) if period.since <= e.created_at <= period.until]
+    return {"period": period, "totals": totals, "days": by_day, "entries": entries}
+
+
 def _month(request: HttpRequest, now: datetime) -> Days:
-    """The month that is asked for, this one by default. Raises Http404 for what is none, or is to come."""
+    """The month asked for, this one by default. Raises Http404 for a wrong one, or one to come."""
     today = now.astimezone(UTC).date()
     try:
         first = datetime.strptime(request.GET.get("month", f"{today:%Y-%m}"), "%Y-%m").replace(tzinfo=UTC).date()
@@ -266,7 +256,6 @@ def _month(request: HttpRequest, now: datetime) -> Days:
 
 
 def _seq(request: HttpRequest, name: str) -> int | None:
-    """A position in the ledger. Raises Http404 for what is none."""
     text = request.GET.get(name)
     if text is None:
         return None
@@ -276,7 +265,7 @@ def _seq(request: HttpRequest, name: str) -> int | None:
 
 
 def _bound(text: str) -> str:
-    """The first or the last day: whether it fits the other one is seen later."""
+    # The first or the last day: whether it fits the other one is seen later.
     try:
         Period.between("0001-01-01", text)
     except InvalidPeriod:

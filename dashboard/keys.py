@@ -1,4 +1,4 @@
-"""The pages on API keys: for every member of their account; anybody else finds nothing."""
+"""The pages on API keys, for every member of their account."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,14 +10,14 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from accounts import keys
 from accounts.models import ApiKey
 from accounts.rate_limits import budgets_of
 
-from .access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
 
 PAGE_ROWS = 50
 MOST_PER_MINUTE = 2_000_000_000  # what the column holds
@@ -37,7 +37,7 @@ RELOADED = (
 
 @dataclass(frozen=True, slots=True)
 class KeyLine:
-    """A key that is not deleted. Whether it has expired is decided by the clock, as at each request."""
+    """A key that is not deleted."""
 
     key: ApiKey
     has_expired: bool
@@ -45,7 +45,7 @@ class KeyLine:
 
     @property
     def limits(self) -> str:
-        """What it may use in a minute, in words: its own limits and the gateway's; empty where neither has any."""
+        """The limits of a minute in words, its own and the gateway's; empty where neither has any."""
         budgets = budgets_of(self.key.rpm, self.key.tpm)
         limits = ((budgets.requests, self.key.rpm, "requests"), (budgets.tokens, self.key.tpm, "tokens"))
         return ", ".join(
@@ -63,7 +63,7 @@ def _name_field() -> forms.CharField:
 
 
 class CreateForm(forms.Form):
-    """A name and how long the key is good for."""
+    """A name and a lifetime."""
 
     name = _name_field()
     expiry = forms.ChoiceField(
@@ -77,7 +77,7 @@ class CreateForm(forms.Form):
         super().__init__(data, auto_id="create-%s", label_suffix="")
 
     def issue(self, current: AccountContext) -> tuple[ApiKey, str] | None:
-        """The new key with its token, which cannot be had again; None where the form has a fault, and says which."""
+        """The new key with its token; None where the form has a fault, and says which."""
         if not self.is_valid():
             return None
         try:
@@ -92,22 +92,18 @@ class CreateForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def key_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """An account's keys, a page at a time, and a form for one more, whose answer shows the token.
-
-    Neither a redirect nor a message could carry the token: both would store it.
-    """
+    """The keys of an account, a page at a time, and a form for one more, whose answer shows the token."""
+    # Neither a redirect nor a message could carry the token: both would store it.
     form = CreateForm(request.POST if request.method == "POST" else None)
     issued = form.issue(current) if form.is_bound else None
     if issued is not None:
         context = {"key": issued[0], "token": issued[1], "public_url": settings.PUBLIC_URL}
-        return render(request, "dashboard/new_key.html", current.template_context | context)
+        return current.page(request, "new_key", context)
     before = request.GET.get("before")
     lines = newest_keys(current, timezone.now(), PAGE_ROWS + 1, before=before)
     older = lines[PAGE_ROWS - 1].key.pk if len(lines) > PAGE_ROWS else None
     context = {"lines": lines[:PAGE_ROWS], "older": older, "form": form, "before": before}
-    return render(
-        request, "dashboard/keys.html", current.template_context | context, status=422 if form.errors else 200
-    )
+    return current.page(request, "keys", context, form)
 
 
 class RenameForm(forms.Form):
@@ -120,7 +116,6 @@ class RenameForm(forms.Form):
         self._key = key
 
     def save(self) -> bool:
-        """False where the form has a fault, and says which."""
         if self.is_valid():
             try:
                 keys.rename(self._key, self.cleaned_data["name"])
@@ -130,7 +125,7 @@ class RenameForm(forms.Form):
 
 
 class LimitsForm(forms.Form):
-    """What the key may use in any minute."""
+    """The limits of a key in any minute."""
 
     rpm = forms.IntegerField(label="Requests per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
     tpm = forms.IntegerField(label="Tokens per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
@@ -140,7 +135,6 @@ class LimitsForm(forms.Form):
         self._key = key
 
     def save(self) -> bool:
-        """False where the form has a fault, and says which. In force with the next request."""
         if self.is_valid():
             ApiKey.objects.filter(pk=self._key.pk, deleted_at=None).update(**self.cleaned_data)
         return not self.errors
@@ -148,7 +142,7 @@ class LimitsForm(forms.Form):
 
 @signed_in_page("GET", "HEAD", "POST")
 def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
-    """One key: whoever made it and owners rename it, owners set its limits."""
+    """One key: its maker and owners rename it, owners set its limits."""
     key, current = _key(request, key_id)
     if not may_change(current, key):
         raise PermissionDenied
@@ -165,18 +159,17 @@ def key_detail(request: HttpRequest, key_id: UUID) -> HttpResponse:
     if form.is_bound and form.save():
         messages.success(request, f"{key.name} has been saved.")
         return redirect(page_address("keys", key.account_id))
-    context = current.template_context | {"key": key, "rename": rename, "limits": limits}
-    return render(request, "dashboard/key.html", context, status=422 if form.errors else 200)
+    return current.page(request, "key", {"key": key, "rename": rename, "limits": limits}, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
 def delete_key(request: HttpRequest, key_id: UUID) -> HttpResponse:
-    """Asks first; a form sent from there deletes. One of a page that is out of date gets a message."""
+    """Asks first; a form sent from there deletes."""
     key, current = _key(request, key_id)
     if key.deleted_at is None and not may_change(current, key):
         raise PermissionDenied
     if key.deleted_at is None and request.method != "POST":
-        return render(request, "dashboard/delete_key.html", current.template_context | {"key": key})
+        return current.page(request, "delete_key", {"key": key})
     if key.deleted_at is None and keys.delete(key):
         messages.success(request, f"{key.name} has been deleted. Requests with it are refused.")
     else:
@@ -190,13 +183,12 @@ def may_change(current: AccountContext, key: ApiKey) -> bool:
 
 
 def _key(request: HttpRequest, key_id: UUID) -> tuple[ApiKey, AccountContext]:
-    """The key, where it is of an account that the person is a member of."""
     key = get_object_or_404(ApiKey.objects.select_related("created_by"), pk=key_id)
     return key, account_context(request, key.account_id)
 
 
 def newest_keys(current: AccountContext, now: datetime, rows: int, *, before: str | None = None) -> list[KeyLine]:
-    """So many keys that are not deleted, or of those older than the key `before`. Raises Http404 for what is no id."""
+    """The newest keys that are not deleted, or older than `before`. Raises Http404 for a wrong id."""
     live = ApiKey.objects.filter(account=current.account, deleted_at=None).select_related("created_by")
     live = live.order_by("-pk")  # an id grows with time
     if before is not None:

@@ -1,20 +1,24 @@
-"""The pages on an account's people: every member sees them, owners change them."""
+"""The pages on an account's people, whom owners change; and the page that invitations lead to."""
 
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.contrib.auth import login
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
 
 from accounts import invitations, members
 from accounts.invitations import LIFETIME, InvitationRefused
-from accounts.models import Invitation, Membership
+from accounts.models import Account, Invitation, Membership, User
 
-from .access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .sign_in import NewPasswordForm
 
-ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
-ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
 LAST_OWNER = "An account needs at least one owner. Make another member an owner first."
 
 
@@ -26,20 +30,19 @@ class InviteForm(forms.Form):
         max_length=254,
         widget=forms.EmailInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
-    role = forms.ChoiceField(label="Role", choices=ROLES)
+    role = forms.ChoiceField(label="Role", choices=invitations.ROLES)
 
     def __init__(self, data: Any) -> None:
         super().__init__(data, auto_id="invite-%s", label_suffix="")
 
     def clean_email(self) -> str:
-        """In lower case, as addresses are kept."""
         return str(self.cleaned_data["email"]).lower()
 
 
 class RoleForm(forms.Form):
     """Another role."""
 
-    role = forms.ChoiceField(label="Role", choices=ROLES, help_text=ROLE_RULE)
+    role = forms.ChoiceField(label="Role", choices=invitations.ROLES, help_text=invitations.ROLE_RULE)
 
     def __init__(self, data: Any, membership: Membership) -> None:
         super().__init__(data, label_suffix="", initial={"role": membership.role})
@@ -47,7 +50,7 @@ class RoleForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def member_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """Who is in an account and who is invited, and a form that invites."""
+    """The people of an account, those invited, and a form that invites."""
     if request.method == "POST":
         current.require_owner()
     form = InviteForm(request.POST if request.method == "POST" else None)
@@ -65,16 +68,14 @@ def member_list(request: HttpRequest, current: AccountContext) -> HttpResponse:
         "invitations": Invitation.objects.open().filter(account=current.account).select_related("invited_by"),
         "form": form,
         "days": LIFETIME.days,
-        "role_rule": ROLE_RULE,
+        "role_rule": invitations.ROLE_RULE,
     }
-    return render(
-        request, "dashboard/members.html", current.template_context | context, status=422 if form.errors else 200
-    )
+    return current.page(request, "members", context, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
 def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
-    """One person in an account, and their role: for owners."""
+    """One person's role, for owners."""
     membership, current = _membership(request, membership_id)
     current.require_owner()
     form = RoleForm(request.POST if request.method == "POST" else None, membership)
@@ -89,8 +90,7 @@ def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
         else:
             messages.success(request, f"{membership.user.email} is now {role.label}.")
             return redirect(page_address("members", current.account.pk))
-    context = current.template_context | {"member": membership, "form": form}
-    return render(request, "dashboard/member.html", context, status=422 if form.errors else 200)
+    return current.page(request, "member", {"member": membership, "form": form}, form)
 
 
 @signed_in_page("GET", "HEAD", "POST")
@@ -117,6 +117,102 @@ def remove_member(request: HttpRequest, membership_id: int) -> HttpResponse:
 
 
 def _membership(request: HttpRequest, membership_id: int) -> tuple[Membership, AccountContext]:
-    """The membership, where it is in an account that the person is a member of."""
     membership = get_object_or_404(Membership.objects.select_related("user"), pk=membership_id)
     return membership, account_context(request, membership.account_id)
+
+
+class ChoosePasswordForm(NewPasswordForm):
+    """A newcomer's first password, twice."""
+
+    def __init__(self, user: User, data: Any) -> None:
+        super().__init__(user, data)
+        self.fields["new_password1"].label, self.fields["new_password2"].label = "Password", "Confirm password"
+
+
+@signed_in_page("GET", "HEAD", "POST")
+def change_invitation(request: HttpRequest, invitation_id: UUID) -> HttpResponse:
+    """Sends an open invitation again, or revokes it: the form's `action`."""
+    # A GET, as after a login, finds the list.
+    invitation = get_object_or_404(Invitation, pk=invitation_id)
+    current = account_context(request, invitation.account_id)
+    if request.method == "POST":
+        current.require_owner()
+        match request.POST.get("action"):
+            case _ if ending := _ending(invitation):
+                messages.info(request, ending)
+            case "resend":
+                try:
+                    invitations.send(invitation.account_id, invitation.email, invitation.role, by=current.person)
+                except invitations.InvitationRefused as error:
+                    messages.warning(request, str(error))
+                else:
+                    messages.success(request, f"The invitation has been sent to {invitation.email} again.")
+            case "revoke":
+                invitations.revoke(invitation, by=current.person)
+                revoked = f"The invitation of {invitation.email} has been revoked. Its link no longer works."
+                messages.success(request, revoked)
+    return redirect(page_address("members", current.account.pk))
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def open_invitation(request: HttpRequest, signed: str) -> HttpResponse:
+    """The page of an invitation's link."""
+    # Looking changes nothing, since mail scanners follow links: joining is a form.
+    try:
+        invited = invitations.behind(signed)
+        if isinstance(request.user, User):
+            return _for_person(request, request.user, invited)
+        return _for_stranger(request, invited)
+    except invitations.InvitationGone:
+        return render(request, "dashboard/invitation_gone.html", status=410)
+
+
+def _for_person(request: HttpRequest, person: User, invited: Invitation) -> HttpResponse:
+    if person.email != invited.email:
+        return _page(request, invited, "other", status=403 if request.method == "POST" else 200)
+    if request.method != "POST":
+        return _page(request, invited, "invited")
+    invitations.accept(invited, person)
+    return _welcome(request, invited.account)
+
+
+def _for_stranger(request: HttpRequest, invited: Invitation) -> HttpResponse:
+    # The link proves the mailbox, so that a newcomer may choose a password here.
+    newcomer = invitations.newcomer(invited.email)
+    if newcomer is None:
+        return _page(request, invited, "known", status=403 if request.method == "POST" else 200)
+    form = ChoosePasswordForm(newcomer, request.POST if request.method == "POST" else None)
+    if not form.is_valid():
+        return _page(request, invited, "new", form=form, status=422 if form.errors else 200)
+    try:
+        person = invitations.accept_as_newcomer(invited, form.cleaned_data["new_password1"])
+    except invitations.PersonExists:
+        return redirect(request.path)  # which says that they can sign in
+    login(request, person)
+    return _welcome(request, invited.account)
+
+
+def _welcome(request: HttpRequest, account: Account) -> HttpResponseRedirect:
+    role = "an owner" if account_context(request, account.pk).is_owner else "a member"
+    messages.success(request, f"Welcome. You are now {role} of {account.name}.")
+    return redirect(page_address("overview", account.pk))
+
+
+def _page(
+    request: HttpRequest, invited: Invitation, reader: str, *, status: int = 200, form: ChoosePasswordForm | None = None
+) -> HttpResponse:
+    """`reader` is invited, other (somebody else), known (has a password) or new."""
+    context = {"invitation": invited, "reader": reader, "form": form}
+    return render(request, "dashboard/invitation.html", context, status=status)
+
+
+def _ending(invitation: Invitation) -> str:
+    """The reason why an invitation is not open; empty where it is."""
+    if invitation.accepted_at is not None:
+        return f"{invitation.email} has already joined."
+    if invitation.revoked_at is not None:
+        return f"The invitation of {invitation.email} has already been revoked."
+    if invitation.expires_at <= timezone.now():
+        return f"The invitation of {invitation.email} has expired. Invite them again."
+    return ""

@@ -1,4 +1,4 @@
-"""The page on mail: who wants any about the accounts that they own, and at which balance an account's owners get it."""
+"""The page on mail."""
 
 from decimal import Decimal
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 
 from accounts.models import Account, User
 from gateway.money import ExactDecimalFormField
 
-from .access import AccountContext, account_page, page_address
+from .parts.access import AccountContext, account_page, page_address
 
 
 class NotificationsForm(forms.Form):
-    """A person's wish, and the account's threshold for its owners."""
+    """A person's wish, and the account's threshold."""
 
     wants_notices = forms.BooleanField(
         label="Email me about accounts I own",
@@ -42,7 +42,7 @@ class NotificationsForm(forms.Form):
 
 @account_page("GET", "HEAD", "POST")
 def notifications(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """One's own wish, and for owners the account's threshold."""
+    """A person's wish, and for owners the account's threshold."""
     form = NotificationsForm(request.POST if request.method == "POST" else None, current)
     if form.is_valid():
         User.objects.filter(pk=current.person.pk).update(wants_notices=form.cleaned_data["wants_notices"])
@@ -50,5 +50,4 @@ def notifications(request: HttpRequest, current: AccountContext) -> HttpResponse
             Account.objects.filter(pk=current.account.pk).update(low_balance=form.cleaned_data["low_balance"])
         messages.success(request, "Notifications saved.")
         return redirect(page_address("notifications", current.account.pk))
-    context = current.template_context | {"form": form}
-    return render(request, "dashboard/notifications.html", context, status=422 if form.errors else 200)
+    return current.page(request, "notifications", {"form": form}, form)

@@ -1,4 +1,4 @@
-"""The first page: one account's balance, its last 30 days beside the 30 before, and the way to a first request."""
+"""The first page: an account's balance, its last 30 days beside the 30 before, a first request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 from django.utils.formats import date_format
 
@@ -17,29 +16,22 @@ from accounts.models import Account
 from billing.accounts import rate_warning
 from billing.models import Generation
 from billing.usage.statistics import Days, Totals
-from catalogue.listing import View, listed, served_now
-from catalogue.models import Modality
-from catalogue.routing import quota, snapshot
-from catalogue.routing.routes import AUTO
-from catalogue.routing.selection import cost_in_eur
-from gateway.errors import ServiceUnavailable
 
-from .access import AccountContext, account_page
-from .credit import WINDOW_DAYS, funds_of, usage_by_day
-from .model_page import listed_models
-from .usage import dearest
-from .usage_choice import Choice, Grouping
+from .parts.access import AccountContext, account_page
+from .parts.choices import Choice, Grouping
+from .parts.funds import WINDOW_DAYS, funds_of, usage_by_day
+from .parts.groups import dearest
+from .parts.routes import listed_models, model_to_try
 
 CHATS = frozenset({Generation.Endpoint.CHAT, Generation.Endpoint.RESPONSES, Generation.Endpoint.MESSAGES})
 MOST_LISTED = 5  # of the dearest models and keys, and of the newest requests
 MEDIAN_OF_NEWEST = 1000  # requests
-PLACEHOLDER_MODEL = "provider/creator/model"
 CHART_HEIGHT = 1000  # in units of the drawing; a day is ten of them wide
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A day of the chart: its height and that of the day 30 days before, and both in words."""
+    """A day of the chart: its height and that of the day 30 days before, in words too."""
 
     x: int
     height: int
@@ -48,18 +40,16 @@ class Bar:
 
     @property
     def y(self) -> int:
-        """From the top, as drawings count."""
         return CHART_HEIGHT - self.height
 
     @property
     def y_before(self) -> int:
-        """From the top."""
         return CHART_HEIGHT - self.height_before
 
 
 @dataclass(frozen=True, slots=True)
 class CostChart:
-    """Cost by day, in the account's currency, and the same days of the period before behind it."""
+    """Cost by day, and the same days of the period before behind it."""
 
     days: Days
     bars: list[Bar]
@@ -69,10 +59,7 @@ class CostChart:
 
     @classmethod
     def of(cls, by_day: Mapping[date, Totals], days: Days, account: Account) -> Self:
-        """Days that are missing, or whose cost nobody knows, are zero.
-
-        There is no sum of the period before where the account is younger than that: it would be of a few days.
-        """
+        # No sum of the period before where the account is younger than that: it would be of a few days.
         length = (days.last - days.first).days + 1
         dates = [days.first + timedelta(days=number) for number in range(length)]
         earlier = [day - timedelta(days=length) for day in dates]
@@ -92,18 +79,17 @@ class CostChart:
 
     @property
     def width(self) -> int:
-        """In units of the drawing."""
         return 10 * len(self.bars)
 
 
 @account_page()
 def overview(request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """What an account has, and on what it went."""
-    return render(request, "dashboard/overview.html", current.template_context | read(current.account, timezone.now()))
+    """The account at a glance."""
+    return current.page(request, "overview", read(current.account, timezone.now()))
 
 
 def read(account: Account, now: datetime) -> dict[str, Any]:
-    """What the page shows. Twelve SELECTs, each by an index, and one for an account whose currency is not EUR."""
+    """The values of the page. Twelve SELECTs, each by an index, and one more where the currency is not EUR."""
     records = Generation.objects.filter(account_id=account.pk).select_related("key").order_by("-created_at", "-id")
     newest = list(records[:MOST_LISTED])
     chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
@@ -125,7 +111,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
 
 
 def _median_first_token_seconds(account: Account, days: Days) -> Decimal | None:
-    """Of the streams among the newest requests: the sums by day give a mean alone, which one slow answer moves."""
+    # Of the newest requests: the sums by day give a mean alone, which one slow answer moves.
     newest = Generation.objects.filter(account_id=account.pk, created_at__gte=days.since).order_by("-created_at", "-id")
     known = [ms for ms in newest.values_list("first_token_ms", flat=True)[:MEDIAN_OF_NEWEST] if ms is not None]
     return Decimal(median(known)) / 1000 if known else None
@@ -141,29 +127,3 @@ def _height(cost: Decimal, highest: Decimal) -> int:
 
 def _named(day: date, cost: Decimal, currency: str) -> str:
     return f"{date_format(day, 'j M Y')}: {cost:,.4f} {currency}"
-
-
-def model_to_try(now: datetime) -> str:
-    """A chat model that would answer now: the cheapest EU-sovereign one, by `auto/…`, which prefers such routes.
-
-    Else the 3-part id of any; a placeholder where there is none.
-    """
-    try:
-        catalogue = snapshot.current()
-    except ServiceUnavailable:
-        return PLACEHOLDER_MODEL
-    today = quota.day_of(now)
-    view = View(today, quota.held(catalogue.with_quota, today), "eu-sovereign", Modality.CHAT)
-    sovereign = [
-        (cost, offer.canonical_id)
-        for offer, routes in listed(catalogue, view)
-        for route in routes
-        if (cost := cost_in_eur(catalogue.units_per_eur, route)) is not None
-    ]
-    if sovereign:
-        return f"{AUTO}/{min(sovereign)[1]}"
-    for offer in catalogue.offers.values():
-        default = (route for route in served_now(offer, view) if route.locode == offer.default_locode)
-        if offer.modality == Modality.CHAT and any(route.price is not None for route in default):
-            return offer.id
-    return PLACEHOLDER_MODEL

@@ -1,13 +1,9 @@
-"""The Playground: a page that sends chat completions with a key of its own, and shows what each was and cost.
-
-Its script (static/js/playground.js) asks `new_key` for the key with the first message, and keeps it in memory alone.
-"""
+"""The Playground: a page that sends chat completions with a key of its own (static/js/playground.js)."""
 
 from collections.abc import Iterator
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
 from django.utils import timezone
 
 from accounts import keys, playground_keys
@@ -19,9 +15,9 @@ from catalogue.listing import View, listed
 from catalogue.models import Modality
 from catalogue.routing import quota, snapshot
 
-from .access import AccountContext, account_page
-from .failure_advice import BY_CODE, OF_THE_PROVIDER
-from .overview import PLACEHOLDER_MODEL, model_to_try
+from .parts.access import AccountContext, account_page
+from .parts.advice import BY_CODE, OF_THE_PROVIDER
+from .parts.routes import PLACEHOLDER_MODEL, model_to_try
 
 LONGEST_MODEL = 300  # characters of `?model=`
 Group = tuple[str, list[str]]
@@ -42,12 +38,12 @@ def playground(request: HttpRequest, current: AccountContext) -> HttpResponse:
         "advice": {code: explained.what_to_do for code, explained in BY_CODE.items()}
         | {"": OF_THE_PROVIDER.what_to_do},
     }
-    return render(request, "dashboard/playground.html", current.template_context | context)
+    return current.page(request, "playground", context)
 
 
 @account_page("POST")
 def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
-    """`{key, seconds}`: a token of the person's Playground key, and how long it works. The one before is refused."""
+    """`{key, seconds}`: a token of the person's Playground key, in place of the one before."""
     try:
         _, token = playground_keys.issue(current.person, current.account)
     except Membership.DoesNotExist:
@@ -58,7 +54,7 @@ def new_key(_request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 
 def _models(account: Account) -> Iterator[Group]:
-    """What a chat can ask for now: the account's aliases, automatic routes, and each provider's models and regions."""
+    """The models that a chat can ask for now."""
     catalogue, today = snapshot.current(), timezone.now().date()
     view = View(today, quota.held(catalogue.with_quota, today), modality=Modality.CHAT)
     yield "Aliases", [f"alias/{name}" for name in Alias.objects.filter(account=account).values_list("name", flat=True)]

@@ -1,7 +1,4 @@
-"""Signing in, and passwords: Django's views and forms, with our pages, our mail and a limit on guesses.
-
-The admin's own login and password pages lead here.
-"""
+"""Sign-in and passwords: Django's views and forms, with our pages, our mail and a limit on guesses."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +26,7 @@ from accounts.models import User
 from accounts.throttle import TooManyTries
 from gateway.pages.mail import send_in_background
 
-from .access import login_required, named_account
+from .parts.access import login_required, named_account
 
 RESET_SUBJECT = "Reset your password for Inference Gateway"
 RESET_BODY = """\
@@ -52,7 +49,7 @@ If this was not you, reset your password now: {origin}{path}
 
 
 class SignInForm(AuthenticationForm):
-    """An address and a password, which is not looked at where there were too many failures: raises TooManyTries."""
+    """An address and a password. Raises TooManyTries."""
 
     def clean(self) -> dict[str, Any]:
         request, email, password = self.request, self.cleaned_data.get("username"), self.cleaned_data.get("password")
@@ -64,7 +61,7 @@ class SignInForm(AuthenticationForm):
 
 
 class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # takes none when the program runs
-    """A new password, twice, for who has followed the link of a mail."""
+    """A new password, twice."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options, label_suffix="")
@@ -77,7 +74,7 @@ class NewPasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # takes none 
 
 
 class ChangeForm(NewPasswordForm, PasswordChangeForm):
-    """The password in use and a new one, twice. Guessing the one in use has the limits of signing in."""
+    """The password in use, guessed within the limits of signing in, and a new one."""
 
     def __init__(self, request: HttpRequest, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -93,7 +90,7 @@ class ChangeForm(NewPasswordForm, PasswordChangeForm):
 
 
 class ResetForm(PasswordResetForm):
-    """The address that a reset mail goes to."""
+    """The address of a reset mail."""
 
     email = forms.EmailField(
         label="Email address",
@@ -107,7 +104,7 @@ class ResetForm(PasswordResetForm):
 
 
 class ThrottledFormView(FormView[forms.BaseForm]):
-    """A form that answers 422 where it has a fault, and 429 with the wait where there were too many tries."""
+    """A form that answers 422 where it has a fault, and 429 after too many tries."""
 
     http_method_names = ["get", "head", "post", "options"]
     fault_status = 422
@@ -131,7 +128,9 @@ class ThrottledFormView(FormView[forms.BaseForm]):
 
 @method_decorator([csrf_exempt, never_cache], name="dispatch")  # LoginView's own `dispatch` asks for the token
 class SignIn(ThrottledFormView, views.LoginView):
-    """The login page. Whoever is signed in is sent on, whatever they send: a form of before that has an old token."""
+    """The login page."""
+
+    # Whoever is signed in is sent on, whatever they send: a form of before that has an old token.
 
     form_class = SignInForm
     template_name = "dashboard/login.html"
@@ -143,14 +142,14 @@ class SignIn(ThrottledFormView, views.LoginView):
         return super().dispatch(request, *args, **kwargs)
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
-        """Where `next` leads, unless that is this page or the logout, which would redirect for ever."""
+        # This page and the logout would redirect for ever.
         address = super().get_redirect_url()
         return "" if urlsplit(address).path in (self.request.path, reverse("logout")) else address
 
 
 @method_decorator([never_cache, login_required], name="dispatch")
 class ChangePassword(ThrottledFormView, views.PasswordChangeView):
-    """A new password for who is signed in. Django ends the person's other sessions."""
+    """A new password. Django ends the person's other sessions."""
 
     form_class = ChangeForm
     template_name = "dashboard/password.html"
@@ -172,11 +171,10 @@ class ChangePassword(ThrottledFormView, views.PasswordChangeView):
 
 
 class ResetPassword(ThrottledFormView, views.PasswordResetView):
-    """Mails a link to the active person of an address. The answer is the same, as soon, whether there is one.
+    """Mails a link to the active person of an address."""
 
-    A person without a password gets the mail too: that is how the first owner of an account and whoever staff added
-    get in. Staff keep somebody out by `is_active`.
-    """
+    # The answer is the same, as soon, whether there is one. A person without a password gets the mail too: that is how
+    # first owners, and those whom staff added, get in.
 
     form_class = ResetForm
     template_name = "dashboard/password_reset.html"
@@ -194,13 +192,13 @@ class ResetPassword(ThrottledFormView, views.PasswordResetView):
 
 @method_decorator(never_cache, name="dispatch")
 class ResetSent(views.PasswordResetDoneView):
-    """Says that a mail is under way, if there is anybody to get it."""
+    """The page after the form, whether there is anybody or not."""
 
     template_name = "dashboard/password_reset_sent.html"
 
 
 class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
-    """Where the mail's link leads: choose a password. 410 where the link is used, old or made up."""
+    """The page of the mail's link. 410 where that is used, old or made up."""
 
     form_class = NewPasswordForm
     template_name = "dashboard/password_reset_link.html"
@@ -217,14 +215,14 @@ class ResetLink(ThrottledFormView, views.PasswordResetConfirmView):
 
 @method_decorator(never_cache, name="dispatch")
 class ResetDone(views.PasswordResetCompleteView):
-    """Says that the new password is good."""
+    """The page after a reset."""
 
     template_name = "dashboard/password_reset_done.html"
 
 
 @never_cache
 def admin_login(request: HttpRequest) -> HttpResponseBase:
-    """Where the admin sends whom it does not let in: strangers go on to the login, people who are not staff get 403."""
+    """The admin's login: strangers go on to ours, people who are not staff get 403."""
     if not request.user.is_authenticated:
         return views.redirect_to_login(request.GET.get("next") or reverse("admin:index"), settings.LOGIN_URL)
     if not admin.site.has_permission(request):
@@ -243,7 +241,7 @@ def _changed_mail(person: User) -> EmailMessage:
 
 
 def _reset_mail(person: User) -> EmailMessage:
-    """Its link begins with PUBLIC_URL: a Host header could name somebody else's server."""
+    # The link begins with PUBLIC_URL: a Host header could name somebody else's server.
     uid, token = urlsafe_base64_encode(force_bytes(person.pk)), default_token_generator.make_token(person)
     body = RESET_BODY.format(
         email=person.email,

@@ -1,4 +1,4 @@
-"""Every page of the dashboard, and the admin's two addresses that lead to its sign-in."""
+"""The pages of the dashboard, and the admin's two addresses that lead to its sign-in."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path
@@ -7,18 +7,15 @@ from . import (
     aliases,
     carbon,
     credit,
-    downloads,
-    invitations,
     keys,
     members,
-    model_page,
-    models_page,
     notifications,
+    offers,
     overview,
     playground,
+    records,
     sign_in,
     usage,
-    usage_records,
 )
 
 urlpatterns = [
@@ -33,19 +30,19 @@ urlpatterns = [
     path("password/reset/done", sign_in.ResetDone.as_view(), name="password-reset-done"),
     path("password/reset/<uidb64>/<token>", sign_in.ResetLink.as_view(), name="password-reset-link"),
     path("usage", usage.usage, name="usage"),
-    path("usage/export", downloads.usage_export, name="usage-export"),
-    path("usage/records", usage_records.record_list, name="usage-records"),
-    path("usage/records/<str:generation_id>", usage_records.record_detail, name="usage-record"),
-    path("usage/failures/<str:request_id>", usage_records.failure_detail, name="usage-failure"),
+    path("usage/export", usage.usage_export, name="usage-export"),
+    path("usage/records", records.record_list, name="usage-records"),
+    path("usage/records/<str:generation_id>", records.record_detail, name="usage-record"),
+    path("usage/failures/<str:request_id>", records.failure_detail, name="usage-failure"),
     path("carbon", carbon.carbon, name="carbon"),
-    path("carbon/export", downloads.carbon_export, name="carbon-export"),
+    path("carbon/export", carbon.carbon_export, name="carbon-export"),
     path("credit", credit.credit, name="credit"),
-    path("statement", downloads.statement, name="statement"),
+    path("statement", credit.statement, name="statement"),
     path("keys", keys.key_list, name="keys"),
     path("keys/<uuid:key_id>", keys.key_detail, name="key"),
     path("keys/<uuid:key_id>/delete", keys.delete_key, name="delete-key"),
-    path("models", models_page.model_list, name="models"),
-    path("models/<path:canonical_id>", model_page.model_detail, name="model"),
+    path("models", offers.model_list, name="models"),
+    path("models/<path:canonical_id>", offers.model_detail, name="model"),
     path("playground", playground.playground, name="playground"),
     path("playground/key", playground.new_key, name="playground-key"),
     path("aliases", aliases.alias_list, name="aliases"),
@@ -55,6 +52,6 @@ urlpatterns = [
     path("members", members.member_list, name="members"),
     path("members/<int:membership_id>", members.member_detail, name="member"),
     path("members/<int:membership_id>/remove", members.remove_member, name="remove-member"),
-    path("members/invitations/<uuid:invitation_id>", invitations.change_invitation, name="change-invitation"),
-    path("invitations/<str:signed>", invitations.open_invitation, name="invitation"),
+    path("members/invitations/<uuid:invitation_id>", members.change_invitation, name="change-invitation"),
+    path("invitations/<str:signed>", members.open_invitation, name="invitation"),
 ]

@@ -1,7 +1,5 @@
-"""What the admin begins with, of all accounts: calls, errors and cost of the last days, and whose balance ends soon.
-
-Days are those of the rollups (`billing.usage.rollups`), which lack the newest minutes: they are read by an index of
-days, where records would have to be read one by one.
+"""The first page of the admin: calls, errors and cost of the last days, and balances that end soon. Its days are those
+of the rollups, which lack the newest minutes.
 """
 
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ MOST_LOOKED_AT = 200
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """A UTC day. Of its `totals` only requests, `cost_eur` and errors are known."""
+    """A UTC day: its requests, `cost_eur` and errors."""
 
     day: date
     totals: Totals
@@ -37,7 +35,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class LowBalance:
-    """An account in use whose balance lasts less than LOW_BALANCE_DAYS, at the pace of as many days."""
+    """An account whose balance lasts less than LOW_BALANCE_DAYS at its pace."""
 
     account_id: UUID
     name: str
@@ -48,10 +46,7 @@ class LowBalance:
 
 @register.inclusion_tag("admin/home.html", takes_context=True)
 def home(context: Any) -> dict[str, Any]:
-    """The figures as far as whoever looks may see them.
-
-    `days`, `providers` and `balances`; each is None for who may not view records, providers or accounts.
-    """
+    """`days`, `providers` and `balances`; each None for whoever may not view it."""
     user, now = context["request"].user, timezone.now()
     return {
         "days": days(now) if user.has_perm("billing.view_generation") else None,

@@ -1,8 +1,4 @@
-"""Requests of the API that were refused or failed: a row for each, kept for so long, and exact counts by day.
-
-A worker notes failures in memory as their requests end; its beat writes them. A flood leaves few rows, and in the last
-of them the number of the others.
-"""
+"""Requests that were refused or failed: a row for each, and exact counts by day. A flood leaves few rows."""
 
 import sys
 from collections import Counter
@@ -35,14 +31,13 @@ DROP_EVERY_SECONDS = 600.0
 
 
 class RequestFailure(models.Model):
-    """One request that got an error, or whose stream broke. Nothing of its content; it is in no record and no bill.
+    """A request that got an error, or whose stream broke. Nothing of its content; it is in no record and no bill."""
 
-    `id` is the request's, and the generation's where one was settled (`has_record`). `asked` is the model as the client
-    wrote it, `message` the error's: both cut short, without secrets and control characters. `provider`, `model`
-    and `region` are of the route that was tried last, else of what was asked for as far as the catalogue has it, else
-    empty; `provider` is `auto` where none was chosen. `repeated` counts the requests of this account and code that
-    failed next and have no row.
-    """
+    # `id` is the request's, and the generation's where one was settled (`has_record`). `asked` is the model as the
+    # client wrote it, `message` the error's: both cut short, without secrets and control characters. `provider`,
+    # `model` and `region` are of the route that was tried last, else of what was asked for as far as the catalogue has
+    # it; `provider` is `auto` where none was chosen. `repeated` counts the requests of this account and code that
+    # failed next and have no row.
 
     id = models.UUIDField(primary_key=True, editable=False)
     created_at = models.DateTimeField()  # when the request was complete
@@ -81,26 +76,22 @@ class RequestFailure(models.Model):
 
     @property
     def request_id(self) -> str:
-        """`X-Request-Id` of its answer."""
         return request_id(self.id)
 
     @property
     def generation_id(self) -> str | None:
-        """Of the record, where one was settled."""
         return generation_id(self.id) if self.has_record else None
 
     @property
     def route_id(self) -> str:
-        """The route, or what the catalogue has of what was asked for."""
         return "/".join(part for part in (self.provider, self.model, self.region) if part)
 
 
 class FailureDay(models.Model):
-    """How many requests of one UTC day failed in one way, those without a row too. What is unknown is NOBODY or empty.
+    """The number of requests of a UTC day that failed in one way. The unknown is NOBODY or empty."""
 
-    `account_id`, `key_id`, `alias_id`, `provider`, `model` and `region` are as in DailyUsage, whose requests are those
-    that were served; broken streams and clients that left behind their first output are in both.
-    """
+    # Columns are as in DailyUsage, whose requests are those that were served: broken streams, and clients that left
+    # behind their first output, are in both.
 
     day = models.DateField()
     account_id = models.UUIDField(default=NOBODY)
@@ -132,7 +123,7 @@ class FailureDay(models.Model):
 
 
 class Counted(NamedTuple):
-    """What failures are counted by: the columns of FailureDay but the last."""
+    """The columns of FailureDay but the last."""
 
     account_id: UUID
     day: date
@@ -157,7 +148,7 @@ _COLUMNS = {field.attname: field for field in FailureDay._meta.concrete_fields}
 
 @dataclass(slots=True)
 class NotedFailure:
-    """A failed request that gets a row, and how many behind it do not. The row is made when it is written."""
+    """A failed request that gets a row, and the number behind it that do not."""
 
     event: RequestEvent
     counted: Counted
@@ -169,7 +160,7 @@ Group = tuple[UUID | None, str | None]  # account and code
 
 
 class FailureLog:
-    """The failures that one worker has noted and not written yet."""
+    """The failures that one worker has noted."""
 
     def __init__(self) -> None:
         # By the request's id those that get a row, and by what they are counted by the number of the others.
@@ -178,7 +169,7 @@ class FailureLog:
         self._flooded: set[Group] = set()  # whose rows were too many in the last beat
 
     def note(self, event: RequestEvent) -> None:
-        """Takes a failed request in: MOST_IN_A_BEAT rows of an account and code, one a beat while a flood lasts."""
+        """Takes a failure in: MOST_IN_A_BEAT rows of an account and code, one a beat in a flood."""
         ended = datetime.fromtimestamp(event.began_at + event.duration, UTC)
         provider, model, region = _located(event)
         counted = Counted(
@@ -204,14 +195,13 @@ class FailureLog:
             rows[-1].repeated += 1
 
     def flush(self) -> None:
-        """Writes what has been noted. It waits for the next beat where the database is away."""
         self._flooded = {group for group, rows in self._in_beat.items() if not rows or rows[-1].repeated}
         self._in_beat = {}
         self._noted.flush()
 
 
 def drop_before(moment: datetime, *, most: int | None = None) -> int:
-    """Removes rows of earlier requests, DROPPED_AT_ONCE in a transaction, up to `most`. Returns how many."""
+    """Removes older rows, DROPPED_AT_ONCE in a transaction, up to `most`. Returns how many."""
     dropped = 0
     while most is None or dropped < most:
         old = RequestFailure.objects.filter(created_at__lt=moment).order_by("created_at")
@@ -228,12 +218,12 @@ def kept_since(now: datetime) -> datetime:
 
 
 def drop_some() -> bool:
-    """A worker's share of `maintain`. Returns whether there is more to drop."""
+    """Drops some for the worker's share of `maintain`. True where there is more."""
     return drop_before(kept_since(timezone.now()), most=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 
 def _located(event: RequestEvent) -> tuple[str, str, str]:
-    """The provider, model and region of the route, or of what was asked for as far as the catalogue has that."""
+    """The provider, model and region of the route, or of the model asked for."""
     if event.route:
         provider, _, rest = event.route.partition("/")
         model, _, region = rest.rpartition("/")

@@ -1,7 +1,4 @@
-"""The health of providers as the workers see it, and the status that follows from it (docs/api.md#providers).
-
-Each worker's beat adds outcomes to shared rows, one a provider and minute, and keeps each provider's last failure.
-"""
+"""The health of providers as the workers see it, and the status that follows (docs/api.md#providers)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +36,7 @@ _ADD = f"""
 
 @dataclass(slots=True)
 class Observed:
-    """Dispatched calls, and how many of them failed."""
+    """Dispatched calls, and how many failed."""
 
     attempts: int = 0
     failures: int = 0
@@ -54,17 +51,16 @@ class Observed:
 
     @property
     def in_words(self) -> str:
-        """As staff read it."""
         return f"{self.failures:,} of {self.attempts:,} failed" if self.attempts else "nothing sent"
 
 
 def is_failure(status: int | None) -> bool:
-    """True where an upstream's answer counts against it; None: no connection, a deadline, a broken answer."""
+    """True where an answer counts against its provider; None is no answer."""
     return status is None or (status not in REFUSALS and not 200 <= status < 300)
 
 
 def note(slug: str, *, failed: bool, words: str = "") -> None:
-    """Counts one dispatched call; `words` say what failed, in a sentence that a client may read."""
+    """Counts one dispatched call; `words` say what failed, as clients may read it."""
     now = timezone.now()
     _outcomes.note((now.replace(second=0, microsecond=0), slug), Observed(1, int(failed)))
     if failed:
@@ -73,29 +69,29 @@ def note(slug: str, *, failed: bool, words: str = "") -> None:
 
 
 def flush() -> None:
-    """Adds what was noted to the shared rows, in a statement for each table."""
+    """Adds the notes to shared rows, one a provider and minute."""
     _outcomes.flush()
     _failures.flush()
 
 
 def last_failure(slug: str) -> ProviderFailure | None:
-    """The last failure that any worker has seen of a provider, if there was one."""
+    """The last failure of a provider that any worker has seen."""
     return ProviderFailure.objects.filter(pk=slug).first()
 
 
 def observed(now: datetime) -> dict[str, Observed]:
-    """Calls of each provider in the last 5 minutes, of all workers."""
+    """The calls of each provider in the last 5 minutes."""
     rows = recent(now).values_list("provider").annotate(Sum("attempts"), Sum("failures"))
     return {slug: Observed(attempts, failures) for slug, attempts, failures in rows}
 
 
 def recent(now: datetime) -> QuerySet[ProviderMinute]:
-    """The rows that a status is made of: minutes that began less than 5 minutes ago."""
+    """The rows that a status is made of."""
     return ProviderMinute.objects.filter(minute__gt=now - WINDOW, minute__lte=now)
 
 
 def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Provider]:
-    """The providers, each with its `attempts` and `failures` of the last 5 minutes; None is none."""
+    """The providers, with `attempts` and `failures` of the last 5 minutes."""
     rows = recent(now).filter(provider=OuterRef("slug")).values("provider")
     return providers.annotate(
         attempts=Subquery(rows.annotate(all=Sum("attempts")).values("all")),
@@ -105,7 +101,7 @@ def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Prov
 
 @dataclass(frozen=True, slots=True)
 class UnwellProvider:
-    """A provider that staff should look at; severe where it serves nothing, or fails more often than not."""
+    """A provider that staff should look at; severe where it serves nothing, or little."""
 
     provider: Provider
     words: str
@@ -114,7 +110,7 @@ class UnwellProvider:
 
 
 def unwell(now: datetime) -> list[UnwellProvider]:
-    """Providers that are disabled or set to be unwell, or that have failed often in the last 5 minutes. Two SELECTs."""
+    """Providers that are disabled, set to be unwell, or failing. Two SELECTs."""
     found = []
     failures = ProviderFailure.objects.in_bulk()
     for provider in with_observed(Provider.objects.all(), now):
@@ -131,7 +127,7 @@ def unwell(now: datetime) -> list[UnwellProvider]:
 
 
 def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
-    """Calls of a provider in each hour of the last day, newest first; quiet hours are left out."""
+    """The calls of a provider in each hour of the last day, newest first."""
     rows = ProviderMinute.objects.filter(minute__gt=now - DAY, minute__lte=now, provider=slug)
     hours = rows.annotate(hour=TruncHour("minute")).values_list("hour").order_by("-hour")
     sums = hours.annotate(Sum("attempts"), Sum("failures"))
@@ -139,7 +135,7 @@ def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
 
 
 def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
-    """A provider's published status, and the reason in words for staff."""
+    """The published status, and its reason for staff."""
     if override:
         return Status(override), "set by staff or by the catalogue's file"
     if observed is None or observed.attempts < FEWEST_ATTEMPTS:
@@ -151,17 +147,17 @@ def status_of(override: str, observed: Observed | None) -> tuple[Status, str]:
 
 
 def drop_before(moment: datetime) -> int:
-    """Removes the rows of earlier minutes. Returns how many there were."""
+    """Removes the rows of earlier minutes. Returns how many."""
     return ProviderMinute.objects.filter(minute__lt=moment).delete()[0]
 
 
 def drop_old() -> None:
-    """A worker's share of `maintain`."""
+    """Drops old rows: a worker's share of `maintain`."""
     drop_before(timezone.now() - KEPT)
 
 
 def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
-    """One upsert. In the order of the keys, so that workers that write the same rows cannot deadlock."""
+    # In the order of the keys, so that workers that write the same rows cannot deadlock.
     rows = ", ".join(["(%s, %s, %s, %s)"] * len(noted))
     parameters: list[Any] = []
     for (minute, slug), seen in sorted(noted.items(), key=lambda item: item[0]):
@@ -171,7 +167,6 @@ def _write(noted: Mapping[tuple[datetime, str], Observed]) -> None:
 
 
 def _write_failures(failures: Mapping[str, ProviderFailure]) -> None:
-    """One upsert, in the same order; the later write has the later failure, give or take a beat."""
     ProviderFailure.objects.bulk_create(
         [failures[slug] for slug in sorted(failures)],
         update_conflicts=True,

@@ -1,4 +1,4 @@
-"""The navigation on top of each page: the account that is looked at, the pages of it, and the person."""
+"""The navigation on top of each page."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ register = template.Library()
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A link of it. `page` and `below` are names of URLs: its own page, and those that it leads on to."""
+    """A link of it: its page, and those below, by the names of URLs."""
 
     label: str
     page: str
@@ -33,7 +33,8 @@ SECTIONS = (
 
 @register.inclusion_tag("dashboard/navigation.html", takes_context=True)
 def navigation(context: dict[str, Any]) -> dict[str, Any]:
-    """The page of a request that matched no address, or met a fault before it could, is of no section."""
+    """The links, and the account switcher."""
+    # The page of a request that matched no address, or met a fault before it could, is of no section.
     request = context["request"]
     match = request.resolver_match
     page = (match and match.url_name) or ""

@@ -1,1 +1,1 @@
-"""Observing: the event of each request, and its access log, metrics and traces."""
+"""The event of each request, and its access log, metrics and traces."""

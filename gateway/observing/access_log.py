@@ -1,8 +1,4 @@
-"""ACCESS_LOG: one line for each request of the API, or for each that failed; never its content, nor a secret.
-
-Requests only note their events; the worker's beat writes the lines, and when it stops. Beyond MOST_WAITING in one beat
-there is no line, but one that says how many are left out: a flood of refusals costs no more.
-"""
+"""ACCESS_LOG: a line for each request of the API, or each failure; never its content, nor a secret."""
 
 import logging
 from datetime import UTC, datetime
@@ -32,15 +28,15 @@ def register() -> None:
 class AccessLines:
     """The events of one worker that wait for their lines."""
 
+    # Beyond MOST_WAITING in one beat they are only counted: a flood of refusals costs no more.
+
     def __init__(self) -> None:
         self._noted: Noted[UUID, RequestEvent] = Noted(_log_each, most=MOST_WAITING)
 
     def note(self, event: RequestEvent) -> None:
-        """Takes a complete request in."""
         self._noted.note(event.id, event)
 
     def write(self) -> None:
-        """Logs what has been noted."""
         self._noted.flush()
         if left_out := self._noted.left_out():
             logger.warning("requests without a line of their own: %d", left_out)
@@ -52,7 +48,7 @@ def _log_each(events: dict[UUID, RequestEvent]) -> None:
 
 
 def log(event: RequestEvent) -> None:
-    """One line: `name=value` in plain text, members of the object in JSON."""
+    """One line: `name=value`, or members of an object in JSON."""
     known = {name: value for name, value in fields(event).items() if value not in (None, "")}
     if settings.LOG_FORMAT == "json":
         logger.info("request", extra={"fields": known})
@@ -61,7 +57,7 @@ def log(event: RequestEvent) -> None:
 
 
 def fields(event: RequestEvent) -> dict[str, Any]:
-    """The line's fields. Times are milliseconds; the cost is in the account's currency."""
+    """The fields of a line. Times are milliseconds; the cost is in the account's currency."""
     # Neither the model as it was asked for nor the error's words: a client may have put anything into them.
     settled, attempt = event.settled, event.attempts[-1] if event.attempts else None
     first = event.first_output_at

@@ -1,4 +1,4 @@
-"""LOG_FORMAT=json: each log record as one line of JSON. gunicorn's master imports this before gevent has patched."""
+"""LOG_FORMAT=json. gunicorn's master imports this before gevent has patched."""
 
 import logging
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ import orjson
 
 
 class JsonFormatter(logging.Formatter):
-    """`time`, `level`, `logger`, `process`, `message`, the record's own `fields`, and `traceback` where one is."""
+    """Each record as a line of JSON, with its own `fields`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

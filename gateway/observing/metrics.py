@@ -1,9 +1,5 @@
-"""METRICS_BIND: the figures that a worker counts of its requests, for Prometheus (docs/operations.md#metrics).
-
-A request that completes is only noted. The worker's beat counts it, in prometheus_client's multiprocess mode, and
-`metrics_server` adds up all workers. Label values are from the catalogue, from tables of the product, or `other`: never
-anything that a client has sent. docs/decisions/0007-metrics-beside-the-workers.md says why.
-"""
+"""METRICS_BIND: the figures of requests for Prometheus (docs/operations.md#metrics, decision 7)."""
+# Label values are from the catalogue, from tables of the product, or `other`: never anything that a client has sent.
 
 import functools
 import os
@@ -100,7 +96,7 @@ _sums: Sums[Any] = Sums()  # by counter and labels: a number in a mapped file is
 
 
 def count(event: RequestEvent) -> None:
-    """Adds a request's figures, but for those that `_write_sums` writes."""
+    """Adds a request's figures."""
     place = event.endpoint or OTHER, event.provider or OTHER, event.route or OTHER
     _sums[requests, *place, event.outcome.value] += 1
     if event.is_failure:
@@ -133,7 +129,7 @@ def _count_settled(settled: Settled, place: tuple[str, ...], model: tuple[str, .
 
 
 def _count_attempt(attempt: UpstreamAttempt, first_output_at: float | None) -> None:
-    """Adds a call, phase by phase as far as it came; without an output of its own the rest begins with the head."""
+    # Phase by phase as far as it came; without an output of its own the rest begins with the head.
     _sums[attempts, attempt.provider, STATUSES[min(attempt.status // 100, 5)]] += 1
     moments = {"connect": attempt.connected_at, "head": attempt.head_at, "first_output": first_output_at or 0.0}
     since = attempt.began_at
@@ -161,12 +157,11 @@ class WorkerMetrics:
         self._counters: dict[str, tuple[Counter, Sums[str]]] = {}  # and how far each has been counted
 
     def note(self, event: RequestEvent) -> None:
-        """Takes a complete request in, and counts it at once where too many wait: a flood is counted to the last."""
+        """Takes a request in. A flood, beyond the room for notes, is counted at once."""
         if not self._noted.note(event.id, event):
             count(event)
 
     def write(self) -> None:
-        """Counts what has been noted, in turns with the requests, and what the apps read."""
         self._noted.flush()
         _write_sums()
         for reading in worker_hooks.readings:
@@ -195,7 +190,7 @@ class WorkerMetrics:
 
 
 def register() -> None:
-    """Observes requests, in a worker of a server with METRICS_BIND; not in a command."""
+    """Observes requests, in a worker but not in a command."""
     if FOLDER not in os.environ:
         return
     metrics = WorkerMetrics()
@@ -232,5 +227,4 @@ def register() -> None:
 
 
 def _waits() -> dict[str, tuple[int, float]]:
-    """By pool: the worker's own sessions, and Django's connections."""
     return prepared.waits() | base.waits()

@@ -1,8 +1,4 @@
-"""`/metrics` on METRICS_BIND: a process of its own that adds up what the workers have written (`metrics.py`).
-
-gunicorn's master starts it with the server, starts it again where it ends, and forks no thread of it. It ends with the
-master, however that ends, and takes the folder with it.
-"""
+"""The process that answers `/metrics`, adding up what the workers have written. It ends with gunicorn's master."""
 
 import logging
 import logging.config
@@ -25,13 +21,13 @@ AGAIN_SECONDS = 1.0
 
 
 def begin() -> None:
-    """In the master, before it forks: a fresh folder, and the process."""
+    """Makes a fresh folder and starts the process: in the master, before it forks."""
     os.environ[FOLDER] = tempfile.mkdtemp(prefix="gateway-metrics-")
     threading.Thread(target=_keep_running, daemon=True).start()
 
 
 def forget(pid: int) -> None:
-    """In the master: a worker is gone, and with it what holds for living ones. What it has counted stays."""
+    """Removes the gauges of a worker that is gone; its counts stay."""
     for file in Path(os.environ[FOLDER]).glob(f"gauge_live*_{pid}.db"):
         file.unlink(missing_ok=True)
 
@@ -43,7 +39,7 @@ def _keep_running() -> None:
 
 
 def main(master: int) -> None:
-    """Serves until the master, by its process id, is gone: through its drain, though all were told to stop."""
+    """Serves until the master is gone: through its drain, though all were told to stop."""
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.multiprocess import MultiProcessCollector
 

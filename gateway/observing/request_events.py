@@ -1,9 +1,6 @@
-"""The event of each request of the HTTP API, which observers get once, at its end; and the notes that the beat writes.
-
-A request begins where its chain does (`short_chain`, or `middleware` in Django's handler; `broken_http` where there is
-no request yet). It is complete when its answer is, a stream when the server closes it. Apps register observers in
-`AppConfig.ready()`.
-"""
+"""The event of each request of the API, which observers get at its end; and the notes that the beat writes."""
+# A request begins where its chain does (`short_chain`, or `middleware` in Django's handler; `broken_http` where there
+# is no request yet). It is complete when its answer is, a stream when the server closes it.
 
 import logging
 import time
@@ -27,7 +24,7 @@ EVENT = "gateway.request_event"  # of a request's META, or WSGI's environ
 
 
 class Outcome(StrEnum):
-    """How a request ended."""
+    """The ways in which a request ends."""
 
     SERVED = "served"
     REFUSED = "refused"  # a status from 400 to 499
@@ -37,7 +34,7 @@ class Outcome(StrEnum):
 
 
 class Settled(Protocol):
-    """The figures of a settled request (`billing.ledger.unsettled.Figures`). Costs and footprint in 10^-10 units."""
+    """The figures of a settled request; money and footprint in 10^-10 units."""
 
     @property
     def uncached_prompt_tokens(self) -> int: ...
@@ -63,11 +60,7 @@ class Settled(Protocol):
 
 @dataclass(slots=True)
 class UpstreamAttempt:
-    """One call of an upstream. Moments are of the monotonic clock; 0 where it did not come so far.
-
-    `provider` is a slug, `route` a 4-part id, `model` what the upstream calls it, `host` and `port` where that is;
-    `status` is the upstream's, 0 where it gave none.
-    """
+    """One call of an upstream. Moments are of the monotonic clock; 0 is not reached."""
 
     provider: str = ""
     route: str = ""
@@ -82,25 +75,22 @@ class UpstreamAttempt:
 
 
 class Trace(Protocol):
-    """The ids of the spans of a request that is traced (`gateway.observing.tracing`)."""
+    """The ids of the spans of a traced request."""
 
     @property
     def trace_id(self) -> str: ...
 
     def begin_attempt(self) -> bytes:
-        """The header lines that tell the upstream of the span of a call that begins."""
+        """The header lines that tell the upstream of its span."""
 
 
 @dataclass(slots=True)
 class RequestEvent:
-    """One request of the API. What has not become known is empty or None; nothing of its content is here.
+    """One request of the API, without its content. The unknown is empty or None."""
 
-    `endpoint` is a path below `/v1` without ids (`chat/completions`), empty for unknown paths; `model` is what the
-    client asked for, as it came but for its length; `reserved` is, while it is in flight, its account and what is set
-    aside for it (`accounts.in_flight`), in units of money; `route` and `provider` are of the last attempt. `code` and
-    `message` are the client's error, or what would be where a stream broke. `ended_at` is 0 until the request is
-    complete.
-    """
+    # `endpoint` is a path below `/v1` without ids, empty for unknown paths; `model` as the client wrote it, cut;
+    # `reserved` the account and what is set aside for it (`accounts.in_flight`); `route` and `provider` of the last
+    # attempt; `code` and `message` the client's error, or what would be where a stream broke.
 
     method: str
     endpoint: str = ""
@@ -132,26 +122,21 @@ class RequestEvent:
 
     @property
     def request_id(self) -> str:
-        """`X-Request-Id` of the answer."""
         return request_id(self.id)
 
     @property
     def is_failure(self) -> bool:
-        """Whether the client got an error, or a stream that broke."""
         return self.status >= 400 or self.outcome == Outcome.BROKEN
 
     @property
     def duration(self) -> float:
-        """Seconds from its beginning to its end."""
         return self.ended_at - self.started
 
     @property
     def region(self) -> str:
-        """The fourth segment of the route."""
         return self.route.rpartition("/")[2]
 
     def answered(self, status: int, error: ApiError | None) -> None:
-        """Its status, and the error that its body tells."""
         self.status = status
         if status < 400:
             return
@@ -161,7 +146,6 @@ class RequestEvent:
             self.code, self.message = error.code, error.message[:LONGEST_TEXT]
 
     def broke(self, code: str | None, message: str) -> None:
-        """Its stream broke off, which has this code and these words."""
         self.outcome, self.code, self.message = Outcome.BROKEN, code, message[:LONGEST_TEXT]
 
     def complete(self) -> None:
@@ -193,18 +177,17 @@ def begin(meta: dict[str, Any], endpoint: str = "") -> RequestEvent:
 
 
 def event_of(meta: Mapping[str, Any]) -> RequestEvent:
-    """The event of a request of the API that has begun."""
+    """The event of a request that has begun."""
     event: RequestEvent = meta[EVENT]
     return event
 
 
 class Noted(Generic[Key, Value]):
-    """Values by key that requests note in memory, `most` of them, until the worker's beat writes them.
+    """Values by key that requests note in memory and the worker's beat writes."""
 
-    `join` makes one of the value that waits and a newer one of the same key; the newer replaces it otherwise. `write`
-    gets so many values `at_once`. A batch that meets an outage waits, as it is, for the next flush; one that fails
-    otherwise is let go, because it would fail again. No lock: greenlets switch only where they wait.
-    """
+    # `join` makes one of a value that waits and a newer one of its key. `write` gets so many `at_once`; a batch that
+    # meets an outage waits, as it is, for the next flush, and any other that fails is let go, because it would fail
+    # again. No lock: greenlets switch only where they wait.
 
     def __init__(
         self,
@@ -223,7 +206,7 @@ class Noted(Generic[Key, Value]):
         return len(self._waiting)
 
     def note(self, key: Key, value: Value) -> bool:
-        """Takes a value in. False where there is no room: such values are only counted."""
+        """Takes a value in. False where there is no room: it is only counted."""
         waiting = self._waiting
         if len(waiting) >= self._most and key not in waiting:
             self._left_out += 1
@@ -239,7 +222,7 @@ class Noted(Generic[Key, Value]):
         self._write_batches()
 
     def left_out(self) -> int:
-        """The number of values without room since the last call."""
+        """The number without room since the last call."""
         count, self._left_out = self._left_out, 0
         return count
 

@@ -1,10 +1,7 @@
-"""OpenTelemetry traces, where OTEL_EXPORTER_OTLP_ENDPOINT is set; nothing imports this module otherwise.
-
-A request of the API is a server span, and each call of an upstream a client span below it, with the attributes of the
-HTTP and GenAI conventions; never content. Their ids are made as they begin, so that they can be sent upstream
-(`traceparent`). The spans themselves are made of the request's event by the beat, which sends them to the collector:
-a request only notes its event, and OpenTelemetry's own batches come from a thread that gevent's patching breaks.
-"""
+"""OpenTelemetry traces, where OTEL_EXPORTER_OTLP_ENDPOINT is set; nothing imports this module otherwise."""
+# A request is a server span, and each call of an upstream a client span below it. Ids are made as they begin, so that
+# they can be sent upstream; the beat makes the spans of the request's event. OpenTelemetry's own batches come from a
+# thread that gevent's patching breaks (decision 8).
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -77,7 +74,7 @@ def register() -> None:
 
 
 class RequestTrace:
-    """The ids of one request's spans, and whether they are sampled. See `request_events.Trace`."""
+    """The ids of one request's spans, and the decision to sample."""
 
     __slots__ = ("_provider", "attempts", "context", "parent")
 
@@ -98,7 +95,6 @@ class RequestTrace:
 
     @property
     def trace_id(self) -> str:
-        """As 32 hex digits."""
         return format_trace_id(self.context.trace_id)
 
     def begin_attempt(self) -> bytes:
@@ -115,7 +111,7 @@ class Unsent(Exception):
 
 
 class Traces:
-    """A worker's sampled requests that the collector does not have yet. Beyond MOST_WAITING they are only counted."""
+    """A worker's sampled requests that the collector does not have yet."""
 
     def __init__(self) -> None:
         resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
@@ -128,11 +124,10 @@ class Traces:
         self._outage = Outage("traces cannot be exported", logger.warning)
 
     def begin(self, meta: Mapping[str, Any]) -> RequestTrace:
-        """The trace of a request that begins: the client's, where it names one."""
+        """The trace of a request, the client's where it names one."""
         return RequestTrace(self._provider, meta)
 
     def note(self, event: RequestEvent) -> None:
-        """Takes a complete request in."""
         trace = event.trace
         if isinstance(trace, RequestTrace) and trace.context.trace_flags.sampled:
             self._noted.note(trace.context.span_id, (event, trace))
@@ -149,7 +144,6 @@ class Traces:
                     logger.warning("requests beyond those that may wait for the collector: %d have no trace", left_out)
 
     def finish(self) -> None:
-        """Sends the last ones, while the worker stops."""
         with gevent.Timeout(STOP_SECONDS, False):
             self.export()
 
@@ -206,7 +200,7 @@ def _status(error: str | None) -> Status:
 
 
 def _error_of_attempt(event: RequestEvent, attempt: UpstreamAttempt, *, is_last: bool) -> str | None:
-    """What it failed with, if it failed: another one follows only where it did."""
+    # Another attempt follows only where this one failed.
     if attempt.status >= 300:
         return str(attempt.status)
     if is_last and event.status < 500 and event.outcome != Outcome.BROKEN:
@@ -257,7 +251,7 @@ def _of_attempt(event: RequestEvent, attempt: UpstreamAttempt, operation: str) -
 
 
 def _of_answer(event: RequestEvent, attempt: UpstreamAttempt) -> dict[str, Any]:
-    """What the answer says. Tokens stand here alone, beside the call that took them, and so are counted once."""
+    # Tokens stand here alone, beside the call that took them, and so are counted once.
     settled, first = event.settled, event.first_output_at
     if settled is None:
         return {}
@@ -273,14 +267,12 @@ def _of_answer(event: RequestEvent, attempt: UpstreamAttempt) -> dict[str, Any]:
 
 
 def _ids_of_answer(event: RequestEvent) -> dict[str, Any]:
-    """As the client's answer has them."""
     if event.generation_id is None:
         return {}
     return {"gen_ai.response.id": f"gen-{event.generation_id.hex}", "gen_ai.response.model": event.route}
 
 
 def _known(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Those of them that are known."""
     return {name: value for name, value in attributes.items() if value not in (None, "")}
 
 

@@ -1,1 +1,1 @@
-"""What pages share: the admin's base, static files, formats, mail."""
+"""The base of the admin, static files, formats, mail."""

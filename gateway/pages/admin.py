@@ -1,4 +1,4 @@
-"""What the apps' admins share: tables that are only looked at, and paging that never counts a large one."""
+"""The base of the apps' admins: tables to look at, and paging that never counts a large one."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -37,17 +37,20 @@ COUNT_LIMIT = 1000
 
 
 class BoundedPaginator(Paginator[Model]):
-    """Counts no further than COUNT_LIMIT rows: a COUNT(*) of a large table takes minutes, and so does a deep OFFSET."""
+    """Counts no further than COUNT_LIMIT rows."""
+
+    # A COUNT(*) of a large table takes minutes, and so does a deep OFFSET.
 
     @cached_property
     def count(self) -> int:
-        """The number of rows, or COUNT_LIMIT where there are more."""
         rows = self.object_list
         return rows[:COUNT_LIMIT].count() if isinstance(rows, QuerySet) else len(rows)
 
 
 class RowsInTurns(list[Any]):
-    """Rows between which the worker's other requests run: Django makes the cells of all of them in one go."""
+    """Rows between which the worker's other requests run."""
+
+    # Django makes the cells of all of them in one go.
 
     def __iter__(self) -> Iterator[Any]:
         for row in super().__iter__():
@@ -56,26 +59,24 @@ class RowsInTurns(list[Any]):
 
 
 class ListInTurns(ChangeList):
-    """A list of an admin that holds up nothing else."""
+    """A list that holds up nothing else."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """Django's, with turns."""
         super().get_results(request)
         self.result_list = RowsInTurns(self.result_list)
 
 
 class Admin(admin.ModelAdmin[Any]):
-    """What every table of the product's own has."""
+    """The base of every table of the product's own."""
 
     def get_changelist(self, request: HttpRequest, **_kwargs: Any) -> type[ChangeList]:
         return ListInTurns
 
 
 class SaysValues(Admin):
-    """For tables without secrets: the history says what each field of the row was changed to."""
+    """A table without secrets, whose history says the new value of each field."""
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
-        """Django's, with the values beside the names."""
         parts = super().construct_change_message(request, form, formsets, add)
         for part in parts:
             of_row = part.get("changed", {})
@@ -92,10 +93,10 @@ def _shown(row: Model, field: str) -> str:
 
 
 class RowPages(admin.ModelAdmin[Any]):
-    """For admins with a page of their own for a row, beside Django's: a form in `templates/admin/row_form.html`."""
+    """An admin with further pages of a row, each a form (`templates/admin/row_form.html`)."""
 
     def row_or_404(self, request: HttpRequest, object_id: str, *, allowed: bool) -> Any:
-        """The row of such a page. Raises PermissionDenied, and Http404 where there is none."""
+        """The row of a page. Raises PermissionDenied, and Http404."""
         if not allowed:
             raise PermissionDenied
         row = self.get_object(request, unquote(object_id))
@@ -106,17 +107,16 @@ class RowPages(admin.ModelAdmin[Any]):
     def row_page(
         self, request: HttpRequest, template: str, row: Model, form: Form, *, title: str, **context: Any
     ) -> HttpResponse:
-        """The page with its form; 422 where the form is at fault."""
+        """The page; 422 where its form is at fault."""
         context |= {"title": title, "subtitle": str(row), "opts": self.opts, "row": row, "form": form}
         context |= self.admin_site.each_context(request)
         return TemplateResponse(request, template, context, status=422 if form.errors else 200)
 
 
 class BoundedAdmin(Admin):
-    """A table that may be large: its list counts and shows no more than a part.
+    """A table that may be large, newest first."""
 
-    Newest first by primary key; no column can be sorted by, since sorting by one without an index reads everything.
-    """
+    # No column can be sorted by: one without an index would read everything.
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -127,46 +127,41 @@ class BoundedAdmin(Admin):
 
 
 class RecordAdmin(BoundedAdmin):
-    """Rows that history is made of: looked at, never added, changed or removed."""
+    """Rows of history, never added, changed or removed."""
 
     list_per_page = 50
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody; looking needs the view permission only."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody."""
         return False
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """The list, whose title says that it ends: a search finds what is older."""
         name = self.opts.verbose_name_plural
         title = {"title": f"The newest {COUNT_LIMIT:,} {name}: search for older ones"}
         return super().changelist_view(request, title | (extra_context or {}))
 
 
 class ExactSearch(RecordAdmin):
-    """Records that are searched for by whole ids and names, each by an index; no part of a text is."""
+    """Records that are searched for by whole ids and names, each by an index."""
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
     ) -> tuple[QuerySet[Model], bool]:
-        """`found` for what was typed; the list where nothing was."""
         term = search_term.strip()
         return (self.found(queryset, term) if term else queryset), False
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """The rows that a search finds: that of an id."""
+        """The rows that a search finds."""
         return rows.filter(pk=searched_id(term))
 
 
 def short_id(public_id: str) -> SafeString:
-    """An id of the API with its middle clipped by the style sheet, and a button that copies the whole."""
+    """An id of the API, clipped by the style sheet, and a button that copies it."""
     return format_html(
         '<code class="short-id" id="{0}" title="{0}"><span>{1}</span>{2}</code>'
         ' <button type="button" class="copy" data-copy="{0}" aria-label="Copy {0}" hidden>Copy</button>',
@@ -177,7 +172,7 @@ def short_id(public_id: str) -> SafeString:
 
 
 def searched_id(term: str) -> UUID | None:
-    """The id that staff searched for: a generation's or request's public id, or a UUID in any notation."""
+    """The id that was searched for: a generation's or request's, or a UUID in any notation."""
     public = parse_generation_id(term) or parse_request_id(term)
     if public is not None:
         return public
@@ -188,7 +183,7 @@ def searched_id(term: str) -> UUID | None:
 
 
 class NamedChoices(admin.SimpleListFilter):
-    """A filter by a few named choices, each with the rows that it leaves."""
+    """A filter by named choices, each with the rows that it leaves."""
 
     choices_by_value: ClassVar[Mapping[str, tuple[str, Callable[[Any], QuerySet[Any]]]]] = {}
 
@@ -202,7 +197,7 @@ class NamedChoices(admin.SimpleListFilter):
 
 @admin.register(LogEntry)
 class LogEntryAdmin(ExactSearch):
-    """The history of what staff did, written by the admin itself. `?user=` in the address is one person's."""
+    """The history of what staff did; `?user=` is one person's."""
 
     list_display = ("action_time", "user", "action_flag", "row", "what")
     list_select_related = ("user", "content_type")
@@ -211,14 +206,12 @@ class LogEntryAdmin(ExactSearch):
     fields = readonly_fields = ("action_time", "user", "action_flag", "row", "object_id", "what")
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """The actions of a person, else those on a row, by a UUID in any notation."""
         if "@" in term:
             return rows.filter(user__email=term.lower())
         return rows.filter(object_id=searched_id(term) or term)
 
     @admin.display(description="row")
     def row(self, entry: LogEntry) -> str:
-        """The kind and former name of the row, with a link unless it was removed."""
         name = f"{entry.content_type.name if entry.content_type else 'row'}: {entry.object_repr}"
         try:
             address = None if entry.is_deletion() else entry.get_admin_url()
@@ -228,13 +221,13 @@ class LogEntryAdmin(ExactSearch):
 
     @admin.display(description="what")
     def what(self, entry: LogEntry) -> str:
-        """The change in words."""
         return str(entry.get_change_message()) or "no field changed"
 
 
 @receiver(post_save, sender=LogEntry)
 def log_to_server(instance: LogEntry, created: bool, **_signal: Any) -> None:
-    """One line of the server's log of who did what to which row, without names and values: the history has those."""
+    """Logs who did what to which row."""
+    # Without names and values, which the history has.
     if created:
         did = instance.get_action_flag_display().lower()
         kind = instance.content_type

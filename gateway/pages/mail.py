@@ -1,4 +1,5 @@
-"""Mail. What a request asks for is sent beside it: its answer neither waits for a mail server nor tells its word."""
+"""Mail, sent beside the request that asks for it."""
+# An answer neither waits for a mail server nor tells its word.
 
 import logging
 import threading
@@ -16,23 +17,21 @@ _under_way: set[threading.Thread] = set()
 
 
 def send(message: EmailMessage) -> None:
-    """Sends it and waits for the mail server. Raises what Django's backends do: OSError or its SMTPException."""
+    """Sends it. Raises OSError or SMTPException."""
     message.connection = get_connection(timeout=SERVER_SECONDS)
     message.send()
 
 
 def send_in_background(message: EmailMessage) -> None:
-    """Sends it in a thread, which gevent makes a greenlet.
-
-    A failure is logged, without the message: its addresses and links are nobody else's.
-    """
+    """Sends it in a thread, which gevent makes a greenlet."""
+    # A failure is logged without the message: its addresses and links are nobody else's.
     thread = threading.Thread(target=_send, args=(message,), name="mail", daemon=True)
     _under_way.add(thread)
     thread.start()
 
 
 def finish(seconds: float = LAST_SECONDS) -> None:
-    """Waits until no mail is under way, or for so long."""
+    """Waits until no mail is under way."""
     deadline = time.monotonic() + seconds
     for thread in list(_under_way):
         if thread.is_alive():

@@ -1,4 +1,4 @@
-"""Addresses of static files that change with their content, so that browsers may keep them; no collectstatic."""
+"""Addresses of static files that change with their content; no collectstatic."""
 
 import functools
 import hashlib
@@ -9,7 +9,7 @@ from django.contrib.staticfiles.storage import StaticFilesStorage
 
 
 class VersionedFiles(StaticFilesStorage):
-    """`/static/css/gateway.css?v=` and a hash of the file, read once in a process."""
+    """`/static/css/gateway.css?v=` and a hash of the file."""
 
     def url(self, name: str | None) -> str:
         """Without a hash where there is no such file."""

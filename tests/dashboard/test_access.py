@@ -5,7 +5,7 @@ import pytest
 from django.test import Client
 
 from accounts.models import User
-from dashboard.access import NOT_SENT
+from dashboard.parts.access import NOT_SENT
 from tests.billing.records import open_for
 
 EMAIL, PASSWORD = "member@example.com", "correct horse battery staple"

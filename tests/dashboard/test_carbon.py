@@ -16,7 +16,7 @@ from accounts.models import Account
 from billing.models import DailyUsage
 from billing.usage import rollups
 from catalogue.models import GridIntensity
-from dashboard import usage_choice
+from dashboard.parts import choices
 from tests.billing.records import key_of
 from tests.billing.timeline import advance_until
 from tests.dashboard.usage import day_ago, noon, rows, used, words
@@ -182,7 +182,7 @@ def test_quarters_and_years_are_shown_by_month(member: Client, account: Account)
     used(account, 40, **ESTIMATED)
     shown = member.get("/carbon", {"since": day_ago(45).isoformat()}).text
     assert [row.split(" 1 ")[0] for row in rows(shown, "months")] == [f"{day_ago(ago):%B %Y}" for ago in (1, 40)]
-    for window, label in usage_choice.REPORTED.items():
+    for window, label in choices.REPORTED.items():
         assert label in words(member, "/carbon", days=window)
 
 
@@ -198,7 +198,7 @@ def test_quarters_and_years_are_shown_by_month(member: Client, account: Account)
 )
 def test_windows_are_those_of_the_calendar(account: Account, window: str, first: date, last: date) -> None:
     now = datetime(2026, 2, 10, 12, tzinfo=UTC)
-    choice, _ = usage_choice.read({"days": window}, account, "carbon", now)
+    choice, _ = choices.read({"days": window}, account, "carbon", now)
     assert (choice.days.first, choice.days.last) == (first, last)
 
 

@@ -17,7 +17,7 @@ from catalogue import loader
 from catalogue.models import ExchangeRate, Region
 from catalogue.routing import quota, snapshot
 from dashboard import overview
-from dashboard.credit import BalanceStatus
+from dashboard.parts.funds import BalanceStatus
 from gateway.templatetags import figures
 from tests.billing.records import MEMBER, open_for, serve
 from tests.catalogue import model, region

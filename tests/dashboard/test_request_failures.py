@@ -16,8 +16,9 @@ from aliases.targets import Target
 from billing.models import Generation
 from billing.usage.request_failures import NOBODY, Counted, FailureDay, RequestFailure
 from billing.usage.statistics import Days, Scope
-from dashboard import failure_advice, usage_records
-from dashboard.usage_records import PAGE_ROWS, Shown, select_failures
+from dashboard import records as records_page
+from dashboard.parts import advice
+from dashboard.records import PAGE_ROWS, Shown, select_failures
 from gateway.errors import (
     OWN_CODES,
     AliasNotFound,
@@ -219,7 +220,7 @@ def test_a_failure_says_why_and_what_to_do(member: Client, account: Account) -> 
 
 
 def test_every_code_of_ours_is_explained() -> None:
-    assert {code for code in OWN_CODES if code} <= failure_advice.BY_CODE.keys()
+    assert {code for code in OWN_CODES if code} <= advice.BY_CODE.keys()
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_a_page_enters_an_index_where_it_begins(account: Account) -> None:
 def test_a_rare_kind_is_looked_for_on_its_days_alone(account: Account) -> None:
     failed(account)
     shown = Shown.read({"status": "503"})
-    assert [*usage_records._failure_windows(Scope(account.pk), MONTH, shown=shown)] == [
+    assert [*records_page._failure_windows(Scope(account.pk), MONTH, shown=shown)] == [
         (Days(day_ago(), day_ago()).since, Days(day_ago(), day_ago()).before)
     ]
-    assert [*usage_records._failure_windows(Scope(account.pk), MONTH, shown=Shown.read({"status": "418"}))] == []
+    assert [*records_page._failure_windows(Scope(account.pk), MONTH, shown=Shown.read({"status": "418"}))] == []

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Account, User
 from billing.ledger import entries as ledger
-from dashboard import downloads
+from dashboard import credit
 from tests.billing.records import MEMBER, open_for, serve
 from tests.dashboard.usage import day_ago, rows, seen, used
 from tests.page_text import plain
@@ -142,7 +142,7 @@ def test_it_can_be_printed_with_its_days_and_its_seal(
         assert expected in text
     assert [row.split()[-2:] for row in rows(html, "credits")] == [["opening", "+100.00"], ["5", "+5.00"]]
     assert rows(html, "days")[0].startswith(f"{day_ago():%-d %b %Y} 3 0.0017")
-    monkeypatch.setattr(downloads, "MOST_PRINTED", 2)
+    monkeypatch.setattr(credit, "MOST_PRINTED", 2)
     html = member.get("/statement", query).text
     assert "3 requests are too many for a page" in seen(html)
     assert "Reconciled" not in html

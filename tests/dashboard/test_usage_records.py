@@ -21,8 +21,8 @@ from billing.models import FLAGS, Generation
 from billing.usage.statistics import Days, Scope
 from catalogue.footprint.energy import KINDS
 from catalogue.pricing import Price, Usage
-from dashboard import usage_records
-from dashboard.usage_records import PAGE_ROWS, select
+from dashboard import records as usage_records
+from dashboard.records import PAGE_ROWS, select
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store
 from tests.billing.records import MEMBER, open_for

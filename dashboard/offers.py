@@ -1,7 +1,4 @@
-"""The page on models: what the API lists by canonical model, searched and sorted; for staff also what is not served.
-
-(Not `models.py`, which Django would take for tables.)
-"""
+"""The pages on models: the list, and one model's routes, calls and prices. Staff may see what is not served too."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,22 +6,26 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from django import forms
+from django.conf import settings
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from catalogue import listing
-from catalogue.listing import Info, View, servable
+from billing.usage.statistics import By, Days, Scope, Totals, breakdown
+from catalogue import listing, price_history
+from catalogue.listing import Info, View, auto_info, servable
 from catalogue.models import Modality
 from catalogue.routing import health, quota, snapshot
 from catalogue.routing.routes import AUTO, Offer, Route
 from gateway.server.turns import take_turns
 
-from .access import account_if_any, signed_in_page
-from .route_lines import RouteLine, ShownPrice, lines_of
+from .parts.access import account_if_any, signed_in_page
+from .parts.routes import RouteLine, ShownPrice, lines_of, price_label
 
 PER_PAGE = 50
+OWN_DAYS = 30
+MOST_CHANGES = 50
 AUTO_NAME = "Automatic routing"
 WITHOUT_ACCOUNT = "EUR"  # the currency of prices for whoever has no account
 JURISDICTIONS = [
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 
 class ModelsForm(forms.Form):
-    """Search and filters; each may be left out. `everything`, what is not served now too, is for staff alone."""
+    """Search and filters; `everything` is for staff alone."""
 
     q = forms.CharField(label="Search", required=False, max_length=200)
     jurisdiction = forms.ChoiceField(required=False, choices=JURISDICTIONS)
@@ -63,12 +64,11 @@ class ModelsForm(forms.Form):
             del self.fields["everything"]
 
     def within(self, view: View) -> View:
-        """The view, narrowed to the jurisdiction and the modality that a valid form asks for."""
         jurisdiction, modality = self.cleaned_data["jurisdiction"], self.cleaned_data["modality"]
         return replace(view, jurisdiction=jurisdiction or None, modality=modality or None)
 
     def finds(self, offer: Offer, route: Route) -> bool:
-        """Whether a valid form asks for this provider, and each of its words is in the names or ids of the route."""
+        """True where the provider is asked for, and each word is in the route's names or ids."""
         place = route.place.name if route.place else ""
         words = (offer.name, offer.upstream.name, place, route.id, f"{AUTO}/{offer.canonical_id}")
         text = " ".join(words).lower()
@@ -78,13 +78,12 @@ class ModelsForm(forms.Form):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether anything is filtered at all."""
         return any(self.cleaned_data[name] for name in ("q", "jurisdiction", "modality", "provider"))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """A canonical model, its `auto/…` entry where it has one, and those of its routes that are shown, at least one."""
+    """A canonical model, its `auto/…` entry, and the routes that are shown, at least one."""
 
     canonical_id: str
     auto: Info | None
@@ -92,75 +91,66 @@ class ModelLine:
 
     @property
     def name(self) -> str:
-        """The providers' name for it."""
         return self.routes[0].offer.name
 
     @property
     def id(self) -> str | None:
-        """What a request names for it: automatic routing, else its one route."""
+        """The id that a request names: automatic routing, else the one route."""
         if self.auto is not None:
             return f"{AUTO}/{self.canonical_id}"
         return self.routes[0].route.id if len(self.routes) == 1 and self.has_endpoint else None
 
     @property
     def has_endpoint(self) -> bool:
-        """Whether any endpoint of the gateway serves one of its routes."""
         return any(line.has_endpoint for line in self.routes)
 
     @property
     def modalities(self) -> list[str]:
-        """What its providers offer it as; empty is unknown."""
         return sorted({line.offer.modality or "" for line in self.routes})
 
     @property
     def providers(self) -> int:
-        """How many serve it."""
         return len({line.offer.upstream.slug for line in self.routes})
 
     @property
     def eu_sovereign(self) -> int:
-        """How many of the routes are."""
         return sum(line.is_eu_sovereign for line in self.routes)
 
     @property
     def is_in_us_reach(self) -> bool:
-        """Whether US law reaches every provider of it."""
         return all(line.offer.upstream.us_legal_reach for line in self.routes)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with every route."""
+        """The problems that every route has."""
         return [one for one in self.routes[0].problems if all(one in line.problems for line in self.routes)]
 
     @property
     def context_length(self) -> tuple[int, int] | None:
-        """Tokens, the least and the most that is known."""
+        """The least and the most that is known, as below."""
         return _range((line.offer.context_length for line in self.routes), key=int)
 
     @property
     def prompt(self) -> tuple[ShownPrice, ShownPrice] | None:
-        """The least and the most that is known in the account's currency."""
         return _range((line.comparable(line.prompt) for line in self.routes), key=_amount)
 
     @property
     def completion(self) -> tuple[ShownPrice, ShownPrice] | None:
-        """The least and the most that is known in the account's currency."""
         return _range((line.comparable(line.completion) for line in self.routes), key=_amount)
 
     @property
     def completes(self) -> bool:
-        """Whether there is anything that a completion price could be for."""
         return any(line.completes for line in self.routes)
 
     @property
     def carbon(self) -> tuple[Decimal, Decimal] | None:
-        """Grams of CO2e per 1,000,000 output tokens, the least and the most that is known."""
+        """Grams of CO2e per 1,000,000 output tokens."""
         return _range((line.carbon for line in self.routes), key=Decimal)
 
 
 @signed_in_page()
 def model_list(request: HttpRequest) -> HttpResponse:
-    """Search, filters, order and pages, all in the address."""
+    """Search, filters, order and pages."""
     current = account_if_any(request)
     context = current.template_context if current else {}
     catalogue, now = snapshot.current(), timezone.now()
@@ -200,11 +190,56 @@ def model_list(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/models.html", context)
 
 
-def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> list[ModelLine]:
-    """The routes by canonical model, both in this order of SORTS.
+@signed_in_page()
+def model_detail(request: HttpRequest, canonical_id: str) -> HttpResponse:
+    """The routes of a model that the account may be served over now, or all."""
+    current = account_if_any(request)
+    catalogue, now = snapshot.current(), timezone.now()
+    view = View(now.date(), quota.held(catalogue.with_quota, now.date()))
+    everything = request.user.is_staff and "everything" in request.GET
+    routes = [
+        (offer, route)
+        for offer in catalogue.by_canonical_id.get(canonical_id, ())
+        for route in (offer.routes.values() if everything else servable(offer, view))
+    ]
+    sort = request.GET.get("sort", "")
+    if not routes or sort not in ("", *SORTS):
+        raise Http404
+    currency = current.account.currency if current else WITHOUT_ACCOUNT
+    auto = auto_info(catalogue, canonical_id, view, settings.GATEWAY_AUTO_OBJECTIVE)
+    lines = lines_of(routes, catalogue, view, currency, health.observed(now))
+    [model] = models_of(lines, [] if auto is None else [auto], sort)
+    choices = {line.route.id: line.offer.modality for line in model.routes if line.has_endpoint}
+    if auto is not None:
+        choices = {auto["id"]: auto.get("modality", Modality.CHAT), **choices}
+    chosen = request.GET.get("route", next(iter(choices), ""))
+    if chosen not in (*choices, ""):
+        raise Http404
+    own = {}
+    if current:
+        days = Days.until(now, OWN_DAYS)
+        for row in breakdown(Scope(current.account.pk, model=canonical_id), days, By.PROVIDER, By.REGION):
+            own[row.provider, row.region] = row.totals
+    ids = [line.route.id for line in model.routes]
+    context = {
+        "model": model,
+        "routes": [(line, own.get((line.offer.upstream.slug, line.route.locode), Totals())) for line in model.routes],
+        "currency": currency,
+        "rates": sorted({(line.own_currency, line.rate) for line in model.routes if line.is_converted}),
+        "sort": sort,
+        "choices": choices,
+        "chosen": chosen,
+        "chosen_modality": choices.get(chosen),
+        "is_cost_first": settings.GATEWAY_AUTO_OBJECTIVE == "cost",
+        "changes": [(price_label(change.field), change) for change in price_history.changes_of(ids, MOST_CHANGES)],
+        "recorded_since": price_history.recorded_since(ids),
+        "public_url": settings.PUBLIC_URL,
+    }
+    return render(request, "dashboard/model.html", (current.template_context if current else {}) | context)
 
-    Without one, models are in the order of their names, and routes as automatic routing prefers them.
-    """
+
+def models_of(lines: Iterable[RouteLine], autos: Iterable[Info], sort: str) -> list[ModelLine]:
+    """The routes by canonical model in an order of SORTS; else by name, and routes as automatic routing prefers."""
     auto_of = {info["id"].removeprefix(f"{AUTO}/"): info for info in autos}
     by_id: dict[str, list[RouteLine]] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""What the list of requests can be filtered by: choices of the account's own, of the days that are shown."""
+"""Filters of the list of requests: the account's own values, of the days that are shown."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from billing.usage.request_failures import FailureDay
 from gateway.observing.request_events import Outcome
 from gateway.server.turns import take_turns
 
-from .usage_choice import WITHOUT_ALIAS, Choice, names_of_aliases
+from .choices import WITHOUT_ALIAS, Choice, names_of_aliases
 
 SERVED, FAILURES = "served", "failures"
-# What a request came to, as the address and as people say it; all but the first two are outcomes of failures.
+# The end of a request, as the address and as people say it; all but the first two are outcomes of failures.
 OUTCOMES = {
     SERVED: "Served",
     FAILURES: "All failures",
@@ -41,7 +41,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A field of the form: its name in the address, its label, and the choices beside "all"."""
+    """A field of the form, with the choices beside "all"."""
 
     name: str
     label: str
@@ -49,7 +49,8 @@ class Filter:
 
 
 def filters(choice: Choice) -> list[Filter]:
-    """The six fields. What is chosen is among the options even where the days have nothing of it."""
+    """The six fields."""
+    # What is chosen is among the options even where the days have nothing of it.
     chosen = {**choice.narrowing, **choice.extra}
     models, regions, aliases, statuses = _groups(choice)
     if choice.model:
@@ -76,7 +77,7 @@ def filters(choice: Choice) -> list[Filter]:
 
 
 def _groups(choice: Choice) -> tuple[set[str], set[str], set[UUID], set[str]]:
-    """The models, regions and aliases of the days, and the statuses of failures, from their sums."""
+    """The models, regions and aliases of the days, and the statuses of failures."""
     models: set[str] = set()
     regions: set[str] = set()
     aliases: set[UUID] = set()

@@ -1,11 +1,8 @@
-"""The pages on an account's requests: the records and failures behind a choice of usage, newest first, and one in full.
-
-No page of the list costs more for lying deep.
-"""
+"""The pages on an account's requests: the list, newest first, and one in full."""
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -17,7 +14,7 @@ from django.conf import settings
 from django.core import signing
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 
@@ -32,11 +29,11 @@ from billing.usage.statistics import Days, Scope
 from catalogue.pricing import numbers_of, without_prices
 from gateway.ids import generation_id, parse_generation_id, parse_request_id, request_id
 
-from . import request_filters, usage_choice
-from .access import AccountContext, account_context, account_page, signed_in_page
-from .failure_advice import explained
-from .model_page import listed_models
-from .request_filters import FAILURES, OUTCOMES, SERVED
+from .parts import choices
+from .parts.access import AccountContext, account_context, account_page, signed_in_page
+from .parts.advice import explained
+from .parts.filters import FAILURES, NAMES, OUTCOMES, SERVED, filters
+from .parts.routes import listed_models
 
 PAGE_ROWS = 50
 LONGEST_SEARCH = 100  # characters of it that are shown again
@@ -48,7 +45,7 @@ Window = tuple[datetime, datetime]  # the first moment of it, and the first one 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One kind of tokens, and their price per 1,000,000 in the record's `price_currency`; None where they have none."""
+    """One kind of tokens, and their price per 1,000,000, if they have one."""
 
     kind: str
     number: int
@@ -57,7 +54,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which requests are listed: records, failures or both. A failure may be of one outcome or status."""
+    """The requests that are listed: records, failures or both."""
 
     records: bool = True
     failures: bool = True
@@ -65,7 +62,7 @@ class Shown:
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> Self:
-        """What an address asks for. Raises Http404 for what there is not."""
+        """The wish of an address. Raises Http404."""
         outcome, status = query.get("outcome"), query.get("status")
         if outcome == SERVED and status is None:
             return cls(failures=False)
@@ -83,17 +80,19 @@ EVERYTHING = Shown(conditions={"has_record": False})
 @account_page()
 @from_replica
 def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBase:
-    """The list, with the addresses of its neighbours. 422 where the days are none that could be shown.
-
-    A search (`q`) for the id of a request leads to its page, in whichever account of the person's it is.
-    """
+    """The list. 422 where the days are none that could be shown."""
+    # A search (`q`) for an id leads to its page, in whichever account of the person's it is.
     wanted = request.GET.get("q", "").strip()
     if wanted and (address := _address_of(wanted, current)):
         return redirect(address)
     choice, form, shown = _read(request, current)
-    context = current.template_context | {"choice": choice, "form": form, "searched": wanted[:LONGEST_SEARCH]}
-    context |= {"usage_address": choice.to("usage", outcome=None, status=None)}
-    context |= {"kept_days": settings.GATEWAY_FAILURE_DAYS}
+    context = {
+        "choice": choice,
+        "form": form,
+        "searched": wanted[:LONGEST_SEARCH],
+        "usage_address": choice.to("usage", outcome=None, status=None),
+        "kept_days": settings.GATEWAY_FAILURE_DAYS,
+    }
     if not form.errors:
         position = _position(request)
         try:
@@ -106,14 +105,14 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBa
             "older": listed.older and choice.to("usage-records", before=listed.older),
             "newer": listed.newer and choice.to("usage-records", after=listed.newer),
             "here": choice.query(**position),
-            "filters": request_filters.filters(choice),
+            "filters": filters(choice),
         }
-    return render(request, "dashboard/usage_records.html", context, status=422 if form.errors else 200)
+    return current.page(request, "usage_records", context, form)
 
 
 @signed_in_page()
 def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
-    """One record, for members of its account: from what it froze at admission, never from today's catalogue."""
+    """One record, from what it froze at admission, never from today's catalogue."""
     # No record has the id None, which is what a text that can be no id becomes.
     rows = Generation.objects.select_related("key", "ledger_entry")
     record = get_object_or_404(rows, pk=parse_generation_id(generation_id))
@@ -130,18 +129,18 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
         "reason": (record.routing_reason or "").replace("_", " "),
         "fallback": (record.fallback_reason or "").replace("_", " "),
     }
-    return render(request, "dashboard/usage_record.html", current.template_context | context)
+    return current.page(request, "usage_record", context)
 
 
 def _reported(record: Generation) -> str:
-    """The provider's usage, in numbers and without what it costs the operator; empty where there is none."""
+    """The provider's usage, in numbers and without the operator's costs."""
     kept = without_prices(numbers_of(orjson.loads(record.upstream_usage or "null")))
     return orjson.dumps(kept).decode() if kept else ""
 
 
 @signed_in_page()
 def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
-    """Why a request failed, for members of its account; of one that is billed nevertheless, its record."""
+    """The reason of a failure; of one that is billed nevertheless, its record."""
     rows = RequestFailure.objects.select_related("key").exclude(account=None)
     failure = get_object_or_404(rows, pk=parse_request_id(request_id))
     current = account_context(request, failure.account_id)
@@ -151,11 +150,11 @@ def failure_detail(request: HttpRequest, request_id: str) -> HttpResponseBase:
     context = {
         "failure": failure,
         "explained": explained(failure),
-        "alias": usage_choice.names_of_aliases(current.account, [failure.alias_id] if failure.alias_id else []),
+        "alias": choices.names_of_aliases(current.account, [failure.alias_id] if failure.alias_id else []),
         "back": choice.to("usage-records", **_position(request)),
         "kept_days": settings.GATEWAY_FAILURE_DAYS,
     }
-    return render(request, "dashboard/request_failure.html", current.template_context | context)
+    return current.page(request, "request_failure", context)
 
 
 def page(
@@ -170,7 +169,6 @@ def page(
     """A page of requests with their keys. Raises BadSignature for another account's cursor."""
 
     def read(cursor: str | None, count: int, is_upwards: bool) -> list[Row]:
-        """So many records behind the cursor, in the order of reading."""
         position: Position | None = None
         if cursor is not None:
             created_at, identifier = signing.loads(cursor, salt=_salt(scope.account_id))
@@ -199,44 +197,39 @@ def cursor_of(row: Row) -> str:
 
 
 def select(scope: Scope, window: Window, position: Position | None, *, is_upwards: bool) -> QuerySet[Generation]:
-    """The records of a window behind a position, in the order of an index, from which they are read either way."""
-    conditions = scope.of_records
-    if scope.key_id is not None:  # by the key's account, so that there is one index to enter: the key's
-        conditions["key__account_id"] = conditions.pop("account_id")
-    return _from(Generation.objects.filter(**conditions), window, position, is_upwards=is_upwards)
+    """The records of a window behind a position, in the order of an index."""
+    return _from(Generation.objects.all(), scope, window, position, is_upwards=is_upwards)
 
 
 def select_failures(
     scope: Scope, window: Window, position: Position | None, *, is_upwards: bool, shown: Shown
 ) -> QuerySet[RequestFailure]:
     """The same of failures."""
+    rows = RequestFailure.objects.filter(**shown.conditions)
+    return _from(rows, scope, window, position, is_upwards=is_upwards)
+
+
+def _from(
+    rows: QuerySet[Record], scope: Scope, window: Window, position: Position | None, *, is_upwards: bool
+) -> QuerySet[Record]:
     conditions = scope.of_records
-    if scope.key_id is not None:
+    if scope.key_id is not None:  # by the key's account, so that there is one index to enter: the key's
         conditions["key__account_id"] = conditions.pop("account_id")
-    rows = RequestFailure.objects.filter(**conditions, **shown.conditions)
-    return _from(rows, window, position, is_upwards=is_upwards)
+    rows = rows.filter(**conditions, created_at__gte=window[0], created_at__lt=window[1]).select_related("key")
+    rows = rows.order_by(*(("created_at", "id") if is_upwards else ("-created_at", "-id")))
+    if position is None:
+        return rows
+    return newer_than(rows, position) if is_upwards else older_than(rows, position)
 
 
-def _from(rows: QuerySet[Record], window: Window, position: Position | None, *, is_upwards: bool) -> QuerySet[Record]:
-    """Rows of a window behind a position, with their keys, in the order of reading."""
-    rows = rows.filter(created_at__gte=window[0], created_at__lt=window[1]).select_related("key")
-    if is_upwards:
-        rows = rows.order_by("created_at", "id")
-        return rows if position is None else newer_than(rows, position)
-    rows = rows.order_by("-created_at", "-id")
-    return rows if position is None else older_than(rows, position)
-
-
-def _read(request: HttpRequest, current: AccountContext) -> tuple[usage_choice.Choice, usage_choice.DaysForm, Shown]:
-    """What the address chooses. A filter that is left empty is none."""
-    query = {name: value for name, value in request.GET.dict().items() if value or name not in request_filters.NAMES}
-    choice, form = usage_choice.read(query, current.account, "usage-records", timezone.now())
-    extra: dict[str, str] = {name: query[name] for name in ("outcome", "status") if name in query}
-    return replace(choice, extra=extra), form, Shown.read(query)
+def _read(request: HttpRequest, current: AccountContext) -> tuple[choices.Choice, choices.DaysForm, Shown]:
+    query = {name: value for name, value in request.GET.dict().items() if value or name not in NAMES}
+    extra = ("outcome", "status")
+    choice, form = choices.read(query, current.account, "usage-records", timezone.now(), extra=extra)
+    return choice, form, Shown.read(query)
 
 
 def _address_of(searched: str, current: AccountContext) -> str | None:
-    """The page of a record or failure by its id with either prefix, if it is in one of the person's accounts."""
     id_ = parse_generation_id(searched.lower()) or parse_request_id(searched.lower())
     if id_ is None:
         return None
@@ -249,7 +242,6 @@ def _address_of(searched: str, current: AccountContext) -> str | None:
 
 
 def _position(request: HttpRequest) -> dict[str, str | None]:
-    """Where among the records a page begins or ends."""
     return {name: request.GET.get(name) for name in ("before", "after")}
 
 
@@ -263,11 +255,9 @@ def _lies_ahead(window: Window, position: Position | None, *, is_upwards: bool) 
 
 
 def _windows(scope: Scope, days: Days) -> Iterator[Window]:
-    """Where in time to look, oldest first.
-
-    The indexes know accounts and keys only. What is narrowed further may be rare, and its records are looked for on
-    the days alone that have some by the rollups, and in the tail, which those do not know yet.
-    """
+    """The stretches of time to look at, oldest first."""
+    # The indexes know accounts and keys only. What is narrowed further may be rare: it is looked for on the days that
+    # have some by the rollups, and in the tail, which those do not know yet.
     if scope == Scope(scope.account_id, scope.key_id):
         yield days.since, days.before
         return
@@ -282,7 +272,7 @@ def _windows(scope: Scope, days: Days) -> Iterator[Window]:
 
 
 def _failure_windows(scope: Scope, days: Days, *, shown: Shown) -> Iterator[Window]:
-    """The same for failures, whose counts by day are never behind."""
+    # The same; these counts are never behind.
     conditions = {name: value for name, value in shown.conditions.items() if name != "has_record"}
     if not conditions and scope == Scope(scope.account_id, scope.key_id):
         yield days.since, days.before
@@ -302,7 +292,6 @@ def _runs(days: list[date]) -> Iterator[Window]:
 
 
 def _tokens(record: Generation) -> list[Tokens]:
-    """The kinds that were reported, at the prices that they were billed at."""
     price, is_embedding = record.billed_price, record.endpoint == Generation.Endpoint.EMBEDDING
     for_how_long = "" if record.cache_write_1h_tokens is None else " for 5 minutes"
     kinds = (

@@ -1,4 +1,4 @@
-"""Who may see a page: the signed-in person, one of their accounts, their role in it. Others' accounts are absent."""
+"""Access to pages: the person, one of their accounts, their role in it."""
 
 import functools
 from collections.abc import Callable
@@ -11,7 +11,8 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models.functions import Lower
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.forms import BaseForm
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
@@ -29,10 +30,7 @@ class NoAccount(Http404):
 
 @dataclass(frozen=True, slots=True)
 class AccountContext:
-    """The account that a page is about, who looks at it, their role in it, and all of their accounts by name.
-
-    Staff who look at an account of others have no role in it.
-    """
+    """The account of a page, the person who looks, their role (none for staff who look in), and their accounts."""
 
     person: User
     account: Account
@@ -41,28 +39,30 @@ class AccountContext:
 
     @property
     def is_owner(self) -> bool:
-        """Whether the person may invite and remove members."""
         return self.role == Membership.Role.OWNER
 
     @property
     def template_context(self) -> dict[str, Any]:
-        """What `base.html` needs: the links of the navigation and the switcher of accounts."""
+        """The values of `base.html`."""
         is_seen_by_staff = not self.role
         shown = {"account": self.account, "accounts": self.accounts}
         return {"is_owner": self.is_owner, "is_seen_by_staff": is_seen_by_staff, **shown}
 
+    def page(
+        self, request: HttpRequest, name: str, context: dict[str, Any], form: BaseForm | None = None
+    ) -> HttpResponse:
+        """A page of the account; 422 where its form has a fault."""
+        status = 422 if form is not None and form.errors else 200
+        return render(request, f"dashboard/{name}.html", self.template_context | context, status=status)
+
     def require_owner(self) -> None:
-        """Raises PermissionDenied for a member who is not an owner."""
+        """Raises PermissionDenied for anybody but owners."""
         if not self.is_owner:
             raise PermissionDenied
 
 
 def account_context(request: HttpRequest, account_id: UUID | str | None) -> AccountContext:
-    """The account of that id; without an id, the person's first by name.
-
-    Staff may look at accounts of others. Raises Http404 for what is no id or an account that the person may not see,
-    NoAccount where there is no first one.
-    """
+    """The account of that id, else the person's first by name. Raises Http404, or NoAccount without a first one."""
     person = cast(User, request.user)
     own = Membership.objects.filter(user=person).select_related("account")
     memberships = list(own.order_by(Lower("account__name")))
@@ -80,10 +80,7 @@ def account_context(request: HttpRequest, account_id: UUID | str | None) -> Acco
 
 
 def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Account]) -> AccountContext:
-    """An account of others, for staff who may view accounts: read, never changed, with a line in the admin's history.
-
-    Raises Http404 for everybody else, and for whatever changes something.
-    """
+    """An account of others for staff who may view it: read, never changed, noted in the history. Else Http404."""
     person = cast(User, request.user)
     has_right = person.has_perm("accounts.view_account") or person.has_perm("accounts.change_account")
     may_look = person.is_staff and has_right and request.method in ("GET", "HEAD")
@@ -98,19 +95,13 @@ def _seen_by_staff(request: HttpRequest, account_id: UUID | None, own: list[Acco
 
 
 def named_account(request: HttpRequest) -> dict[str, Any]:
-    """The template context of a page of no account: the account that `?account=` names, if any, stays in the links.
-
-    Raises Http404 for anybody else's.
-    """
+    """The template context of a page of no account: `?account=` stays in the links. Raises Http404."""
     account_id = request.GET.get("account")
     return {} if account_id is None else account_context(request, account_id).template_context
 
 
 def account_if_any(request: HttpRequest) -> AccountContext | None:
-    """The account that `?account=` names, else the person's first by name; None for whoever has none.
-
-    Raises Http404 for anybody else's.
-    """
+    """The account of `?account=`, else the person's first; None for whoever has none. Raises Http404."""
     try:
         return account_context(request, request.GET.get("account"))
     except NoAccount:
@@ -118,15 +109,13 @@ def account_if_any(request: HttpRequest) -> AccountContext | None:
 
 
 def page_address(name: str, account_id: UUID) -> str:
-    """The page of that name in the URLs, for that account."""
+    """The address of a page for that account."""
     return f"{reverse(name)}?account={account_id}"
 
 
 def account_page(*methods: str) -> Callable[[View], View]:
-    """A page of one account, `view(request, current)`: the form's `account`, `?account=`, or else the first by name.
-
-    GET and HEAD by default. Strangers are sent to the login, people without an account to a page that says what to do;
-    the account of somebody else is 404, like one that does not exist.
+    """Decorates `view(request, current)`, a page of one account; GET and HEAD by default. Strangers are sent to the
+    login; somebody else's account is 404, as one that does not exist.
     """
 
     def decorate(view: View) -> View:
@@ -146,7 +135,7 @@ def account_page(*methods: str) -> Callable[[View], View]:
 
 
 def signed_in_page(*methods: str) -> Callable[[View], View]:
-    """A page for whoever is signed in, kept by no cache. GET and HEAD by default."""
+    """Decorates a page for whoever is signed in, kept by no cache; GET and HEAD by default."""
 
     def decorate(view: View) -> View:
         return require_http_methods(methods or ("GET", "HEAD"))(never_cache(login_required(view)))
@@ -155,10 +144,8 @@ def signed_in_page(*methods: str) -> Callable[[View], View]:
 
 
 def login_required(view: View) -> View:
-    """Django's, which also tells whoever sent a form that it did not arrive.
-
-    The login leads back: to the account that the form names, which stands in no address.
-    """
+    """Django's, which also tells whoever sent a form that it did not arrive."""
+    # The login leads back to the account that the form names, which stands in no address.
 
     @functools.wraps(view)
     def page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

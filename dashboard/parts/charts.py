@@ -1,4 +1,4 @@
-"""Usage by day or hour as data for the chart (static/js/usage-charts.js): floats, to be drawn; the tables are exact."""
+"""Usage by day or hour as data for a chart (static/js/usage-charts.js): floats, to be drawn."""
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -21,11 +21,13 @@ SERIES = 6  # of a measure, and the rest as one more, unless that is a single gr
 MOST_SERIES = SERIES + 1
 MOST_DRAWN = 20  # groups of all measures together
 OTHER = "Other"
+Sums = TypeVar("Sums", bound=Any)  # what can be added up: Totals, or Footprints
+NOTHING: Any = Totals()
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One thing that the chart can show."""
+    """A figure that the chart can show."""
 
     name: str
     label: str
@@ -35,7 +37,7 @@ class Measure:
     is_mean: bool = False  # parts of it add up to nothing, and a day without requests has none
 
     def rank(self, totals: Totals) -> tuple[Decimal, int]:
-        """What its groups are ordered by: the figure, or of means how many requests were asked."""
+        """The order of its groups: by the figure, or of means by requests."""
         return (Decimal(0) if self.is_mean else Decimal(self.figure(totals) or 0)), totals.asked
 
 
@@ -60,7 +62,7 @@ def _measures(currency: str) -> tuple[Measure, ...]:
 
 
 def leading(groups: Mapping[Group, Totals]) -> list[Group]:
-    """The groups that lead in any measure, or all where they are few: what is read to be drawn."""
+    """The groups that lead in any measure, or all where they are few."""
     if len(groups) <= MOST_SERIES:
         return [*groups]
     ranks = [sorted(groups, key=lambda group: one.rank(groups[group]), reverse=True)[:SERIES] for one in _measures("")]
@@ -69,7 +71,7 @@ def leading(groups: Mapping[Group, Totals]) -> list[Group]:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`series` has groups by name, `whole` all that there is; with `has_more` there are groups that `series` lacks."""
+    """`series` has groups by name, `whole` all; with `has_more` there are groups that `series` lacks."""
 
     days: Days
     currency: str
@@ -79,12 +81,9 @@ class Chart:
     has_more: bool
 
     def data(self) -> dict[str, Any]:
-        """`{is_hourly, days, measures: [{name, label, unit, is_mean, groups, summary, note, values}]}`.
-
-        `values` has a list by days or hours for each group, of which each measure has those that lead in it, and the
-        others as one. Null is a slot whose requests do not know the figure; one without requests is zero, or null in
-        a mean. What failed is not known by the hour.
-        """
+        """The JSON of the chart: `is_hourly`, `days`, and `measures` with a list of `values` for each group."""
+        # Each measure has the groups that lead in it, and the others as one. Null is a slot whose requests do not know
+        # the figure; one without requests is zero, or null in a mean. Failures are not known by the hour.
         dates = self._dates()
         measures = [one for one in _measures(self.currency) if not (self.is_hourly and one.name == "errors")]
         sums = {name: total_of(slots.values()) for name, slots in self.series.items()}
@@ -107,7 +106,6 @@ class Chart:
         return [self.days.first + timedelta(days=day) for day in range((self.days.last - self.days.first).days + 1)]
 
     def _without(self, names: frozenset[str]) -> Slots:
-        """The slots that have more requests than these groups, without the groups."""
         parts = [self.series[name] for name in names]
         rest = {at: whole - total_of(part[at] for part in parts if at in part) for at, whole in self.whole.items()}
         return {at: totals for at, totals in rest.items() if totals.asked}
@@ -154,15 +152,14 @@ def _at(at: date, slots: Slots, measure: Measure) -> Figure:
 
 
 def _note(measure: Measure, parts: Mapping[str, Slots]) -> str:
-    """How much of it is unknown; nothing where all is known."""
+    """The number of requests that know it; empty where all do."""
     slots = [totals for part in parts.values() for totals in part.values()]
     known, requests = sum(map(measure.known, slots)), sum(totals.requests for totals in slots)
     return "" if known == requests else f"{measure.label} is known for {known:,} of {requests:,} requests."
 
 
-def total_of(parts: Iterable[Totals]) -> Totals:
+def total_of(parts: Iterable[Sums], total: Sums = NOTHING) -> Sums:
     """Their sum, with the worker's other requests between."""
-    total = Totals()
     for part in parts:
         take_turns()
         total += part

@@ -1,20 +1,36 @@
-"""Routes as pages show them: prices in the account's currency, footprint, the provider's status, and what is wrong."""
+"""Routes as pages show them: prices, footprint, status, problems; and a model to try."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 
+from django.utils import timezone
+
+from billing.models import Generation
+from billing.usage.request_failures import RequestFailure
 from catalogue.carbon import carbon_per_token
-from catalogue.listing import View
-from catalogue.models import PER_MILLION, WITH_ENDPOINT, Status
+from catalogue.listing import View, listed, servable, served_now
+from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
 from catalogue.pricing import MILLION, rates_between
-from catalogue.routing import health
+from catalogue.routing import health, quota, snapshot
 from catalogue.routing.health import Observed
-from catalogue.routing.routes import EMBEDDING, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot, is_eu_sovereign
+from catalogue.routing.routes import (
+    AUTO,
+    EMBEDDING,
+    JURISDICTIONS,
+    Offer,
+    PublishedPricing,
+    Route,
+    Snapshot,
+    is_eu_sovereign,
+)
+from catalogue.routing.selection import cost_in_eur
+from gateway.errors import ServiceUnavailable
 from gateway.server.turns import take_turns
 
+PLACEHOLDER_MODEL = "provider/creator/model"
 # Columns of their own; what is stated besides.
 MAIN_PRICES = {"prompt": "Prompt", "completion": "Completion", "cache_read": "Cached prompt"}
 FURTHER_PRICES = {
@@ -28,10 +44,7 @@ FIELD_OF_PRICE = re.compile(rf"(?:tiers\[(?P<above>\d+)\]\.)?(?P<name>\w+){PER_M
 
 @dataclass(frozen=True, slots=True)
 class ShownPrice:
-    """A price per 1,000,000 tokens, in the account's currency where there is a rate, else in its own.
-
-    `title` goes on from the exact amount: its currency, and the price before it was converted, with the rate.
-    """
+    """A price per 1,000,000 tokens, in the account's currency where it can be. `title` follows the exact amount."""
 
     amount: Decimal
     currency: str
@@ -40,10 +53,7 @@ class ShownPrice:
 
 @dataclass(frozen=True, slots=True)
 class RouteLine:
-    """A route, and what its account reads of it.
-
-    `rate` is how many units of `currency`, the account's, one of the price's currency is; None: unknown, or no price.
-    """
+    """A route as its account reads it. `rate` is a unit of its currency in the account's; None is unknown."""
 
     offer: Offer
     route: Route
@@ -54,71 +64,61 @@ class RouteLine:
 
     @property
     def is_eu_sovereign(self) -> bool:
-        """By provider and place."""
         return is_eu_sovereign(self.route)
 
     @property
     def is_eu_hosted(self) -> bool:
-        """By place alone."""
         return JURISDICTIONS["eu-hosted"](self.route)
 
     @property
     def has_endpoint(self) -> bool:
-        """Whether any endpoint of the gateway serves models of this kind: a request of others is refused."""
         return self.offer.modality in WITH_ENDPOINT
 
     @property
     def is_default(self) -> bool:
-        """Whether the 3-part id stands for this region, among others."""
         return self.route.locode == self.offer.default_locode and len(self.offer.routes) > 1
 
     @property
     def carbon(self) -> Decimal | None:
-        """Grams of CO2e per 1,000,000 output tokens; None is unknown."""
+        """Grams of CO2e per 1,000,000 output tokens; None is unknown, as below."""
         grams = carbon_per_token(self.route.energy)
         return None if grams is None else grams * MILLION
 
     @property
     def energy(self) -> Decimal | None:
-        """Wh per 1,000,000 output tokens; None is unknown."""
         per_token = self.route.energy.per_token_wh
         return None if per_token is None else per_token * MILLION
 
     @property
     def own_currency(self) -> str:
-        """Of the published prices; empty where none is known."""
         return self.route.published.currency if self.route.published else ""
 
     @property
     def is_converted(self) -> bool:
-        """Whether its prices are shown in another currency than their own."""
         return self.rate is not None and self.own_currency != self.currency
 
     @property
     def prompt(self) -> ShownPrice | None:
-        """None is unknown."""
         return self._price(self.route.published, "prompt")
 
     @property
     def completion(self) -> ShownPrice | None:
-        """None is unknown. An embedding has none, which a catalogue may state as 0."""
+        # An embedding has none, which a catalogue may state as 0.
         price = self._price(self.route.published, "completion")
         is_none = self.route.modality == EMBEDDING and price is not None and not price.amount
         return None if is_none else price
 
     @property
     def cached_prompt(self) -> ShownPrice | None:
-        """None is unknown."""
         return self._price(self.route.published, "cache_read")
 
     @property
     def completes(self) -> bool:
-        """Whether there is anything that a completion price could be for: embeddings have none."""
         return self.route.modality != EMBEDDING or self.completion is not None
 
     @property
     def further_prices(self) -> Iterator[tuple[str, ShownPrice]]:
-        """What has a price besides, and the price; last those of longer prompts."""
+        """Labels and prices besides; last those of longer prompts."""
         published = self.route.published
         if published is not None:
             yield from self._stated(published, FURTHER_PRICES)
@@ -127,7 +127,6 @@ class RouteLine:
                     yield _of_tier(label, tier.above_prompt_tokens), price
 
     def comparable(self, price: ShownPrice | None) -> ShownPrice | None:
-        """A price of this route, where it is in the account's currency."""
         return price if price is not None and price.currency == self.currency else None
 
     def _stated(self, published: PublishedPricing, names: Mapping[str, str]) -> Iterator[tuple[str, ShownPrice]]:
@@ -150,7 +149,7 @@ class RouteLine:
 
 
 def price_label(field: str) -> str:
-    """What people call a price of `catalogue.price_history`: `Prompt, prompts above 200,000 tokens`."""
+    """The name of a price of `catalogue.price_history`."""
     found = FIELD_OF_PRICE.fullmatch(field)
     if found is None:
         return field
@@ -169,7 +168,7 @@ def lines_of(
     currency: str,
     observed: Mapping[str, Observed],
 ) -> Iterator[RouteLine]:
-    """The lines of some routes, for an account of this currency."""
+    """The lines of some routes."""
     rates: dict[str, Decimal | None] = {}
     for offer, route in routes:
         take_turns()
@@ -209,3 +208,36 @@ def _problems_of_route(catalogue: Snapshot, view: View, route: Route) -> Iterato
         yield "no price"
     elif rates_between(route.price.currency, "EUR", catalogue.units_per_eur) is None:
         yield f"no exchange rate for {route.price.currency}"
+
+
+def listed_models(requests: Iterable[Generation | RequestFailure]) -> set[str]:
+    """The canonical ids of requests' models that have a page now."""
+    if not snapshot.is_loaded():
+        return set()
+    catalogue, today = snapshot.current(), timezone.now().date()
+    view = View(today, quota.held(catalogue.with_quota, today))
+    wanted = {request.model for request in requests} & catalogue.by_canonical_id.keys()
+    return {id_ for id_ in wanted if any(servable(offer, view) for offer in catalogue.by_canonical_id[id_])}
+
+
+def model_to_try(now: datetime) -> str:
+    """A chat model that would answer now: the cheapest EU-sovereign one by `auto/…`, else any 3-part id."""
+    try:
+        catalogue = snapshot.current()
+    except ServiceUnavailable:
+        return PLACEHOLDER_MODEL
+    today = quota.day_of(now)
+    view = View(today, quota.held(catalogue.with_quota, today), "eu-sovereign", Modality.CHAT)
+    sovereign = [
+        (cost, offer.canonical_id)
+        for offer, routes in listed(catalogue, view)
+        for route in routes
+        if (cost := cost_in_eur(catalogue.units_per_eur, route)) is not None
+    ]
+    if sovereign:
+        return f"{AUTO}/{min(sovereign)[1]}"
+    for offer in catalogue.offers.values():
+        default = (route for route in served_now(offer, view) if route.locode == offer.default_locode)
+        if offer.modality == Modality.CHAT and any(route.price is not None for route in default):
+            return offer.id
+    return PLACEHOLDER_MODEL

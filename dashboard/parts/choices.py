@@ -1,4 +1,4 @@
-"""What somebody chose to see of an account's usage: days, grouping and narrowing. All of it is in the address."""
+"""The choice of an account's usage: days, grouping, narrowing. All of it is in the address."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ NOTHING_BEFORE = date(2000, 1, 1)  # no record is that old
 
 
 class Grouping(StrEnum):
-    """What usage is shown by."""
+    """The columns that usage can be shown by."""
 
     MODEL = "model"
     KEY = "key"
@@ -63,7 +63,7 @@ WITHIN = (Grouping.MODEL, Grouping.REGION, Grouping.KEY, Grouping.ALIAS)
 
 
 class DaysForm(forms.Form):
-    """The first and the last of at most 366 UTC days; one of them is enough. Days to come are left out."""
+    """The first and the last of at most 366 UTC days; one of them is enough."""
 
     since = forms.DateField(label="From", required=False, input_formats=["%Y-%m-%d"])
     until = forms.DateField(label="To", required=False, input_formats=["%Y-%m-%d"])
@@ -77,11 +77,10 @@ class DaysForm(forms.Form):
 
     @property
     def days(self) -> Days:
-        """Of a valid form."""
         return Days(self.cleaned_data["since"], self.cleaned_data["until"])
 
     def clean(self) -> dict[str, Any]:
-        """Fills in the bound that was left empty."""
+        # A bound that was left empty is filled in.
         since, until = self.cleaned_data.get("since"), self.cleaned_data.get("until")
         if self.errors:
             return self.cleaned_data
@@ -105,7 +104,7 @@ class DaysForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class AliasName:
-    """What a request puts into `model`: now, or last for an alias that is deleted."""
+    """The name of an alias, the last one where it is deleted."""
 
     text: str
     is_deleted: bool = False
@@ -122,7 +121,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """One thing that the usage is narrowed to. `address` is the page without it."""
+    """A part that usage is narrowed to; `address` is the page without it."""
 
     what: Grouping
     text: str
@@ -132,7 +131,7 @@ class Narrowed:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Checked: key and alias are the account's own. `window` is None where the days were given as dates."""
+    """A checked choice. `window` is None where the days were given as dates."""
 
     account: Account
     page: str  # the name of the page's address
@@ -149,14 +148,12 @@ class Choice:
 
     @property
     def scope(self) -> Scope:
-        """Whose usage that is."""
         provider, _, model = (self.model or "").partition("/")
         key_id = None if self.key is None else self.key.pk
         return Scope(self.account.pk, key_id, self.alias_id, provider or None, model or None, self.region)
 
     @property
     def narrowing(self) -> dict[str, str]:
-        """The fields of the address that narrow it."""
         alias_id = WITHOUT_ALIAS if self.alias_id == NO_ALIAS else self.alias_id
         fields = {"model": self.model, "key": self.key and self.key.pk, "region": self.region, "alias": alias_id}
         return {name: str(value) for name, value in fields.items() if value is not None}
@@ -168,34 +165,32 @@ class Choice:
 
     @property
     def dates(self) -> dict[str, str]:
-        """The fields that say which days."""
         if self.window is not None:
             return {"days": self.window}
         return {"since": self.days.first.isoformat(), "until": self.days.last.isoformat()}
 
     def to(self, page: str, **changed: str | None) -> str:
-        """The address of a page for this choice, but for what is changed; None takes a field out."""
+        """The address of a page for this choice, but for the changed fields; None takes one out."""
         return f"{reverse(page)}?{self.query(**changed)}"
 
     def query(self, **changed: str | None) -> str:
-        """What such an address has behind its question mark."""
         fields = {**self.kept, **self.dates, **changed}
         return urlencode({name: value for name, value in fields.items() if value is not None})
 
     def within(self, **narrowing: str) -> str:
-        """The usage page of a part, by what comes next."""
+        """The page of a part: of usage by the next grouping, any other by the same."""
+        if self.page != "usage":
+            return self.to(self.page, **narrowing)
         narrowed = self.narrowing | narrowing
         first = Grouping.REGION if "model" in narrowing else Grouping.MODEL
         by = next((by for by in (first, *WITHIN) if by not in narrowed), self.by)
         return self.to("usage", **narrowing, by=by)
 
     def of_day(self, day: date) -> str:
-        """The records of one day."""
         return self.to("usage-records", days=None, since=day.isoformat(), until=day.isoformat())
 
     @property
     def windows(self) -> list[Link]:
-        """Days that move with the clock, to choose from."""
         return [
             Link(text, self.to(self.page, since=None, until=None, days=window), window == self.window)
             for window, text in self.offered_windows.items()
@@ -203,12 +198,10 @@ class Choice:
 
     @property
     def groupings(self) -> list[Link]:
-        """What to show it by, to choose from."""
         return [Link(by.capitalize(), self.to(self.page, by=by), by == self.by) for by in Grouping]
 
     @property
     def narrowed(self) -> list[Narrowed]:
-        """What it is narrowed to, as people call it."""
         parts = []
         for name, value in self.narrowing.items():
             text, is_deleted = value, False
@@ -221,11 +214,16 @@ class Choice:
 
 
 def read(
-    query: Mapping[str, str], account: Account, page: str, now: datetime, windows: Mapping[str, str] = WINDOWS
+    query: Mapping[str, str],
+    account: Account,
+    page: str,
+    now: datetime,
+    *,
+    windows: Mapping[str, str] = WINDOWS,
+    extra: Collection[str] = (),
 ) -> tuple[Choice, DaysForm]:
-    """What an address chooses; its dates hold only if the form is valid. Raises Http404 for what is not there.
-
-    A key or an alias of somebody else is as absent as none.
+    """The choice of an address, whose dates hold only if the form is valid. Raises Http404 for a key or alias that is
+    not the account's.
     """
     today = now.astimezone(UTC).date()
     form = DaysForm(query if "since" in query or "until" in query else None, today=today)
@@ -249,13 +247,14 @@ def read(
         alias=alias,
         model=_id(query.get("model"), parts=2),
         region=_id(query.get("region"), parts=1),
+        extra={name: query[name] for name in extra if name in query},
         offered_windows=windows,
     )
     return choice, form
 
 
 def _days_of(window: str, now: datetime) -> Days:
-    """So many days up to today, or a month, quarter or year of the calendar: this one up to today, or the last."""
+    """The days up to today, or this or the last month, quarter or year."""
     months = MONTHS.get(window.removeprefix("last-"))
     if months is None:
         return Days.until(now, int(window))
@@ -268,7 +267,7 @@ def _days_of(window: str, now: datetime) -> Days:
 
 
 def names_of_aliases(account: Account, alias_ids: Collection[UUID]) -> dict[UUID, AliasName]:
-    """The names of those ids that are aliases of the account, or were. At most two SELECTs."""
+    """The names of the account's aliases, deleted ones too. At most two SELECTs."""
     if not alias_ids:
         return {}
     own = Alias.objects.filter(account=account, pk__in=alias_ids)
@@ -306,7 +305,6 @@ def _uuid(text: str) -> UUID:
 
 
 def _id(text: str | None, *, parts: int) -> str | None:
-    """A model or a region, of the catalogue or not: one without requests has no usage."""
     # What can be no id is not asked for: PostgreSQL takes no NUL.
     if text is not None and (
         len(text) > LONGEST or not text.isprintable() or len([*filter(None, text.split("/", 1))]) < parts

@@ -1,0 +1,28 @@
+"""Advice on failed requests, in plain words: `advice.yaml`."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ruamel.yaml import YAML
+
+from billing.usage.request_failures import RequestFailure
+from gateway.observing.request_events import Outcome
+
+
+class Explained(NamedTuple):
+    """The cause, and a remedy."""
+
+    why: str
+    what_to_do: str
+
+
+_WORDS = YAML(typ="safe", pure=True).load(Path(__file__).with_suffix(".yaml"))
+BY_CODE = {code: Explained(**words) for code, words in _WORDS.items()}
+OF_THE_PROVIDER, LEFT = BY_CODE.pop("of_the_provider"), BY_CODE.pop("client_left")
+
+
+def explained(failure: RequestFailure) -> Explained:
+    """The words for one failure."""
+    if failure.outcome == Outcome.CLIENT_LEFT:
+        return LEFT
+    return BY_CODE.get(failure.code, OF_THE_PROVIDER)

@@ -1,0 +1,69 @@
+"""An account's balance, and how long it lasts at the pace of its use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from uuid import UUID
+
+from billing.models import Wallet
+from billing.usage.statistics import By, Days, Scope, Totals, breakdown
+
+WINDOW_DAYS = 30  # UTC's, today's included
+PACE_DAYS = 7  # whose mean cost says how long a balance lasts
+LOW_BALANCE_DAYS = 7  # a week is time enough for a bank transfer to arrive
+
+
+class BalanceStatus(StrEnum):
+    """The state of an account's credit. EMPTY makes the API answer 402."""
+
+    GOOD = "good"
+    LOW = "low"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """A balance, the use of the window, and the cost of a day, in the account's currency."""
+
+    balance: Decimal
+    sums: Totals
+    pace: Decimal
+
+    @property
+    def days_left(self) -> int | None:
+        """Whole days that the balance lasts; None where nothing was spent."""
+        return max(0, int(self.balance / self.pace)) if self.pace else None
+
+    @property
+    def status(self) -> BalanceStatus:
+        if self.balance <= 0:
+            return BalanceStatus.EMPTY
+        soon = self.days_left is not None and self.days_left < LOW_BALANCE_DAYS
+        return BalanceStatus.LOW if soon else BalanceStatus.GOOD
+
+
+def usage_by_day(account_id: UUID, days: Days, *, with_errors: bool = False) -> dict[date, Totals]:
+    """The totals of each day with a request. Two SELECTs, with errors three."""
+    rows = breakdown(Scope(account_id), days, By.DAY, with_errors=with_errors)
+    return {row.day: row.totals for row in rows if row.day is not None}
+
+
+def funds_of(account_id: UUID, by_day: Mapping[date, Totals], now: datetime) -> Funds:
+    """The balance beside usage by day, which covers the window. One SELECT."""
+    days = Days.until(now, WINDOW_DAYS)
+    window = {day: totals for day, totals in by_day.items() if day >= days.first}
+    sums = sum(window.values(), Totals())
+    return Funds(Wallet.objects.get(pk=account_id).balance, sums, _pace(window, days.last))
+
+
+def _pace(window: Mapping[date, Totals], today: date) -> Decimal:
+    # The faster of the last week's days, which tells of a jump in use, and of those since the first use, which tells of
+    # a young account.
+    spent = {day: totals.cost for day, totals in window.items() if totals.cost}
+    if not spent:
+        return Decimal(0)
+    week = sum((cost for day, cost in spent.items() if day > today - timedelta(days=PACE_DAYS)), Decimal(0))
+    since_first = sum(spent.values(), Decimal(0)) / ((today - min(spent)).days + 1)
+    return max(week / PACE_DAYS, since_first)
