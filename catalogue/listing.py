@@ -15,6 +15,7 @@ from gateway.money import to_json
 from gateway.server.turns import take_turns
 
 from .carbon import carbon_per_token
+from .models import PER_MILLION
 from .pricing import rates_between
 from .routing.routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
 from .routing.selection import cost_in_eur, rank
@@ -22,6 +23,7 @@ from .routing.snapshot import in_slices
 
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")
+LISTED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
 Info = dict[str, Any]
 
 
@@ -182,15 +184,8 @@ def _pricing(published: PublishedPricing) -> Info | None:
 
 
 def _prices(published: PublishedPricing) -> dict[str, float]:
-    prices = {
-        "prompt_per_1m_tokens": published.prompt,
-        "completion_per_1m_tokens": published.completion,
-        "cache_read_per_1m_tokens": published.cache_read,
-        "cache_write_per_1m_tokens": published.cache_write,
-        "batch_prompt_per_1m_tokens": published.batch_prompt,
-        "batch_completion_per_1m_tokens": published.batch_completion,
-    }
-    return {name: to_json(price) for name, price in prices.items() if price is not None}
+    prices = ((f"{name}{PER_MILLION}", getattr(published, name)) for name in LISTED_PRICES)
+    return {name: to_json(price) for name, price in prices if price is not None}
 
 
 def _carbon_metrics(route: Route) -> Info | None:

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
-from rest_framework import serializers
-
 from .grid import GridSlot
 
 MEASURED, FORECAST = GridSlot.Kind.MEASURED, GridSlot.Kind.FORECAST
@@ -70,6 +68,18 @@ QUARTER = timedelta(minutes=15)
 RESOLUTIONS = {"PT15M": QUARTER, "PT30M": timedelta(minutes=30), "PT60M": timedelta(hours=1)}
 
 
+# What reading an answer of another form raises.
+MALFORMED = (
+    AttributeError,
+    ArithmeticError,
+    ElementTree.ParseError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 class BadAnswer(ValueError):
     """An answer that is not in the source's form, in words that quote nothing of it."""
 
@@ -101,7 +111,7 @@ def slots_in(source: Source, content: bytes) -> list[Slot]:
         found = sorted(source.read(content))
     except BadAnswer:
         raise
-    except (ValueError, LookupError, TypeError, OverflowError, RecursionError, ElementTree.ParseError) as error:
+    except MALFORMED as error:
         raise BadAnswer(f"not in the source's form ({type(error).__name__})") from error
     for slot in found:
         if not timedelta(0) < slot.end - slot.start <= LONGEST_SLOT:
@@ -111,68 +121,35 @@ def slots_in(source: Source, content: bytes) -> list[Slot]:
     return found
 
 
-class _EnergyCharts(serializers.Serializer[Any]):
-    """Columns of equal length."""
-
-    unix_seconds = serializers.ListField(child=serializers.IntegerField(min_value=0), max_length=MOST_POINTS)
-    co2eq = serializers.ListField(child=serializers.FloatField(allow_null=True), max_length=MOST_POINTS)
-    co2eq_forecast = serializers.ListField(
-        child=serializers.FloatField(allow_null=True), max_length=MOST_POINTS, required=False
-    )
-
-
-class _Intensity(serializers.Serializer[Any]):
-    """Grams; `actual` is null until it is known."""
-
-    forecast = serializers.IntegerField(allow_null=True, required=False, default=None)
-    actual = serializers.IntegerField(allow_null=True, required=False, default=None)
-
-
-class _HalfHour(serializers.Serializer[Any]):
-    """One period; `from` is a word of Python's."""
-
-    to = serializers.CharField()
-    intensity = _Intensity()
-
-    def get_fields(self) -> dict[str, Any]:
-        return {**super().get_fields(), "from": serializers.CharField()}
-
-
-def _checked(serializer: "serializers.Serializer[Any]") -> Any:
-    if not serializer.is_valid():
-        raise BadAnswer(f"not in the source's form ({', '.join(map(str, serializer.errors))[:200]})")
-    return serializer.validated_data
-
-
 def _energy_charts(content: bytes) -> Iterator[Slot]:
     """`/co2eq`: a value at each of `unix_seconds`, measured where there is one, else forecast."""
-    columns = _checked(_EnergyCharts(data=json.loads(content)))
-    seconds, measured = columns["unix_seconds"], columns["co2eq"]
-    forecast = columns.get("co2eq_forecast") or [None] * len(seconds)
-    if not len(seconds) == len(measured) == len(forecast):
-        raise BadAnswer("columns of different length")
+    columns = json.loads(content)
+    seconds, measured = _list(columns["unix_seconds"]), _list(columns["co2eq"])
+    forecast = _list(columns.get("co2eq_forecast") or [None] * len(seconds))
     starts = [datetime.fromtimestamp(second, UTC) for second in seconds]
     step = min((later - one for one, later in itertools.pairwise(starts)), default=LONGEST_SLOT)
     for start, actual, expected in zip(starts, measured, forecast, strict=True):
-        if actual is not None:
-            yield Slot(start, start + step, MEASURED, round(actual))
-        elif expected is not None:
-            yield Slot(start, start + step, FORECAST, round(expected))
+        yield from _known(start, start + step, actual, expected)
 
 
 def _carbon_intensity(content: bytes) -> Iterator[Slot]:
     """`/intensity/{from}/fw48h`: half hours with a forecast, and the actual figure where it is known."""
-    document = json.loads(content)
-    rows = document["data"]
-    if not isinstance(rows, list) or len(rows) > MOST_POINTS:
-        raise BadAnswer("no list of periods")
-    for row in rows:
-        period = _checked(_HalfHour(data=row))
-        start, end, figures = _minute(period["from"]), _minute(period["to"]), period["intensity"]
-        if figures["actual"] is not None:
-            yield Slot(start, end, MEASURED, figures["actual"])
-        elif figures["forecast"] is not None:
-            yield Slot(start, end, FORECAST, figures["forecast"])
+    for row in _list(json.loads(content)["data"]):
+        figures = row["intensity"]
+        yield from _known(_minute(row["from"]), _minute(row["to"]), figures.get("actual"), figures.get("forecast"))
+
+
+def _known(start: datetime, end: datetime, measured: Any, forecast: Any) -> Iterator[Slot]:
+    """The slot of the figure that is known, if one is: what was measured rather than what was expected."""
+    kind, figure = (FORECAST, forecast) if measured is None else (MEASURED, measured)
+    if figure is not None:
+        yield Slot(start, end, kind, round(figure))
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > MOST_POINTS:
+        raise BadAnswer("no list, or too long a one")
+    return value
 
 
 def _entsoe(content: bytes) -> Iterator[Slot]:

@@ -7,11 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from django.db import connection, transaction
+from django.db.models import Model as DjangoModel
 from django.utils import timezone
 
 from gateway.errors import ServiceUnavailable
@@ -35,6 +36,7 @@ _checked_at = 0.0  # when the version was last read, by the monotonic clock
 WORLD = "WORLD"
 ROWS_PER_SLICE = 200
 Row = TypeVar("Row")
+Value = TypeVar("Value", Upstream, Place, Offer, Route)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -140,12 +142,10 @@ def _one_view() -> Iterator[None]:
 
 def build(rows: Rows) -> Snapshot:
     """The snapshot of these rows. Gives other requests of the worker a turn between slices of a large catalogue."""
-    upstreams = {row.pk: _upstream(row) for row in rows.providers}
     regions: dict[int, list[models.Region]] = defaultdict(list)
     for region in in_slices(rows.regions):
         regions[region.model_id].append(region)
-    places = {row.code: Place(row.code, row.name, row.country, row.eu, row.eea, row.grid_zone) for row in rows.places}
-    builder = _Builder(upstreams, {row.pk: _fillers(row) for row in rows.providers}, places, rows)
+    builder = _Builder(rows)
     # A model whose last region has been removed has no route, and is not offered.
     offers = [builder.offer(model, regions[model.pk]) for model in in_slices(rows.offers) if regions[model.pk]]
     by_canonical_id: dict[str, tuple[Offer, ...]] = defaultdict(tuple)
@@ -155,7 +155,7 @@ def build(rows: Rows) -> Snapshot:
         version=rows.version,
         offers={(offer.upstream.slug, offer.canonical_id): offer for offer in offers},
         by_canonical_id=dict(by_canonical_id),
-        upstreams={upstream.slug: upstream for upstream in upstreams.values()},
+        upstreams={upstream.slug: upstream for upstream in builder.upstreams.values()},
         units_per_eur=rows.rates,
         with_quota=tuple(r for offer in offers for r in offer.routes.values() if r.daily_token_quota),
         grid_until=rows.hour.until,
@@ -178,35 +178,22 @@ def missing_variables(row: models.Provider) -> list[str]:
 
 def _upstream(row: models.Provider) -> Upstream:
     credential = os.environ.get(row.credential_env) if row.credential_env else None
-    fillers = _fillers(row)
-    return Upstream(
-        slug=row.slug,
-        name=row.name,
-        country=row.country,
-        eu_native=row.eu_native,
-        us_legal_reach=row.us_legal_reach,
-        dialect=row.dialect,
-        base_url=_fill(row.base_url, fillers),
-        auth_header=row.auth_header,
-        auth_scheme=row.auth_scheme,
-        extra_headers=row.extra_headers,
-        stream_options=row.stream_options,
-        developer_role=row.developer_role,
-        reasoning_content=row.reasoning_content,
+    in_total_alone = {REASONING: row.total_includes_reasoning, AUDIO_PROMPTS: row.total_includes_audio_prompts}
+    return _made(
+        Upstream,
+        row,
+        base_url=_fill(row.base_url, _fillers(row)),
         refused_parameters=frozenset(row.refused_parameters),
-        total_includes=frozenset(
-            part
-            for part, is_included in (
-                (REASONING, row.total_includes_reasoning),
-                (AUDIO_PROMPTS, row.total_includes_audio_prompts),
-            )
-            if is_included
-        ),
-        status_override=row.status_override,
+        total_includes=frozenset(part for part, is_included in in_total_alone.items() if is_included),
         configured=not missing_variables(row),
         credential=credential or None,
-        disabled_reason=row.disabled_reason,
     )
+
+
+def _made(kind: type[Value], row: DjangoModel, **others: Any) -> Value:
+    """A value of this kind: the row's columns of the same names, and what is no column or has another name."""
+    columns = {each.name: getattr(row, each.name) for each in fields(kind) if each.name not in others and each.init}
+    return kind(**columns, **others)
 
 
 def _fillers(row: models.Provider) -> dict[str, str]:
@@ -222,16 +209,11 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
 class _Builder:
     """Rows of one model to one Offer."""
 
-    def __init__(
-        self,
-        upstreams: Mapping[int, Upstream],
-        fillers: Mapping[int, Mapping[str, str]],
-        places: Mapping[str, Place],
-        rows: Rows,
-    ) -> None:
-        self.upstreams, self.fillers, self.places = upstreams, fillers, places
-        self.pues = {row.pk: row.pue for row in rows.providers}
-        self.grid, self.hour, self.energy = rows.grid, rows.hour.by_zone, rows.energy
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.providers = {row.pk: row for row in rows.providers}
+        self.upstreams = {row.pk: _upstream(row) for row in rows.providers}
+        self.places = {row.code: _made(Place, row) for row in rows.places}
 
     def offer(self, model: models.Model, regions: list[models.Region]) -> Offer:
         upstream = self.upstreams[model.provider_id]
@@ -240,19 +222,13 @@ class _Builder:
             state, unavailable_reason = models.State.UNAVAILABLE, upstream.disabled_reason
         default = _default_locode(regions)
         ordered = sorted(regions, key=lambda one: (one.locode != GLOBAL, one.locode != default, one.locode))
-        return Offer(
+        return _made(
+            Offer,
+            model,
             upstream=upstream,
-            canonical_id=model.canonical_id,
-            name=model.name,
             modality=model.modality or None,
-            context_length=model.context_length,
-            max_output_tokens=model.max_output_tokens,
-            streaming=model.streaming,
-            function_calling=model.function_calling,
-            image_input=model.image_input,
             state=state,
             unavailable_reason=unavailable_reason,
-            retires_on=model.retires_on,
             # Unix seconds: what the file states, else when this gateway first took the offer in.
             created=int(model.first_offered_at.timestamp()) if model.created is None else model.created,
             owned_by=model.owned_by or model.canonical_id.split("/")[0],
@@ -263,10 +239,11 @@ class _Builder:
     def _route(self, model: models.Model, region: models.Region, upstream: Upstream) -> Route:
         place = self.places.get(region.locode)
         published = _published(region)
-        return Route(
+        return _made(
+            Route,
+            model,
             region_id=region.pk,
             upstream=upstream,
-            canonical_id=model.canonical_id,
             locode=region.locode,
             place=place,
             is_served=region.state == models.Region.State.SERVED,
@@ -274,16 +251,11 @@ class _Builder:
             upstream_model=region.upstream_model or model.upstream_model,
             base_url=_fill(
                 region.base_url or upstream.base_url,
-                {**self.fillers[model.provider_id], "upstream_region": region.upstream_region},
+                {**_fillers(self.providers[model.provider_id]), "upstream_region": region.upstream_region},
             ),
-            max_tokens_field=model.max_tokens_field,
-            context_length=model.context_length,
-            max_output_tokens=model.max_output_tokens,
             can_stream=model.streaming is not False,
             can_call_functions=model.function_calling is not False,
             can_take_images=model.image_input is not False,
-            aggregate=model.aggregate,
-            thinking=model.thinking,
             published=published,
             price=_price(published, model.modality),
             energy=self._energy(model, region, *self._intensity(region, place)),
@@ -297,12 +269,12 @@ class _Builder:
         per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
         stored = region.energy or model.energy
         if stored is None and per_token is None:
-            per_token, of_model = self.energy.get(model.canonical_id, (None, None))
+            per_token, of_model = self.rows.energy.get(model.canonical_id, (None, None))
             stored = of_model if per_prompt_token is None else None
         if stored is None:
             return EnergyFactors(per_token, per_prompt_token, intensity, basis=basis)
         figures = figures_in(stored)
-        pue = self.pues[model.provider_id]
+        pue = self.providers[model.provider_id].pue
         if pue is not None and stored is not region.energy and stored is not model.energy:
             figures = at_pue(figures, pue)
         return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
@@ -315,11 +287,11 @@ class _Builder:
             return self._annual(WORLD)
         if place is None:
             return None, None
-        hour = self.hour.get(place.grid_zone) or self.hour.get(place.country)
-        return hour or self._annual(place.country)
+        by_zone = self.rows.hour.by_zone
+        return by_zone.get(place.grid_zone) or by_zone.get(place.country) or self._annual(place.country)
 
     def _annual(self, country: str) -> tuple[int | None, GridBasis | None]:
-        row = self.grid.get(country)
+        row = self.rows.grid.get(country)
         if row is None:
             return None, None
         return row.gco2_per_kwh, GridBasis("annual", row.source, "" if row.as_of is None else row.as_of.isoformat())
