@@ -1,4 +1,4 @@
-"""The catalogue as Anthropic's clients list it, page by page: the models that `POST /v1/messages` serves."""
+"""The models that `POST /v1/messages` serves, page by page, as Anthropic's clients list them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ USUAL_LIMIT, MOST = 20, 1000
 
 
 def page(snapshot: Snapshot, view: View, query: Mapping[str, str]) -> Info:
-    """`{data, has_more, first_id, last_id}`, by `limit`, and by `after_id` or `before_id`. Raises InvalidRequest."""
+    """A page by `limit`, `after_id` or `before_id`. Raises InvalidRequest."""
     entries, positions = _listings.of(snapshot, view)
     limit = _limit(query.get("limit"))
     if (before := query.get("before_id")) is not None:
@@ -37,7 +37,7 @@ def page(snapshot: Snapshot, view: View, query: Mapping[str, str]) -> Info:
 
 
 def entry(info: Info) -> Info:
-    """A ModelInfo in Anthropic's shape. What is unknown is null there."""
+    """A ModelInfo in Anthropic's shape. Unknown figures are null there."""
     return {
         "type": "model",
         "id": info["id"],
@@ -50,7 +50,7 @@ def entry(info: Info) -> Info:
 
 
 def _entries(snapshot: Snapshot, view: View) -> tuple[list[Info], dict[str, int]]:
-    """All of them, and where each stands."""
+    """All entries, and the position of each."""
     explicit = [model_info(offer, routes) for offer, routes in listed(snapshot, view)]
     infos = (info for _, info in in_turns([*explicit, *autos(snapshot, view)]))
     entries = [entry(info) for info in infos if info.get("modality") in SERVED]

@@ -25,10 +25,7 @@ from .routing.routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot
 
 
 class ProvidersQuery(serializers.Serializer[Any]):
-    """A filter that may be left out; anything else than its values is refused, the empty one too.
-
-    It takes a plain dict: in a QueryDict an empty value would count as left out.
-    """
+    """A filter that may be left out; its empty value is refused too, so it takes a plain dict."""
 
     jurisdiction = ChoiceField(sorted(JURISDICTIONS), required=False)
 
@@ -40,16 +37,13 @@ class ModelsQuery(ProvidersQuery):
 
 
 class Models(ControlView):
-    """What can be served now."""
+    """The models that can be served now."""
 
     doing = "listing the models"
     authentication_classes = (KeyAuthentication,)
 
     def get(self, request: Request) -> HttpResponse | Response:
-        """`{object: list, data: [ModelInfo]}`, prepared once per catalogue version and filter, with an ETag.
-
-        Anthropic's clients get pages in their own shape.
-        """
+        """Prepared once per catalogue version and filter, with an ETag; pages for Anthropic's clients."""
         catalogue = snapshot.current()
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -70,13 +64,13 @@ class Models(ControlView):
 
 
 class Model(ControlView):
-    """One of them, by an id that holds slashes."""
+    """One model, by an id that holds slashes."""
 
     doing = "reading the model"
     authentication_classes = (KeyAuthentication,)
 
     def get(self, request: Request, model_id: str) -> Response:
-        """A ModelInfo. Whatever is not listed is 404, ids of the wrong form included."""
+        """A ModelInfo; 404 for all that is not listed, ids of the wrong form included."""
         try:
             wanted = parse_model_id(model_id)
         except ApiError as error:
@@ -90,12 +84,11 @@ class Model(ControlView):
 
 
 class Providers(ControlView):
-    """Who serves."""
+    """The configured providers."""
 
     doing = "listing the providers"
 
     def get(self, request: Request) -> Response:
-        """`{object: list, data: [ProviderInfo]}`."""
         catalogue = snapshot.current()
         query = ProvidersQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -122,6 +115,6 @@ def _found(catalogue: Snapshot, wanted: ExplicitId | AutoId | AliasId, view: Vie
 
 
 def _now(catalogue: Snapshot) -> tuple[date, frozenset[int]]:
-    """Today (UTC), and the routes whose quota of today is spent: read live."""
+    """Today (UTC), and the routes whose quota is spent: read live."""
     today = timezone.now().date()
     return today, quota.held(catalogue.with_quota, today)

@@ -34,10 +34,10 @@ Units = tuple[int, int, int]  # 10^-15 Wh or grams per token, or tokens: output,
 
 
 class GridBasis(NamedTuple):
-    """What a grid intensity rests on.
+    """The ground of a grid intensity.
 
-    `kind` is `measured` or `forecast` of a slot, whose start `as_of` is (RFC 3339), `annual` of a country or the world,
-    with the date of the source, or `stated` of the route by the catalogue; `source` and `as_of` may be empty.
+    `kind` is `measured` or `forecast` of a slot that starts at `as_of`, `annual` of a country or the world, or `stated`
+    of the route.
     """
 
     kind: str
@@ -47,11 +47,9 @@ class GridBasis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnergyFactors:
-    """Wh per token, and the grid's gCO2e per kWh, frozen at admission. None is unknown.
+    """Wh per token and the grid's gCO2e per kWh, frozen at admission. None is unknown.
 
-    `figures` are stated where bounds, cached tokens and embodied carbon are known too; the two numbers are its values.
-    `basis` is what the intensity rests on; None in records from before it was kept. `grid_details` is how the API and
-    statements say it, made once for all requests; what is not known is absent.
+    `figures` have bounds, cached tokens and embodied carbon too; the two numbers are their values.
     """
 
     per_token_wh: Decimal | None
@@ -82,20 +80,20 @@ class EnergyFactors:
 
     @property
     def source(self) -> str | None:
-        """How the energy comes to be known: `modelled`, or `provider` where it published its own; None: it is not."""
+        """`modelled`, or `provider` where it published its own; None: energy is not known."""
         if self.units is None:
             return None
         return MODELLED if self.figures is None else self.figures.kind
 
     def methodology(self, source: str | None) -> str:
-        """How energy of this source and its carbon come to be known, in words."""
+        """The ground of a figure in words."""
         if source == MEASURED:
             return METHODOLOGY_OF_MEASURED
         method = "" if self.figures is None else self.figures.method
         return METHODOLOGY_BY_KIND.format(method=method) if method else METHODOLOGY
 
     def by_kind(self, output: int, prompt: int, cached: int) -> Units:
-        """Energy in 10^-10 Wh of the tokens of each kind, as far as it is known; `prompt` includes the cached ones."""
+        """Energy in 10^-10 Wh of each kind of token, as far as it is known; `prompt` includes cached ones."""
         of_output, of_prompt, of_cached = self.units or (0, 0, 0)
         return (
             rounded_quotient(output * of_output, _UNITS_PER_FOOTPRINT),
@@ -124,20 +122,17 @@ class Footprint(NamedTuple):
 
     @property
     def energy_wh(self) -> Decimal | None:
-        """Wh."""
         return None if self.energy_units is None else from_units(self.energy_units)
 
     @property
     def carbon_gco2e(self) -> Decimal | None:
-        """Grams CO2e."""
         return None if self.carbon_units is None else from_units(self.carbon_units)
 
 
 def footprint_of(usage: Usage, factors: EnergyFactors, measured_units: int | None = None) -> Footprint:
     """The footprint of a request, as far as its factors are known, each figure rounded once.
 
-    Energy that the provider measured, in 10^-10 Wh, is taken instead of an estimate where it is within reason; it has
-    no bounds.
+    Energy that the provider measured, in 10^-10 Wh, replaces an estimate where it is within reason.
     """
     prompt, cached = usage.prompt, usage.cache_read or 0
     tokens = usage.completion, prompt - cached, cached

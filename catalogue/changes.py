@@ -1,4 +1,4 @@
-"""Telling the workers that the catalogue has changed."""
+"""The catalogue's version, which tells the workers that something has changed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,9 +34,9 @@ def version() -> int:
 
 
 def bump_from(expected: int) -> bool:
-    """Moves the version if it is still the one expected, and holds its row until the transaction ends.
+    """Moves the version if it is the one expected, and holds its row until the transaction ends.
 
-    False tells a writer who planned on that version that somebody has changed the catalogue since.
+    False: the catalogue has changed since the writer planned.
     """
     if expected == 0:
         models.CatalogueVersion.objects.get_or_create(pk=1)

@@ -29,7 +29,7 @@ Info = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What of the catalogue is shown: today's date and spent quotas (by region id), and the client's filters."""
+    """The filter of a listing: today's date and spent quotas (by region id), and the client's own."""
 
     today: date
     held: Collection[int] = ()
@@ -37,12 +37,11 @@ class View:
     modality: str | None = None
 
     def passes(self, route: Route) -> bool:
-        """Whether a route is within the jurisdiction asked for."""
         return self.jurisdiction is None or JURISDICTIONS[self.jurisdiction](route)
 
 
 def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
-    """Every offer that can be served now, in the order of its id, with its routes that pass the filters."""
+    """Every offer that can be served now, by id, with its routes that pass the filters."""
     for _, offer in sorted(snapshot.offers.items()):
         take_turns()
         if view.modality is None or offer.modality == view.modality:
@@ -52,12 +51,12 @@ def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]
 
 
 def servable(offer: Offer, view: View) -> list[Route]:
-    """The routes of an offer that can be served now and pass the jurisdiction filter."""
+    """The routes of an offer that can be served now, in the jurisdiction."""
     return [route for route in served_now(offer, view) if view.passes(route)]
 
 
 def served_now(offer: Offer, view: View) -> list[Route]:
-    """The routes of an offer that can be served now, whatever the filters."""
+    """The routes of an offer that can be served now."""
     if offer.state != "served" or offer.is_disabled(view.today) or not offer.upstream.configured:
         return []
     return [route for route in offer.routes.values() if route.is_served and route.region_id not in view.held]
@@ -92,10 +91,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
 
 
 def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
-    """Every configured provider with what it serves now; under a jurisdiction filter only those with a region left.
-
-    `status_of` tells a provider's status from its slug and its staff override.
-    """
+    """Every configured provider with what it serves now; under a jurisdiction those with a region left."""
     regions: dict[str, set[str]] = {}
     grids: dict[str, Info] = {}
     counts: dict[str, int] = {}
@@ -120,10 +116,7 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
 
 
 def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:
-    """An entry for each canonical model with an eligible route, in the order of its id.
-
-    Under a filter an entry is listed only where all its candidates pass it: choosing must not leave the filter.
-    """
+    """An entry for each canonical model, by id, of which every eligible route passes the filters."""
     for canonical_id in sorted(snapshot.by_canonical_id):
         info = auto_info(snapshot, canonical_id, view, objective)
         if info is not None:
@@ -189,7 +182,7 @@ def _prices(published: PublishedPricing) -> dict[str, float]:
 
 
 def _carbon_metrics(route: Route) -> Info | None:
-    """Keyed by region label; `global` is published under the name of what it is, a world average."""
+    """By region label; `global` is published as what it is, a world average."""
     energy = route.energy
     grams = carbon_per_token(energy)
     per_token = {
@@ -201,7 +194,6 @@ def _carbon_metrics(route: Route) -> Info | None:
 
 
 def _grid(route: Route) -> Info:
-    """The intensity of a route's electricity, and what it rests on now."""
     energy = route.energy
     return _known({"grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh}) | dict(energy.grid_details)
 
@@ -211,7 +203,7 @@ def _label(route: Route) -> str:
 
 
 def _pricing_range(snapshot: Snapshot, routes: Sequence[Route]) -> Info:
-    """Prices in EUR per 1,000,000 tokens. Eligible routes are priced, in a currency with a rate."""
+    """In EUR per 1,000,000 tokens. Eligible routes have a price and a rate."""
     prompts, completions = [], []
     for route in routes:
         rates = route.price and rates_between(route.price.currency, "EUR", snapshot.units_per_eur)
@@ -241,7 +233,7 @@ def _float_range(values: Sequence[Decimal]) -> dict[str, float]:
 
 
 def _any_of(values: Sequence[bool | None]) -> bool | None:
-    """True where one is; unknown where none is known to be and one is unknown."""
+    """True where one is; None where none is and one is unknown."""
     if True in values:
         return True
     return None if None in values else False
@@ -265,14 +257,14 @@ MOST_VIEWS = 24
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A response body and the strong validator of exactly these bytes."""
+    """A response body and the strong validator of its bytes."""
 
     body: bytes
     etag: str
 
 
 class PerSnapshot(Generic[T]):
-    """What is built once for a snapshot and a view of it. Whoever comes meanwhile waits for that one."""
+    """Values built once for a snapshot and a view of it; requests that come meanwhile wait for the first."""
 
     def __init__(self, build: Callable[[Snapshot, View], T]) -> None:
         self._build = build
@@ -280,7 +272,6 @@ class PerSnapshot(Generic[T]):
         self._building = threading.Lock()
 
     def of(self, snapshot: Snapshot, view: View) -> T:
-        """Built now, where it has not been before."""
         key = (snapshot.serial, view)
         found = self._built.get(key)
         if found is not None:
@@ -299,7 +290,7 @@ class PerSnapshot(Generic[T]):
 
 
 def models(snapshot: Snapshot, view: View) -> Listing:
-    """`{object: list, data: [ModelInfo]}`: explicit models first, then the `auto/…` entries."""
+    """`{object: list, data: [ModelInfo]}`: explicit models, then the `auto/…` entries."""
     return _listings.of(snapshot, view)
 
 

@@ -1,8 +1,4 @@
-"""What can be served, where, at what price and footprint. Seeded from files, edited by staff.
-
-A Region row is a route: every model has at least one, `global` where its file names none. Workers serve from an
-immutable snapshot of these tables; `CatalogueVersion` tells them when to take a new one.
-"""
+"""What can be served, where, at what price and footprint: seeded from files, edited by staff."""
 
 from decimal import Decimal
 from typing import ClassVar
@@ -30,7 +26,7 @@ canonical_model_id = RegexValidator(rf"^{SEGMENT}/{SEGMENT}\Z", "Exactly {creato
 
 
 def dialect_choices() -> list[tuple[str, str]]:
-    """The wire languages that a provider may speak: by name, so that a new one needs no migration."""
+    """Wire languages by name, so that a new one needs no migration."""
     return [(name, name) for name in settings.DIALECTS]
 
 
@@ -43,7 +39,7 @@ class Status(models.TextChoices):
 
 
 class Modality(models.TextChoices):
-    """What a model is for. Empty in the table means unknown."""
+    """Uses of a model. Empty in the table means unknown."""
 
     CHAT = "chat", "chat"
     COMPLETION = "completion", "completion"
@@ -57,7 +53,7 @@ WITH_ENDPOINT = (Modality.CHAT, Modality.COMPLETION, Modality.EMBEDDING, Modalit
 
 
 class State(models.TextChoices):
-    """Whether a model is offered."""
+    """States of an offer."""
 
     SERVED = "served", "served"
     UNAVAILABLE = "unavailable", "unavailable for now"
@@ -65,14 +61,14 @@ class State(models.TextChoices):
 
 
 class MaxTokensField(models.TextChoices):
-    """The one field for the output cap that the upstream accepts."""
+    """The field for the output cap that the upstream accepts."""
 
     MAX_TOKENS = "max_tokens", "max_tokens"
     MAX_COMPLETION_TOKENS = "max_completion_tokens", "max_completion_tokens"
 
 
 class Thinking(models.TextChoices):
-    """How the amount of thinking is set: of the first two, for a model that speaks Anthropic's dialect."""
+    """Ways to set the amount of thinking, the first two of Anthropic's dialect."""
 
     BUDGET = "budget", "a budget of tokens"
     ADAPTIVE = "adaptive", "an effort; it decides by itself"
@@ -99,7 +95,7 @@ class Place(models.Model):
 
 
 class GridIntensity(models.Model):
-    """A year's mean intensity of a country, or of `WORLD`, which `global` uses; `grid.GridSlot` is by the hour."""
+    """A year's mean intensity of a country, or of `WORLD`, which `global` uses."""
 
     country = models.CharField(primary_key=True, max_length=5)
     gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
@@ -115,11 +111,7 @@ class GridIntensity(models.Model):
 
 
 class EnergyEstimate(models.Model):
-    """Wh per token of a canonical model, wherever an offer states no figure of its own.
-
-    `figures` are those of each kind of token with bounds (`EnergyFigures`), None where one number is
-    all that is known.
-    """
+    """Wh per token of a canonical model, where an offer states no figure of its own."""
 
     canonical_id = models.CharField(primary_key=True, max_length=255, validators=[canonical_model_id])
     energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES)
@@ -148,7 +140,7 @@ class ExchangeRate(models.Model):
 
 
 class Provider(models.Model):
-    """An upstream company and how to talk to it. Its credential lives in the environment, never here."""
+    """An upstream company and how to talk to it. Its credential lives in the environment."""
 
     slug = models.CharField(max_length=100, unique=True, validators=[provider_slug])
     name = models.CharField(max_length=200)
@@ -256,10 +248,10 @@ def _price() -> "MoneyField[Decimal | str | int | None, Decimal | None]":
 
 
 class Region(models.Model):
-    """A route: one offer in one place, at one price, per 1,000,000 tokens in `currency`; empty is unknown."""
+    """A route: one offer in one place, at prices per 1,000,000 tokens in `currency`; empty is unknown."""
 
     class State(models.TextChoices):
-        """A region is on or off; being unavailable with a reason is the model's."""
+        """On or off; unavailable for a reason is the model."""
 
         SERVED = "served", "served"
         DISABLED = "disabled", "disabled"
@@ -311,7 +303,7 @@ PRICES = tuple(field.name for field in Region._meta.fields if field.name.endswit
 
 
 class CatalogueVersion(models.Model):
-    """One row, moved by every change of the catalogue in the same transaction; workers poll it."""
+    """One row, moved by every change of the catalogue; workers poll it."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
     version = models.BigIntegerField(default=0)

@@ -1,8 +1,6 @@
 """The history of prices: who changed which price of which route, when, from what to what.
 
-A price is a figure in a currency: the same figure in another currency is another price. History begins with the
-prices that a route comes with. A price of a tier is named after the tier's threshold:
-`tiers[272000].prompt_per_1m_tokens`.
+History begins with the prices that a route comes with. A tier's price is named `tiers[272000].prompt_per_1m_tokens`.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -23,7 +21,7 @@ ROWS_PER_STATEMENT = 500
 
 
 def between(route: str, before: Region | None, after: Region, at: datetime) -> Iterator[PriceChange]:
-    """The changes, unsaved and without who made them, from one state of a route to the next; None is no route yet."""
+    """Changes, unsaved, from one state of a route to the next; `before` is None for a new route."""
     earlier, later = {} if before is None else _prices(before), _prices(after)
     for name in {**earlier, **later}:
         old, new = earlier.get(name), later.get(name)
@@ -56,11 +54,8 @@ def record_seeding(found: Iterable[PriceChange]) -> None:
 
 @contextmanager
 def edited_by(user: User, region_pks: Collection[int]) -> Iterator[None]:
-    """Records what the block changes of these routes' prices, in the caller's transaction.
-
-    Moves the catalogue's version first: other writers wait for its row, so what is read here is what is changed.
-    """
-    changes.bump()
+    """Records what the block changes of these routes' prices, in the caller's transaction."""
+    changes.bump()  # first: other writers wait for its row, so what is read here is what is changed
     before = Region.objects.in_bulk(region_pks)
     yield
     now = timezone.now()
@@ -74,12 +69,12 @@ def of_route(route: str, newest: int) -> list[PriceChange]:
 
 
 def changes_of(routes: Collection[str], newest: int) -> list[PriceChange]:
-    """The newest changes of prices that these routes had; those that a route came with are none."""
+    """The newest changes of these routes' prices, without those that a route came with."""
     return list(PriceChange.objects.filter(route__in=routes, old__isnull=False).order_by("-id")[:newest])
 
 
 def recorded_since(routes: Collection[str]) -> datetime | None:
-    """When the history of these routes begins."""
+    """The beginning of these routes' history."""
     changes = PriceChange.objects.filter(route__in=routes)
     return changes.order_by("changed_at").values_list("changed_at", flat=True).first()
 

@@ -1,8 +1,4 @@
-"""Usage, prices and their product: exact arithmetic (docs/api.md#cost).
-
-Tokens are counted in disjoint buckets that add up; prices are per 1,000,000 tokens in the route's currency.
-Prices may have tiers by the length of the prompt: one tier's prices hold for the whole request.
-"""
+"""Usage, prices and their product: exact arithmetic (docs/api.md#cost)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,13 +25,13 @@ _OF_PRICES = re.compile("cost|price", re.IGNORECASE)
 
 
 def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
-    """Prompt tokens written to the cache, for whatever time; None where the upstream did not say."""
+    """Prompt tokens written to the cache; None where the upstream did not say."""
     return None if for_5m is None and for_1h is None else (for_5m or 0) + (for_1h or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request. `None` in a cache bucket means that the upstream did not report it: absent, not zero."""
+    """Tokens of one request, in buckets that add up. None in a cache bucket: not reported."""
 
     uncached_prompt: int = 0
     cache_read: int | None = None
@@ -47,23 +43,20 @@ class Usage:
 
     @property
     def cache_write(self) -> int | None:
-        """Tokens written to the cache in all; None where neither part was reported."""
         return cache_writes(self.cache_write_5m, self.cache_write_1h)
 
     @property
     def prompt(self) -> int:
-        """All prompt tokens, cached ones included."""
+        """Cached ones included."""
         return self.uncached_prompt + (self.cache_read or 0) + (self.cache_write or 0)
 
     @property
     def total(self) -> int:
-        """Prompt and completion tokens."""
         return self.prompt + self.completion
 
 
 def numbers_of(reported: Any) -> Any:
-    """The numbers of an upstream's usage, and the objects of numbers in it; None where it is neither an object nor a
-    list of some, one for each choice. Its texts are in no ledger."""
+    """The numbers of an upstream's usage, for the ledger: no texts. A list is one usage for each choice."""
     if isinstance(reported, list):
         return [numbers_of(each) or {} for each in reported]
     if not isinstance(reported, dict):
@@ -87,10 +80,9 @@ def without_prices(usage: Any) -> Any:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true: negative or non-integer counts, or far more than was asked for and delivered.
+    """Usage that cannot be true: negative counts, or far more than was asked for and delivered.
 
-    `answer` is the whole answer that came with it, where there is one: its record estimates what was in it. `reported`
-    is the usage as it came.
+    `answer` is the whole answer that it came with, if any; `reported` the usage as it came.
     """
 
     answer: dict[str, Any] | None = None
@@ -99,10 +91,9 @@ class ContradictoryUsage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices per 1,000,000 tokens in `currency`. Cache tokens without one cost what the next plainer kind does.
+    """Prices per 1,000,000 tokens in `currency`.
 
-    `tiers` are the prices of longer prompts, by ascending threshold; a tier is the price of prompts of more than
-    `above_prompt_tokens` tokens, complete in itself: what it does not state is never taken from the base price.
+    `tiers`, by ascending threshold, are whole prices of prompts of more than `above_prompt_tokens` tokens.
     """
 
     currency: str
@@ -122,30 +113,25 @@ class Price:
         object.__setattr__(self, "units", tuple(map(to_units, billed)))
 
     def for_prompt(self, tokens: int) -> "Price":
-        """What a request with a prompt of so many tokens, cached ones included, is billed at: the highest tier whose
-        threshold the prompt is strictly above, else this price itself.
-        """
+        """The price of a request by the length of its prompt, cached tokens included."""
         return next((tier for tier in reversed(self.tiers) if tokens > tier.above_prompt_tokens), self)
 
     @property
     def frozen_tiers(self) -> StoredTiers | None:
-        """The tiers as a record keeps them, for `thawed_tiers`; None where there are none."""
+        """The tiers as a record keeps them; None where there are none."""
         named = ((tier, {name: getattr(tier, name) for name in BILLED_PRICES}) for tier in self.tiers)
         return stored_tiers((tier.above_prompt_tokens, prices) for tier, prices in named) or None
 
     @property
     def of_cache_read(self) -> Decimal:
-        """Its own, else the prompt's."""
         return self.prompt if self.cache_read is None else self.cache_read
 
     @property
     def of_cache_write_5m(self) -> Decimal:
-        """Its own, else the prompt's."""
         return self.prompt if self.cache_write is None else self.cache_write
 
     @property
     def of_cache_write_1h(self) -> Decimal:
-        """Its own, else that of the shorter write."""
         return self.of_cache_write_5m if self.cache_write_1h is None else self.cache_write_1h
 
 
@@ -164,7 +150,7 @@ class Rates:
 
 
 class Cost(NamedTuple):
-    """What a request costs, in units of money: its two parts in the account's currency, and the total in EUR."""
+    """The cost of a request in units of money: its two parts in the account's currency, the total in EUR."""
 
     prompt_units: int
     completion_units: int
@@ -172,32 +158,27 @@ class Cost(NamedTuple):
 
     @property
     def total_units(self) -> int:
-        """The amount to debit."""
         return self.prompt_units + self.completion_units
 
     @property
     def prompt(self) -> Decimal:
-        """The prompt's part, in the account's currency."""
         return from_units(self.prompt_units)
 
     @property
     def completion(self) -> Decimal:
-        """The completion's part, in the account's currency."""
         return from_units(self.completion_units)
 
     @property
     def total(self) -> Decimal:
-        """The amount to debit, in the account's currency."""
         return from_units(self.total_units)
 
     @property
     def eur(self) -> Decimal:
-        """The total in EUR."""
         return from_units(self.eur_units)
 
 
 def rates_between(price_currency: str, account_currency: str, units_per_eur: Mapping[str, Decimal]) -> Rates | None:
-    """The rates to freeze, to 12 fractional digits; None where one is unknown and the route cannot be priced."""
+    """The rates to freeze, to 12 fractional digits; None where one is unknown."""
     known = {**units_per_eur, "EUR": Decimal(1)}
     if price_currency not in known or account_currency not in known:
         return None
@@ -211,7 +192,7 @@ def rates_between(price_currency: str, account_currency: str, units_per_eur: Map
 
 
 def stored_tiers(tiers: Iterable[tuple[int, Mapping[str, Decimal | None]]]) -> StoredTiers:
-    """Tiers as JSON can keep them exactly: `{above_prompt_tokens, …prices as text}`, without the prices not stated."""
+    """Tiers as exact JSON, without the prices not stated."""
     return [
         {"above_prompt_tokens": above, **{name: plain(price) for name, price in prices.items() if price is not None}}
         for above, prices in tiers
@@ -219,20 +200,20 @@ def stored_tiers(tiers: Iterable[tuple[int, Mapping[str, Decimal | None]]]) -> S
 
 
 def read_tiers(stored: StoredTiers) -> Iterator[tuple[int, dict[str, Decimal]]]:
-    """The threshold and the stated prices of each tier that `stored_tiers` wrote."""
+    """Threshold and stated prices of each tier of `stored_tiers`."""
     for tier in stored:
         prices = {name: Decimal(price) for name, price in tier.items() if name != "above_prompt_tokens"}
         yield tier["above_prompt_tokens"], prices
 
 
 def thawed_tiers(frozen: StoredTiers | None, currency: str) -> tuple[Price, ...]:
-    """The tiers of a record, from its `Price.frozen_tiers`."""
+    """The tiers of a record."""
     tiers: Iterator[tuple[int, dict[str, Any]]] = read_tiers(frozen or [])
     return tuple(Price(currency, above_prompt_tokens=above, **prices) for above, prices in tiers)
 
 
 def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
-    """The cost of a request, each part rounded once in each currency, and the total their sum."""
+    """The cost of a request, each part rounded once in each currency."""
     prompt, completion = _parts(price, usage)
     prompt_units = rounded_quotient(prompt * rates.account_units, COST_DIVISOR)
     completion_units = rounded_quotient(completion * rates.account_units, COST_DIVISOR)
@@ -245,19 +226,19 @@ def cost_of(price: Price, usage: Usage, rates: Rates) -> Cost:
 
 
 def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> int:
-    """The cost of so many tokens, none of them cached, in units of the account's money, rounded down."""
+    """The cost of so many uncached tokens, rounded down."""
     of_prompt, *_, of_completion = price.for_prompt(prompt).units
     units: int = (prompt * of_prompt + completion * of_completion) * rates.account_units // COST_DIVISOR
     return units
 
 
 def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
-    """The cost in EUR as records of accounts in another currency had it before each part was rounded."""
+    """The cost in EUR as older records of accounts in another currency have it: rounded once, as a whole."""
     return rounded_quotient(sum(_parts(price, usage)) * rates.eur_units, COST_DIVISOR)
 
 
 def _parts(price: Price, usage: Usage) -> tuple[int, int]:
-    """Tokens times price, of the prompt and of the completion. The length of the prompt chooses the tier for all."""
+    """Tokens times price, of the prompt and of the completion."""
     uncached, read, write_5m, write_1h, completion = price.for_prompt(usage.prompt).units
     prompt = (
         usage.uncached_prompt * uncached

@@ -1,7 +1,4 @@
-"""`/docs`: the guide, the documents beside it, and the reference that is drawn from the OpenAPI document.
-
-Pages need no script and nothing from elsewhere; Markdown is turned into HTML once in a worker.
-"""
+"""`/docs`: the guide, the documents beside it, and the reference drawn from the API's description."""
 
 import json
 import re
@@ -44,7 +41,7 @@ def page(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 def reference(request: HttpRequest) -> HttpResponse:
-    """Every endpoint and object of the OpenAPI document."""
+    """Every endpoint and object of the API."""
     openapi = document()
     endpoints = [
         {
@@ -73,7 +70,6 @@ def _shown(request: HttpRequest, template: str, name: str, context: dict[str, An
 
 
 def _example(operation: dict[str, Any]) -> str:
-    """A body to send, or nothing."""
     body = operation.get("requestBody")
     return json.dumps(body["content"]["application/json"]["example"], indent=2) if body else ""
 
@@ -85,7 +81,7 @@ def _parameter(parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _components(body: dict[str, Any]) -> list[str]:
-    """The names of the objects that a body or an answer in JSON may be, and of a stream's events."""
+    """Names of the objects that a body or an answer may be, and of a stream's events."""
     content = body.get("content", {})
     schema = content.get("application/json", {}).get("schema", {})
     events = content.get("text/event-stream", {}).get("x-event-schema", {})
@@ -151,7 +147,7 @@ def _marked(text: str) -> SafeString:
 
 
 class _Renderer(mistune.HTMLRenderer):
-    """Headings with the anchors that links in the documents use, and tables that scroll by themselves."""
+    """Headings with anchors, links between documents, blocks that scroll."""
 
     def heading(self, text: str, level: int, **attrs: Any) -> str:
         plain = re.sub(r"<[^>]+>", "", text).strip().lower()
@@ -167,7 +163,7 @@ class _Renderer(mistune.HTMLRenderer):
 
 @cache
 def _html(path: Path) -> SafeString:
-    """A document of ours; what its text holds is escaped."""
+    """A document of ours; markup in its text is escaped."""
     markdown = mistune.create_markdown(renderer=_Renderer(escape=True), plugins=["table"])
     html = str(markdown(path.read_text(encoding="utf-8")))
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")

@@ -1,4 +1,4 @@
-"""What is read about the API, below its prefix."""
+"""The API's description, below its prefix."""
 
 from django.urls import re_path
 

@@ -1,1 +1,1 @@
-"""Energy and carbon: estimates, factors, the grid."""
+"""Energy of tokens and the grid's intensity."""

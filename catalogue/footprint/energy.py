@@ -13,7 +13,7 @@ StoredFigures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A figure with its bounds. They are corners of what may be, not a confidence interval."""
+    """A figure with its bounds: corners of what may be, not a confidence interval."""
 
     low: Decimal
     value: Decimal
@@ -35,20 +35,19 @@ class PerToken:
     cached: Range
 
     def of(self, *, output: int, prompt: int, cached: int) -> Range:
-        """That of a request; `prompt` are the tokens that were processed, without those read from the cache."""
+        """The quantity of a request; `prompt` are the tokens processed, without cached ones."""
         return self.output * output + self.prompt * prompt + self.cached * cached
 
     def stored(self) -> dict[str, list[str]]:
-        """As JSON: low, value and high by kind, with decimals as texts."""
+        """As JSON: low, value and high by kind, as texts."""
         return {kind: [f"{figure:f}" for figure in astuple(getattr(self, kind))] for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigures:
-    """What the catalogue states of a model's tokens, and where from.
+    """Figures of a model's tokens, and their source.
 
-    `pue` is that in the energy, None where it is not known; `kind` is `modelled` or `provider` (published by it);
-    `method` is an id with a page, `source` a text, `as_of` an ISO date, each empty where it is not stated.
+    `pue` is that in the energy; `kind` is `modelled` or `provider` (published by it); `method` is an id with a page.
     """
 
     wh: PerToken
@@ -87,12 +86,10 @@ def figures_in(stored: StoredFigures) -> EnergyFigures:
 
 
 def at_pue(figures: EnergyFigures, pue: Decimal) -> EnergyFigures:
-    """The same work in data centres of this PUE; figures whose own is not known stay.
-
-    Every figure is scaled alike, so that bounds which take several PUEs stay as far apart: wider than they had to be.
-    """
+    """The same work in data centres of this PUE; figures whose own is not known stay."""
     if figures.pue is None or figures.pue == pue:
         return figures
+    # All figures alike: bounds that took several PUEs stay as far apart, wider than they had to be.
     factor = float(pue / figures.pue)
     wh = figures.wh
     kinds = (wh.output, wh.prompt, wh.cached)
@@ -107,5 +104,5 @@ def _per_token_in(stored: Mapping[str, Sequence[str]]) -> PerToken:
 
 
 def rounded(figure: float) -> Decimal:
-    """A figure of the catalogue."""
+    """A figure of the catalogue, to three digits."""
     return Decimal(f"{figure:.{SIGNIFICANT_DIGITS}g}")

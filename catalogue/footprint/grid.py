@@ -1,7 +1,4 @@
-"""Carbon intensity of electricity by the hour: what was imported, and which figure is in force (docs/energy.md#grid).
-
-Imported by `catalogue.footprint.grid_import`, read with the snapshot: a request asks nothing of these tables.
-"""
+"""Carbon intensity of electricity by the hour: the slots, and the figures in force (docs/energy.md#grid)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,11 +18,9 @@ LOOK_AHEAD = timedelta(hours=1)
 
 
 class GridSlot(models.Model):
-    """The intensity of a zone (`FR`, `SE3`) from `start` up to `end`, as one source measured or forecast it."""
+    """The intensity of a zone (`FR`, `SE3`) from `start` up to `end`, by one source."""
 
     class Kind(models.TextChoices):
-        """How it is known."""
-
         MEASURED = "measured", "measured"
         FORECAST = "forecast", "forecast"
 
@@ -49,7 +44,7 @@ class GridSlot(models.Model):
 
 
 class GridImport(models.Model):
-    """When a source was last asked, by whichever process, and what came of it. `fault` is empty where all went well."""
+    """The last attempt to ask a source, by any process; `fault` is empty where all went well."""
 
     source = models.CharField(primary_key=True, max_length=40)
     attempted_at = models.DateTimeField()
@@ -72,7 +67,7 @@ class InForce:
 
 
 def in_force(now: datetime) -> InForce:
-    """The slot of each zone that contains `now`, measured before forecast, else the newest that is not too old."""
+    """Each zone's slot at `now`, measured before forecast, else the newest that is not too old."""
     current = GridSlot.objects.filter(end__gt=now - MOST_STALE, start__lte=now + LOOK_AHEAD)
     best: dict[str, tuple[tuple[bool, bool, datetime, str], GridSlot]] = {}
     changes_at: list[datetime] = []

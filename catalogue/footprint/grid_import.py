@@ -1,6 +1,6 @@
-"""Importing grid intensities: from a source's network address or a file into `GridSlot`, now and then by the beat.
+"""Importing grid intensities into `GridSlot`, from a source's address or a file, now and then by the beat.
 
-What a source answers is bounded in size and time, and faults quote nothing of it: an address may hold a token.
+Answers are bounded in size and time; faults quote nothing of them: an address may hold a token.
 """
 
 import logging
@@ -37,14 +37,14 @@ class ImportFailed(Exception):
 
 
 class Imported(NamedTuple):
-    """What became of an import: slots by zone that were new or changed, and the faults of the other zones."""
+    """Slots by zone that were new or changed, and the faults of the other zones."""
 
     changed: dict[str, int]
     faults: list[str]
 
 
 def zones_in_use(source: Source) -> list[str]:
-    """The zones and countries of the catalogue's routes that the source knows."""
+    """Zones and countries of the catalogue's routes that the source knows."""
     places = models.Place.objects.filter(code__in=models.Region.objects.values("locode"))
     names = {
         name for zone, country in places.values_list("grid_zone", "country") for name in (zone or country, country)
@@ -53,7 +53,7 @@ def zones_in_use(source: Source) -> list[str]:
 
 
 def import_from(name: str, zones: Collection[str], base_url: str = "") -> Imported:
-    """Asks a source for each of these zones and stores what it says; one that fails does not keep the others back."""
+    """Asks a source for each zone and stores the answer; a fault of one keeps no other back."""
     source = SOURCES[name]
     changed: dict[str, int] = {}
     faults = []
@@ -67,10 +67,7 @@ def import_from(name: str, zones: Collection[str], base_url: str = "") -> Import
 
 
 def store(name: str, zone: str, slots: Collection[Slot]) -> int:
-    """Keeps what a source says of a zone, drops what is old, and returns how many rows it wrote: of the same none.
-
-    The catalogue's version moves where something has changed, so that every worker serves by it.
-    """
+    """Keeps a source's slots of a zone, and drops old ones. Returns the number of rows written: of the same none."""
     with transaction.atomic():
         expired, _ = GridSlot.objects.filter(end__lt=timezone.now() - KEPT).delete()
         since = min((slot.start for slot in slots), default=timezone.now())
@@ -135,7 +132,7 @@ def _answer(source: Source, zone: str, base_url: str) -> bytes:
 
 
 class Refresh:
-    """A process's share of keeping the sources of GATEWAY_GRID_SOURCES fresh: whoever claims a source first asks it."""
+    """Keeps the sources of GATEWAY_GRID_SOURCES fresh: the process that claims a source first asks it."""
 
     def __init__(self) -> None:
         self._outages: Mapping[str, Outage] = {
@@ -143,7 +140,7 @@ class Refresh:
         }
 
     def work(self) -> list[str]:
-        """Imports from the sources that nobody has asked for a while, and returns the names of those asked."""
+        """Imports from the sources that are due. Returns their names."""
         asked = [name for name in settings.GATEWAY_GRID_SOURCES if _claim(name)]
         for name in asked:
             faults = import_from(name, zones_in_use(SOURCES[name])).faults
@@ -158,7 +155,7 @@ refresh = Refresh()
 
 
 def _claim(name: str) -> bool:
-    """Whether this process is the one that asks the source now."""
+    """True in the one process that asks the source now."""
     now = timezone.now()
     _row, is_first = GridImport.objects.get_or_create(source=name, defaults={"attempted_at": now})
     due = GridImport.objects.filter(Q(source=name) & Q(attempted_at__lte=now - EVERY))

@@ -1,4 +1,4 @@
-"""The wire shapes of the sources of grid intensity: pure functions from an answer's bytes to figures of a zone."""
+"""Answers of the sources of grid intensity: pure functions from bytes to figures of a zone."""
 
 import itertools
 import json
@@ -81,7 +81,7 @@ MALFORMED = (
 
 
 class BadAnswer(ValueError):
-    """An answer that is not in the source's form, in words that quote nothing of it."""
+    """An answer in another form, in words that quote nothing of it."""
 
 
 class Slot(NamedTuple):
@@ -95,7 +95,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a source is, the zones it knows, how a zone is asked for (path and query) and what an answer says."""
+    """A source: its address, its zones, how one is asked for (path and query), how an answer is read."""
 
     base_url: str
     zones: Mapping[str, str]
@@ -106,7 +106,7 @@ class Source:
 
 
 def slots_in(source: Source, content: bytes) -> list[Slot]:
-    """What an answer says, in the order of time. Raises BadAnswer."""
+    """The slots of an answer, in the order of time. Raises BadAnswer."""
     try:
         found = sorted(source.read(content))
     except BadAnswer:
@@ -153,9 +153,9 @@ def _list(value: Any) -> list[Any]:
 
 
 def _entsoe(content: bytes) -> Iterator[Slot]:
-    """A75, actual generation per type: the mean of the types' figures, weighted by what they produced.
+    """A75, generation per type: the mean of the types' figures, weighted by what they produced.
 
-    A slot counts once every type of the document has reported it. With the curve A03 a value holds until the next.
+    A slot counts once every type has reported it. With the curve A03 a value holds until the next.
     """
     text = content.decode("utf-8")
     if "<!" in re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL):
@@ -183,7 +183,7 @@ def _entsoe(content: bytes) -> Iterator[Slot]:
 
 
 def _points(period: ElementTree.Element, *, repeats: bool) -> dict[datetime, float]:
-    """Megawatts of each quarter of an hour, by its start: types of one document may differ in their resolution."""
+    """Megawatts of each quarter of an hour, by its start, whatever the type's resolution."""
     interval, step = _only(period, "timeInterval"), RESOLUTIONS[_text(period, "resolution")]
     start, end = _minute(_text(interval, "start")), _minute(_text(interval, "end"))
     count = (end - start) // step

@@ -1,4 +1,4 @@
-"""Seeding the catalogue from files (docs/contract.md#catalogue-file): read, check, plan, write in one transaction."""
+"""Seeding the catalogue from files (docs/contract.md#catalogue-file): read, check, plan, write."""
 
 import time
 from collections.abc import Iterable
@@ -26,11 +26,9 @@ def seed(
     dry_run: bool = False,
     accept_price_jumps: bool = False,
 ) -> Plan:
-    """Makes the catalogue say what the files say. Files together are one catalogue.
+    """Makes the catalogue say what the files together say. Returns what was written, or would have been.
 
-    Entries of no file stay, unless `prune` removes providers and models (never facts such as places and rates). Returns
-    what was written, or in a dry run would have been. Raises CatalogueError, having written nothing: BadCatalogue with
-    the faults of the files, or because the database stayed locked.
+    `prune` removes providers and models of no file. Raises CatalogueError, having written nothing.
     """
     catalogue = collect(map(Path, paths))
     check_references(catalogue, lambda: collect([_DATA / "places.yaml"]), prune=prune)

@@ -21,9 +21,9 @@ Columns = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the files say of one row: a provider by its slug, a model by `{provider}/{canonical id}`, a fact by its key.
+    """A row as the files state it: a provider by slug, a model by `{provider}/{canonical id}`, a fact by its key.
 
-    `name` is its place in its file, `models[3] acme/meta/llama`. A model has all its routes, one of them the default.
+    `name` is its place in its file, `models[3] acme/meta/llama`.
     """
 
     file: str
@@ -33,23 +33,21 @@ class Entry:
     regions: tuple["Entry", ...] = ()
 
     def fault(self, field: str, reason: str) -> str:
-        """A line for what is wrong with it. `field` is empty where the entry as a whole is meant."""
+        """A line that names it; `field` is empty where the whole entry is meant."""
         return ": ".join(part for part in (self.file, self.name, field, reason) if part)
 
     @property
     def stated(self) -> Columns:
-        """What another entry of its key would contradict: of a grid intensity, the figure without its source."""
+        """The columns that another entry of its key may not contradict."""
         is_grid = "gco2_per_kwh" in self.columns
         return {"gco2_per_kwh": self.columns["gco2_per_kwh"]} if is_grid else self.columns
 
     @property
     def provider(self) -> str:
-        """The slug of a model's provider."""
         return self.key.rsplit("/", 2)[0]
 
     @property
     def canonical_id(self) -> str:
-        """The canonical id of a model."""
         return self.key.removeprefix(f"{self.provider}/")
 
 
@@ -84,10 +82,9 @@ def collect(paths: Iterable[Path]) -> Catalogue:
 
 
 def check_references(catalogue: Catalogue, shipped_places: Callable[[], Catalogue], *, prune: bool) -> None:
-    """Checks what entries say of each other and of what is seeded. Raises BadCatalogue.
+    """Checks entries against each other and against what is seeded. Raises BadCatalogue.
 
-    With `prune` a provider that the files do not name themselves is about to go. Adds the shipped places that regions
-    name and that neither the files nor the database have.
+    Adds the shipped places that regions name and nobody else has. `prune` will remove providers of no file.
     """
     stored = Provider.objects.none() if prune else Provider.objects.all()
     providers: dict[str, Mapping[str, Any]] = {
@@ -136,7 +133,7 @@ def _entries(file: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Entry]
 
 
 def _line(file: str, document: Mapping[str, Any], path: fields.Path, reason: str) -> str:
-    """A fault of a file as a line: the entry is named by more than its position."""
+    """A fault as a line that names the entry by more than its position."""
     entry, rest = "", path
     match path:
         case ("providers" | "models" as section, int(position), *within):

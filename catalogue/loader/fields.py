@@ -1,6 +1,6 @@
-"""The kinds of value that only a catalogue file holds.
+"""Kinds of value that only a catalogue file holds.
 
-Reasons never quote a value that might be a secret put in the wrong place (an URL with a password, a pasted key).
+Reasons quote no value: it may be a secret in the wrong place.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ class EnvName(PatternField):
 
 
 class BaseUrl(LineField):
-    """An http(s) address without credentials, query or fragment; its trailing slashes are dropped."""
+    """An http(s) address without credentials, query, fragment or trailing slashes."""
 
     def to_internal_value(self, data: Any) -> str:
         url = super().to_internal_value(data)
@@ -101,7 +101,7 @@ class BaseUrl(LineField):
 
 
 class Rows(serializers.Field[dict[str, Any], Any, Any, Any]):
-    """Rows by their key, `{FRPAR: {…}}`, each as its columns; a row that is a single value has one column."""
+    """Rows by their key, `{FRPAR: {…}}`; a row that is a single value has one column."""
 
     def __init__(self, key: str, row: serializers.Field[Any, Any, Any, Any], column: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -131,7 +131,7 @@ class Rows(serializers.Field[dict[str, Any], Any, Any, Any]):
 
 
 class SourcedRows(Rows):
-    """Rows that keep the table's `source` and `as_of`; what is no text or no day stays a note."""
+    """Rows with the table's `source` and `as_of`; what is no text or no day stays a note."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         rows = super().to_internal_value(data)

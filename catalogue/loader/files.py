@@ -1,7 +1,6 @@
 """Reading catalogue files: YAML 1.2 or JSON, with exact decimals and without duplicate keys.
 
-`NO` is Norway, `010` is ten, `0.1` is a Decimal, a date is a string until a field asks for one, and `<<` is an ordinary
-key.
+`NO` is Norway, `010` is ten, a date is a string until a field asks for one.
 """
 
 import json
@@ -18,11 +17,11 @@ _MOST_SHOWN = 20
 
 
 class CatalogueError(Exception):
-    """The catalogue cannot be seeded; nothing was written. One line of text per reason."""
+    """The catalogue cannot be seeded; nothing was written. One line per reason."""
 
 
 class BadCatalogue(CatalogueError):
-    """The files are at fault. `faults` are lines that name file, entry, field and reason."""
+    """The files are at fault: lines that name file, entry, field and reason."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
@@ -53,7 +52,7 @@ for _kind, _construct in (
 
 
 def read(path: Path) -> dict[Any, Any]:
-    """The top-level table of a file. Raises BadCatalogue where there is none to be had."""
+    """The top-level table of a file. Raises BadCatalogue."""
     kind = "JSON" if path.suffix.lower() == ".json" else "YAML"
     try:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""What has to be written, worked out against the rows, and its writing in one short transaction."""
+"""The plan of a seeding, worked out against the rows, and its writing in one short transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ NOT_SEEDED = ("id", "first_offered_at", "disabled_reason")  # set when the row i
 
 
 class Overtaken(Exception):
-    """Somebody changed the catalogue between planning and writing."""
+    """The catalogue changed between planning and writing."""
 
 
 @dataclass(slots=True)
@@ -37,13 +37,12 @@ class Counts:
 
     @property
     def changed(self) -> int:
-        """Rows written or removed."""
         return self.created + self.updated + self.removed
 
 
 @dataclass(slots=True)
 class TablePlan(Generic[Row]):
-    """What becomes of one table. `upserts` carry no primary key: they find their row by the `unique` fields."""
+    """The plan of one table. `upserts` find their row by the `unique` fields."""
 
     name: str
     table: type[Row]
@@ -54,7 +53,7 @@ class TablePlan(Generic[Row]):
     changes: list[str] = field(default_factory=list)
 
     def take(self, label: str, row: Row | None, keys: Mapping[str, Any], columns: Columns) -> Row:
-        """The row as it will be: the one that is there, if it says the same already, else one to upsert."""
+        """The row as it will be: the one that is there, if it says the same, else one to upsert."""
         if row is None:
             self.counts.created += 1
             self.changes.append(f"create {self.name} {label}")
@@ -70,18 +69,16 @@ class TablePlan(Generic[Row]):
         return wanted
 
     def remove(self, label: str, row: Row) -> None:
-        """Marks a row for removal."""
         self.counts.removed += 1
         self.removals.append(row.pk)
         self.changes.append(f"remove {self.name} {label}")
 
     def delete_removals(self) -> None:
-        """Deletes what is to be removed."""
         for part in _slices(self.removals):
             self.table._default_manager.filter(pk__in=part).delete()
 
     def upsert(self) -> None:
-        """INSERT … ON CONFLICT DO UPDATE: many times faster than an UPDATE with a CASE for each column."""
+        """INSERT … ON CONFLICT DO UPDATE: many times faster than an UPDATE with a CASE per column."""
         if self.upserts:
             names = [column.name for column in self.table._meta.concrete_fields]
             self.table._default_manager.bulk_create(
@@ -94,7 +91,7 @@ class TablePlan(Generic[Row]):
 
 
 class Plan:
-    """What a catalogue changes, as planned on one version of it. What no file names stays, unless `prune` is set."""
+    """The changes that a catalogue makes, planned on one version of it."""
 
     def __init__(self, catalogue: Catalogue, *, prune: bool, accept_price_jumps: bool) -> None:
         self.version = changes.version()
@@ -128,7 +125,7 @@ class Plan:
         return Counts(*(sum(getattr(each, name) for each in counts) for name in Counts.__slots__))
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
-        """The report: a dry run's changes, held prices, one line a table, the total."""
+        """The report: a dry run's changes, held prices, a line a table, the total."""
         if dry_run:
             yield "dry run: nothing is written"
             yield from (f"would {change}" for table in self.tables for change in table.changes)
@@ -139,7 +136,7 @@ class Plan:
         yield f"created {n.created}, updated {n.updated}, unchanged {n.unchanged}, removed {n.removed}"
 
     def write(self) -> None:
-        """Writes everything and moves the version once. Raises Overtaken where the plan has gone stale."""
+        """Writes everything and moves the version once. Raises Overtaken where the plan is stale."""
         with transaction.atomic(), changes.quietly():
             if not changes.bump_from(self.version):
                 raise Overtaken
@@ -152,7 +149,6 @@ class Plan:
             price_history.record_seeding(self._price_changes)
 
     def _plan_offers(self, catalogue: Catalogue, *, prune: bool) -> None:
-        """Providers, their models and those models' regions."""
         providers = {row.slug: row for row in Provider.objects.all()}
         models = {f"{row.provider.slug}/{row.canonical_id}": row for row in Model.objects.select_related("provider")}
         regions: dict[int, dict[str, Region]] = {}

@@ -28,11 +28,10 @@ class HeldPrice:
 def without_jumps(
     route: str, wanted: Columns, row: Region, units_per_eur: Mapping[str, Decimal]
 ) -> tuple[Columns, list[HeldPrice]]:
-    """The columns to write, with the jumping prices as they are in the row.
+    """The columns to write, with jumping prices as they are in the row.
 
-    Where the currency changes, prices are compared in EUR if both rates are known; and one that jumps holds the whole
-    pricing of the route, for an old price in a new currency would be neither. So it does where the route has tiers,
-    before or after: a new base price beside old tiers would be a price list that nobody wrote.
+    Where the currency changes or there are tiers, a jump holds the whole pricing: a new base price beside old tiers, or
+    an old price in a new currency, would be a price list that nobody wrote.
     """
     before: Columns = {name: getattr(row, name) for name in (*PRICES, "currency", "price_tiers")}
     jumping = {name: HeldPrice(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
@@ -46,8 +45,7 @@ def _jumps(
 ) -> Iterator[tuple[str, tuple[str, str]]]:
     """Each price or threshold that moves too far, with what it is and would be.
 
-    The prices of a tier that appears or goes are compared with those that hold for prompts of its length without it, a
-    threshold with the one in its place.
+    Prices of a tier that appears or goes are compared with those in force without it.
     """
     thresholds = sorted({above for columns in (before, after) for above, _ in read_tiers(columns["price_tiers"])})
     for above in (0, *thresholds):
@@ -63,7 +61,7 @@ def _jumps(
 
 
 def _in_force(columns: Columns, above: int) -> Mapping[str, Decimal | None]:
-    """The stated prices of prompts that are a little longer than this threshold, 0 for the base price's."""
+    """The stated prices of prompts a little longer than this threshold."""
     stated: Mapping[str, Decimal | None] = columns
     for threshold, prices in read_tiers(columns["price_tiers"]):
         if threshold <= above:
@@ -72,7 +70,7 @@ def _in_force(columns: Columns, above: int) -> Mapping[str, Decimal | None]:
 
 
 def _exchange(old: str, new: str, units_per_eur: Mapping[str, Decimal]) -> tuple[Decimal, Decimal]:
-    """What prices in the two currencies are divided by to be compared: 1 where a rate is unknown."""
+    """Divisors that make prices in two currencies comparable: 1 where a rate is unknown."""
     rates = units_per_eur.get(old), units_per_eur.get(new)
     return (rates[0], rates[1]) if old != new and rates[0] and rates[1] else (Decimal(1), Decimal(1))
 

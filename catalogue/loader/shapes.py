@@ -1,4 +1,4 @@
-"""The shape of a catalogue file, key by key (docs/contract.md#catalogue-file), and the columns that entries become."""
+"""The shape of a catalogue file (docs/contract.md#catalogue-file), and the columns that entries become."""
 
 import re
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ class Entry(Table):
 
 
 class Auth(Entry):
-    """How the credential is sent; absent parts are the dialect's own."""
+    """The credential's header; absent parts are the dialect's own."""
 
     header = PatternField(_HEADER_TOKEN, "a single HTTP token", max_length=100, default="", source="auth_header")
     scheme = PatternField(
@@ -131,13 +131,11 @@ class Provider(Entry):
     status = _choice(Status.values, default="", source="status_override")
 
     def validate_slug(self, slug: str) -> str:
-        """The two reserved first segments of model ids."""
         if slug in (AUTO, ALIAS):
             raise serializers.ValidationError(f"{slug} is reserved")
         return slug
 
     def validate_extra_headers(self, headers: dict[str, str]) -> dict[str, str]:
-        """Headers that the gateway does not set itself."""
         for name in headers:
             if not re.fullmatch(_HEADER_TOKEN, name):
                 raise serializers.ValidationError("has a key that is no header name")
@@ -155,13 +153,11 @@ class Provider(Entry):
         return variables
 
     def validate_pue(self, pue: Decimal | None) -> Decimal | None:
-        """Of all that a data centre takes, the machines take a part."""
         if pue is not None and pue < 1:
             raise serializers.ValidationError("must be 1 or more")
         return pue
 
     def validate_refused_parameters(self, names: list[str]) -> list[str]:
-        """Fields that the gateway writes itself cannot be refused."""
         own = sorted(_OWN_REQUEST_FIELDS.intersection(names))
         if own:
             reason = f"must not have {', '.join(own)}: the gateway needs them or has a key for them"
@@ -189,7 +185,7 @@ class Prices(Entry):
 
 
 class Tier(Prices):
-    """The prices of a request whose prompt, cached tokens included, is longer than the threshold."""
+    """The prices of requests whose prompt, cached tokens included, is above the threshold."""
 
     above_prompt_tokens = _count(1)
 
@@ -201,7 +197,7 @@ class Pricing(Prices):
     tiers = Tier(many=True, default=list)
 
     def validate(self, attrs: Any) -> Any:
-        """A tier stands by itself: it states the two prices that the base states, and comes after lower thresholds."""
+        """A tier states the prices that the base states, and comes after lower thresholds."""
         tiers = attrs.pop("tiers")
         if tiers and attrs["prompt_per_1m_tokens"] is None:
             raise serializers.ValidationError({"tiers": "need a prompt_per_1m_tokens beside them"})
@@ -234,7 +230,7 @@ class _Bounds(serializers.Field[Range, Any, Any, Any]):
 
 
 class _PerToken(Entry):
-    """A quantity by kind of token: an absent prompt's is the output's, an absent cached one's is the prompt's."""
+    """A quantity by kind of token: an absent prompt's is the output's, an absent cached one's the prompt's."""
 
     output = _Bounds()
     prompt = _Bounds(default=None)
@@ -246,7 +242,7 @@ class _PerToken(Entry):
 
 
 class Energy(Entry):
-    """Energy and embodied carbon of tokens, as they are stored (`catalogue.footprint.energy.EnergyFigures`)."""
+    """Energy and embodied carbon of tokens, as they are stored."""
 
     wh = _PerToken()
     embodied_g = _PerToken(default=None)
@@ -287,7 +283,7 @@ class RegionOfModel(Entry):
 
 
 class Capabilities(Entry):
-    """What a model can do; absent is unknown."""
+    """Abilities of a model; absent is unknown."""
 
     streaming = _flag(default=None)
     function_calling = _flag(default=None)
@@ -295,7 +291,7 @@ class Capabilities(Entry):
 
 
 class Model(Entry):
-    """An offer of a provider; its routes are complete, with their prices and one default."""
+    """An offer of a provider, with complete routes."""
 
     provider = LineField(max_length=100)
     id = PatternField(_CANONICAL_ID, "exactly {creator}/{model}, in lowercase", max_length=255)
@@ -320,7 +316,7 @@ class Model(Entry):
     regions = RegionOfModel(many=True, default=list)
 
     def validate_regions(self, regions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One route per place, one default, and that one `global` where there is a global route."""
+        """One route per place, one default, and that one `global` where there is such a route."""
         locodes = [region["locode"] for region in regions]
         defaults = [region["locode"] for region in regions if region["is_default"]]
         twice = sorted({locode for locode in locodes if locodes.count(locode) > 1})
@@ -333,7 +329,7 @@ class Model(Entry):
         return regions
 
     def validate(self, attrs: Any) -> Any:
-        """Fills in what other keys say: names, one `global` route where none is listed, prices and the default."""
+        """Fills in names, one `global` route where none is listed, prices and the default."""
         single = [name for name in ("energy_per_token_wh", "energy_per_prompt_token_wh") if attrs[name] is not None]
         if attrs["energy"] is not None and single:
             raise serializers.ValidationError(dict.fromkeys(single, "contradicts energy: state one of them"))
@@ -367,7 +363,6 @@ class ExchangeRates(Entry):
     rates = Rows(_CURRENCY, ExactField(places=RATE_PLACES, most=_MOST_IN_RATE, above_zero=True), "units_per_eur")
 
     def validate(self, attrs: Any) -> Any:
-        """The rows by currency, without the euro's."""
         rates = attrs["rates"]
         if rates.pop("EUR", {"units_per_eur": 1})["units_per_eur"] != 1:
             raise serializers.ValidationError({"rates": {"EUR": "must be 1: the euro is the base"}})
@@ -375,7 +370,7 @@ class ExchangeRates(Entry):
 
 
 class File(Entry):
-    """A whole file: offers in lists, facts as rows by their key."""
+    """A whole file: offers in lists, facts by their key."""
 
     providers = Provider(many=True, default=list, error_messages={"not_a_list": "must be a list"})
     models = Model(many=True, default=list, error_messages={"not_a_list": "must be a list"})

@@ -1,1 +1,1 @@
-"""Routes, the snapshot that holds them, and how one is chosen."""
+"""Routes, the snapshot that holds them, how one is chosen, and the state of those behind them."""

@@ -1,4 +1,4 @@
-"""What is counted and remembered about the catalogue while it is in use; `catalogue.models` holds what is offered."""
+"""Counts and memories of the catalogue in use; `catalogue.models` holds what is offered."""
 
 from decimal import Decimal
 from typing import ClassVar
@@ -13,10 +13,10 @@ SHARDS = 16
 
 
 class RouteDay(models.Model):
-    """Tokens that a route has served on a UTC day, spread over shards so that accounts do not meet on one row.
+    """Tokens that a route has served on a UTC day, over shards so that accounts do not meet on one row.
 
-    Written by settlements (`billing.ledger.entries`), for routes with a quota only. The database has no foreign key and
-    no cascade here: a settlement must not fail, or wait for a seeding, because its route is being removed.
+    No foreign key and no cascade in the database: a settlement must not fail, or wait for a seeding, because its route
+    is being removed.
     """
 
     region = models.ForeignKey("catalogue.Region", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -36,7 +36,7 @@ class RouteDay(models.Model):
 
 
 class ProviderMinute(models.Model):
-    """Calls that were dispatched to a provider in one minute, by all workers, and how many of them failed."""
+    """Calls dispatched to a provider in one minute, by all workers, and how many failed."""
 
     minute = models.DateTimeField()
     provider = models.CharField(max_length=100)  # the slug: what was observed needs no row to hang on
@@ -53,10 +53,7 @@ class ProviderMinute(models.Model):
 
 
 class ProviderFailure(models.Model):
-    """The last failure of each provider: one row by slug, overwritten by the next.
-
-    `words` are the message that the client received, without secrets and addresses.
-    """
+    """The last failure of each provider, in the words that the client received."""
 
     provider = models.CharField(primary_key=True, max_length=100)
     failed_at = models.DateTimeField()
@@ -67,14 +64,10 @@ class ProviderFailure(models.Model):
 
 
 class PriceChange(models.Model):
-    """One price of one route, as it was and as it became. Written by seeding and by the admin, never changed.
-
-    A history outlives what it is about: removing the route or the person leaves their names here, and a route that
-    comes back finds its earlier prices by its id.
-    """
+    """One price of one route, as it was and as it became: never changed, and kept when the route or the person goes."""
 
     class Via(models.TextChoices):
-        """What changed the price."""
+        """Ways to change a price."""
 
         SEED = "seed", "seeding"
         ADMIN = "admin", "the admin"

@@ -1,7 +1,7 @@
-"""What somebody may have meant who asked for a model that is not there: "Did you mean `openai/openai/gpt-5.1`?".
+"""Suggestions for a model that is not there: "Did you mean `openai/openai/gpt-5.1`?".
 
-A client may ask for any text, and for thousands of them: candidates come from an index of three-letter pieces, which is
-made once for a snapshot, and only the best few of them are compared letter by letter.
+Clients may ask for any text, thousands of them. Candidates come from an index of three-letter pieces, made once for a
+snapshot; only the best few are compared letter by letter.
 """
 
 import heapq
@@ -33,7 +33,7 @@ class Ids:
                 self._of_piece[piece].append(id_)
 
     def nearest(self, asked: str) -> list[str]:
-        """Up to three ids, the nearest first: automatic ones for an automatic one, providers' ids for the rest."""
+        """Up to three ids, the nearest first: automatic ones for an automatic one, providers' for the rest."""
         asked = asked[:LONGEST].lower().strip("/ ")
         asked = "/".join(asked.split("/")[:3])  # the region aside
         if asked not in self._known:
@@ -60,7 +60,7 @@ _ids: Ids | None = None
 
 
 def suggestion(snapshot: Snapshot, asked: str) -> str:
-    """Sentences to put behind an error's message: the nearest ids, if any is near, and where all of them are."""
+    """Sentences to put behind an error's message: the nearest ids, if any is near, and where all are listed."""
     global _ids  # noqa: PLW0603  # a worker's memory of its current snapshot
     if _ids is None or _ids.serial != snapshot.serial:
         _ids = Ids(snapshot)
@@ -81,7 +81,7 @@ def near_names(asked: str, names: Sequence[str]) -> list[str]:
 
 
 def _servable(snapshot: Snapshot) -> Iterable[str]:
-    """What would be served if it were asked for now, as far as the catalogue says."""
+    """Ids that would be served now, as far as the catalogue says."""
     today, automatic = datetime.now(UTC).date(), set()
     for offer in snapshot.offers.values():
         is_served = any(route.is_served for route in offer.routes.values())
@@ -99,6 +99,6 @@ def _pieces(text: str) -> set[str]:
 
 
 def _likeness(asked: str, id_: str) -> float:
-    """Of 1, as a whole and by the model's own name, whatever provider and creator."""
+    """Of 1, as a whole and by the model's own name."""
     name_asked, name = asked.rpartition("/")[2], id_.rpartition("/")[2]
     return (SequenceMatcher(None, asked, id_).ratio() + SequenceMatcher(None, name_asked, name).ratio()) / 2

@@ -1,7 +1,6 @@
 """Daily token quotas of routes: counted when requests are settled, in UTC days, by all workers together.
 
-A route is held once what was used reaches its quota, so the request that crosses it is still served.
-Counters are read live and are no part of the snapshot: a route without a quota is never asked about.
+A route is held once its quota is reached, so the request that crosses it is still served.
 """
 
 import math
@@ -27,11 +26,11 @@ _COUNT = f"INSERT INTO {_TABLE} (region_id, day, shard, tokens) VALUES (%s, %s, 
 
 
 class NoQuota(ValueError):
-    """A route without a daily quota has no day that could be spent."""
+    """A route without a daily quota."""
 
 
 def day_of(now: datetime) -> date:
-    """The UTC day that a moment belongs to."""
+    """The UTC day of a moment."""
     return now.astimezone(UTC).date()
 
 
@@ -42,7 +41,7 @@ def seconds_to_midnight(now: datetime) -> int:
 
 
 def used(region_ids: Iterable[int], day: date) -> dict[int, int]:
-    """Tokens that these routes have served on that day; routes that have served none are left out."""
+    """Tokens served on a day, by region id; routes that served none are left out."""
     wanted = list(region_ids)
     if not wanted:
         return {}
@@ -57,7 +56,7 @@ def with_used(regions: QuerySet[Region], day: date) -> QuerySet[Region]:
 
 
 def held(routes: Iterable[Route | Region], day: date) -> frozenset[int]:
-    """The region ids of those whose quota of that day is spent."""
+    """The region ids whose quota of that day is spent."""
     quotas = {
         route.pk if isinstance(route, Region) else route.region_id: route.daily_token_quota
         for route in routes
@@ -85,10 +84,7 @@ def count(region_id: int, tokens: int, day: date, *, shard: int = 0, using: str 
 
 
 def spend(region: Region, day: date) -> int:
-    """Holds a route for the rest of a day by counting what is left of its quota. Returns how many tokens that was.
-
-    Raises NoQuota. Requests that are settled meanwhile only add to it.
-    """
+    """Holds a route for the rest of a day: counts the rest of its quota, and returns it. Raises NoQuota."""
     if not region.daily_token_quota:
         raise NoQuota(f"{region} has no daily quota.")
     with transaction.atomic():
@@ -99,12 +95,12 @@ def spend(region: Region, day: date) -> int:
 
 
 def reset(region: Region, day: date) -> int:
-    """Starts a route's day anew. Returns how many tokens were counted until now."""
+    """Starts a route's day anew. Returns the tokens counted until now."""
     tokens = used([region.pk], day).get(region.pk, 0)
     RouteDay.objects.filter(day=day, region=region.pk).delete()
     return tokens
 
 
 def drop_before(day: date) -> int:
-    """Removes the counters of earlier days. Returns how many there were."""
+    """Removes the counters of earlier days. Returns their number."""
     return RouteDay.objects.filter(day__lt=day).delete()[0]

@@ -1,7 +1,6 @@
 """Quoting an upstream without its secrets and addresses, and with its ordinary words.
 
-A secret has a known prefix, stands where one is named (`api_key=…`, `Bearer …`), or is a long mixture of letters and
-digits. What is written like words or like a model's name stays.
+A secret has a known prefix, stands where one is named, or is a long mixture of letters and digits.
 """
 
 import base64
@@ -85,7 +84,7 @@ _IDS = re.compile(r"(?:toolu|call|msg|req|resp|chatcmpl|cmpl|gen)[_-][A-Za-z0-9]
 
 
 def quoted(words: str, route: Route) -> str:
-    """An upstream's words on one line, trimmed, with credentials and addresses taken out."""
+    """An upstream's words on one line, trimmed, without credentials and addresses."""
     text = " ".join(words[:READ_LENGTH].split())
     if len(words) > READ_LENGTH:
         text = text.rpartition(" ")[0]  # half a secret would not look like one
@@ -95,12 +94,12 @@ def quoted(words: str, route: Route) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """The text with what looks like a secret or an internal address taken out."""
+    """The text without what looks like a secret or an internal address."""
     return _SECRETS.sub(REDACTED, _RUNS.sub(_run, _ADDRESSES.sub(REDACTED, text)))
 
 
 def _private(route: Route) -> Iterator[str]:
-    """Patterns of what is known to be private of a route, as it is and as it may be encoded."""
+    """Patterns of a route's credential and address, as they are and as they may be encoded."""
     if credential := route.upstream.credential:
         yield _in_any_writing(credential)
         for part in _within_base64(credential.encode()):
@@ -118,7 +117,7 @@ def _private(route: Route) -> Iterator[str]:
 
 
 def _within_base64(secret: bytes) -> Iterator[str]:
-    """What base64 of any text with the secret in it has of the secret alone, which has three places in a group."""
+    """The secret's own part of base64 of any text with it: it has three places in a group."""
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode()
         part = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
@@ -127,7 +126,7 @@ def _within_base64(secret: bytes) -> Iterator[str]:
 
 
 def _in_any_writing(text: str) -> str:
-    """A pattern of the text, also percent-encoded (twice, too), escaped in JSON, or in URLs' variant of base64."""
+    """A pattern of the text, also percent-encoded (twice, too), escaped in JSON, or in URLs' base64."""
     return "".join(char if char.isascii() and char.isalnum() else _written(char) for char in text)
 
 
@@ -147,7 +146,7 @@ def _run(found: re.Match[str]) -> str:
 
 
 def _is_mixture(part: str) -> bool:
-    """Whether a part between separators is neither words nor a number."""
+    """True of a part that is neither words nor a number."""
     if part.isdigit():
         return len(part) > 12
     digits = len(_DIGITS.findall(part))

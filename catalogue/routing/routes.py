@@ -1,4 +1,4 @@
-"""The catalogue as routing sees it: immutable values, built once per version by `snapshot`, and their ids.
+"""The catalogue as routing sees it: immutable values, built once per version, and their ids.
 
 An id is `{provider}/{creator}/{model}[/{locode}]`; clients also ask for `auto/…` and `alias/…`.
 """
@@ -28,10 +28,7 @@ EU_MEMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider, with what it takes to call it. `credential` is held in memory only and never printed.
-
-    `refused_parameters` are fields of a request that it answers with an error.
-    """
+    """A provider, with what it takes to call it. The credential is never printed."""
 
     slug: str
     name: str
@@ -56,7 +53,7 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a route is served from, by UN/LOCODE."""
+    """A place that routes are served from, by UN/LOCODE."""
 
     code: str
     name: str
@@ -68,10 +65,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class PublishedPricing:
-    """A region's prices as the catalogue lists them, per 1,000,000 tokens. None is unknown.
-
-    `tiers`, by ascending threshold, are the prices of prompts of more than `above_prompt_tokens` tokens.
-    """
+    """A region's listed prices per 1,000,000 tokens. None is unknown."""
 
     currency: str
     prompt: Decimal | None
@@ -113,13 +107,12 @@ class Route:
 
     @property
     def id(self) -> str:
-        """The resolved 4-part id."""
         return f"{self.upstream.slug}/{self.canonical_id}/{self.locode}"
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One provider's service of one model: its routes by region label, `global` first, then the default region."""
+    """One provider's service of one model: its routes by region label, `global` first, then the default."""
 
     upstream: Upstream
     canonical_id: str
@@ -144,13 +137,13 @@ class Offer:
         return f"{self.upstream.slug}/{self.canonical_id}"
 
     def is_disabled(self, today: date) -> bool:
-        """Fully disabled by its state, or past the day it retires on."""
+        """True where it is switched off, or past the day it retires on."""
         return self.state == "disabled" or (self.retires_on is not None and today > self.retires_on)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole catalogue at one version, with the grid intensities of one hour; they hold until `grid_until`."""
+    """The catalogue at one version, with the grid intensities of one hour, until `grid_until`."""
 
     version: int
     offers: Mapping[tuple[str, str], Offer]
@@ -163,7 +156,7 @@ class Snapshot:
 
 
 def is_eu_sovereign(route: Route) -> bool:
-    """An EU provider, not controlled from outside and beyond the reach of US law, serving from an EU or EEA region."""
+    """True of an EU provider, beyond control from outside and US law, in an EU or EEA region."""
     upstream, place = route.upstream, route.place
     return (
         upstream.eu_native
@@ -184,7 +177,7 @@ JURISDICTIONS: dict[str, Callable[[Route], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExplicitId:
-    """A pinned route. `locode` is spelled as in the catalogue; None stands for the model's default region."""
+    """A pinned route; `locode` None stands for the model's default region."""
 
     provider: str
     canonical_id: str
@@ -212,7 +205,7 @@ class AliasId:
 
 
 def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
-    """What a `model` string means. Raises InvalidRequest (with the segment count) and InvalidAliasName."""
+    """The meaning of a `model` string. Raises InvalidRequest and InvalidAliasName."""
     segments = text.split("/")
     if segments[0] == ALIAS:
         name = text.removeprefix(f"{ALIAS}/")

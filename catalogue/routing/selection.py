@@ -1,9 +1,7 @@
-"""The route that a request goes to: the one that an explicit id pins, or those of an automatic id, ranked.
+"""The route of a request: the one that an explicit id pins, or those of an automatic id, ranked.
 
-A pin is never substituted. Automatic routing (docs/api.md#automatic-routing) takes EU-sovereign routes first, then goes
-by carbon intensity and cost (or cost first, by GATEWAY_AUTO_OBJECTIVE). An unknown figure ranks last in its step: it is
-not zero. Routes that tie in everything share the conversations, and take turns at single questions. All of it is pure
-functions over a snapshot, but for the turns, which a worker counts.
+Pure functions over a snapshot, but for the turns, which a worker counts. The order is that of
+docs/api.md#automatic-routing; an unknown figure ranks last: it is not zero.
 """
 
 import os
@@ -38,10 +36,10 @@ Found = TypeVar("Found")
 
 
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
-    """The route that an explicit id names. `even_unavailable` passes what is soft-disabled for now.
+    """The route that an explicit id names. Nothing is substituted.
 
-    Raises NotFound (not offered; `global` asked of a regional model), ModelNotFound (disabled), ModelUnavailable
-    (soft-disabled), ProviderUnavailable (region not served).
+    Raises NotFound (not offered; `global` asked of a regional model), ModelNotFound (disabled), ModelUnavailable and
+    ProviderUnavailable (region not served). `even_unavailable` passes what is switched off for now.
     """
     offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
     if offer is None:
@@ -81,7 +79,7 @@ def _served_regions(offer: Offer) -> str:
 
 
 def require_modality(route: Route, fitting: tuple[str, ...], endpoint: str) -> None:
-    """Refuses a model whose modality, known or not, does not fit the endpoint. Raises InvalidRequest."""
+    """Refuses a model that the endpoint does not serve. Raises InvalidRequest."""
     if route.modality not in fitting:
         raise InvalidRequest(
             f"Model {route.id!r} has modality {route.modality or 'unknown'!r} and cannot serve {endpoint}.",
@@ -96,7 +94,7 @@ def require_configured(route: Route) -> None:
 
 
 def require_price(snapshot: Snapshot, route: Route, account_currency: str) -> tuple[Price, Rates]:
-    """The price and the exchange rates to freeze. Raises UnpricedRoute: what cannot be billed is not served."""
+    """The price and the exchange rates to freeze. Raises UnpricedRoute."""
     if route.price is None:
         raise UnpricedRoute(f"Provider {route.upstream.slug!r}: model {route.id!r} has no price and cannot be served.")
     rates = rates_between(route.price.currency, account_currency, snapshot.units_per_eur)
@@ -110,10 +108,9 @@ def require_price(snapshot: Snapshot, route: Route, account_currency: str) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Routes in the order of preference; the first `tied` of them are equal in everything.
+    """Routes in order of preference; the first `tied` are equal in everything.
 
-    `reason` is the step that left one route: `only_route`, `eu_sovereign_preferred`,
-    `lowest_carbon_intensity`, `lowest_cost`, or `round_robin` where none did.
+    `reason` is the step that left one route, `round_robin` where none did.
     """
 
     routes: tuple[Route, ...]
@@ -121,19 +118,17 @@ class Ranking:
     reason: str
 
     def kept_together(self, conversation: bytes) -> tuple[Route, ...]:
-        """The same order, its tied routes in one that a conversation (at most 64 bytes) alone decides.
+        """The same order, its tied routes in one that the conversation (at most 64 bytes) decides."""
 
-        A rendezvous hash: even over conversations, the same in every process, and a route that comes or goes moves only
-        the conversations of its own.
-        """
-
+        # A rendezvous hash: even over conversations, the same in every process, and a route that comes or goes moves
+        # only the conversations of its own.
         def weight(route: Route) -> bytes:
             return blake2b(route.id.encode(), key=conversation, digest_size=8).digest()
 
         return (*sorted(self.routes[: self.tied], key=weight), *self.routes[self.tied :])
 
     def in_turn(self) -> tuple[Route, ...]:
-        """The same order, begun with the next of its tied routes: in a worker each is the first as often as another."""
+        """The same order, begun with the next of its tied routes."""
         tied = self.routes[: self.tied]
         first = next(_turns(tuple(route.id for route in tied))) % self.tied
         return (*tied[first:], *tied[:first], *self.routes[self.tied :])
@@ -141,13 +136,13 @@ class Ranking:
 
 @lru_cache(maxsize=1024)
 def _turns(_tied: tuple[str, ...]) -> Iterator[int]:
-    """The turns that this worker has given to these routes. Workers and replicas begin at different ones."""
+    """Turns given to these routes. Workers and replicas begin at different ones."""
     return count(zlib.crc32(socket.gethostname().encode()) + os.getpid())
 
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """What a day, an endpoint and today's spent quotas (`held`, by region id) allow."""
+    """The day, the endpoint and today's spent quotas (`held`, by region id) that routes must fit."""
 
     today: date
     modalities: Collection[str]
@@ -161,11 +156,7 @@ def offers_of(snapshot: Snapshot, wanted: AutoId) -> Sequence[Offer]:
 
 
 def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequence[Route]:
-    """The routes that may take part.
-
-    Raises the refusal of the first condition that leaves none: NotFound, ModelNotFound, InvalidRequest (modality),
-    ModelUnavailable, ProviderNotConfigured, UnpricedRoute.
-    """
+    """The routes that may take part. Raises the refusal of the first condition that leaves none."""
     offers = offers_of(snapshot, wanted)
     if not offers:
         raise NotFound(
@@ -187,7 +178,7 @@ def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequen
 
 
 def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objective: str) -> Ranking:
-    """The order of eligible routes (at least one), independent of the order they come in."""
+    """The order of eligible routes (at least one), whatever order they come in."""
     measures: list[tuple[str, Measure]] = [
         ("lowest_carbon_intensity", lambda route: route.energy.intensity_gco2_per_kwh),
         ("lowest_cost", lambda route: cost_in_eur(units_per_eur, route)),
@@ -207,7 +198,7 @@ def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objectiv
 
 
 def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal | None:
-    """Prompt plus completion price in EUR per 1,000,000 tokens each; None without a price or a rate."""
+    """Prompt plus completion price in EUR; None without a price or a rate."""
     if route.price is None:
         return None
     rates = rates_between(route.price.currency, "EUR", units_per_eur)

@@ -41,17 +41,14 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def current() -> Snapshot:
-    """The snapshot to serve this request from. Raises ServiceUnavailable where none has been loaded yet."""
+    """The snapshot for a request. Raises ServiceUnavailable where none has been loaded yet."""
     if _current is None:
         raise ServiceUnavailable
     return _current
 
 
 def refresh() -> None:
-    """Takes a new snapshot if the catalogue's version has moved, or the hour of its grid intensities is over.
-
-    One indexed SELECT if neither has.
-    """
+    """Takes a new snapshot if the catalogue has changed, or the hour of its grid intensities is over."""
     global _current, _checked_at  # noqa: PLW0603  # one worker, one snapshot, swapped whole
     if _current is None or _current.version != changes.version() or _is_over(_current):
         level = logging.DEBUG if _current is None else logging.INFO  # a change is news, a start is not
@@ -65,17 +62,17 @@ def _is_over(snapshot: Snapshot) -> bool:
 
 
 def is_loaded() -> bool:
-    """Whether there is one."""
+    """True once there is one."""
     return _current is not None
 
 
 def unchecked_seconds() -> float:
-    """Since the snapshot was last known to be the catalogue's."""
+    """Seconds since the snapshot was known to be the newest."""
     return time.monotonic() - _checked_at
 
 
 def need() -> str | None:
-    """Why this worker should get no requests (`gateway.edge.health`): each beat asks the database for the version."""
+    """The reason why this worker should get no requests, if any (`gateway.edge.health`)."""
     if _current is None:
         return "The catalogue is not loaded yet."
     if unchecked_seconds() > SILENT_SECONDS:
@@ -84,14 +81,14 @@ def need() -> str | None:
 
 
 def forget() -> None:
-    """Drops the snapshot, so that the next `refresh` loads it whatever the version."""
+    """Drops the snapshot; the next `refresh` loads another."""
     global _current  # noqa: PLW0603
     _current = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The tables as one consistent read found them. Regions come by locode, models by primary key."""
+    """The tables in one consistent read. Regions come by locode, models by primary key."""
 
     version: int
     places: list[models.Place]
@@ -124,7 +121,7 @@ def _read() -> Rows:
 
 @contextmanager
 def _one_view() -> Iterator[None]:
-    """One consistent view of all tables, without a lock that a settlement would have to wait for."""
+    """One consistent view of all tables, without a lock that a settlement would wait for."""
     if connection.in_atomic_block:
         yield
     elif connection.vendor == "postgresql":
@@ -141,7 +138,7 @@ def _one_view() -> Iterator[None]:
 
 
 def build(rows: Rows) -> Snapshot:
-    """The snapshot of these rows. Gives other requests of the worker a turn between slices of a large catalogue."""
+    """The snapshot of these rows. Other requests of the worker get turns between slices of them."""
     regions: dict[int, list[models.Region]] = defaultdict(list)
     for region in in_slices(rows.regions):
         regions[region.model_id].append(region)
@@ -163,7 +160,7 @@ def build(rows: Rows) -> Snapshot:
 
 
 def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows, with a pause for others after every slice of them."""
+    """The rows, with a pause for others after every slice."""
     for position, row in enumerate(rows):
         if position % ROWS_PER_SLICE == ROWS_PER_SLICE - 1:
             pause()
@@ -171,7 +168,7 @@ def in_slices(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def missing_variables(row: models.Provider) -> list[str]:
-    """The names of the environment variables that the provider needs and this worker does not have."""
+    """The environment variables that the provider needs and this worker lacks."""
     credential = [row.credential_env] if row.credential_env else []
     return [name for name in (*credential, *row.extra_env.values()) if not os.environ.get(name)]
 
@@ -191,23 +188,23 @@ def _upstream(row: models.Provider) -> Upstream:
 
 
 def _made(kind: type[Value], row: DjangoModel, **others: Any) -> Value:
-    """A value of this kind: the row's columns of the same names, and what is no column or has another name."""
+    """A value of this kind: the row's columns of the same names, and the others as given."""
     columns = {each.name: getattr(row, each.name) for each in fields(kind) if each.name not in others and each.init}
     return kind(**columns, **others)
 
 
 def _fillers(row: models.Provider) -> dict[str, str]:
-    """What the environment puts into the placeholders of the provider's and its regions' base_url."""
+    """Values for the placeholders of a base_url, from the environment."""
     return {name: os.environ.get(variable, "") for name, variable in row.extra_env.items()}
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
-    """Fills the `{placeholders}` that have a value; the others stay for the region to fill."""
+    """Fills the placeholders that have a value."""
     return _PLACEHOLDER.sub(lambda match: values.get(match[1]) or match[0], template)
 
 
 class _Builder:
-    """Rows of one model to one Offer."""
+    """Offers with their routes, from rows."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -265,7 +262,7 @@ class _Builder:
     def _energy(
         self, model: models.Model, region: models.Region, intensity: int | None, basis: GridBasis | None
     ) -> EnergyFactors:
-        """The region's figures, else the offer's, else the canonical model's, at the provider's PUE if it has one."""
+        """The region's figures, else the offer's, else the canonical model's at the provider's PUE."""
         per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
         stored = region.energy or model.energy
         if stored is None and per_token is None:
@@ -280,7 +277,7 @@ class _Builder:
         return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
 
     def _intensity(self, region: models.Region, place: Place | None) -> tuple[int | None, GridBasis | None]:
-        """What is stated of the region, else the hour's figure of its zone or country, else the country's of a year."""
+        """The region's own figure, else the hour's of its zone or country, else the country's of a year."""
         if region.grid_carbon_intensity_gco2_per_kwh is not None:
             return region.grid_carbon_intensity_gco2_per_kwh, GridBasis("stated")
         if region.locode == GLOBAL:
@@ -298,7 +295,7 @@ class _Builder:
 
 
 def _default_locode(regions: list[models.Region]) -> str:
-    """The region a 3-part id stands for: the marked one, else `global`, else the first of the file."""
+    """The region of a 3-part id: the marked one, else `global`, else the first of the file."""
     marked = next((region for region in regions if region.is_default), None)
     if marked is not None:
         return marked.locode
@@ -319,7 +316,7 @@ def _pricing(currency: str, prices: Mapping[str, Decimal | None], above: int = 0
 
 
 def _price(published: PublishedPricing | None, modality: str) -> Price | None:
-    """What the route is billed at; an embedding needs no completion price, everything else needs both."""
+    """The billed price: an embedding needs no completion price, everything else needs both."""
     if published is None or published.prompt is None:
         return None
     completion = Decimal(0) if modality == EMBEDDING else published.completion
