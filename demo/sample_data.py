@@ -31,8 +31,9 @@ from billing.usage.request_failures import FailureLog
 from catalogue.pricing import Usage
 from catalogue.routing import snapshot
 from gateway.errors import InsufficientCredits, ProviderError
+from gateway.fastpath.http_client import UpstreamAttempt
 from gateway.ids import first_uuid7
-from gateway.observing.request_events import RequestEvent, UpstreamAttempt
+from gateway.observing.request_events import RequestEvent
 from inference.admission import Admitted, purpose_of
 from inference.authentication import Payer
 from inference.call import Call

@@ -22,11 +22,11 @@ class GatewayConfig(AppConfig):
         from django.conf import settings
 
         from .edge import health
+        from .edge.refusals import READINGS, overload
         from .fastpath import postgresql as prepared
         from .fastpath.redis import shared_store
         from .observing import access_log
         from .pages import mail
-        from .server.overload import READINGS, overload
 
         access_log.register()
         if settings.OTEL_EXPORTER_OTLP_ENDPOINT:

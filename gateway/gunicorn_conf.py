@@ -42,18 +42,28 @@ def on_starting(server: object) -> None:
 
 def pre_request(_worker: object, request: object) -> None:
     """Refuses HTTP/1.1 without a Host, and a body that is too large before its client is told to go on (`Expect`)."""
-    headers = dict(request.headers)  # type: ignore[attr-defined]
-    if request.version >= (1, 1) and "HOST" not in headers:  # type: ignore[attr-defined]
+    if request.version >= (1, 1) and "HOST" not in dict(request.headers):  # type: ignore[attr-defined]
         raise InvalidHeader("HOST")
-    declared = headers.get("CONTENT-LENGTH", "")
-    if declared.isdigit() and int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
+    if request.declares_too_much:  # type: ignore[attr-defined]
         request._expected_100_continue = False  # type: ignore[attr-defined]
         request.force_close()  # type: ignore[attr-defined]
 
 
 def post_worker_init(worker: object) -> None:
-    """Gives the worker's own drain less time than the master's patience, so that open streams settle."""
+    """Puts the rooms above `server` into the worker, which imports none of them. Django is set up by now.
+
+    Its own drain has less time than the master's patience, so that open streams settle.
+    """
+    from gunicorn.http.parser import RequestParser
+
+    from .edge import refusals
+    from .fastpath import http_server
+
     worker.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT))  # type: ignore[attr-defined]
+    worker.refusal, worker.overload = refusals.of_broken_http, refusals.overload  # type: ignore[attr-defined]
+    worker.respond = http_server.respond  # type: ignore[attr-defined]
+    if settings.GATEWAY_FASTPATH and http_server.knows_all_of(worker):
+        RequestParser.mesg_class = http_server.Request
 
 
 def child_exit(_server: object, worker: object) -> None:

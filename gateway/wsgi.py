@@ -11,6 +11,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 _django = get_wsgi_application()
 get_resolver().url_patterns  # noqa: B018  # imports every view now: a worker's first request waited a second for it
 
-from .fastpath.short_chain import ShortChain  # noqa: E402  # Django is set up from here on
+from .edge.middleware import at_each_path, is_allowed  # noqa: E402  # Django is set up from here on
+from .fastpath.http_server import Application  # noqa: E402
 
-application = ShortChain(import_string(settings.INFERENCE_ENDPOINTS), _django, is_open=settings.GATEWAY_FASTPATH)
+application = Application(
+    at_each_path(import_string(settings.INFERENCE_ENDPOINTS)),
+    _django,
+    is_ordinary=is_allowed,
+    is_open=settings.GATEWAY_FASTPATH,
+)

@@ -13,11 +13,11 @@ from accounts import keys
 from accounts.keys import note_use, verify_key
 from accounts.rate_limits import Budgets, budgets_of
 from billing.models import Wallet
+from gateway.edge.refusals import overload
 from gateway.errors import ApiKeyNotRegistered
 from gateway.fastpath.postgresql import Sessions, Statement, integer, moment, sessions_of
 from gateway.money import to_units
 from gateway.observing.request_events import event_of
-from gateway.server.overload import overload
 from gateway.stores.db import is_full, on_a_live_connection, release
 
 SELECT = """

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client that speaks Anthropic's API
 
 
-def send(sock: Any, data: bytes) -> None:
-    """All of it: gevent's `sendall` asks the kernel for the size of its buffer first, which what fits need not."""
-    sent = sock.send(data) if data else 0
-    if sent < len(data):
-        sock.sendall(memoryview(data)[sent:])
-
-
 def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str, Any], request_id: str) -> None:
     """Puts a request's id into the headers of its answer; `request-id` is the one that Anthropic's clients read."""
     headers["X-Request-Id"] = request_id

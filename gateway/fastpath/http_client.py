@@ -14,8 +14,6 @@ import gevent
 from django.conf import settings
 from gevent.event import Event
 
-from gateway.observing.request_events import UpstreamAttempt
-
 from . import connections
 from .connections import Connection
 from .faults import AnswerTooLarge, DeadlineExpired, Unreachable, UpstreamFault
@@ -45,6 +43,26 @@ class UpstreamRequest:
     body: bytes
     headers: dict[str, str] = field(repr=False)
     adjusted: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class UpstreamAttempt:
+    """One call of an upstream. Moments are of the monotonic clock; 0 where it did not come so far.
+
+    `provider` is a slug, `route` a 4-part id, `model` what the upstream calls it, `host` and `port` where that is;
+    `status` is the upstream's, 0 where it gave none.
+    """
+
+    provider: str = ""
+    route: str = ""
+    model: str = ""
+    host: str = ""
+    port: int = 0
+    began_at: float = field(default_factory=time.monotonic)
+    connected_at: float = 0.0
+    head_at: float = 0.0
+    ended_at: float = 0.0
+    status: int = 0
 
 
 class WorkerStopped(Exception):

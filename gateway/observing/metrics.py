@@ -13,13 +13,14 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from ..errors import OWN_CODES
 from ..fastpath import postgresql as prepared
+from ..fastpath.http_client import UpstreamAttempt
 from ..fastpath.redis import shared_store
 from ..money import UNITS
 from ..server.hooks import Reading, worker_hooks
 from ..server.turns import take_turns
 from ..stores.postgresql import base
 from .metrics_server import FOLDER
-from .request_events import Noted, Outcome, RequestEvent, Settled, UpstreamAttempt, observers
+from .request_events import Noted, Outcome, RequestEvent, Settled, observers
 
 OTHER = "other"
 

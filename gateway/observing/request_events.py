@@ -1,6 +1,5 @@
 """The event of each request of the API, which observers get at its end; and the notes that the beat writes."""
-# A request begins where its chain does (`short_chain`, or `middleware` in Django's handler; `broken_http` where there
-# is no request yet). It is complete when its answer is, a stream when the server closes it.
+# A request begins at the edge (`middleware`; `refusals` where there is no request yet). It is complete when its answer is, a stream when the server closes it.
 
 import logging
 import time
@@ -12,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from ..errors import ApiError
+from ..fastpath.http_client import UpstreamAttempt
 from ..ids import request_id, uuid7
 from ..stores.outages import AWAY, Outage
 
@@ -56,22 +56,6 @@ class Settled(Protocol):
     def energy_wh(self) -> int | None: ...
     @property
     def carbon_gco2e(self) -> int | None: ...
-
-
-@dataclass(slots=True)
-class UpstreamAttempt:
-    """One call of an upstream. Moments are of the monotonic clock; 0 is not reached."""
-
-    provider: str = ""
-    route: str = ""
-    model: str = ""
-    host: str = ""
-    port: int = 0
-    began_at: float = field(default_factory=time.monotonic)
-    connected_at: float = 0.0
-    head_at: float = 0.0
-    ended_at: float = 0.0
-    status: int = 0
 
 
 class Trace(Protocol):

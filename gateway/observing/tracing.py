@@ -31,11 +31,12 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from ..fastpath.http_client import UpstreamAttempt
 from ..money import UNITS
 from ..server.hooks import Periodic, worker_hooks
 from ..stores.outages import Outage
 from . import request_events
-from .request_events import Noted, Outcome, RequestEvent, UpstreamAttempt
+from .request_events import Noted, Outcome, RequestEvent
 
 logger = logging.getLogger(__name__)
 MOST_WAITING = 2000

@@ -113,12 +113,19 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
     """A request whose head and body come within bounds."""
 
     body: Body
+    is_ordinary = False
     _reads = 0
 
     def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:
         unreader.unread(begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive))
         super().__init__(cfg, unreader, peer_addr, req_number)
         begin_body(unreader)
+
+    @property
+    def declares_too_much(self) -> bool:
+        """True where the Content-Length is beyond GATEWAY_MAX_BODY_BYTES."""
+        declared = next((value for name, value in self.headers if name == "CONTENT-LENGTH"), "")
+        return declared.isdigit() and int(declared) > settings.GATEWAY_MAX_BODY_BYTES
 
     @property
     def left_unread(self) -> bool:

@@ -8,9 +8,7 @@ import array
 import contextlib
 import errno
 import fcntl
-import functools
 import gc
-import os
 import socket
 import termios
 import time
@@ -64,32 +62,27 @@ class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for thes
 
 
 class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
-    """Runs the apps' worker hooks around gunicorn's own loop."""
+    """Runs the apps' worker hooks around gunicorn's own loop.
+
+    `gunicorn_conf` puts in what lies above this room: `refusal` of broken HTTP as bytes, `overload`, which sheds load,
+    and `respond` to requests that are `is_ordinary`.
+    """
+
+    refusal: Any
+    overload: Any
+    respond: Any
 
     def patch(self) -> None:
         gc.disable()  # until all is loaded: none of it is garbage, and looking is a tenth of a start
         super().patch()
         ggevent.StreamServer = _Listener
-        from ..fastpath import short_chain
         from ..stores import db
-        from . import bounded_http, broken_http, hooks
-        from .overload import overload
+        from . import bounded_http, hooks
 
-        self._overload = overload
-        self._hooks, self._database, self._refusal = hooks, db, broken_http.refusal
+        self._hooks, self._database = hooks, db
         self._due = bounded_http.waiting
-        # The short way knows none of these options of gunicorn's, and no client without an address.
-        options = (
-            not settings.GATEWAY_FASTPATH,
-            self.cfg.is_ssl,
-            self.log.access_log_enabled,
-            self.cfg.max_requests,
-            os.environ.get("SCRIPT_NAME"),
-        )
-        is_unix = any(isinstance(address, str) for address in self.cfg.address)
-        RequestParser.mesg_class = bounded_http.BoundedRequest if is_unix or any(options) else short_chain.Request
+        RequestParser.mesg_class = bounded_http.BoundedRequest
         parser.SocketUnreader = bounded_http.DeadlineUnreader
-        self._respond = short_chain.respond
 
     def run(self) -> None:
         """Loads what routing needs before the first accept, then serves and beats until told to stop."""
@@ -194,12 +187,12 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
         """gunicorn's, with a short way for what is ordinary, and an end of a connection that loses no answer."""
         try:
-            if self._database.is_full() and self._overload.shed(self, req, sock):
+            if self._database.is_full() and self.overload.shed(self, req, sock):
                 return None
-            self._overload.served += 1
-            ordinary = getattr(req, "is_ordinary", False)
-            serve = functools.partial(self._respond, self) if ordinary else super().handle_request
-            return serve(listener_name, req, sock, addr)
+            self.overload.served += 1
+            if req.is_ordinary:
+                return self.respond(self, listener_name, req, sock, addr)
+            return super().handle_request(listener_name, req, sock, addr)
         except StopIteration:
             if req.left_unread or _has_unread(sock):
                 _linger(sock)
@@ -218,7 +211,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         if not isinstance(exc, http_errors.ParseException):
             self.log.error("error handling a connection", exc_info=exc)
         try:
-            client.sendall(self._refusal(exc))
+            client.sendall(self.refusal(exc))
         except OSError:
             self.log.debug("the client was gone before its error could be sent")
 

@@ -14,8 +14,8 @@ from accounts.models import Account
 from billing.usage.request_failures import RequestFailure
 from catalogue.models import Provider
 from gateway.errors import MissingAuthorization, ProviderError
+from gateway.fastpath.http_client import UpstreamAttempt
 from gateway.ids import request_id, uuid7
-from gateway.observing.request_events import UpstreamAttempt
 from tests.billing.records import MEMBER, fail, key_of, open_for, serve
 
 pytestmark = pytest.mark.django_db

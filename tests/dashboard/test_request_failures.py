@@ -28,8 +28,9 @@ from gateway.errors import (
     ProviderTimeout,
     UpstreamRefused,
 )
+from gateway.fastpath.http_client import UpstreamAttempt
 from gateway.ids import request_id, uuid7
-from gateway.observing.request_events import Outcome, UpstreamAttempt
+from gateway.observing.request_events import Outcome
 from tests.billing.records import MEMBER, fail, key_of, open_for
 from tests.dashboard.usage import day_ago, links, noon, rows, used, words
 

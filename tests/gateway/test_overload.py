@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import pytest
 from gunicorn.config import Config
 
+from gateway.edge import refusals
+from gateway.edge.middleware import at_each_path, is_allowed
 from gateway.edge.responses import PlainResponse
-from gateway.fastpath.short_chain import Request, ShortChain
-from gateway.server import overload
+from gateway.fastpath.http_server import Application, Request
 from gateway.server.bounded_http import DeadlineUnreader
 from gateway.stores import db
 
@@ -42,18 +43,19 @@ class Client:
 
 @dataclass
 class Worker:
-    wsgi: ShortChain
+    wsgi: Application
     alive: bool = True
 
 
 def test_refusals_are_two_thousand_a_second_and_five_more_for_each_request_that_is_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, shedding = Clock(), overload.Overload()
-    monkeypatch.setattr(overload, "time", clock)
-    monkeypatch.setattr(overload, "pause", clock.pause)
+    clock, shedding = Clock(), refusals.Overload()
+    monkeypatch.setattr(refusals, "time", clock)
+    monkeypatch.setattr(refusals, "pause", clock.pause)
     monkeypatch.setattr(db, "is_full", lambda: True)
-    worker = Worker(ShortChain({"chat/completions": lambda _: PlainResponse(200, {}, b"")}, django=lambda *_: []))
+    paths = at_each_path({"chat/completions": lambda _: PlainResponse(200, {}, b"")})
+    worker = Worker(Application(paths, lambda *_: [], is_ordinary=is_allowed))
 
     def refused_in_a_second(served_of_ten: int) -> int:
         before, until = shedding.total, clock.now + 1

@@ -10,7 +10,7 @@ from gunicorn.http.parser import RequestParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.fastpath import short_chain
+from gateway.fastpath import http_server
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -56,7 +56,7 @@ def read(kind: type[Any], data: bytes, wire: Wire) -> tuple[Any, dict[str, Any]]
     except Exception as error:  # noqa: BLE001  # every kind of refusal is compared
         return type(error).__name__
     if getattr(request, "is_ordinary", False):
-        environ = short_chain.environ_of(request, wire, CLIENT, SERVER)
+        environ = http_server.environ_of(request, wire, CLIENT, SERVER)
     else:
         _, environ = wsgi.create(request, wire, CLIENT, SERVER, CONFIG)
         environ["wsgi.multithread"] = True
@@ -80,7 +80,7 @@ def test_a_request_is_read_as_gunicorn_reads_it(line: str, odd: list[tuple[str, 
     head = head_of(line, [("Host", "localhost"), ("Content-Length", str(len(BODY))), *odd])
     data = head[:cut] + put + head[cut:] + BODY + b"POST /next HTTP/1.1\r\n"
     wire = Wire()
-    ours, theirs = read(short_chain.Request, data, wire), read(message.Request, data, wire)
+    ours, theirs = read(http_server.Request, data, wire), read(message.Request, data, wire)
     assert ours == theirs
 
 
@@ -88,7 +88,7 @@ def test_a_request_is_read_as_gunicorn_reads_it(line: str, odd: list[tuple[str, 
 def test_what_clients_send_is_ordinary(extra: list[tuple[str, str]]) -> None:
     fields = [("Host", "localhost"), ("Content-Length", "18"), ("Content-Type", "application/json"), *extra]
     parser = RequestParser(CONFIG, iter([head_of("POST /v1/chat/completions HTTP/1.1", fields) + BODY]), CLIENT)
-    parser.mesg_class = short_chain.Request
+    parser.mesg_class = http_server.Request
     assert next(parser).is_ordinary
 
 
@@ -100,13 +100,13 @@ def test_a_response_has_the_bytes_of_gunicorns(
     blocks: list[bytes], length: int | None, status: str, extra: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gunicorn.util, "http_date", lambda _second=None: "Sun, 22 Nov 2026 09:00:00 GMT")
-    short_chain._http_date.cache_clear()
+    http_server._http_date.cache_clear()
     data = head_of("POST / HTTP/1.1", [("Host", "localhost"), ("Content-Length", "18")]) + BODY
     headers = [("Content-Type", "text/plain"), *extra]
     if length is not None:
         headers.append(("Content-Length", str(length)))
     sent = []
-    for kind in (short_chain.Response, wsgi.Response):
+    for kind in (http_server.Response, wsgi.Response):
         wire = Wire()
         response = kind(next(RequestParser(CONFIG, iter([data]), CLIENT)), wire, CONFIG)
         response.start_response(status, list(headers))
@@ -120,7 +120,7 @@ def test_a_response_has_the_bytes_of_gunicorns(
 @pytest.mark.parametrize("odd", [("X-Odd", "a\r\nSet-Cookie: b"), ("X Odd", "a"), ("X-Odd", "a\n"), ("", "a")])
 def test_a_header_that_would_split_the_response_is_refused(odd: tuple[str, str]) -> None:
     data = head_of("POST / HTTP/1.1", [("Host", "localhost"), ("Content-Length", "18")]) + BODY
-    response = short_chain.Response(next(RequestParser(CONFIG, iter([data]), CLIENT)), Wire(), CONFIG)
+    response = http_server.Response(next(RequestParser(CONFIG, iter([data]), CLIENT)), Wire(), CONFIG)
     with pytest.raises(Exception, match=r"Odd|''"):
         response.start_response("200 OK", [odd])
 
@@ -128,7 +128,7 @@ def test_a_header_that_would_split_the_response_is_refused(odd: tuple[str, str])
 def test_a_head_and_a_whole_body_are_one_send() -> None:
     data = head_of("POST / HTTP/1.1", [("Host", "localhost"), ("Content-Length", "18")]) + BODY
     wire = Wire()
-    response = short_chain.Response(next(RequestParser(CONFIG, iter([data]), CLIENT)), wire, CONFIG)
+    response = http_server.Response(next(RequestParser(CONFIG, iter([data]), CLIENT)), wire, CONFIG)
     response.start_response("200 OK", [("Content-Length", "5")])
     response.write(b"whole")
     response.close()

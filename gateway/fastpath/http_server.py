@@ -1,33 +1,24 @@
-"""Ordinary POSTs to the inference endpoints, past most of gunicorn and past Django's handler.
+"""Ordinary POSTs past most of gunicorn, and past Django's handler: read, made a WSGI environment, answered.
 
-docs/decisions/0006-short-chain.md has why. One expression over the whole head decides what is ordinary. It is read and
-answered by less of gunicorn, which saves 0.25 of a bare pass-through's instructions, and its endpoint is called by
-ShortChain, which saves 0.45. Everything else, and whatever is wrong, is gunicorn's to read and to refuse, and Django's
-to answer.
+One expression over a whole head decides what is ordinary. Everything else, and whatever is wrong, is gunicorn's to read
+and to refuse, and Django's to answer (README.md beside this has what each part saves).
 """
 
 import functools
-import http.client
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.core.exceptions import DisallowedHost
-from django.http import HttpRequest
 from gunicorn import SERVER, util
 from gunicorn.http import wsgi
 from gunicorn.http.body import Body, LengthReader
 
-from ..edge.exception_handler import API_PREFIXES, from_exception, plain
-from ..edge.responses import PlainResponse, name_request, send
-from ..observing import request_events
 from ..server.bounded_http import HEAD_SECONDS, BoundedRequest, begin, begin_body
-from ..stores.db import WORK_SECONDS, answering_within, release_all
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 # Narrower than RFC 9112, and than gunicorn's bounds on a head.
 FIELD = r"[A-Za-z0-9-]+: [!-~](?:[ -~]*[!-~])?\r\n"
@@ -37,16 +28,12 @@ LONGEST_HEAD = 8000
 LONGEST_LENGTH = 12  # digits
 UNUSUAL = frozenset({"EXPECT", "TRANSFER-ENCODING"})  # these need an answer, or another way to read the body
 TOGETHER_BYTES = 64 * 1024  # of a body that is copied behind its head
-HOSTS_REMEMBERED = 1000
-STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}
 
 base_environ = functools.cache(wsgi.base_environ)  # its argument is the one configuration of the process
 
 
 class Request(BoundedRequest):
     """gunicorn's request, with a short way in."""
-
-    is_ordinary = False
 
     def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:
         data = begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive)
@@ -76,7 +63,6 @@ class Request(BoundedRequest):
             and fields.keys().isdisjoint(UNUSUAL)
             and length.isdigit()
             and len(length) <= LONGEST_LENGTH
-            and int(length) <= settings.GATEWAY_MAX_BODY_BYTES
         ):
             return False
         self.method, self.path = "POST", head[1].decode("ascii")
@@ -142,6 +128,13 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
         self._head = b""
 
 
+def send(sock: Any, data: bytes) -> None:
+    """All of it: gevent's `sendall` asks the kernel for the size of its buffer first, which what fits need not."""
+    sent = sock.send(data) if data else 0
+    if sent < len(data):
+        sock.sendall(memoryview(data)[sent:])
+
+
 @functools.lru_cache(maxsize=1)
 def _http_date(second: int) -> str:
     date: str = util.http_date(second)
@@ -175,6 +168,13 @@ def environ_of(req: Request, sock: Any, client: tuple[str, int], server: tuple[s
     return environ
 
 
+def knows_all_of(worker: Any) -> bool:
+    """False where gunicorn has an option that the short way does not know, or clients without an address."""
+    options = (worker.cfg.is_ssl, worker.log.access_log_enabled, worker.cfg.max_requests, os.environ.get("SCRIPT_NAME"))
+    is_unix = any(isinstance(address, str) for address in worker.cfg.address)
+    return not (is_unix or any(options))
+
+
 def respond(worker: Any, server: tuple[str, int], req: Request, sock: Any, client: tuple[str, int]) -> None:
     """What the worker's `handle_request` does for an ordinary request, whose head no hook has anything to refuse in.
 
@@ -203,76 +203,30 @@ def respond(worker: Any, server: tuple[str, int], req: Request, sock: Any, clien
         raise StopIteration
 
 
-class ShortChain:
-    """A WSGI application that answers ordinary POSTs to `endpoints` (by path) itself and leaves the rest to Django.
+class Application:
+    """A WSGI application that hands POSTs to its `paths` to theirs, and everything else to Django's.
 
-    It does what the middleware does for the API: request id, Host, declared length, headers. The limit of the
-    address is the endpoint's to count, with its other limits.
+    `is_ordinary` says of a request's environment whether Django's middleware would let it through unchanged.
     """
 
     def __init__(
         self,
-        endpoints: Mapping[str, Callable[["WSGIEnvironment"], PlainResponse]],
-        django: Callable[..., Any],
+        paths: Mapping[str, Any],
+        django: "WSGIApplication",
         *,
+        is_ordinary: Callable[["WSGIEnvironment"], bool],
         is_open: bool = True,
     ) -> None:
-        self._endpoints = {
-            f"{prefix}{path}{slash}": (path, endpoint)
-            for path, endpoint in endpoints.items()
-            for prefix in API_PREFIXES
-            for slash in ("", "/")
-        }
-        self._django, self._is_open = django, is_open
-        self._hosts: set[str] = set()  # those that were found to be allowed
+        self.paths, self._django = paths, django
+        self._is_ordinary, self._is_open = is_ordinary, is_open
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        found = self._endpoints.get(environ["PATH_INFO"])
-        if found is None or not self._is_open or not self._is_ordinary(environ):
-            django: Iterable[bytes] = self._django(environ, start_response)
-            return django
-        name, endpoint = found
-        event = request_events.begin(environ, name)
-        try:
-            with answering_within(WORK_SECONDS):
-                response = endpoint(environ)
-            release_all()  # a client that reads slowly must not keep a connection while its answer is written
-        except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-            response = plain(from_exception(error), environ)
-        headers, body = response.headers, response.body
-        name_request(headers, environ, event.request_id)
-        event.answered(response.status, response.error)
-        if isinstance(body, bytes):
-            headers["Content-Length"] = str(len(body))
-            body = [body]
-            event.complete()  # a stream is complete when it is closed
-        start_response(STATUS_LINES[response.status], list(headers.items()))
-        return body
-
-    def name_of(self, path: str) -> str | None:
-        """The endpoint at this path, without the API's prefix; None where Django's handler answers."""
-        found = self._endpoints.get(path)
-        return None if found is None else found[0]
-
-    def _is_ordinary(self, environ: "WSGIEnvironment") -> bool:
-        """Whether the edge has nothing to refuse or to change, the limit of the address apart."""
-        declared = environ.get("CONTENT_LENGTH", "0")
-        return (
-            environ["REQUEST_METHOD"] == "POST"
+        found: WSGIApplication | None = self.paths.get(environ["PATH_INFO"])
+        is_short = (
+            found is not None
+            and self._is_open
+            and environ["REQUEST_METHOD"] == "POST"
             and not environ["SCRIPT_NAME"]
-            and declared.isascii()
-            and declared.isdigit()
-            and int(declared) <= settings.GATEWAY_MAX_BODY_BYTES
-            and (environ.get("HTTP_HOST") in self._hosts or self._is_allowed_host(environ))
+            and self._is_ordinary(environ)
         )
-
-    def _is_allowed_host(self, environ: "WSGIEnvironment") -> bool:
-        request = HttpRequest()
-        request.META = environ
-        try:
-            request.get_host()
-        except DisallowedHost:
-            return False
-        if "HTTP_HOST" in environ and len(self._hosts) < HOSTS_REMEMBERED:
-            self._hosts.add(environ["HTTP_HOST"])
-        return True
+        return (found if is_short and found else self._django)(environ, start_response)
