@@ -9,8 +9,8 @@ from accounts import keys
 from accounts.models import Account, ApiKey
 from billing.accounts import open_account
 from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled, encoded
-from billing.ledger.verify import Verification, verify
 from billing.models import Generation
+from billing.usage.verify import Verification, verify
 from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from catalogue.routing import health

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import grimp
 import pytest
 
 from bench.size import lines_by_app, lines_of_code
@@ -26,6 +27,8 @@ PACKAGES = (
     "simulator",
     "demo",
 )
+WITH_ROOMS = ("gateway", "catalogue", "billing")
+OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
 MONEY = {"bills", "Generation", "LedgerEntry", "Wallet"}  # what tests read records, entries and balances by
 LINES_OF_CODE = 25_600  # `make size` prints them by app
@@ -41,6 +44,26 @@ def test_every_setting_is_documented() -> None:
 def test_no_module_is_too_long_to_read() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
     assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
+
+
+def test_the_rooms_are_drawn_as_they_import_each_other() -> None:
+    drawn = re.findall(r"^ +([\w.]+) --> ([\w.]+)$", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    graph = grimp.build_graph(*WITH_ROOMS, cache_dir=None)
+    imported = {
+        (_room(importer), _room(found))
+        for importer in graph.modules
+        for found in graph.find_modules_directly_imported_by(importer)
+    }
+    between = {(above, below) for above, below in imported if above and below and above != below}
+    assert {*drawn} == {(above, below) for above, below in between if above.split(".")[0] == below.split(".")[0]}
+    assert len(drawn) == len({*drawn})
+
+
+def _room(module: str) -> str | None:
+    """The folder of an app that a module lies in; None in the app's own, and in those that Django prescribes."""
+    app, *names = module.split(".")
+    has_room = bool(names) and (ROOT / app / names[0]).is_dir() and names[0] not in OF_DJANGO
+    return f"{app}.{names[0]}" if has_room else None
 
 
 def test_the_product_does_not_grow_unseen() -> None:

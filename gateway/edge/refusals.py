@@ -1,8 +1,8 @@
 """Answers made of bytes, where no request of Django's is: to broken HTTP, and to load that a worker sheds.
 
 A request begins with a look at its key, for which it needs one of a few connections: what comes faster than it is
-served, or while the database is slow, waits there. Beyond GATEWAY_MAX_WAITING a request is refused by its head alone, and
-has no event: the beat reports all of them at once.
+served, or while the database is slow, waits there. Beyond GATEWAY_MAX_WAITING a request is refused by its head alone,
+and has no event: the beat reports all of them at once.
 """
 
 import functools

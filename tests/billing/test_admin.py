@@ -9,8 +9,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
 from accounts.models import Account, ApiKey, User
-from billing.ledger.verify import Verification, verify
 from billing.models import LedgerEntry, Wallet
+from billing.usage.verify import Verification, verify
 from catalogue.models import ExchangeRate
 from inference.dialects import read_usage
 from tests.billing.records import MEMBER, key_of, open_for, serve

@@ -13,9 +13,9 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from billing.ledger.verify import Verification, verify
 from billing.models import Generation
 from billing.usage import partitions
+from billing.usage.verify import Verification, verify
 from gateway.ids import first_uuid7
 from inference.dialects import read_usage
 from tests.billing.records import open_for, serve

@@ -17,9 +17,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
 from billing.ledger import entries as ledger
-from billing.ledger import verify
 from billing.models import DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
-from billing.usage import rollups
+from billing.usage import rollups, verify
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from inference.dialects import read_usage

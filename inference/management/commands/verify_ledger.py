@@ -20,9 +20,9 @@ from django.db import Error, connections
 from django.db.models import Sum
 
 from accounts.management.arguments import account_from
-from billing.ledger import verify
-from billing.ledger.verify import Verification
 from billing.models import Wallet
+from billing.usage import verify
+from billing.usage.verify import Verification
 from gateway.management.base import OperatorCommand, explain
 from inference.dialects import read_usage
 

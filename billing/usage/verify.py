@@ -41,7 +41,7 @@ from gateway.ids import generation_id
 from gateway.money import MONEY_PLACES, plain
 
 from ..models import IMPLAUSIBLE_USAGE, NO_ALIAS, DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
-from ..usage.rollups import ADDED_LATER, BEGINNING, GROUP, SUM_PREFIX, SUMS, sums_by
+from .rollups import ADDED_LATER, BEGINNING, GROUP, SUM_PREFIX, SUMS, sums_by
 
 PAGE = 2000  # entries
 PART = 20_000  # entries, or one account that has more
