@@ -54,6 +54,7 @@ def post_worker_init(worker: object) -> None:
 
     Its own drain has less time than the master's patience, so that open streams settle.
     """
+    from gunicorn.http import wsgi
     from gunicorn.http.parser import RequestParser
 
     from .edge import refusals
@@ -61,9 +62,9 @@ def post_worker_init(worker: object) -> None:
 
     worker.cfg.set("graceful_timeout", int(settings.GATEWAY_DRAIN_TIMEOUT))  # type: ignore[attr-defined]
     worker.refusal, worker.overload = refusals.of_broken_http, refusals.overload  # type: ignore[attr-defined]
-    worker.respond = http_server.respond  # type: ignore[attr-defined]
-    if settings.GATEWAY_FASTPATH and http_server.knows_all_of(worker):
+    if settings.GATEWAY_FASTPATH:
         RequestParser.mesg_class = http_server.Request
+        wsgi.Response = http_server.Response
 
 
 def child_exit(_server: object, worker: object) -> None:

@@ -113,7 +113,7 @@ def require_allowed(request: HttpRequest) -> None:
 
 def is_allowed(environ: dict[str, Any]) -> bool:
     """True where `require_allowed` has nothing to refuse."""
-    request = HttpRequest()
+    request = HttpRequest.__new__(HttpRequest)  # its initial state costs ten times what is asked of it here
     request.META = environ
     try:
         require_allowed(request)

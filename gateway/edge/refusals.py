@@ -18,7 +18,6 @@ from gunicorn import SERVER, config, util
 from gunicorn.http import errors as http_errors
 
 from ..errors import BUSY_SECONDS, ApiError, InvalidRequest, WorkerBusy
-from ..fastpath.http_server import send
 from ..ids import request_id, uuid7
 from ..observing.request_events import EVENT, RequestEvent
 from ..server.bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
@@ -126,7 +125,7 @@ class Overload:
             req.body.read(length)  # its connection goes on
         keeps = worker.alive and not req.should_close()
         answer = _busy(req.path, keeps, int(time.time())).replace(NO_ID.encode(), request_id(uuid7()).encode())
-        send(sock, answer)
+        sock.sendall(answer)
         if not keeps:
             raise StopIteration
         return True

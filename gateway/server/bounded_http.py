@@ -113,7 +113,6 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
     """A request whose head and body come within bounds."""
 
     body: Body
-    is_ordinary = False
     _reads = 0
 
     def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:

@@ -64,13 +64,11 @@ class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for thes
 class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
     """Runs the apps' worker hooks around gunicorn's own loop.
 
-    `gunicorn_conf` puts in what lies above this room: `refusal` of broken HTTP as bytes, `overload`, which sheds load,
-    and `respond` to requests that are `is_ordinary`.
+    `gunicorn_conf` puts in what lies above this room: the `refusal` of broken HTTP, and `overload`, which sheds load.
     """
 
     refusal: Any
     overload: Any
-    respond: Any
 
     def patch(self) -> None:
         gc.disable()  # until all is loaded: none of it is garbage, and looking is a tenth of a start
@@ -190,8 +188,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             if self._database.is_full() and self.overload.shed(self, req, sock):
                 return None
             self.overload.served += 1
-            if req.is_ordinary:
-                return self.respond(self, listener_name, req, sock, addr)
             return super().handle_request(listener_name, req, sock, addr)
         except StopIteration:
             if req.left_unread or _has_unread(sock):
