@@ -1,5 +1,6 @@
 """The event of each request of the API, which observers get at its end; and the notes that the beat writes."""
-# A request begins at the edge (`middleware`; `refusals` where there is no request yet). It is complete when its answer is, a stream when the server closes it.
+# A request begins at the edge (`middleware`; `refusals` where there is no request yet). It is complete when its answer
+# is, a stream when the server closes it.
 
 import logging
 import time

@@ -86,7 +86,7 @@ def staff(customer: Customer, verb: str, slug: str) -> None:
         "--no-imports",
         "-c",
         "from django.utils import timezone\n"
-        "from catalogue.providers import quota\n"
+        "from catalogue.routing import quota\n"
         "from catalogue.models import Region\n"
         f"region = Region.objects.get(model__canonical_id='test/{slug}', model__provider__slug='sim', locode='FRPAR')\n"
         f"quota.{verb}(region, timezone.now().date())\n",
