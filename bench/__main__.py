@@ -12,7 +12,7 @@ from bench.rig.callgrind import CallgrindError
 from bench.rig.plan import RECORDS, Plan
 from bench.rig.report import COMPARED_HEAD, COUNTS_HEAD, GOAL_HEAD, READ_HEAD, table
 from bench.rig.servers import running
-from bench.tables import counts, goals, instructions, records, traffic
+from bench.tables import counts, field, goals, instructions, records, traffic
 from tests import plugin
 from tests.servers.databases import MigratedDatabases
 from tests.servers.postgres import PrivatePostgres
@@ -33,6 +33,9 @@ def measure(
         report(table(READ_HEAD, records.measure(servers, plan, report)))
         report("")
         reached = [*goals.of_traffic(compared), goals.one_account(servers, plan), *goals.overload(servers, plan)]
+        report(table(f"in the field's terms, {os.cpu_count()} workers\n{COMPARED_HEAD}", field.measure(servers, plan)))
+        report("")
+        reached += field.profile(servers, plan)
         counted = list(counts.measure(servers, plan))
         report(table(COUNTS_HEAD, counted))
         report(f"\nsystem calls of a {counted[0].name}: {counted[0].dearest_calls}\n")

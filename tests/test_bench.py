@@ -23,6 +23,14 @@ from tests.replay import recordings
 from tests.servers.databases import MigratedDatabases
 from tests.servers.process import ROOT
 
+WRK = [
+    "RSS recovered, MiB",
+    *(
+        f"{lane}{figure}"
+        for lane in ("chat, ", "Messages to an OpenAI upstream, ")
+        for figure in ("1 connection: added p99, us", "most requests a second, p99 below 10 ms")
+    ),
+]
 TRAFFIC = [
     *(
         f"{connections}: {figure}"
@@ -49,6 +57,10 @@ TRAFFIC = [
     "64 connections, two workers: one account's rate of 2 accounts'",
     "8 single committers, fsync on: one account's rate",
     "3 times its capacity: served a second",
+    "stream of 64 frames, 1 connection: added p99 of the gap between frames",
+    "streams sustained at once",
+    "3,000 requests a second of LiteLLM's profile: cores of workers",
+    *(() if shutil.which("wrk") is None else WRK),
     "3 times its capacity: p50 ms of a refusal",
     f"{WHOLE.name}: system calls",
 ]

@@ -13,13 +13,14 @@ from itertools import cycle, islice
 from random import Random
 from typing import Any
 
-CHUNKS, MANY_CHUNKS, SHORT_WORDS = 100, 400, 60
+CHUNKS, MANY_CHUNKS, REPLY_WORDS, FEW_CHUNKS = 100, 400, 60, 16
 DIMENSIONS = 1024
 REPLY, BURST, LONG, EMBEDDING, MESSAGE = "bench-reply", "bench-burst", "bench-long", "bench-embedding", "bench-message"
 TOOL_CALLS, AGENT, OBFUSCATION, LOGPROBS = "bench-tools", "bench-agent", "bench-obfuscation", "bench-logprobs"
 USAGES, ESCAPES, MOVING, CHOICES = "bench-usages", "bench-escapes", "bench-moving", "bench-choices"
 JSON_TEXT = "bench-json"
-PACED, SLOW = "bench-paced", "bench-slow"  # how they are sent is in bench.rig.upstream
+SHORT = "bench-short"
+PACED, SLOW, TICKING = "bench-paced", "bench-slow", "bench-ticking"  # how they are sent is in bench.rig.upstream
 
 Json = dict[str, Any]
 
@@ -202,6 +203,7 @@ def _embedding() -> bytes:
 STREAMS = {
     BURST: _burst(_plain()),
     LONG: stream(ROLE + b"".join(map(event, _plain(MANY_CHUNKS))) + ending(MANY_CHUNKS)),
+    SHORT: stream(ROLE + b"".join(map(event, _plain(FEW_CHUNKS))) + ending(FEW_CHUNKS)),
     MESSAGE: _message(),
     TOOL_CALLS: _burst(_calling(), "tool_calls"),
     AGENT: _burst(_obfuscated(_calling()), "tool_calls"),
@@ -214,8 +216,9 @@ STREAMS = {
     JSON_TEXT: _burst(_json_text()),
 }
 WHOLE = {
-    REPLY: _text(SHORT_WORDS),
+    REPLY: _text(REPLY_WORDS),
     BURST: _text(CHUNKS),
     LONG: _text(MANY_CHUNKS),
+    SHORT: _text(FEW_CHUNKS),
     EMBEDDING: _embedding(),
 }

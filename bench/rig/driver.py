@@ -39,7 +39,7 @@ def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
     """The load, after a warm-up of two requests for each connection."""
     with loading(Job(target.port, body, target.keys, connections, count, warm_up=2 * connections)) as load:
         before, beside = cpu_seconds(target.pids()), cpu_seconds(target.beside())
-        result = _go(load)
+        result = go(load)
         time.sleep(0.1)  # what is settled behind the last byte belongs to it
         used, used_beside = cpu_seconds(target.pids()) - before, cpu_seconds(target.beside()) - beside
         return Measured(result, used * 1000, used_beside * 1000)
@@ -49,7 +49,7 @@ def flood(target: Target, body: str, *, rate: float, seconds: float, connections
     """So many requests a second, whatever becomes of them."""
     job = Job(target.port, body, target.keys, connections, round(rate * seconds), rate=rate)
     with loading(job) as load:
-        return _go(load)
+        return go(load)
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def holding(target: Target, body: str, streams: int) -> Iterator[Measured]:
     """Streams that are open while the block runs."""
     with loading(Job(target.port, body, target.keys, streams, streams, hold=True)) as load:
         before = cpu_seconds(target.pids())
-        result = _go(load)
+        result = go(load)
         yield Measured(result, (cpu_seconds(target.pids()) - before) * 1000)
 
 
@@ -81,7 +81,8 @@ def loading(job: Job) -> Iterator[subprocess.Popen[str]]:
             load.kill()
 
 
-def _go(load: "subprocess.Popen[str]") -> Result:
+def go(load: "subprocess.Popen[str]") -> Result:
+    """Lets a load process begin, and returns what it measured."""
     _say(load, "go")
     return Result(**json.loads(_line(load)))
 

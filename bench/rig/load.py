@@ -10,8 +10,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Self
 
 import gevent
@@ -23,6 +24,7 @@ OPENING = 200  # streams at once: on a busy machine a thousand would wait too lo
 _HEAD_END = b"\r\n\r\n"
 _LAST_CHUNK = b"0\r\n\r\n"
 REFUSED = b"HTTP/1.1 503 "
+_WORDS = b'"content":" '  # of a frame that says more than a role
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class Job:
     hold: bool = False
     path: str = "/v1/chat/completions"
     status: int = 200
+    frames: bool = False  # of streams are timed one by one
     rate: float = 0.0  # a second, at which the requests begin whether others are answered or not; then 503 is no error
 
 
@@ -52,6 +55,11 @@ class Result:
     refused: int = 0
     refused_p50_ms: float = 0.0
     refused_p99_ms: float = 0.0
+    frames: int = 0  # that carry words
+    first_p50_ms: float = 0.0
+    gap_p50_ms: float = 0.0
+    gap_p99_ms: float = 0.0
+    worst_gap_ms: float = 0.0
 
 
 class UnexpectedAnswer(Exception):
@@ -72,6 +80,7 @@ class Connection:
 
     def __init__(self, job: Job, key: str) -> None:
         self._request = _request(job, key)
+        self._times_frames = job.frames
         self._statuses = (f"HTTP/1.1 {job.status} ".encode(), *([REFUSED] if job.rate else []))
         address = ("127.0.0.1", job.port)
         self._socket = gevent.socket.create_connection(address, timeout=TIMEOUT_SECONDS)
@@ -88,15 +97,24 @@ class Connection:
         """Begins to count."""
         self.latencies: list[float] = []
         self.refusals: list[float] = []
-        self.events = 0
+        self.events = self.frames = 0
+        self.firsts: list[float] = []
+        self.gaps: list[float] = []
+        self._moments: list[float] = []
 
     def work(self, numbers: Iterator[int]) -> None:
         """Sends one request after the other as long as there are any left."""
         for _ in numbers:
             start = time.perf_counter()
             self._socket.sendall(self._request)
-            self.events += self._read_answer().count(b"data: ")
+            self._moments.clear()
+            body = self._read_answer()
+            self.events += body.count(b"data: ")
             self.latencies.append((time.perf_counter() - start) * 1000)
+            if self._times_frames:
+                self.frames += body.count(_WORDS)
+                self.firsts.append((self._moments[0] - start) * 1000)
+                self.gaps += [(later - earlier) * 1000 for earlier, later in pairwise(self._moments)]
 
     def work_at(self, moments: Iterator[float]) -> None:
         """Sends a request at each of these moments (of the performance counter), later where an answer takes long."""
@@ -138,6 +156,8 @@ class Connection:
         block: bytes = self._socket.recv(256 * 1024)
         if not block:
             raise UnexpectedAnswer("the connection was closed")
+        if self._times_frames and _WORDS in block:
+            self._moments.append(time.perf_counter())
         return block
 
 
@@ -164,6 +184,16 @@ def main() -> None:
     refusals = [latency for connection in connections for latency in connection.refusals]
     figures = [percentile(values or [0.0], share) for values in (latencies, refusals) for share in (0.5, 0.99)]
     result = Result(seconds, events, figures[0], figures[1], len(refusals), figures[2], figures[3])
+    if job.frames:
+        gaps = [gap for connection in connections for gap in connection.gaps]
+        result = replace(
+            result,
+            frames=sum(connection.frames for connection in connections),
+            first_p50_ms=percentile([first for connection in connections for first in connection.firsts], 0.5),
+            gap_p50_ms=percentile(gaps, 0.5),
+            gap_p99_ms=percentile(gaps, 0.99),
+            worst_gap_ms=max(gaps),
+        )
     print(json.dumps(asdict(result)), flush=True)
     sys.stdin.read()
 

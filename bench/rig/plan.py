@@ -25,6 +25,11 @@ class Plan:
     rounds: int = 5  # of one account beside many
     hot_requests: int = 1500  # of each, over 64 connections
     flood_seconds: float = 8.0
+    field_seconds: int = 5  # of wrk at each of so many connections
+    field_connections: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128)
+    field_streams: int = 10
+    sustained: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
+    profile_requests: int = 40  # of each size, streamed and not
     commit_seconds: float = 10.0  # of each of two rounds of single committers
     counted: int = 50  # requests of each kind whose system calls and round trips are counted
 
@@ -45,6 +50,11 @@ SMALLEST = Plan(
     rounds=1,
     hot_requests=64,
     flood_seconds=0.5,
+    field_seconds=1,
+    field_connections=(1, 2),
+    field_streams=1,
+    sustained=(1,),
+    profile_requests=2,
     commit_seconds=0.5,
     counted=1,
 )

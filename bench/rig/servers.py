@@ -15,7 +15,7 @@ from typing import Any, Self
 import psycopg
 import redis
 
-from bench.rig.answers import EMBEDDING, MESSAGE, PACED, REPLY, SLOW, STREAMS
+from bench.rig.answers import EMBEDDING, MESSAGE, PACED, REPLY, SLOW, STREAMS, TICKING
 from bench.rig.callgrind import Callgrind
 from bench.rig.kinds import ALIAS, Kind
 from bench.rig.load import Connection, Job
@@ -44,7 +44,7 @@ class PassThrough:
     def __init__(self, upstream_port: int, folder: Path, callgrind: Callgrind | None = None) -> None:
         self.port = free_port()
         self.callgrind = callgrind
-        self._env = {**os.environ, "BENCH_UPSTREAM": f"http://127.0.0.1:{upstream_port}", "PYTHONHASHSEED": "0"}
+        self.env = {**os.environ, "BENCH_UPSTREAM": f"http://127.0.0.1:{upstream_port}", "PYTHONHASHSEED": "0"}
         self._log = folder / "passthrough.log"
         self._process: ServerProcess | None = None
 
@@ -56,7 +56,7 @@ class PassThrough:
         command = [sys.executable, "-m", "gunicorn", *options]
         if self.callgrind is not None:
             command = self.callgrind.command([*command, *PATIENT])
-        self._process = ServerProcess(command, log=self._log, env=self._env)
+        self._process = ServerProcess(command, log=self._log, env=self.env)
         self._process.wait_until(self._is_ready, timeout=START_SECONDS)
 
     def stop(self) -> None:
@@ -65,11 +65,17 @@ class PassThrough:
             self._process.stop(timeout=5)
             self._process = None
 
+    @property
+    def master_pid(self) -> int:
+        """gunicorn's."""
+        assert self._process is not None
+        return self._process.pid
+
     def _is_ready(self) -> bool:
         return accepts(self.port) and bool(self.worker_pids())
 
     def worker_pids(self) -> list[int]:
-        return [] if self._process is None else children(self._process.pid)
+        return [] if self._process is None else children(self.master_pid)
 
 
 class BenchGateway(GatewayServer):
@@ -123,6 +129,10 @@ class Target:
     def pids(self) -> list[int]:
         return self.server.worker_pids()
 
+    def tree(self) -> list[int]:
+        """All processes of the server."""
+        return [self.server.master_pid, *self.pids()]
+
     def beside(self) -> list[int]:
         """The processes of PostgreSQL and Redis, which the pass-through has no need of."""
         if not isinstance(self.server, BenchGateway):
@@ -155,6 +165,7 @@ class Servers:
 
     gateway: BenchGateway
     targets: tuple[Target, Target]  # the gateway, the pass-through
+    upstream_port: int
 
 
 @contextmanager
@@ -192,7 +203,7 @@ def running(
         starting = threads.submit(gateway.start)
         threads.submit(pass_through.start).result()
         starting.result()
-        yield Servers(gateway, (_customers(gateway, plan, stack), _strangers(pass_through)))
+        yield Servers(gateway, (_customers(gateway, plan, stack), _strangers(pass_through)), upstream)
 
 
 def _customers(gateway: BenchGateway, plan: Plan, stack: contextlib.ExitStack) -> Target:
@@ -227,7 +238,7 @@ def _start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
 def _catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
     """Those that are called, among as many offers as a big catalogue has."""
     upstream = f"http://127.0.0.1:{upstream_port}/v1"
-    names = (REPLY, SLOW, PACED, *(name for name in STREAMS if name != MESSAGE))
+    names = (REPLY, SLOW, PACED, TICKING, *(name for name in STREAMS if name != MESSAGE))
     called = [model(name, provider="bench", upstream_model=name) for name in names]
     price = {"currency": "EUR", "prompt_per_1m_tokens": 0.1}
     called.append(model(EMBEDDING, provider="bench", upstream_model=EMBEDDING, modality="embedding", pricing=price))

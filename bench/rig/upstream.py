@@ -1,7 +1,8 @@
 """The upstream of the bench: a bare gevent server with prepared answers, so that it is not what is measured.
 
 `python -m bench.rig.upstream PORT`. The model's name says what is sent: `bench-paced` sends each chunk by itself, once
-the process that `user` names waits for it, `bench-slow` one chunk at once and then one every few seconds.
+the process that `user` names waits for it, `bench-slow` one chunk at once and then one every few seconds,
+`bench-ticking` 64 chunks, one every 20 ms.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import json
 import re
 import socket
 import sys
+import time
 
 import gevent
 from gevent.server import StreamServer
@@ -19,6 +21,7 @@ from bench.rig.process import is_asleep
 SLOW_SECONDS = 5.0
 SLOW_CHUNKS = 60  # five minutes: nothing here is open for ever
 PACE_SECONDS = 0.001
+TICKS, TICK_SECONDS = 64, 0.02
 _HEAD_END = b"\r\n\r\n"
 _MODEL = re.compile(rb'"model": ?"([^"]+)"')
 _STREAMS = re.compile(rb'"stream": ?true')
@@ -41,6 +44,8 @@ def serve(sock: socket.socket, _address: object) -> None:
                 sock.sendall(answers.WHOLE.get(model, answers.WHOLE[answers.REPLY]))
             elif model == answers.SLOW:
                 _send_slowly(sock)
+            elif model == answers.TICKING:
+                _send_ticking(sock)
             elif model == answers.PACED:
                 _send_paced(sock, int(json.loads(body)["user"]))
             else:
@@ -70,6 +75,16 @@ def _send_slowly(sock: socket.socket) -> None:
         gevent.sleep(SLOW_SECONDS)
         sock.sendall(word)
     sock.sendall(answers.transfer_chunk(answers.ending()) + b"0\r\n\r\n")
+
+
+def _send_ticking(sock: socket.socket) -> None:
+    """Sends chunks at a fixed pace, however late the last one was."""
+    sock.sendall(answers.STREAM_HEAD + answers.transfer_chunk(answers.ROLE))
+    start = time.monotonic()
+    for number, data in enumerate(answers.WORDS[:TICKS], start=1):
+        gevent.sleep(max(0.0, start + number * TICK_SECONDS - time.monotonic()))
+        sock.sendall(answers.transfer_chunk(data))
+    sock.sendall(answers.transfer_chunk(answers.ending(TICKS)) + b"0\r\n\r\n")
 
 
 def _send_paced(sock: socket.socket, reader: int) -> None:
