@@ -1,5 +1,6 @@
 """Accounts, the ledger and the records in the admin."""
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, ClassVar
@@ -24,7 +25,7 @@ from gateway.pages.admin import BoundedAdmin, ExactSearch, SaysValues, searched_
 from . import admin_filters as filters
 from .accounts import has_entries, rate_warning
 from .admin_credit import RIGHT, CreditBooking
-from .models import Generation, LedgerEntry
+from .models import FROZEN, Generation, LedgerEntry
 from .usage.request_failures import RequestFailure
 
 
@@ -183,17 +184,20 @@ UNITS = {
 def _column(name: str) -> str | Callable[[Generation], str]:
     """A column of a record in the form: a figure exactly and with its unit, yes and no in words."""
     field = next((field for field in Generation._meta.fields if field.name == name), None)
-    if not isinstance(field, (ExactDecimalField, models.IntegerField, models.BooleanField)):
+    is_plain = not isinstance(field, (ExactDecimalField, models.IntegerField, models.BooleanField))
+    if is_plain and name not in FROZEN:
         return name
     unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), "")
 
     @admin.display(description=name.replace("_", " "))
     def shown(record: Generation) -> str:
-        value = getattr(record, name)
+        value = getattr(record.frozen if name in FROZEN else record, name)
+        if isinstance(value, dict | list):
+            return json.dumps(value)
         if value is None or isinstance(value, bool):  # a red cross would make good news of none of them
             return NONE if value is None else "yes" if value else "no"
         number = plain(value) if isinstance(value, Decimal) else f"{value:,}"
-        return f"{number}\N{NO-BREAK SPACE}{getattr(record, unit, unit)}".strip()
+        return f"{number}\N{NO-BREAK SPACE}{getattr(record.frozen if unit in FROZEN else record, unit, unit)}".strip()
 
     return shown
 

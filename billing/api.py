@@ -44,7 +44,7 @@ class Listing:
 
 
 def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[Generation, str]:
-    """One SELECT that reads `limit` + 1 rows of an index.
+    """One SELECT that reads `limit` + 1 rows of an index, and one of their terms.
 
     With a cursor and no bounds the listing goes on within the bounds of its first page. Raises InvalidRequest for a
     cursor of another key or of other bounds.
@@ -59,7 +59,7 @@ def page_of(listing: Listing, *, limit: int, after: str | None = None) -> Page[G
 
 def newest_first(listing: Listing, after: Position | None) -> QuerySet[Generation]:
     """The listing behind a position, in the order of the index `generation_by_key`, from which it is read backwards."""
-    records = Generation.objects.filter(key_id=listing.key_id).order_by("-created_at", "-id")
+    records = Generation.objects.filter(key_id=listing.key_id).prefetch_related("terms").order_by("-created_at", "-id")
     if listing.since is not None:
         records = records.filter(created_at__gte=listing.since)
     if after is not None:  # it lies within `until`
@@ -137,7 +137,8 @@ def _wanted(request: Request, generation_id: str) -> Generation:
 def of_account(account_id: UUID, public_id: str) -> Generation:
     """Any record of the account. Raises NotFound for everything else: foreign, unknown and malformed look alike."""
     identifier = parse_generation_id(public_id)
-    found = None if identifier is None else Generation.objects.filter(pk=identifier, account_id=account_id).first()
+    records = Generation.objects.filter(account_id=account_id).select_related("terms")
+    found = None if identifier is None else records.filter(pk=identifier).first()
     if found is None:
         raise NotFound("This account has no generation of that id.")
     return found

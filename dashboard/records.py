@@ -114,7 +114,7 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBa
 def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
     """One record, from what it froze at admission, never from today's catalogue."""
     # No record has the id None, which is what a text that can be no id becomes.
-    rows = Generation.objects.select_related("key", "ledger_entry")
+    rows = Generation.objects.select_related("key", "ledger_entry", "terms")
     record = get_object_or_404(rows, pk=parse_generation_id(generation_id))
     current = account_context(request, record.account_id)
     choice, _, _ = _read(request, current)

@@ -23,7 +23,8 @@ from aliases import changes
 from aliases.resolve import resolve
 from aliases.targets import Target
 from billing.accounts import open_account
-from billing.ledger import entries as ledger
+from billing.ledger import entries
+from billing.ledger import settlement as ledger
 from billing.ledger.unsettled import terms_of
 from billing.models import Generation
 from billing.usage import rollups
@@ -130,7 +131,7 @@ def _serve(account: Account, draw: random.Random, moments: list[datetime]) -> No
             with clock_at(moment):
                 target = Target("scaleway", "mistralai/mistral-medium-3.5", "FRPAR")
                 changes.change(account.pk, "assistant", target=target)
-                ledger.grant(account.pk, Decimal(60), "invoice 2026-1041")
+                entries.grant(account.pk, Decimal(60), "invoice 2026-1041")
         habit = draw.choices(HABITS, [habit.weight for habit in HABITS])[0]
         with clock_at(moment):
             _request(account, keys_by_name[habit.key], draw, habit, moment)
@@ -162,7 +163,7 @@ def _request(account: Account, key: ApiKey, draw: random.Random, habit: Habit, m
     usage = Usage(_about(draw, habit.prompt), completion=_about(draw, habit.completion))
     outcome = Outcome(ending, first_output_at=started + min(seconds, 0.3) if habit.endpoint == CHAT else None)
     cut = ending not in (Ending.FINISHED, Ending.COST_UNRESOLVABLE)
-    ledger.settle(record(admitted, outcome, usage, usage_estimated=cut).generation(), using="default")
+    ledger.book(record(admitted, outcome, usage, usage_estimated=cut).generation(), using="default")
     key.last_used_at = moment
 
 

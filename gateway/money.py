@@ -107,7 +107,11 @@ class ExactDecimalField(models.Field[_ST, _GT]):
     def from_db_value(self, value: int | None, expression: Any, _connection: BaseDatabaseWrapper) -> Decimal | None:
         if type(expression) is not Col:
             self.check_units(expression)
-        return None if value is None else Decimal(value).scaleb(-self.places)
+        return self.from_units(value)
+
+    def from_units(self, units: int | None) -> Decimal | None:
+        """The inverse of `to_units`."""
+        return None if units is None else Decimal(units).scaleb(-self.places)
 
     def to_python(self, value: Any) -> Decimal | None:
         if value is None or isinstance(value, Decimal):

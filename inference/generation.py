@@ -7,9 +7,8 @@ from typing import Any
 import orjson
 
 from accounts import rate_limits
+from billing.ledger import settlement as ledger
 from billing.ledger.endings import ENDINGS
-from billing.ledger.entries import Settlement
-from billing.ledger.settlement import settle_shielded
 from billing.ledger.unsettled import Figures, Unsettled
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.usage.representations import footprint_details, usage_object
@@ -54,7 +53,7 @@ def settle(admitted: Admitted, outcome: Outcome, *, has_checkpoint: bool = False
     """Settles, and returns the answer's `usage` and `gateway_metadata` (docs/api.md#usage)."""
     unsettled = unsettled_of(admitted, outcome)
     figures, event, began = unsettled.figures, admitted.event, time.monotonic()
-    settlement = settle_shielded(unsettled, has_checkpoint=has_checkpoint)
+    settlement = ledger.settle(unsettled, has_checkpoint=has_checkpoint)
     event.settlement_seconds, event.wallet_wait_seconds = time.monotonic() - began, settlement.wallet_wait_seconds
     event.generation_id, event.settled, event.first_output_at = figures.id, figures, outcome.first_output_at
     rate_limits.spend_tokens(admitted.payer.key_id, admitted.payer.budgets, figures.total_tokens)
@@ -83,7 +82,7 @@ def unsettled_of(admitted: Admitted, outcome: Outcome) -> Unsettled:
 
 
 def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Unsettled:
-    """The record that `settle_shielded` takes. It has no cost where the usage contradicted itself."""
+    """The record that `ledger.settle` takes. It has no cost where the usage contradicted itself."""
     resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
     cost = cost_of(terms.price, usage, terms.rates) if ending.is_billed else None
     footprint = footprint_of(usage, terms.energy, outcome.measured_units)
@@ -136,7 +135,7 @@ def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimate
     return Unsettled(figures, terms)
 
 
-def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[str, Any]:
+def _usage(unsettled: Unsettled, settlement: ledger.Settlement, reported: Any) -> dict[str, Any]:
     """The Usage object of a settled generation, as its record will show it too.
 
     Counts that the upstream gave beside those that the gateway owns (audio, predictions) are in it as they came.

@@ -62,11 +62,12 @@ class Costs(NamedTuple):
 QUERY = f"""
 SELECT g.id, k.last_four, g.provider, g.model, g.region, g.dialect, g.ending, g.usage_estimated, g.upstream_usage,
     {", ".join(f"g.{name}" for name in BUCKETS)}, g.completion_tokens,
-    g.price_currency, g.currency, {", ".join(f"g.{name}" for name in Costs._fields)}, count(l.id)
-FROM billing_generation g JOIN accounts_apikey k ON k.id = g.key_id
+    t.price_currency, g.currency, t.account_rate, t.eur_rate, {", ".join(f"g.{name}" for name in Costs._fields[2:])},
+    count(l.id)
+FROM billing_generation g JOIN billing_frozenterms t ON t.id = g.terms_id JOIN accounts_apikey k ON k.id = g.key_id
     LEFT JOIN billing_ledgerentry l ON l.generation_id = g.id
 WHERE g.account_id IN ({{}})
-GROUP BY g.id, k.id
+GROUP BY g.id, k.id, t.id
 """
 
 

@@ -8,10 +8,9 @@ from typing import Any
 from accounts import keys
 from accounts.models import Account, ApiKey
 from billing.accounts import open_account
-from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled, encoded
-from billing.models import Generation
+from billing.ledger.unsettled import COLUMNS, Figures, Terms, Unsettled
+from billing.models import FROZEN, Generation
 from billing.usage.verify import Verification, verify
-from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Price, Rates, Usage, cost_of
 from catalogue.routing import health
 from catalogue.routing.counters import ProviderFailure, ProviderMinute
@@ -79,17 +78,16 @@ def served(account: Account, usage: Usage = SMALL, price: Price = EUR_PRICE, **c
 
 def unsettled(generation: Generation, *, quota_region: int | None = None) -> Unsettled:
     """The same record as a worker settles it."""
-    shared = {name: getattr(generation, name) for name in COLUMNS if name not in Figures._fields}
+    kept: Any = generation.frozen
+    names = [name for name in COLUMNS if name not in ("terms_id", *Figures._fields)]
+    shared = {name: getattr(kept if name in FROZEN else generation, name) for name in names}
     terms = Terms(
         price=generation.price,
-        rates=Rates(generation.account_rate, generation.eur_rate),
-        energy=EnergyFactors(
-            generation.energy_per_token_wh, generation.energy_per_prompt_token_wh, generation.grid_intensity
-        ),
+        rates=Rates(kept.account_rate, kept.eur_rate),
+        energy=generation.energy_factors,
         eu_sovereign=bool(generation.eu_sovereign),
         quota_region=quota_region,
         columns={name: str(value) if isinstance(value, Decimal) else value for name, value in shared.items()},
-        parameters=[encoded(name, value) for name, value in shared.items()],
     )
     return Unsettled(Figures(*(_as_kept(generation, name) for name in Figures._fields)), terms)
 

@@ -24,7 +24,7 @@ STAFF, PASSWORD = "staff@example.com", "correct horse battery staple"
 MAINTENANCE = """
 from datetime import timedelta
 from django.core.management import call_command
-from billing import rollups
+from billing.usage import rollups
 rollups.advance(1000, trail=timedelta(0), rest=timedelta(0))
 call_command("maintain", "--once")
 call_command("verify_ledger")

@@ -19,8 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from ..models import Checkpoint, Generation, Wallet
-from .entries import settle
-from .settlement import retrying
+from .settlement import book, keep_terms, retrying
 from .unsettled import BadSerializedGeneration, deserialized
 
 logger = logging.getLogger(__name__)
@@ -114,12 +113,13 @@ def _settle_orphan(id_: uuid.UUID) -> bool:
 
     The wallet first, as every settlement does, then the checkpoint: the other way round they would wait in a ring.
     """
+    seen = Checkpoint.objects.using(_USING).filter(pk=id_).values_list("frozen", flat=True).first()
+    if seen is None:
+        return False
+    generation, _ = deserialized(seen.encode())
+    keep_terms(generation, _USING)
     with transaction.atomic(using=_USING):
-        seen = Checkpoint.objects.using(_USING).filter(pk=id_).values_list("frozen", flat=True).first()
-        if seen is None:
-            return False
-        account_id = deserialized(seen.encode())[0].account_id
-        Wallet.objects.using(_USING).select_for_update().get(pk=account_id)
+        Wallet.objects.using(_USING).select_for_update().get(pk=generation.account_id)
         claimed = _claim(id_)
         if claimed is None:
             return False
@@ -128,7 +128,7 @@ def _settle_orphan(id_: uuid.UUID) -> bool:
             raise BadSerializedGeneration(f"the checkpoint is that of {generation.pk}")
         if Generation.objects.using(_USING).filter(pk=id_).exists():
             return False  # written while the stream was settling: only the row was left to remove
-        settle(generation, quota_region=quota_region, using=_USING)
+        book(generation, quota_region=quota_region, using=_USING)
     logger.warning("settled %s, whose worker is gone", generation.public_id)
     return True
 

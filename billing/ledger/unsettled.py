@@ -6,12 +6,13 @@ encoded once for all their requests.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db.models import BooleanField, Field, JSONField, UUIDField
 
@@ -21,7 +22,7 @@ from catalogue.routing import selection as routing
 from catalogue.routing.routes import Route, Snapshot, is_eu_sovereign
 from gateway.ids import generation_id
 
-from ..models import Generation
+from ..models import FROZEN, FrozenTerms, Generation
 
 Encode = Callable[[Any], bytes]
 
@@ -87,6 +88,7 @@ _FIELDS = {
 }
 # The order of the statement's parameters: the figures, then the terms.
 COLUMNS = (*Figures._fields, *(name for name in _FIELDS if name not in Figures._fields))
+FROZEN_COLUMNS = ("id", *FROZEN)
 
 
 def _encoder_of(field: "Field[Any, Any]") -> Encode:
@@ -108,13 +110,14 @@ _ENCODERS = {name: _encoder_of(getattr(_FIELDS[name], "target_field", _FIELDS[na
 _FIGURE_ENCODERS = [_ENCODERS[name] for name in Figures._fields]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Terms:
-    """What the requests of one route and currency share under one version of the catalogue.
+    """The figures that requests of one route and currency share under one version of the catalogue.
 
     `quota_region` is the route (Region) whose daily quota counts the tokens, where it has one. `columns` are those of
-    the record that Figures lacks, decimals as text; `parameters` are the same as PostgreSQL's text, in the order of
-    COLUMNS.
+    the record that Figures lacks, decimals as text; `parameters` are what a settlement writes of them, as PostgreSQL's
+    text in the order of COLUMNS. `frozen` is the row of FrozenTerms that records refer to, None where they are to keep
+    the columns themselves; `is_kept` once this worker has seen it in the table.
     """
 
     price: Price
@@ -123,7 +126,27 @@ class Terms:
     eu_sovereign: bool
     quota_region: int | None
     columns: dict[str, Any]
-    parameters: list[bytes | None]
+    parameters: list[bytes | None] = field(init=False)
+    frozen: list[bytes | None] | None = None
+    is_kept: bool = False
+
+    def __post_init__(self) -> None:
+        record = Generation(**{name: _FIELDS[name].to_python(value) for name, value in self.columns.items()})
+        set_apart(record)
+        self.parameters = [encoded(name, getattr(record, name)) for name in COLUMNS[len(Figures._fields) :]]
+        if record.terms is not None:
+            self.frozen = [encoded(name, getattr(record.terms, name)) for name in FROZEN_COLUMNS]
+
+
+def set_apart(record: Generation) -> None:
+    """Moves an unsaved record's frozen columns to its `terms`, which are unsaved too.
+
+    Not where GATEWAY_WHOLE_RECORDS is on: releases before 1.1 read them in the record.
+    """
+    if record.terms is None and not settings.GATEWAY_WHOLE_RECORDS:
+        record.terms = FrozenTerms.of({name: getattr(record, name) for name in FROZEN})
+        for name in FROZEN:
+            setattr(record, name, None)
 
 
 _terms: dict[tuple[int, str], Terms] = {}
@@ -173,7 +196,6 @@ def _made(snapshot: Snapshot, route: Route, currency: str) -> Terms:
         eu_sovereign=is_eu_sovereign(route),
         quota_region=route.region_id if route.daily_token_quota else None,
         columns={name: str(value) if isinstance(value, Decimal) else value for name, value in columns.items()},
-        parameters=[encoded(name, columns[name]) for name in COLUMNS[len(Figures._fields) :]],
     )
 
 

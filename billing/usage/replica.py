@@ -22,7 +22,7 @@ from gateway.edge import rfc3339
 from gateway.stores.db import BRIEF_SECONDS, answering_within, release
 from gateway.stores.outages import Outage
 
-from ..models import DailyUsage, Generation, LedgerEntry, UsageWatermark
+from ..models import DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark
 from .request_failures import FailureDay, RequestFailure
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 ALIAS = "replica"
 AS_OF_HEADER = "X-Data-As-Of"
-RECORDS = frozenset({DailyUsage, Generation, LedgerEntry, UsageWatermark, FailureDay, RequestFailure})
+RECORDS = frozenset({DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark, FailureDay, RequestFailure})
 
 _is_reading: ContextVar[bool] = ContextVar("is_reading_replica", default=False)
 _positions: deque[tuple[datetime, int]] = deque()  # when the primary's log was so far, the newest last

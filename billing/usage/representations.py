@@ -78,7 +78,7 @@ def record_of(generation: Generation) -> Json:
             "energy_wh": _number(generation.energy_wh),
             **_footprint_details(generation),
             "carbon_gco2e": _number(generation.carbon_gco2e),
-            "grid_carbon_intensity_gco2_per_kwh": generation.grid_intensity,
+            "grid_carbon_intensity_gco2_per_kwh": generation.frozen.grid_intensity,
             "interrupted": generation.interrupted,
             "usage_estimated": generation.usage_estimated,
             "requested_auto": generation.requested_auto,
@@ -125,7 +125,7 @@ def metrics_of(generation: Generation) -> Json:
         **dict.fromkeys(FOOTPRINT_DETAILS),
         **_footprint_details(generation),
         "carbon_gco2e": _number(generation.carbon_gco2e),
-        "grid_carbon_intensity_gco2_per_kwh": generation.grid_intensity,
+        "grid_carbon_intensity_gco2_per_kwh": generation.frozen.grid_intensity,
         "request_duration_ms": generation.duration_ms,
     }
 
@@ -156,7 +156,7 @@ def _carbon(generation: Generation) -> Json:
             "energy_wh": _number(generation.energy_wh),
             **_footprint_details(generation),
             "carbon_gco2e": _number(generation.carbon_gco2e),
-            "grid_carbon_intensity_gco2_per_kwh": generation.grid_intensity,
+            "grid_carbon_intensity_gco2_per_kwh": generation.frozen.grid_intensity,
         }
     )
 

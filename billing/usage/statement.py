@@ -175,7 +175,7 @@ def lines(account: Account, period: Period, totals: Totals) -> Iterator[Line]:
 def _records(account_id: UUID, period: Period) -> Iterator[Generation]:
     """In the order of the index `generation_by_account`, each with its key and its ledger entry."""
     records = Generation.objects.filter(account_id=account_id, created_at__lte=period.until)
-    records = records.order_by("created_at", "id").select_related("key", "ledger_entry")
+    records = records.order_by("created_at", "id").select_related("key", "ledger_entry", "terms")
     rest = records.filter(created_at__gte=period.since)
     while block := list(rest[:BLOCK_ROWS]):
         release("default")
@@ -246,7 +246,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "wh_per_output_token": of_output,
         "wh_per_prompt_token": of_prompt,
         "wh_per_cached_token": of_cached,
-        "grid_gco2_per_kwh": record.grid_intensity,
+        "grid_gco2_per_kwh": factors.intensity_gco2_per_kwh,
         **factors.grid_details,
     }
 

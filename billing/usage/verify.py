@@ -9,6 +9,7 @@ is locked is an account's watermark alone, for which only its roll-up would wait
 pages, each with its record and without converting what need not be shown. Parts of the accounts can be proved apart.
 """
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
@@ -22,25 +23,34 @@ from uuid import UUID
 import orjson
 from django.db import transaction
 from django.db.models import ExpressionWrapper, F, Field, Max, Sum
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
 
 from accounts.models import Account
-from catalogue.carbon import ENERGY_PLACES, MEASURED, EnergyFactors, Footprint, footprint_of
-from catalogue.footprint.energy import figures_in
+from catalogue.carbon import MEASURED, EnergyFactors, Footprint, footprint_of
 from catalogue.pricing import (
-    RATE_PLACES,
     ContradictoryUsage,
     Price,
     Rates,
     Usage,
     cost_of,
     former_eur_units,
-    thawed_tiers,
 )
 from gateway.ids import generation_id
-from gateway.money import MONEY_PLACES, plain
+from gateway.money import ExactDecimalField, from_units, plain
 
-from ..models import IMPLAUSIBLE_USAGE, NO_ALIAS, DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
+from ..models import (
+    FROZEN,
+    IMPLAUSIBLE_USAGE,
+    NO_ALIAS,
+    DailyUsage,
+    FrozenColumns,
+    FrozenTerms,
+    Generation,
+    LedgerEntry,
+    UsageWatermark,
+    Wallet,
+    content_id,
+)
 from .rollups import ADDED_LATER, BEGINNING, GROUP, SUM_PREFIX, SUMS, sums_by
 
 PAGE = 2000  # entries
@@ -60,57 +70,21 @@ class ReadUsage(Protocol):
     def __call__(self, dialect: str, reported: Any, *, is_embedding: bool, flags: str, prompt: int) -> Usage | None: ...
 
 
-class Record(NamedTuple):
-    """The columns of a generation that are checked, exact decimals as the whole numbers that the table keeps."""
+Record = namedtuple(
+    "Record",
+    "id account_id endpoint dialect upstream_usage usage_estimated flags prompt_tokens uncached_prompt_tokens"
+    " cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens completion_tokens prompt_cost completion_cost cost"
+    " cost_eur balance_after energy_wh carbon_gco2e energy_wh_low energy_wh_high embodied_gco2e energy_source terms_id",
+)
 
-    id: UUID
-    account_id: UUID
-    endpoint: str
-    dialect: str | None
-    upstream_usage: str | None
-    usage_estimated: bool
-    flags: str | None
-    prompt_tokens: int
-    uncached_prompt_tokens: int
-    cache_read_tokens: int | None
-    cache_write_5m_tokens: int | None
-    cache_write_1h_tokens: int | None
-    completion_tokens: int
-    price_currency: str
-    price_tiers: str | None
-    prompt_price: int
-    completion_price: int
-    cache_read_price: int | None
-    cache_write_price: int | None
-    cache_write_1h_price: int | None
-    account_rate: int
-    eur_rate: int
-    prompt_cost: int | None
-    completion_cost: int | None
-    cost: int | None
-    cost_eur: int | None
-    balance_after: int | None
-    energy_per_token_wh: int | None
-    energy_per_prompt_token_wh: int | None
-    energy_figures: str | None
-    grid_intensity: int | None
-    energy_wh: int | None
-    carbon_gco2e: int | None
-    energy_wh_low: int | None
-    energy_wh_high: int | None
-    embodied_gco2e: int | None
-    energy_source: str | None
 
-    @property
-    def usage(self) -> Usage:
-        """The tokens that it was billed for."""
-        return Usage(
-            self.uncached_prompt_tokens,
-            self.cache_read_tokens,
-            self.cache_write_5m_tokens,
-            self.cache_write_1h_tokens,
-            self.completion_tokens,
-        )
+class Frozen(NamedTuple):
+    """What a record's terms come to, and what is wrong with them."""
+
+    price: Price
+    rates: Rates
+    factors: EnergyFactors
+    fault: str | None
 
 
 class Entry(NamedTuple):
@@ -122,15 +96,20 @@ class Entry(NamedTuple):
     generation_id: UUID | None
 
 
-AS_STORED = frozenset(Record._fields[Record._fields.index("price_tiers") :]) | {"amount"}
+EXACT = {field.attname for field in Generation._meta.concrete_fields if isinstance(field, ExactDecimalField)}
 
 
-def _columns(names: tuple[str, ...], prefix: str = "") -> list[Any]:
-    """For `values_list`: the columns, exact decimals and JSON as they are stored."""
-    as_stored: Field[Any, Any] = Field()
-    return [
-        ExpressionWrapper(F(prefix + name), output_field=as_stored) if name in AS_STORED else prefix + name
-        for name in names
+def _as_stored(name: str) -> Any:
+    """For `values_list`: an exact decimal's whole number, JSON's text."""
+    return ExpressionWrapper(F(name), output_field=Field[Any, Any]())
+
+
+def _columns(prefix: str = "") -> list[Any]:
+    """For `values_list`: a record's columns, and behind them the frozen ones, which are its own or its terms'."""
+    own = [_as_stored(prefix + name) if name in EXACT else prefix + name for name in Record._fields]
+    return own + [
+        Coalesce(_as_stored(f"{prefix}terms__{name}"), _as_stored(prefix + name), output_field=Field[Any, Any]())
+        for name in FROZEN
     ]
 
 
@@ -189,7 +168,8 @@ def _entries(
 ) -> Iterator[str]:
     """Every entry and its record, in the ledger's order, and where that leads."""
     entries = LedgerEntry.objects.filter(account_id=wallet.pk, seq__lte=wallet.seq).order_by("seq")
-    rows = entries.values_list(*_columns(Entry._fields), *_columns(Record._fields, "generation__"))
+    own = "seq", _as_stored("amount"), _as_stored("balance_after"), "generation_id"
+    rows = entries.values_list(*own, *_columns("generation__"))
     seq = balance = 0
     page: list[tuple[Any, ...]] | None = None
     while page is None or len(page) == PAGE:
@@ -205,9 +185,9 @@ def _entries(
                 stored = _shown(entry.balance_after)
                 yield f"entry {seq}: balance after it is {stored}, its entries add up to {_shown(balance)}"
             if entry.generation_id is not None:
-                record = Record._make(row[4:])
+                record, frozen = _read(row[4:])
                 yield from _usage(wallet, entry, record)
-                yield from _record(record, read_usage)
+                yield from _record(record, frozen, read_usage)
                 result.generations += 1
         result.entries += len(page)
     if seq < wallet.seq:
@@ -237,43 +217,67 @@ def _usage(wallet: Wallet, entry: Entry, record: Record) -> Iterator[str]:
 def _without_entry(wallet: Wallet, result: Verification, read_usage: ReadUsage) -> Iterator[str]:
     """Records that were never priced have none; every billed one has its entry."""
     records = Generation.objects.filter(account_id=wallet.pk, ledger_entry=None).order_by("created_at", "id")
-    for row in records.values_list(*_columns(Record._fields)).iterator(PAGE):
-        record = Record._make(row)
+    for row in records.values_list(*_columns()).iterator(PAGE):
+        record, frozen = _read(row)
         result.generations += 1
-        yield from _record(record, read_usage)
+        yield from _record(record, frozen, read_usage)
         if record.cost is not None:
             yield f"{generation_id(record.id)}: billed {_shown(record.cost)}, but has no ledger entry"
 
 
-def _record(record: Record, read_usage: ReadUsage) -> Iterator[str]:
-    """Yields a line for each figure that its tokens, prices and factors, or its upstream's usage, do not give."""
-    usage, price, rates = record.usage, _price(*record[13:20]), _rates(record.account_rate, record.eur_rate)
+def _read(row: tuple[Any, ...]) -> tuple[Record, Frozen | None]:
+    record = Record._make(row[: len(Record._fields)])
+    return record, _frozen(record.terms_id, row[len(Record._fields) :])
+
+
+def _record(record: Record, frozen: Frozen | None, read_usage: ReadUsage) -> Iterator[str]:
+    """Yields a line for each figure that its tokens and terms, or its upstream's usage, do not give."""
+    name = generation_id(record.id)
+    usage = Usage(
+        record.uncached_prompt_tokens,
+        record.cache_read_tokens,
+        record.cache_write_5m_tokens,
+        record.cache_write_1h_tokens,
+        record.completion_tokens,
+    )
     if record.prompt_tokens != usage.prompt:
-        name = generation_id(record.id)
         yield f"{name}: {record.prompt_tokens} prompt tokens, its parts add up to {usage.prompt}"
+    if frozen is None:
+        yield f"{name}: its terms {record.terms_id} are missing"
+        return
+    if frozen.fault is not None:
+        yield f"{name}: {frozen.fault}"
     if record.cost is not None:
-        expected = cost_of(price, usage, rates)
+        expected = cost_of(frozen.price, usage, frozen.rates)
         figures = (expected.prompt_units, expected.completion_units, expected.total_units, expected.eur_units)
         stored = (record.prompt_cost, record.completion_cost, record.cost, record.cost_eur)
-        if stored != figures and rates.account != rates.eur and stored[3] == former_eur_units(price, usage, rates):
-            figures = (*figures[:3], stored[3])
+        if stored != figures and frozen.rates.account != frozen.rates.eur:
+            former_eur = former_eur_units(frozen.price, usage, frozen.rates)
+            figures = (*figures[:3], former_eur) if record.cost_eur == former_eur else figures
         if stored != figures:
             yield from _unlike(record, COSTS, stored, figures, "prices")
-    yield from _footprint(record, usage)
+    yield from _footprint(record, frozen.factors, usage)
     # Why a usage was implausible cannot be found again: what was asked for and delivered is not kept.
     is_implausible = record.cost is None and IMPLAUSIBLE_USAGE in (record.flags or "").split()
     if record.upstream_usage is not None and not is_implausible:
-        odd = _reread(record, usage, price, rates, read_usage)
+        odd = _reread(record, usage, frozen, read_usage)
         if odd is not None:
-            yield f"{generation_id(record.id)}: {odd}"
+            yield f"{name}: {odd}"
 
 
-def _footprint(record: Record, usage: Usage) -> Iterator[str]:
+def _footprint(record: Record, factors: EnergyFactors, usage: Usage) -> Iterator[str]:
     """Yields a line for each wrong figure of energy and carbon. Energy that a provider measured is its own factor."""
-    stored = Footprint._make(record[-len(Footprint._fields) :])
+    stored = Footprint(
+        record.energy_wh,
+        record.carbon_gco2e,
+        record.energy_wh_low,
+        record.energy_wh_high,
+        record.embodied_gco2e,
+        record.energy_source,
+    )
     measured = stored.energy_units if stored.source == MEASURED else None
-    expected = footprint_of(usage, _factors(*record[-10:-6]), measured)
-    if stored.source is None and record.energy_figures is None:  # from before sources were kept, and figures by kind
+    expected = footprint_of(usage, factors, measured)
+    if stored.source is None and factors.figures is None:  # from before sources were kept, and figures by kind
         expected = expected._replace(source=None)
     if stored != expected:
         yield from _unlike(record, FOOTPRINT, stored, expected, "factors")
@@ -289,7 +293,7 @@ def _unlike(
             yield f"{generation_id(record.id)}: {name} {_shown(found)}, {given}"
 
 
-def _reread(record: Record, stored: Usage, price: Price, rates: Rates, read_usage: ReadUsage) -> str | None:
+def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage) -> str | None:
     """What is odd about the upstream's usage, read again. An estimate keeps the completion that it ended with."""
     reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
     dialect, flags = record.dialect or "", record.flags or ""
@@ -309,7 +313,7 @@ def _reread(record: Record, stored: Usage, price: Price, rates: Rates, read_usag
         return None
     return (
         f"its upstream's usage is read as {_described(usage)}, which costs "
-        f"{plain(cost_of(price, usage, rates).total)}; "
+        f"{plain(cost_of(frozen.price, usage, frozen.rates).total)}; "
         f"the record has {_described(stored)} and costs {_shown(record.cost)}"
     )
 
@@ -354,29 +358,19 @@ def _day(row: tuple[bool, dict[str, Any]]) -> date:
 
 
 @lru_cache(maxsize=1000)
-def _price(currency: str, tiers: str | None, *prices: int | None) -> Price:
-    decimals: Any = [None if units is None else _decimal(units) for units in prices]
-    return Price(currency, *decimals, tiers=thawed_tiers(orjson.loads(tiers or "null"), currency))
-
-
-@lru_cache(maxsize=1000)
-def _rates(account: int, eur: int) -> Rates:
-    return Rates(_decimal(account, RATE_PLACES), _decimal(eur, RATE_PLACES))
-
-
-@lru_cache(maxsize=1000)
-def _factors(
-    per_token: int | None, per_prompt_token: int | None, figures: str | None, grid: int | None
-) -> EnergyFactors:
-    per_token_wh, per_prompt_token_wh = (
-        None if units is None else _decimal(units, ENERGY_PLACES) for units in (per_token, per_prompt_token)
-    )
-    known = None if figures is None else figures_in(orjson.loads(figures))
-    return EnergyFactors(per_token_wh, per_prompt_token_wh, grid, known)
-
-
-def _decimal(units: int, places: int = MONEY_PLACES) -> Decimal:
-    return Decimal(units).scaleb(-places)
+def _frozen(terms_id: UUID | None, stored: tuple[Any, ...]) -> Frozen | None:
+    """The frozen columns, as they are stored, thawed; None where the terms are missing."""
+    columns = dict(zip(FROZEN, stored, strict=True))
+    columns |= {name: orjson.loads(columns[name] or "null") for name in ("price_tiers", "energy_figures", "grid_basis")}
+    if columns["price_currency"] is None:
+        return None
+    fault = None
+    if terms_id is not None and content_id(columns) != terms_id:
+        fault = f"its terms {terms_id} are not what they were when they were frozen"
+    exact = (field for field in FrozenColumns._meta.fields if isinstance(field, ExactDecimalField))
+    columns |= {field.attname: field.from_units(columns[field.attname]) for field in exact}
+    terms = FrozenTerms(**columns)
+    return Frozen(terms.price, Rates(columns["account_rate"], columns["eur_rate"]), terms.energy_factors, fault)
 
 
 def _buckets(usage: Usage) -> tuple[int, int, int, int, int]:
@@ -397,4 +391,4 @@ def _described(usage: Usage) -> str:
 def _shown(figure: int | str | None) -> str:
     if isinstance(figure, str):
         return figure
-    return "unknown" if figure is None else plain(_decimal(figure))
+    return "unknown" if figure is None else plain(from_units(figure))

@@ -24,7 +24,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO gateway_s
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO gateway_serving;
 
 -- The books: rows are added, and never changed or removed.
-REVOKE UPDATE, DELETE ON billing_ledgerentry, billing_generation FROM gateway_serving;
+REVOKE UPDATE, DELETE ON billing_ledgerentry, billing_generation, billing_frozenterms FROM gateway_serving;
 DO $$ DECLARE partition regclass; BEGIN
     FOR partition IN SELECT relid FROM pg_partition_tree('billing_generation') LOOP
         EXECUTE format('REVOKE UPDATE, DELETE ON %s FROM gateway_serving', partition);

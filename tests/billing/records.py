@@ -9,7 +9,7 @@ from django.utils import timezone
 from accounts import keys
 from accounts.models import Account, ApiKey, Membership, User
 from billing.accounts import open_account
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.models import Generation
 from billing.usage.request_failures import FailureLog, RequestFailure
 from catalogue.pricing import Price, Rates, Usage, cost_of
@@ -68,7 +68,7 @@ def serve(account: Account, *, priced: bool = True, **overrides: Any) -> Generat
         "duration_ms": 800,
     }
     generation = Generation(**{**columns, **(money if priced else {}), **overrides})
-    ledger.settle(generation, using="default")
+    ledger.book(generation, using="default")
     return generation
 
 

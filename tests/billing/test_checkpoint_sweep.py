@@ -18,7 +18,7 @@ from pytest_django import Settings
 from accounts.models import Account
 from billing import maintenance
 from billing.ledger import checkpoints, spool
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.ledger.checkpoints import Swept, sweep
 from billing.ledger.settlement import retrying
 from billing.ledger.unsettled import BadSerializedGeneration, deserialized
@@ -102,7 +102,7 @@ def test_its_tokens_count_against_the_daily_quota(acme: Account) -> None:
 def test_what_its_stream_has_settled_is_not_billed_again(acme: Account) -> None:
     """A first checkpoint may be written while the stream is settling, and come after it."""
     generation = stopped(acme)
-    ledger.settle(served(acme, MORE, id=generation.pk))
+    ledger.book(served(acme, MORE, id=generation.pk))
     leave(generation)
     assert sweep() == Swept(0, 0)
     assert spent(acme) == served(acme, MORE).cost
@@ -114,7 +114,7 @@ def test_a_stream_that_settles_after_the_sweeper_is_billed_what_the_checkpoint_s
     generation = stopped(acme)
     leave(generation)
     sweep()
-    ledger.settle(served(acme, MORE, id=generation.pk), has_checkpoint=True)
+    ledger.book(served(acme, MORE, id=generation.pk), has_checkpoint=True)
     assert Generation.objects.get().cost == generation.cost
     assert spent(acme) == generation.cost
     assert mismatches() == []
@@ -216,7 +216,7 @@ def test_a_sweeper_and_a_live_stream_may_race(acme: Account) -> None:
 
 def patiently(generation: Generation) -> object:
     """As a worker does, whose greenlets are not those of other threads here."""
-    return retrying(lambda: ledger.settle(generation, has_checkpoint=True), "the stream")
+    return retrying(lambda: ledger.book(generation, has_checkpoint=True), "the stream")
 
 
 @contextmanager
@@ -255,7 +255,7 @@ def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
     own = served(acme, MORE, id=generation.pk)
     with wallet_held(acme):
         racing = threading.Thread(
-            target=lambda: results.extend(at_once(lambda: ledger.settle(own, has_checkpoint=True), sweep))
+            target=lambda: results.extend(at_once(lambda: ledger.book(own, has_checkpoint=True), sweep))
         )
         racing.start()
         assert eventually(lambda: len(waiting_sessions()) > 1)

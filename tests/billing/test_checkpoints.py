@@ -9,7 +9,7 @@ from django.db import connection, connections
 from django.utils import timezone
 
 from billing.ledger import checkpoints
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.models import Checkpoint
 from gateway.ids import uuid7
 from tests.factories import mismatches, new_account, served
@@ -78,7 +78,7 @@ def _fetch(statement: str) -> list[tuple[datetime, datetime]]:
 def test_settling_removes_the_row_in_its_transaction(priced: bool) -> None:
     generation = served(new_account(), priced=priced)
     checkpoints.insert({generation.pk: "text", uuid7(): "other"})
-    ledger.settle(generation, has_checkpoint=True)
+    ledger.book(generation, has_checkpoint=True)
     assert generation.pk not in rows()
     assert len(rows()) == 1
 
@@ -88,7 +88,7 @@ def test_a_settlement_that_fails_leaves_the_row() -> None:
     generation = served(new_account(), completion_tokens=-1)
     checkpoints.insert({generation.pk: "text"})
     with pytest.raises(Exception, match="generation_tokens_not_negative"):
-        ledger.settle(generation, has_checkpoint=True)
+        ledger.book(generation, has_checkpoint=True)
     assert generation.pk in rows()
 
 
@@ -96,9 +96,9 @@ def test_a_settlement_that_fails_leaves_the_row() -> None:
 def test_settling_again_removes_a_row_that_came_late() -> None:
     acme = new_account()
     generation = served(acme)
-    first = ledger.settle(generation, has_checkpoint=True)
+    first = ledger.book(generation, has_checkpoint=True)
     checkpoints.insert({generation.pk: "text"})
-    assert ledger.settle(served(acme, id=generation.pk), has_checkpoint=True).balance == first.balance
+    assert ledger.book(served(acme, id=generation.pk), has_checkpoint=True).balance == first.balance
     assert rows() == {}
     assert mismatches(acme) == []
 

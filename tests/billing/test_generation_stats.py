@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from billing.ledger import entries as ledger
+from billing.ledger import entries
+from billing.ledger import settlement as ledger
 from billing.models import Generation
 from tests import bills
 from tests.billing.api import Holder
@@ -198,7 +199,7 @@ def test_a_fallback_is_shown_with_who_was_tried(holder: Holder) -> None:
         fallback_reason="primary_timeout",
         providers_attempted=["sim", "simkey"],
     )
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     assert holder.read(f"/v1/generation/{record.public_id}")["routing_info"] == {
         "routing_mode": "auto",
         "routing_reason": "lowest_cost",
@@ -209,15 +210,15 @@ def test_a_fallback_is_shown_with_who_was_tried(holder: Holder) -> None:
 
 def test_a_first_token_nobody_timed_is_null(holder: Holder) -> None:
     record = served(holder.account, first_token_ms=None)
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     latency = holder.read(f"/v1/generation/{record.public_id}")["latency"]
     assert latency == {"request_duration_ms": 800, "time_to_first_token_ms": None}
 
 
 def test_the_balance_is_the_one_it_left(holder: Holder) -> None:
     record = served(holder.account)
-    ledger.settle(record, using="default")
-    ledger.grant(holder.account.pk, Decimal(5), "more")
+    ledger.book(record, using="default")
+    entries.grant(holder.account.pk, Decimal(5), "more")
     usage = holder.read(f"/v1/generation/{record.public_id}")["usage"]
     assert usage["remaining_balance"] == 99.99916
     assert Generation.objects.get(pk=record.pk).balance_after == Decimal("99.99916")
@@ -226,6 +227,6 @@ def test_the_balance_is_the_one_it_left(holder: Holder) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_one_record_is_one_select(holder: Holder, path: str, django_assert_num_queries: Any) -> None:
     record = served(holder.account)
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     with django_assert_num_queries(2):  # the key, the record
         holder.read(path.format(record.public_id))

@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 from django.core import signing
 
-from billing.ledger import entries as ledger
+from billing.ledger import entries
+from billing.ledger import settlement as ledger
 from billing.models import Generation
 from catalogue.pricing import Usage
 from tests import bills
@@ -329,7 +330,7 @@ def test_a_cursor_tells_nobody_what_it_is_signed_with(holder: Holder) -> None:
 
 
 def test_what_is_unknown_is_absent_and_not_zero(holder: Holder) -> None:
-    ledger.settle(served(holder.account, priced=False), using="default")
+    ledger.book(served(holder.account, priced=False), using="default")
     (record,) = holder.read(PATH)["data"]
     absent = {"cost", "energy_wh", "carbon_gco2e", "requested_auto", "requested_alias"}
     assert absent & set(record) == set()
@@ -338,7 +339,7 @@ def test_what_is_unknown_is_absent_and_not_zero(holder: Holder) -> None:
 
 def test_zero_is_not_unknown(holder: Holder) -> None:
     free = served(holder.account, Usage(uncached_prompt=0, completion=0), energy_wh=Decimal(0), carbon_gco2e=Decimal(0))
-    ledger.settle(free, using="default")
+    ledger.book(free, using="default")
     (record,) = holder.read(PATH)["data"]
     assert (record["cost"], record["energy_wh"], record["carbon_gco2e"]) == (0, 0, 0)
     assert (record["usage"]["cost"], record["usage"]["remaining_balance"]) == (0, 100)
@@ -352,8 +353,8 @@ def test_an_alias_is_shown_as_it_was_asked_for(holder: Holder) -> None:
 
 def test_each_record_keeps_the_balance_that_it_left(holder: Holder) -> None:
     for _ in range(3):
-        ledger.settle(served(holder.account), using="default")
-    ledger.grant(holder.account.pk, Decimal(1), "more")
+        ledger.book(served(holder.account), using="default")
+    entries.grant(holder.account.pk, Decimal(1), "more")
     balances = [record["usage"]["remaining_balance"] for record in holder.read(PATH)["data"]]
     assert balances == [99.99748, 99.99832, 99.99916]
 

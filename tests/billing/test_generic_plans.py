@@ -12,7 +12,7 @@ from django.db import connection
 from accounts.models import User
 from aliases.resolve import BY_NAME
 from billing import maintenance
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.usage import rollups
 from billing.usage.request_failures import RequestFailure, drop_some, failure_log
 from catalogue.routing import snapshot
@@ -109,7 +109,7 @@ def everything(acme: Acme) -> None:
         holder.read(f"/v1/{path}")
     for bounds in ({"since": "2020-01-01T00:00:00Z"}, {"until": "2100-01-01T00:00:00Z"}, {"limit": 5}):
         holder.read("/v1/generations", **bounds)
-    ledger.settle(served(acme.account), using="default")
+    ledger.book(served(acme.account), using="default")
     for hook in worker_hooks.beat:
         hook.work() if isinstance(hook, Periodic) else hook()
     rollups.advance(1_000_000)

@@ -13,7 +13,9 @@ from django.db import DatabaseError, IntegrityError, connection, connections, tr
 from django.db.models import ProtectedError
 
 from accounts.models import Account
-from billing.ledger import entries as ledger
+from billing.ledger import entries
+from billing.ledger import settlement as ledger
+from billing.ledger.unsettled import set_apart
 from billing.models import Generation, ImmutableRow, LedgerEntry, Wallet
 from catalogue.pricing import Price, Usage
 from gateway.money import MAX_MONEY, LossyValueError
@@ -52,9 +54,9 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[object]:
 @in_one_transaction
 def test_the_books_of_a_month() -> None:
     acme = new_account("Acme", credit="10")
-    ledger.settle(served(acme, Usage(uncached_prompt=1_000_000, completion=1_000_000)), using="default")
-    ledger.grant(acme.pk, Decimal("5.25"), "invoice 17")
-    ledger.correct(acme.pk, Decimal("-0.25"), "invoice 17, corrected")
+    ledger.book(served(acme, Usage(uncached_prompt=1_000_000, completion=1_000_000)), using="default")
+    entries.grant(acme.pk, Decimal("5.25"), "invoice 17")
+    entries.correct(acme.pk, Decimal("-0.25"), "invoice 17, corrected")
     assert book(acme) == [
         (1, "grant", Decimal(10), Decimal(10)),
         (2, "usage", Decimal("-1.8"), Decimal("8.2")),
@@ -75,7 +77,7 @@ def test_an_account_without_credit_has_an_empty_book() -> None:
 def test_settling_tells_what_is_left() -> None:
     acme = new_account(credit="1")
     generation = served(acme)
-    settlement = ledger.settle(generation, using="default")
+    settlement = ledger.book(generation, using="default")
     assert settlement.balance == Decimal("0.99916")
     stored = Generation.objects.get()
     assert (stored.cost, stored.balance_after) == (Decimal("0.00084"), settlement.balance)
@@ -85,9 +87,9 @@ def test_settling_tells_what_is_left() -> None:
 @in_one_transaction
 def test_settling_twice_debits_once_and_the_first_call_decides() -> None:
     acme = new_account(credit="1")
-    first = ledger.settle(served(acme, id=(generation := served(acme)).pk), using="default")
+    first = ledger.book(served(acme, id=(generation := served(acme)).pk), using="default")
     generation.cost = generation.prompt_cost = Decimal("0.5")
-    assert ledger.settle(generation, using="default") == first
+    assert ledger.book(generation, using="default") == first
     assert len(book(acme)) == 2
     assert mismatches(acme) == []
 
@@ -95,7 +97,7 @@ def test_settling_twice_debits_once_and_the_first_call_decides() -> None:
 @in_one_transaction
 def test_one_request_may_push_the_balance_below_zero() -> None:
     acme = new_account(credit="0.0000000001")
-    settlement = ledger.settle(served(acme), using="default")
+    settlement = ledger.book(served(acme), using="default")
     assert settlement.balance == Decimal("-0.0008399999")
     assert mismatches(acme) == []
 
@@ -103,9 +105,9 @@ def test_one_request_may_push_the_balance_below_zero() -> None:
 @in_one_transaction
 def test_a_generation_without_a_cost_is_recorded_and_debits_nothing() -> None:
     acme = new_account(credit="1")
-    settlement = ledger.settle(served(acme, priced=False), using="default")
+    settlement = ledger.book(served(acme, priced=False), using="default")
     assert settlement.balance is None
-    assert ledger.settle(Generation.objects.get(), using="default") == settlement
+    assert ledger.book(Generation.objects.get(), using="default") == settlement
     assert Generation.objects.get().balance_after is None
     assert (balance_of(acme), len(book(acme))) == (1, 1)
     assert mismatches(acme) == []
@@ -115,7 +117,7 @@ def test_a_generation_without_a_cost_is_recorded_and_debits_nothing() -> None:
 def test_a_request_that_is_free_has_its_entry() -> None:
     acme = new_account(credit="1")
     free = Price(currency="EUR", prompt=Decimal(0), completion=Decimal(0))
-    assert ledger.settle(served(acme, price=free), using="default").balance == 1
+    assert ledger.book(served(acme, price=free), using="default").balance == 1
     assert book(acme)[1] == (2, "usage", 0, 1)
     assert mismatches(acme) == []
 
@@ -124,15 +126,15 @@ def test_a_request_that_is_free_has_its_entry() -> None:
 def test_accounts_do_not_share_numbers_or_references() -> None:
     acme, zenith = new_account(), new_account()
     for account in (acme, zenith):
-        ledger.grant(account.pk, Decimal(1), "invoice 1")
+        entries.grant(account.pk, Decimal(1), "invoice 1")
     assert [entry[0] for entry in book(acme)] == [entry[0] for entry in book(zenith)] == [1, 2]
 
 
 @in_one_transaction
 def test_a_reference_grants_once() -> None:
     acme = new_account(credit=None)
-    assert ledger.grant(acme.pk, Decimal(5), "invoice 1").repeated is False
-    again = ledger.grant(acme.pk, Decimal("5.00"), "invoice 1")
+    assert entries.grant(acme.pk, Decimal(5), "invoice 1").repeated is False
+    again = entries.grant(acme.pk, Decimal("5.00"), "invoice 1")
     assert (again.balance, again.repeated) == (Decimal(5), True)
     assert len(book(acme)) == 1
 
@@ -140,18 +142,18 @@ def test_a_reference_grants_once() -> None:
 @in_one_transaction
 def test_a_repeated_grant_tells_the_balance_of_now() -> None:
     acme = new_account(credit="5")
-    ledger.settle(served(acme), using="default")
-    assert ledger.grant(acme.pk, Decimal(5), "opening").balance == Decimal("4.99916")
+    ledger.book(served(acme), using="default")
+    assert entries.grant(acme.pk, Decimal(5), "opening").balance == Decimal("4.99916")
 
 
 @in_one_transaction
 @pytest.mark.parametrize(
-    "again", [lambda pk: ledger.grant(pk, Decimal(6), "ref"), lambda pk: ledger.correct(pk, Decimal(5), "ref")]
+    "again", [lambda pk: entries.grant(pk, Decimal(6), "ref"), lambda pk: entries.correct(pk, Decimal(5), "ref")]
 )
 def test_a_reference_of_something_else_is_a_conflict(again: Callable[[object], object]) -> None:
     acme = new_account(credit=None)
-    ledger.grant(acme.pk, Decimal(5), "ref")
-    with pytest.raises(ledger.ReferenceConflict, match=r"'ref' is already recorded as a grant of 5\.00\."):
+    entries.grant(acme.pk, Decimal(5), "ref")
+    with pytest.raises(entries.ReferenceConflict, match=r"'ref' is already recorded as a grant of 5\.00\."):
         again(acme.pk)
     assert balance_of(acme) == 5
 
@@ -160,8 +162,8 @@ def test_a_reference_of_something_else_is_a_conflict(again: Callable[[object], o
 @pytest.mark.parametrize("amount", ["0", "-1", "NaN", "Infinity", "-Infinity", "0.00000000001", "922337203.6854775808"])
 def test_a_grant_is_an_exact_amount_above_zero(amount: str) -> None:
     acme = new_account(credit=None)
-    with pytest.raises(ledger.InvalidAmount):
-        ledger.grant(acme.pk, Decimal(amount), "ref")
+    with pytest.raises(entries.InvalidAmount):
+        entries.grant(acme.pk, Decimal(amount), "ref")
     assert (balance_of(acme), book(acme)) == (0, [])
 
 
@@ -169,8 +171,8 @@ def test_a_grant_is_an_exact_amount_above_zero(amount: str) -> None:
 @pytest.mark.parametrize("amount", ["0", "NaN", "Infinity", "-0.00000000001"])
 def test_a_correction_is_an_exact_amount_other_than_zero(amount: str) -> None:
     acme = new_account(credit=None)
-    with pytest.raises(ledger.InvalidAmount):
-        ledger.correct(acme.pk, Decimal(amount), "ref")
+    with pytest.raises(entries.InvalidAmount):
+        entries.correct(acme.pk, Decimal(amount), "ref")
     assert book(acme) == []
 
 
@@ -178,25 +180,25 @@ def test_a_correction_is_an_exact_amount_other_than_zero(amount: str) -> None:
 @pytest.mark.parametrize("reference", ["", "x" * 201, "two\nlines", "nul\0", "\udcff"])
 def test_a_reference_is_short_and_printable(reference: str) -> None:
     acme = new_account(credit=None)
-    with pytest.raises(ledger.InvalidReference):
-        ledger.grant(acme.pk, Decimal(1), reference)
+    with pytest.raises(entries.InvalidReference):
+        entries.grant(acme.pk, Decimal(1), reference)
     assert book(acme) == []
 
 
 @in_one_transaction
 def test_a_balance_that_would_not_fit_is_refused_by_a_grant() -> None:
     acme = new_account(credit=str(MAX_MONEY))
-    with pytest.raises(ledger.InvalidAmount):
-        ledger.grant(acme.pk, Decimal("0.0000000001"), "one too many")
+    with pytest.raises(entries.InvalidAmount):
+        entries.grant(acme.pk, Decimal("0.0000000001"), "one too many")
     assert (balance_of(acme), len(book(acme))) == (MAX_MONEY, 1)
 
 
 @in_one_transaction
 def test_a_balance_that_would_not_fit_is_refused_by_a_settlement() -> None:
     acme = new_account(credit=None)
-    ledger.correct(acme.pk, -MAX_MONEY, "deep in debt")
+    entries.correct(acme.pk, -MAX_MONEY, "deep in debt")
     with pytest.raises(LossyValueError), transaction.atomic():
-        ledger.settle(served(acme), using="default")
+        ledger.book(served(acme), using="default")
     assert (balance_of(acme), len(book(acme)), Generation.objects.count()) == (-MAX_MONEY, 1, 0)
 
 
@@ -205,7 +207,7 @@ def test_a_cost_that_would_not_fit_is_refused() -> None:
     acme = new_account()
     dear = Price(currency="EUR", prompt=MAX_MONEY, completion=MAX_MONEY)
     with pytest.raises(LossyValueError), transaction.atomic():
-        ledger.settle(served(acme, Usage(uncached_prompt=10**12), dear), using="default")
+        ledger.book(served(acme, Usage(uncached_prompt=10**12), dear), using="default")
     assert (balance_of(acme), Generation.objects.count()) == (100, 0)
 
 
@@ -267,7 +269,7 @@ def test_the_first_entry_fixes_the_currency() -> None:
     acme = new_account(credit=None)
     acme.currency = "USD"
     acme.save()
-    ledger.grant(acme.pk, Decimal(1), "ref")
+    entries.grant(acme.pk, Decimal(1), "ref")
     acme.currency = "EUR"
     with pytest.raises(ValidationError, match="fixed"):
         acme.save()
@@ -279,7 +281,7 @@ def test_settling_without_a_wallet_is_an_error_and_records_nothing() -> None:
     generation = served(acme)
     Wallet.objects.all().delete()
     with pytest.raises(Wallet.DoesNotExist), transaction.atomic():
-        ledger.settle(generation, using="default")
+        ledger.book(generation, using="default")
     assert Generation.objects.count() == 0
 
 
@@ -298,7 +300,7 @@ def test_two_workers_settling_one_generation_debit_once() -> None:
 def test_greenlets_settling_one_generation_debit_once() -> None:
     acme = new_account(credit="1")
     generation = served(acme)
-    greenlets = [gevent.spawn(ledger.settle, served(acme, id=generation.pk)) for _ in range(4)]
+    greenlets = [gevent.spawn(ledger.book, served(acme, id=generation.pk)) for _ in range(4)]
     gevent.joinall(greenlets, raise_error=True)
     assert len({greenlet.value for greenlet in greenlets}) == 1
     assert len(book(acme)) == 2
@@ -324,14 +326,14 @@ def test_many_settlements_at_once_keep_numbers_times_and_balances_in_one_order()
 @only_postgresql
 @with_real_transactions
 @pytest.mark.parametrize(
-    "move", [lambda generation: ledger.grant(generation.account_id, Decimal(5), "late"), ledger.settle]
+    "move", [lambda generation: entries.grant(generation.account_id, Decimal(5), "late"), ledger.book]
 )
 def test_money_waits_for_whoever_moves_the_same_wallet(move: Callable[[Generation], object]) -> None:
     acme = new_account(credit="1")
     first, second = served(acme), served(acme)
     with ThreadPoolExecutor(1) as pool:
         with transaction.atomic(using="settlement"):
-            ledger.settle(first)
+            ledger.book(first)
             late = pool.submit(in_threads, 1, lambda _: move(second))
             assert eventually(lambda: len(waiting_sessions()) > 0)
         late.result()
@@ -342,7 +344,7 @@ def test_money_waits_for_whoever_moves_the_same_wallet(move: Callable[[Generatio
 @with_real_transactions
 def test_a_reference_used_by_two_operators_at_once_grants_once() -> None:
     acme = new_account(credit=None)
-    grants = in_threads(4, lambda _: ledger.grant(acme.pk, Decimal(5), "invoice 1").repeated)
+    grants = in_threads(4, lambda _: entries.grant(acme.pk, Decimal(5), "invoice 1").repeated)
     assert sorted(map(bool, grants)) == [False, True, True, True]
     assert balance_of(acme) == 5
 
@@ -352,8 +354,8 @@ def test_a_record_keeps_its_tiers_and_is_silent_where_it_has_none() -> None:
     acme = new_account()
     flat, tiered = served(acme), served(acme, price=TIERED_PRICE)
     for generation in (flat, tiered):
-        ledger.settle(generation, using="default")
-    assert Generation.objects.get(price_tiers__isnull=True).pk == flat.pk
+        ledger.book(generation, using="default")
+    assert Generation.objects.get(terms__price_tiers__isnull=True).pk == flat.pk
     assert Generation.objects.get(pk=flat.pk).price == EUR_PRICE
     assert Generation.objects.get(pk=tiered.pk).price == TIERED_PRICE
 
@@ -383,8 +385,9 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
     price = Price("EUR", *caching, tiers=TIERED_PRICE.tiers)
     accounts = new_account(), new_account()
     one, other = (served(account, usage, price, priced=priced, **everything) for account in accounts)
-    ledger.settle(one, using="default")
-    assert ledger._settle_in_transaction(other, "default") is not None
+    ledger.book(one, using="default")
+    set_apart(other)
+    assert ledger._book_by_models(other, "default") is not None
     assert _columns(one.pk) == _columns(other.pk)
     assert _entry(one.pk) == _entry(other.pk)
     assert balance_of(accounts[0]) == balance_of(accounts[1])
@@ -395,7 +398,7 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
 @in_one_transaction
 def test_the_statement_refuses_a_text_that_is_too_long_as_the_models_do() -> None:
     acme = new_account()
-    for settle in (ledger.settle, ledger._settle_in_transaction):
+    for settle in (ledger.book, ledger._book_by_models):
         with pytest.raises(DatabaseError, match="value too long"), transaction.atomic():
             settle(served(acme, region="x" * 17), using="default")
     assert Generation.objects.count() == 0
@@ -405,7 +408,7 @@ def _patiently(generation: Generation) -> object:
     """Settles; a writer of SQLite's who has waited a second for the others' lock tries again, as the product does."""
     while True:
         try:
-            return ledger.settle(generation)
+            return ledger.book(generation)
         except DatabaseError as error:
             if "locked" not in str(error):
                 raise

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from pytest_django import Settings
 
-from billing.ledger import checkpoints, spool
-from billing.ledger import entries as ledger
+from billing.ledger import checkpoints, entries, spool
+from billing.ledger import settlement as ledger
 from billing.ledger.checkpoints import sweep
 from billing.ledger.entries import ReferenceConflict
 from billing.ledger.settlement import replay_spool
@@ -63,7 +63,7 @@ class Books(RuleBasedStateMachine):
     def grant(self, number: int, amount: Decimal, reference: str) -> None:
         booked = self.granted.setdefault((number, reference), amount)
         try:
-            ledger.grant(self.accounts[number].pk, amount, reference)
+            entries.grant(self.accounts[number].pk, amount, reference)
         except ReferenceConflict:
             assert booked != amount
         else:
@@ -77,7 +77,7 @@ class Books(RuleBasedStateMachine):
     def settle(self, stream: tuple[uuid.UUID, int, int], delivered: int, priced: bool) -> None:
         """Once, or again with another figure."""
         generation = self.of(stream, delivered, priced=priced)
-        ledger.settle(generation, has_checkpoint=True)
+        ledger.book(generation, has_checkpoint=True)
         self.left.pop(generation.pk, None)
         self.bill(generation)
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from tests.billing.api import Holder
 from tests.chat import answer, stream
 from tests.factories import served
@@ -62,7 +62,7 @@ def test_a_stream_has_metrics_too(account: Customer) -> None:
 
 def test_unknown_figures_are_null(holder: Holder) -> None:
     record = served(holder.account)
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     found = holder.read(f"/v1/metrics/{record.public_id}")
     assert set(found) == FIELDS
     assert (found["energy_wh"], found["carbon_gco2e"]) == (None, None)
@@ -70,12 +70,12 @@ def test_unknown_figures_are_null(holder: Holder) -> None:
 
 def test_zero_is_not_null(holder: Holder) -> None:
     record = served(holder.account, energy_wh=Decimal(0), carbon_gco2e=Decimal(0))
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     found = holder.read(f"/v1/metrics/{record.public_id}")
     assert (found["energy_wh"], found["carbon_gco2e"]) == (0, 0)
 
 
 def test_a_record_without_a_cost_has_metrics(holder: Holder) -> None:
     record = served(holder.account, priced=False)
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     assert holder.read(f"/v1/metrics/{record.public_id}")["total_tokens"] == 1200

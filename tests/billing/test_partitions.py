@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
-from billing.models import Generation
+from billing.models import FROZEN, Generation
 from billing.usage import partitions
 from billing.usage.verify import Verification, verify
 from gateway.ids import first_uuid7
@@ -157,11 +157,13 @@ def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGatewa
 
 
 def fill(server: GatewayServer, customer: Customer, number: int) -> None:
-    """Copies the customer's one record so many times, for nothing, with a ledger entry each."""
+    """Copies the customer's one record so many times, for nothing and whole, with a ledger entry each."""
     columns = [field.column or "" for field in Generation._meta.concrete_fields]
+    whole = {name: f"terms.{name}" for name in FROZEN} | {"terms_id": "NULL"}
     free = {name: "0" for name in columns if name in FREE}
     values = ", ".join(
-        {**free, "id": AN_ID, "balance_after": "wallet.balance"}.get(name, f"record.{name}") for name in columns
+        {**whole, **free, "id": AN_ID, "balance_after": "wallet.balance"}.get(name, f"record.{name}")
+        for name in columns
     )
     server.query(
         f"""
@@ -170,7 +172,8 @@ def fill(server: GatewayServer, customer: Customer, number: int) -> None:
         ), record AS (
             INSERT INTO billing_generation ({", ".join(columns)})
             SELECT {values}
-            FROM wallet JOIN billing_generation record USING (account_id), generate_series(1, {number}) AS n
+            FROM wallet JOIN billing_generation record USING (account_id)
+                JOIN billing_frozenterms terms ON terms.id = record.terms_id, generate_series(1, {number}) AS n
             RETURNING id, created_at
         )
         INSERT INTO billing_ledgerentry (account_id, seq, kind, amount, balance_after, generation_id, created_at)

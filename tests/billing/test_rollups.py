@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.maintenance import maintain_once
 from billing.models import DailyUsage, Generation, UsageWatermark, Wallet
 from billing.usage import rollups
@@ -60,7 +60,7 @@ def equals_the_records(account: Account, days: Days = MONTH) -> bool:
 
 def test_what_is_older_than_the_trail_is_rolled_up(acme: Account) -> None:
     settled_at(timezone.now() - rollups.TRAIL - MINUTE, served(acme))
-    ledger.settle(served(acme), using="default")
+    ledger.book(served(acme), using="default")
     assert rollups.advance(100) == 1
     assert rolled_up() == 1
     assert timezone.now() - watermark(acme.pk) > rollups.TRAIL
@@ -125,7 +125,7 @@ def test_longest_tails_come_first(acme: Account) -> None:
 def test_an_account_is_left_alone_for_a_while(acme: Account) -> None:
     serve_some(acme, 1)
     assert rollups.advance(10) == 1
-    ledger.settle(served(acme), using="default")
+    ledger.book(served(acme), using="default")
     before = watermark(acme.pk)
     rollups.advance(10)
     assert watermark(acme.pk) == before
@@ -220,7 +220,7 @@ def test_an_account_that_is_too_fresh_to_roll_up_is_looked_at_again() -> None:
     share = rollups.WorkersShare(settled)
     share.advance()
     acme = new_account("Acme")
-    ledger.settle(served(acme), using="default")
+    ledger.book(served(acme), using="default")
     settled[acme.pk] = None
     share.advance()
     assert rolled_up() == 0
@@ -237,8 +237,9 @@ def unfinished_settlement(generation: Generation) -> Iterator[None]:
 
     def settle() -> None:
         try:
+            ledger.keep_terms(generation, "default")
             with transaction.atomic():
-                ledger.settle(generation, using="default")
+                ledger.book(generation, using="default")
                 is_decided.set()
                 may_commit.wait(PATIENCE)
         finally:
@@ -264,7 +265,7 @@ def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
     other = new_account()
     late = served(acme)
     with unfinished_settlement(late):
-        ledger.settle(served(other), using="default")
+        ledger.book(served(other), using="default")
         assert advance_all() == 1
         assert not UsageWatermark.objects.filter(pk=acme.pk).exists()
         decided_before = timezone.now()
@@ -277,7 +278,7 @@ def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
 @on_sqlite
 @with_real_transactions
 def test_sqlite_lets_nobody_in_beside_an_unfinished_settlement(acme: Account) -> None:
-    ledger.settle(served(acme), using="default")
+    ledger.book(served(acme), using="default")
     with unfinished_settlement(served(acme)):
         assert advance_all() == 0  # refused by the lock, and tried again with the next beat
         assert not UsageWatermark.objects.filter(pk=acme.pk).exists()
@@ -316,7 +317,7 @@ def test_workers_and_readers_at_once(acme: Account) -> None:
     def work(number: int) -> None:
         if number == 0:
             for _ in range(25):
-                patiently(lambda: ledger.settle(served(acme), using="default"))
+                patiently(lambda: ledger.book(served(acme), using="default"))
                 settled[0] += 1
             settling.clear()
         elif number == 1:

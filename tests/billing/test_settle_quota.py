@@ -9,9 +9,8 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
-from billing.ledger import entries as ledger
-from billing.ledger.entries import QuotaUse
-from billing.ledger.settlement import settle_shielded
+from billing.ledger import settlement as ledger
+from billing.ledger.settlement import QuotaUse, settle
 from billing.models import Generation
 from catalogue.pricing import Usage
 from catalogue.routing import quota
@@ -42,10 +41,8 @@ def used(route: int = ROUTE, day: date = DAY) -> int:
 @in_one_transaction
 def test_prompt_and_completion_count_on_the_route() -> None:
     acme = new_account()
-    ledger.settle(served(acme), quota_region=ROUTE, using="default")
-    ledger.settle(
-        served(acme, Usage(uncached_prompt=1, cache_read=2, completion=3)), quota_region=ROUTE, using="default"
-    )
+    ledger.book(served(acme), quota_region=ROUTE, using="default")
+    ledger.book(served(acme, Usage(uncached_prompt=1, cache_read=2, completion=3)), quota_region=ROUTE, using="default")
     assert used() == SMALL.prompt + SMALL.completion + 6 == 1206
     assert used(OTHER_ROUTE) == 0
     assert mismatches() == []
@@ -53,7 +50,7 @@ def test_prompt_and_completion_count_on_the_route() -> None:
 
 @in_one_transaction
 def test_a_route_without_a_quota_counts_nothing() -> None:
-    ledger.settle(served(new_account()), using="default")
+    ledger.book(served(new_account()), using="default")
     assert not RouteDay.objects.exists()
 
 
@@ -61,14 +58,14 @@ def test_a_route_without_a_quota_counts_nothing() -> None:
 def test_settling_twice_counts_once() -> None:
     acme = new_account()
     generation = served(acme)
-    first = ledger.settle(generation, quota_region=ROUTE, using="default")
-    assert ledger.settle(served(acme, id=generation.pk), quota_region=ROUTE, using="default") == first
+    first = ledger.book(generation, quota_region=ROUTE, using="default")
+    assert ledger.book(served(acme, id=generation.pk), quota_region=ROUTE, using="default") == first
     assert used() == 1200
 
 
 @in_one_transaction
 def test_what_could_not_be_priced_counts_too() -> None:
-    ledger.settle(served(new_account(), priced=False), quota_region=ROUTE, using="default")
+    ledger.book(served(new_account(), priced=False), quota_region=ROUTE, using="default")
     assert used() == 1200
 
 
@@ -76,9 +73,9 @@ def test_what_could_not_be_priced_counts_too() -> None:
 def test_the_day_is_the_utc_date_of_the_settlement(monkeypatch: pytest.MonkeyPatch) -> None:
     acme = new_account()
     at(monkeypatch, datetime(2026, 11, 20, 23, 59, 59, 999_999, tzinfo=UTC))
-    ledger.settle(served(acme), quota_region=ROUTE, using="default")
+    ledger.book(served(acme), quota_region=ROUTE, using="default")
     at(monkeypatch, datetime(2026, 11, 21, tzinfo=UTC))
-    ledger.settle(served(acme), quota_region=ROUTE, using="default")
+    ledger.book(served(acme), quota_region=ROUTE, using="default")
     assert (used(), used(day=date(2026, 11, 21))) == (1200, 1200)
 
 
@@ -86,7 +83,7 @@ def test_the_day_is_the_utc_date_of_the_settlement(monkeypatch: pytest.MonkeyPat
 def test_a_settlement_that_fails_counts_nothing() -> None:
     acme = new_account()
     with pytest.raises(IntegrityError), transaction.atomic():
-        ledger.settle(served(acme, completion_tokens=-1), quota_region=ROUTE, using="default")
+        ledger.book(served(acme, completion_tokens=-1), quota_region=ROUTE, using="default")
     assert not RouteDay.objects.exists()
 
 
@@ -94,7 +91,7 @@ def test_a_settlement_that_fails_counts_nothing() -> None:
 def test_absurd_counts_leave_room_for_more() -> None:
     acme = new_account(credit="0.01")
     for _ in range(2 * SHARDS):
-        ledger.settle(served(acme, prompt_tokens=2**62, priced=False), quota_region=ROUTE, using="default")
+        ledger.book(served(acme, prompt_tokens=2**62, priced=False), quota_region=ROUTE, using="default")
     assert used() == 2 * SHARDS * quota.MOST_AT_ONCE
 
 
@@ -103,7 +100,7 @@ def test_settlements_spread_over_the_shards() -> None:
     acme = new_account()
     key, _ = new_key(acme)
     for _ in range(60):
-        ledger.settle(served(acme, key=key), quota_region=ROUTE, using="default")
+        ledger.book(served(acme, key=key), quota_region=ROUTE, using="default")
     shards = set(RouteDay.objects.values_list("shard", flat=True))
     assert len(shards) > 1
     assert shards <= set(range(SHARDS))
@@ -129,7 +126,7 @@ def test_many_accounts_at_once_are_counted_exactly(monkeypatch: pytest.MonkeyPat
 def test_greenlets_that_settle_one_generation_count_it_once() -> None:
     acme = new_account(credit="1")
     generation = unsettled(served(acme), quota_region=ROUTE)
-    greenlets = [gevent.spawn(settle_shielded, generation) for _ in range(4)]
+    greenlets = [gevent.spawn(settle, generation) for _ in range(4)]
     gevent.joinall(greenlets, raise_error=True)
     assert len({greenlet.value for greenlet in greenlets}) == 1
     assert used() == 1200
@@ -138,11 +135,11 @@ def test_greenlets_that_settle_one_generation_count_it_once() -> None:
 @only_postgresql
 @in_one_transaction
 def test_the_statement_counts_what_the_models_count() -> None:
-    for route, settle in ((ROUTE, ledger.execute_settlement), (OTHER_ROUTE, ledger._settle_in_transaction)):
+    for route, book in ((ROUTE, ledger._book_by_statement), (OTHER_ROUTE, ledger._book_by_models)):
         acme = new_account()
         for tokens in (5, 6):
             use = QuotaUse(region_id=route, day=DAY, shard=3, tokens=tokens)
-            assert settle(served(acme), "default", use) is not None
+            assert book(served(acme), "default", use) is not None
     rows = RouteDay.objects.order_by("region_id").values_list("region_id", "day", "shard", "tokens")
     assert list(rows) == [(ROUTE, DAY, 3, 11), (OTHER_ROUTE, DAY, 3, 11)]
     assert mismatches() == []
@@ -159,7 +156,8 @@ def test_the_statement_is_the_same_for_all_routes_without_a_quota() -> None:
 @only_postgresql
 @in_one_transaction
 def test_counting_costs_no_round_trip() -> None:
-    generation = served(new_account())
+    acme = new_account()
+    one, other = served(acme), served(acme)
     statements: list[str] = []
 
     def note(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
@@ -167,8 +165,10 @@ def test_counting_costs_no_round_trip() -> None:
         return execute(sql, *arguments)
 
     with connection.execute_wrapper(note):
-        ledger.settle(generation, quota_region=ROUTE, using="default")
-    assert len(statements) == 1
+        ledger.book(one, using="default")
+        without = len(statements)
+        ledger.book(other, quota_region=ROUTE, using="default")
+    assert len(statements) == 2 * without
     assert used() == 1200
 
 
@@ -176,7 +176,7 @@ def patiently(generation: Generation) -> object:
     """Settles; a writer of SQLite's who has waited a second for the others' lock tries again, as the product does."""
     while True:
         try:
-            return ledger.settle(generation, quota_region=ROUTE)
+            return ledger.book(generation, quota_region=ROUTE)
         except DatabaseError as error:
             if "locked" not in str(error):
                 raise

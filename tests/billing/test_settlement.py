@@ -4,18 +4,18 @@ import functools
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from decimal import Decimal
 from pathlib import Path
 
 import psycopg
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing.ledger.entries import Settlement
-from billing.ledger.settlement import replay_spool, settle_shielded
+from billing.ledger.settlement import Settlement, book, replay_spool, settle
 from billing.ledger.spool import SpoolFailed
 from billing.models import Generation, Wallet
 from tests.factories import mismatches, new_account, served, unsettled
@@ -103,14 +103,14 @@ def assert_settled_once(generation: Generation, settlement: Settlement) -> None:
 
 def test_settling_reports_what_it_cost(acme: Account) -> None:
     generation = served(acme)
-    assert_settled_once(generation, settle_shielded(unsettled(generation)))
+    assert_settled_once(generation, settle(unsettled(generation)))
 
 
 @only_sqlite
 def test_a_locked_file_is_waited_for(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
     generation = served(acme)
     with another_writer(acme, until=lambda: "again after" in caplog.text):
-        settlement = settle_shielded(unsettled(generation))
+        settlement = settle(unsettled(generation))
     assert_settled_once(generation, settlement)
     assert "database is locked" in caplog.text
 
@@ -121,7 +121,7 @@ def test_a_wallet_that_stays_locked_is_tried_again(
 ) -> None:
     generation = served(acme)
     with another_writer(acme, until=lambda: "again after" in caplog.text):
-        settlement = settle_shielded(unsettled(generation))
+        settlement = settle(unsettled(generation))
     assert_settled_once(generation, settlement)
     assert "lock timeout" in caplog.text
 
@@ -129,7 +129,7 @@ def test_a_wallet_that_stays_locked_is_tried_again(
 @only_postgresql
 def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
     """The other side has written the same record, wants the wallet that the settlement holds, and changes its mind."""
-    settle_shielded(unsettled(served(acme)))
+    settle(unsettled(served(acme)))
     generation = served(acme)
     with foreign_connection() as other:
         other.execute("SET deadlock_timeout = '60s'")  # the settlement's own is a second: it notices, and loses
@@ -138,13 +138,34 @@ def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.L
         other.execute("INSERT INTO billing_generation SELECT * FROM copy")
         thread = threading.Thread(target=_take_the_wallet_and_change_your_mind, args=(other, acme))
         thread.start()
-        settlement = settle_shielded(unsettled(generation))
+        settlement = settle(unsettled(generation))
         thread.join()
     assert settlement.balance == Decimal("0.99832")
     assert Generation.objects.get(pk=generation.pk).ledger_entry.seq == 3
     assert Wallet.objects.get(pk=acme.pk).seq == 3
     assert mismatches(acme) == []
     assert "deadlock detected" in caplog.text
+
+
+@only_postgresql
+def test_two_that_settle_one_request_at_once_book_it_once(acme: Account) -> None:
+    """The second begins while the first is uncommitted, and so cannot see the record that it waits for."""
+    first = served(acme)
+    again = served(acme, id=first.pk)
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic(using="settlement"):
+            settled = book(first)
+            late = pool.submit(_in_a_thread, lambda: book(again))
+            assert eventually(lambda: len(waiting_sessions()) > 0)
+        assert late.result() == settled
+    assert_settled_once(first, settled)
+
+
+def _in_a_thread(work: Callable[[], Settlement]) -> Settlement:
+    try:
+        return work()
+    finally:
+        connections.close_all()
 
 
 def _take_the_wallet_and_change_your_mind(other: psycopg.Connection, account: Account) -> None:
@@ -156,18 +177,18 @@ def _take_the_wallet_and_change_your_mind(other: psycopg.Connection, account: Ac
 def test_what_stays_impossible_waits_in_the_spool(acme: Account, lock_timeout: None, empty_spool: Path) -> None:
     generation = served(acme)
     with another_writer(acme):
-        settlement = settle_shielded(unsettled(generation))
+        settlement = settle(unsettled(generation))
     assert settlement.balance is None
     assert not Generation.objects.exists()
     assert replay_spool() == 1
-    assert_settled_once(generation, settle_shielded(unsettled(generation)))
+    assert_settled_once(generation, settle(unsettled(generation)))
     assert list(empty_spool.iterdir()) == []
 
 
 def test_a_mistake_is_not_tried_again_but_kept(
     acme: Account, empty_spool: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert settle_shielded(unsettled(served(acme, completion_tokens=-1))).balance is None
+    assert settle(unsettled(served(acme, completion_tokens=-1))).balance is None
     assert "again after" not in caplog.text
     assert not Generation.objects.exists()
     assert len(list(empty_spool.iterdir())) == 1
@@ -177,4 +198,4 @@ def test_with_neither_database_nor_disk_it_is_raised(acme: Account, empty_spool:
     empty_spool.rmdir()
     empty_spool.write_text("a file in the place of the folder")
     with pytest.raises(SpoolFailed):
-        settle_shielded(unsettled(served(acme, completion_tokens=-1)))
+        settle(unsettled(served(acme, completion_tokens=-1)))

@@ -8,8 +8,7 @@ import pytest
 from django.db import connection, connections
 
 from accounts.models import Account
-from billing.ledger.entries import Settlement
-from billing.ledger.settlement import settle_shielded
+from billing.ledger.settlement import Settlement, settle
 from billing.models import Generation, LedgerEntry, Wallet
 from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
@@ -56,7 +55,7 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated(
 ) -> None:
     lossy.lose_answer_to(b"INSERT INTO billing_generation")
     generation = served(acme)
-    settlement = settle_shielded(unsettled(generation))
+    settlement = settle(unsettled(generation))
     assert lossy.lost == 1
     assert "again after" in caplog.text
     assert_settled_once(generation, settlement)
@@ -79,7 +78,7 @@ def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
         other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [acme.pk])
         thread = threading.Thread(target=kill_who_waits)
         thread.start()
-        settlement = settle_shielded(unsettled(generation))
+        settlement = settle(unsettled(generation))
         thread.join()
     assert killed.is_set()
     assert "terminating connection" in caplog.text

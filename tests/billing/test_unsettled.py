@@ -7,8 +7,8 @@ import psycopg._queries
 import pytest
 from django.db import connection
 
-from billing.ledger import entries as ledger
-from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, terms_of
+from billing.ledger import settlement as ledger
+from billing.ledger.unsettled import COLUMNS, FROZEN_COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
 from billing.models import Generation
 from catalogue.carbon import EnergyFactors
 from catalogue.pricing import Usage
@@ -33,9 +33,12 @@ def test_its_parameters_are_those_of_the_record(priced: bool) -> None:
         "first_token_ms": 12,
     }
     generation = served(acme, USAGE, TIERED_PRICE, priced=priced, **columns)
+    set_apart(generation)
     parameters = [encoded(name, getattr(generation, name)) for name in COLUMNS]
     assert unsettled(generation).parameters == parameters
-    assert [encoded(name, getattr(unsettled(generation).generation(), name)) for name in COLUMNS] == parameters
+    again = unsettled(generation).generation()
+    set_apart(again)
+    assert [encoded(name, getattr(again, name)) for name in COLUMNS] == parameters
 
 
 def test_its_terms_are_the_routes() -> None:
@@ -44,9 +47,13 @@ def test_its_terms_are_the_routes() -> None:
     found = replace(found, energy=ENERGY, price=TIERED_PRICE, daily_token_quota=5)
     terms = terms_of(offered, found, "USD")
     generation = Unsettled(Figures(*unsettled(served(new_account())).figures), terms).generation()
-    assert terms.parameters == [encoded(name, getattr(generation, name)) for name in terms.columns]
     assert (generation.price, generation.currency, generation.account_rate) == (TIERED_PRICE, "USD", Decimal("1.25"))
     assert (generation.energy_per_token_wh, generation.grid_intensity) == (ENERGY.per_token_wh, 44)
+    set_apart(generation)
+    shared = COLUMNS[len(Figures._fields) :]
+    assert terms.parameters == [encoded(name, getattr(generation, name)) for name in shared]
+    assert terms.frozen == [encoded(name, getattr(generation.terms, name)) for name in FROZEN_COLUMNS]
+    assert (generation.price, generation.energy_factors) == (TIERED_PRICE, ENERGY)
     assert (generation.route_id, terms.quota_region) == (found.id, found.region_id)
     assert terms_of(offered, found, "USD") is terms
     assert terms_of(replace(offered, serial=offered.serial + 1), replace(found, price=routes.PRICE), "USD") is not terms
@@ -61,7 +68,7 @@ def test_the_statement_is_not_parsed_by_the_driver_which_caches_no_more_than_50_
     statement = ledger.statement(counts_quota=True, has_checkpoint=True)
     assert statement.sql.count(b"$") > psycopg._queries.MAX_CACHED_STATEMENT_PARAMS
     monkeypatch.setattr(psycopg._queries, "_split_query", None)
-    settled = ledger.execute_settlement(generation, "default", has_checkpoint=True)
+    settled = ledger._book_by_statement(generation, "default", has_checkpoint=True)
     monkeypatch.undo()
     assert settled is not None
     assert Generation.objects.get().balance_after == settled.balance

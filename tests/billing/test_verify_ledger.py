@@ -16,8 +16,9 @@ from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
-from billing.ledger import entries as ledger
-from billing.models import DailyUsage, Generation, LedgerEntry, UsageWatermark, Wallet
+from billing.ledger import entries
+from billing.ledger import settlement as ledger
+from billing.models import FROZEN, DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark, Wallet
 from billing.usage import rollups, verify
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from catalogue.pricing import Price, Rates, Usage, cost_of
@@ -27,7 +28,8 @@ from tests.factories import TIERED_PRICE, mismatches, new_account, served
 pytestmark = pytest.mark.django_db
 
 ENTRY, WALLET, RECORD = "billing_ledgerentry", "billing_wallet", "billing_generation"
-TRIGGERS = ("billing_ledgerentry_no_update", "billing_ledgerentry_no_delete")
+TERMS = "billing_frozenterms"
+TRIGGERS = tuple(f"{table}_no_{verb}" for table in (ENTRY, TERMS) for verb in ("update", "delete"))
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def acme() -> Account:
     """Three entries: the opening grant, and two requests."""
     account = new_account("Acme", credit="100")
     for _ in range(2):
-        ledger.settle(served(account, Usage(uncached_prompt=900, cache_read=100, completion=200)), using="default")
+        ledger.book(served(account, Usage(uncached_prompt=900, cache_read=100, completion=200)), using="default")
     return account
 
 
@@ -83,15 +85,15 @@ def last_record() -> str:
 
 def test_books_in_order_are_said_to_be_so(acme: Account) -> None:
     new_account("Zenith", credit=None)
-    ledger.settle(served(acme, priced=False), using="default")
-    ledger.correct(acme.pk, Decimal(-200), "overdrawn on purpose")
+    ledger.book(served(acme, priced=False), using="default")
+    entries.correct(acme.pk, Decimal(-200), "overdrawn on purpose")
     result = verify_ledger()
     assert result == Result("checked 2 accounts, 4 ledger entries, 3 generations: 0 mismatches", [], 0)
 
 
 def test_long_prompts_recompute_at_their_tier_and_no_other(acme: Account) -> None:
     for usage in (Usage(uncached_prompt=1000, completion=200), Usage(uncached_prompt=501, cache_read=500)):
-        ledger.settle(served(acme, usage, TIERED_PRICE), using="default")
+        ledger.book(served(acme, usage, TIERED_PRICE), using="default")
     assert mismatches() == []
     record = Generation.objects.get(prompt_tokens=1001)
     (tier,) = TIERED_PRICE.frozen_tiers or []
@@ -100,13 +102,14 @@ def test_long_prompts_recompute_at_their_tier_and_no_other(acme: Account) -> Non
         ([tier | {"prompt": "1.3"}], "0.0013013"),
         (None, "0.0006006"),
     ):
-        Generation.objects.filter(pk=record.pk).update(price_tiers=changed)
+        terms = FrozenTerms.of({name: getattr(record.frozen, name) for name in FROZEN} | {"price_tiers": changed})
+        FrozenTerms.objects.bulk_create([terms], ignore_conflicts=True)
+        Generation.objects.filter(pk=record.pk).update(terms=terms)
         names = ("prompt cost", "cost", "cost in EUR")
         assert mismatches() == [
             f"account Acme: {record.public_id}: {name} 0.0012012, its tokens and frozen prices give {prompt_cost}"
             for name in names
         ]
-    Generation.objects.filter(pk=record.pk).update(price_tiers=[tier])
 
 
 def test_nothing_at_all_is_in_order() -> None:
@@ -131,7 +134,7 @@ def test_records_in_other_currencies_recompute_as_they_were_rounded(
     generation = served(acme, usage, price, account_rate=rates.account, eur_rate=rates.eur)
     generation.prompt_cost, generation.completion_cost = cost.prompt, cost.completion
     generation.cost, generation.cost_eur = cost.total, cost.eur
-    ledger.settle(generation, using="default")
+    ledger.book(generation, using="default")
     assert mismatches() == []
     Generation.objects.filter(pk=generation.pk).update(cost_eur=Decimal(former_eur))
     assert mismatches() == ([] if found is None else [f"account Acme: {generation.public_id}: {found}"])
@@ -179,8 +182,17 @@ TAMPERINGS = {
         "{record}: 10 prompt tokens, its parts add up to 1000",
     ),
     "a price changed": (
-        [f"UPDATE {RECORD} SET prompt_price = 0 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
+        [f"UPDATE {TERMS} SET prompt_price = 0"],
         "{record}: cost 0.00084, its tokens and frozen prices give 0.00024",
+    ),
+    "a price changed that nothing was billed at": (
+        [f"UPDATE {TERMS} SET cache_write_price = 1"],
+        "{record}: its terms {terms} are not what they were when they were frozen",
+    ),
+    "terms removed": ([f"DELETE FROM {TERMS}"], "{record}: its terms {terms} are missing"),
+    "terms of nothing": (
+        [f"UPDATE {RECORD} SET terms_id = id"],
+        "{record}: its terms {id} are missing",
     ),
     "a record's balance changed": (
         [f"UPDATE {RECORD} SET balance_after = 0 WHERE id = (SELECT generation_id FROM {ENTRY} WHERE seq = 3)"],
@@ -206,10 +218,11 @@ TAMPERINGS = {
 def test_tampering_is_found(acme: Account, name: str) -> None:
     statements, finding = TAMPERINGS[name]
     record = last_record()
+    of = Generation.objects.get(pk=record.removeprefix("gen-"))
     tamper(*statements)
     for arguments in ([], ["--account", "Acme"]):
         result = verify_ledger(*arguments)
-        assert f"account Acme: {finding.format(record=record)}" in result.stderr
+        assert f"account Acme: {finding.format(record=record, terms=of.terms_id, id=of.pk)}" in result.stderr
         assert result.code == 1
         assert result.stdout.endswith(f": {len(result.stderr)} mismatches")
 
@@ -325,7 +338,7 @@ def test_energy_and_carbon_recompute_from_the_frozen_factors(name: str) -> None:
     account = new_account("Acme", credit="100")
     columns, findings = FOOTPRINTS[name]
     record = served(account, Usage(uncached_prompt=900, cache_read=100, completion=200), **columns)
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     assert mismatches() == [f"account Acme: {record.public_id}: {finding}" for finding in findings]
 
 
@@ -409,7 +422,7 @@ def test_a_record_whose_upstream_counted_otherwise_is_found(name: str) -> None:
         Usage(uncached_prompt=900, cache_read=100, completion=200),
         **{"dialect": "openai", "upstream_usage": REPORTED} | columns,
     )
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     result = verify_ledger()
     assert result.stderr == ([] if finding is None else [f"account Acme: {record.public_id}: {finding}"])
     assert result.code == (0 if finding is None else 1)
@@ -418,7 +431,7 @@ def test_a_record_whose_upstream_counted_otherwise_is_found(name: str) -> None:
 def test_an_unpriced_record_whose_usage_can_be_read_now_is_found() -> None:
     account = new_account("Acme", credit="100")
     record = served(account, priced=False, dialect="openai", upstream_usage=REPORTED)
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     assert mismatches() == [
         f"account Acme: {record.public_id}: its upstream's usage is read as 900 prompt + 100 cached + 0 written + 200 "
         "completion tokens, which costs 0.00084; the record has 1000 prompt + 0 cached + 0 written + 200 completion "
@@ -453,7 +466,7 @@ def test_the_next_entry_may_arrive_while_the_books_are_read(acme: Account) -> No
     tamper(f"UPDATE {WALLET} SET balance = 0 WHERE seq = 3")
     lines = verify.verify(None, read_usage)
     assert "account Acme: the wallet holds" in str(next(lines))
-    ledger.settle(served(zenith), using="default")
+    ledger.book(served(zenith), using="default")
     assert [line for line in lines if isinstance(line, str)] == []
 
 
@@ -461,7 +474,7 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
     acme: Account, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(20):
-        ledger.grant(acme.pk, Decimal(1), f"invoice {number}")
+        entries.grant(acme.pk, Decimal(1), f"invoice {number}")
     # the wallets, its entries, the last number, the wallet's count, records without an entry, the accounts without a
     # wallet; and in a transaction (two more) its watermark, the sums of its records and its rows by day
     with django_assert_max_num_queries(11):
@@ -470,7 +483,7 @@ def test_reading_costs_a_fixed_number_of_queries_however_long_the_book(
 
 def test_what_is_longer_than_a_page_is_read_whole(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "PAGE", 2)
-    ledger.grant(acme.pk, Decimal(1), "invoice")
+    entries.grant(acme.pk, Decimal(1), "invoice")
     assert verify_ledger().stdout == "checked 1 accounts, 4 ledger entries, 2 generations: 0 mismatches"
     tamper(f"UPDATE {ENTRY} SET seq = 9 WHERE seq = 2", f"UPDATE {ENTRY} SET amount = amount + 1 WHERE seq = 4")
     assert mismatches()[:2] == [
@@ -485,7 +498,7 @@ def test_what_is_longer_than_a_page_is_read_whole(acme: Account, monkeypatch: py
 def test_usage_by_day_in_order_is_said_to_be_so(acme: Account) -> None:
     rollups.advance(100, trail=timedelta(0))
     assert DailyUsage.objects.count() == 1
-    ledger.settle(served(acme), using="default")  # behind the watermark
+    ledger.book(served(acme), using="default")  # behind the watermark
     assert mismatches() == []
 
 
@@ -512,7 +525,7 @@ def test_a_watermark_in_the_future_is_found(acme: Account) -> None:
     UsageWatermark.objects.update(rolled_until=datetime(2999, 1, 2, 3, 4, tzinfo=UTC))
     hides = "account Acme: its usage counts as added up until 2999-01-02 03:04 UTC, which hides what is served before"
     assert mismatches() == [hides]
-    ledger.settle(served(acme), using="default")
+    ledger.book(served(acme), using="default")
     today = datetime.now(UTC).date()
     assert mismatches() == [
         hides,

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.models import DailyUsage, Generation, UsageWatermark
 from billing.usage import rollups
 from billing.usage.statistics import By, Days, Totals
@@ -23,7 +23,7 @@ MONTH = Days(START.date(), START.date() + timedelta(days=31))
 
 def settled_at(moment: datetime, record: Generation) -> Generation:
     """Settles the record as if it had been then."""
-    ledger.settle(record, using="default")
+    ledger.book(record, using="default")
     Generation.objects.filter(pk=record.pk).update(created_at=moment)
     return Generation.objects.get(pk=record.pk)
 

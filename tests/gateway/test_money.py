@@ -12,7 +12,7 @@ from django.forms import modelform_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.models import LedgerEntry, Wallet
 from catalogue.models import ExchangeRate, Region
 from gateway.money import (
@@ -54,7 +54,7 @@ def test_settlements_add_up_exactly() -> None:
     costs = [Decimal(chance.randrange(10**8)).scaleb(-10) for _ in range(300)]
     for cost in costs:
         generation = served(account, prompt_cost=cost, completion_cost=Decimal(0), cost=cost, cost_eur=cost)
-        ledger.settle(generation, using="default")
+        ledger.book(generation, using="default")
     wallet = Wallet.objects.get(pk=account.pk)
     assert wallet.balance == 1 - sum(costs)
     assert LedgerEntry.objects.filter(account=account).aggregate(sum=Sum("amount"))["sum"] == wallet.balance
@@ -190,5 +190,5 @@ def test_json_gets_a_float() -> None:
 @pytest.mark.django_db
 def test_the_ledger_of_this_module_is_sound() -> None:
     account = new_account(credit=str(MAX_MONEY))
-    ledger.settle(served(account), using="default")
+    ledger.book(served(account), using="default")
     assert mismatches(account) == []

@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounts.models import Account
-from billing.ledger import entries as ledger
+from billing.ledger import settlement as ledger
 from billing.models import Generation, LedgerEntry, Wallet
 from catalogue.models import ExchangeRate
 from catalogue.pricing import RATE_PLACES
@@ -181,7 +181,7 @@ def test_rows_that_are_saved_together_may_hold_nulls() -> None:
     account = new_account()
     records = [served(account), served(account)]
     for record in records:
-        ledger.settle(record, using="default")
+        ledger.book(record, using="default")
     records[0].cache_read_price, records[1].cache_read_price = Decimal("0.3"), None
     Generation.objects.bulk_update(records, ["cache_read_price"])
     stored = Generation.objects.in_bulk([record.pk for record in records])

@@ -408,6 +408,7 @@ def test_an_embedding_above_a_threshold_is_billed_at_its_tier(account: Customer,
 def test_tiers_are_frozen_in_the_record_and_absent_where_there_are_none(account: Customer) -> None:
     for slug in ("echo", "tiered"):
         assert ask(account, slug).status_code == 200
-    where = "FROM billing_generation WHERE account_id = %s ORDER BY created_at"
-    rows = account.gateway.query(f"SELECT price_tiers IS NULL {where}", [hex_of(account.id)])
+    terms = "billing_generation g JOIN billing_frozenterms t ON t.id = g.terms_id"
+    query = f"SELECT t.price_tiers IS NULL FROM {terms} WHERE g.account_id = %s ORDER BY g.created_at"
+    rows = account.gateway.query(query, [hex_of(account.id)])
     assert [bool(is_null) for (is_null,) in rows] == [True, False]
