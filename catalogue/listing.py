@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 from django.conf import settings
 
+from gateway.edge.responses import known
 from gateway.money import to_json
 from gateway.server.turns import take_turns
 
@@ -24,7 +25,10 @@ from .routing.snapshot import in_slices
 GLOBAL_LABEL = "GLOBAL-AVERAGE"
 AUTO_MODALITIES = ("chat", "completion")
 LISTED_PRICES = ("prompt", "completion", "cache_read", "cache_write", "batch_prompt", "batch_completion")
+# Three jurisdictions and five modalities, each or none; beyond that the oldest goes. A large one has 5 MB.
+MOST_VIEWS = 24
 Info = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
         "modality": offer.modality,
         "capabilities": _capabilities(offer.streaming, offer.function_calling),
         "regions": [
-            _known(
+            known(
                 {
                     "id": route.id,
                     "locode": route.locode,
@@ -87,7 +91,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
             for route in routes
         ],
     }
-    return _known(info)
+    return known(info)
 
 
 def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
@@ -138,7 +142,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
         return None
     ranked = rank(eligible, snapshot.units_per_eur, objective).routes
     all_priced = len(eligible) == len(routes)
-    return _known(
+    return known(
         {
             "id": f"{AUTO}/{canonical_id}",
             "object": "model",
@@ -153,7 +157,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
             "capabilities": _capabilities(
                 _any_of([offer.streaming for offer in offers]), _any_of([offer.function_calling for offer in offers])
             ),
-            "auto_routing": _known(
+            "auto_routing": known(
                 {
                     "candidates": [route.id for route in ranked],
                     "pricing_range": _pricing_range(snapshot, ranked) if all_priced else None,
@@ -165,7 +169,7 @@ def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str)
 
 
 def _capabilities(streaming: bool | None, function_calling: bool | None) -> Info | None:
-    return None if streaming is None else _known({"streaming": streaming, "function_calling": function_calling})
+    return None if streaming is None else known({"streaming": streaming, "function_calling": function_calling})
 
 
 def _pricing(published: PublishedPricing) -> Info | None:
@@ -189,13 +193,13 @@ def _carbon_metrics(route: Route) -> Info | None:
         "energy_per_token_wh": None if energy.per_token_wh is None else float(energy.per_token_wh),
         "carbon_per_token_gco2e": None if grams is None else float(grams),
     }
-    metrics = _known(per_token) | _grid(route)
+    metrics = known(per_token) | _grid(route)
     return {_label(route): metrics} if metrics else None
 
 
 def _grid(route: Route) -> Info:
     energy = route.energy
-    return _known({"grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh}) | dict(energy.grid_details)
+    return known({"grid_carbon_intensity_gco2_per_kwh": energy.intensity_gco2_per_kwh}) | dict(energy.grid_details)
 
 
 def _label(route: Route) -> str:
@@ -242,17 +246,6 @@ def _any_of(values: Sequence[bool | None]) -> bool | None:
 def _smallest(values: Sequence[int | None]) -> int | None:
     stated = [value for value in values if value is not None]
     return min(stated) if len(stated) == len(values) else None
-
-
-def _known(values: Info) -> Info:
-    """The fields that have a value."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-T = TypeVar("T")
-
-# Three jurisdictions and five modalities, each or none; beyond that the oldest goes. A large one has 5 MB.
-MOST_VIEWS = 24
 
 
 @dataclass(frozen=True, slots=True)

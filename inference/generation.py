@@ -14,6 +14,7 @@ from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.usage.representations import footprint_details, usage_object
 from catalogue.carbon import footprint_of
 from catalogue.pricing import ContradictoryUsage, Usage, cost_of, numbers_of, without_prices
+from gateway.edge.responses import known
 from gateway.money import UNITS
 
 from . import estimator
@@ -190,4 +191,4 @@ def _metadata(unsettled: Unsettled) -> dict[str, Any]:
         "cache_creation_5m_tokens": None if figures.cache_write_1h_tokens is None else figures.cache_write_5m_tokens,
         "cache_creation_1h_tokens": figures.cache_write_1h_tokens,
     }
-    return {name: value for name, value in metadata.items() if value is not None}
+    return known(metadata)

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from catalogue.carbon import MEASURED, EnergyFactors
+from gateway.edge.responses import known
 from gateway.edge.rfc3339 import to_text
 from gateway.money import UNITS, to_json
 
@@ -66,7 +67,7 @@ def footprint_details(record: Generation | Figures, factors: EnergyFactors, numb
 
 def record_of(generation: Generation) -> Json:
     """GenerationRecord; `cost` is in EUR. What is unknown or does not apply is absent."""
-    return _known(
+    return known(
         {
             "generation_id": generation.public_id,
             "created_at": to_text(generation.created_at),
@@ -91,7 +92,7 @@ def record_of(generation: Generation) -> Json:
 
 def stats_of(generation: Generation) -> Json:
     """GenerationStats; money is in the account's currency. `cost` is absent where the request was never priced."""
-    return _known(
+    return known(
         {
             "generation_id": generation.public_id,
             "created_at": to_text(generation.created_at),
@@ -151,7 +152,7 @@ def _cost(generation: Generation) -> Json | None:
 
 
 def _carbon(generation: Generation) -> Json:
-    return _known(
+    return known(
         {
             "energy_wh": _number(generation.energy_wh),
             **_footprint_details(generation),
@@ -162,7 +163,7 @@ def _carbon(generation: Generation) -> Json:
 
 
 def _routing(generation: Generation) -> Json:
-    return _known(
+    return known(
         {
             "routing_mode": generation.routing_mode,
             "routing_reason": generation.routing_reason,
@@ -170,10 +171,6 @@ def _routing(generation: Generation) -> Json:
             "providers_attempted": generation.providers_attempted,
         }
     )
-
-
-def _known(fields: Json) -> Json:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _number(exact: Decimal | None) -> float | None:

@@ -33,6 +33,11 @@ def speaks_messages(environ: Mapping[str, Any]) -> bool:
     return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 
 
+def known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value: what is unknown is absent, never null or zero."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 @dataclass(slots=True)
 class PlainResponse:
     """A response that is no object of Django's, which the inference endpoints give to both of their chains.

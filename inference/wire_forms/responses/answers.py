@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalogue.pricing import without_prices
+from gateway.edge.responses import known
 from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
@@ -122,15 +123,11 @@ def usage_of(usage: Mapping[str, Any]) -> Json:
     completion = named.pop("completion_tokens_details", {})
     return {
         "input_tokens": named.pop("prompt_tokens"),
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, **_known(prompt)},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, **known(prompt)},
         "output_tokens": named.pop("completion_tokens"),
-        "output_tokens_details": {"reasoning_tokens": 0, **_known(completion)},
+        "output_tokens_details": {"reasoning_tokens": 0, **known(completion)},
         **named,
     }
-
-
-def _known(details: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in details.items() if value is not None}
 
 
 def _identity(own: Mapping[str, Any]) -> str:
@@ -143,5 +140,5 @@ def with_bill(response: Mapping[str, Any], report: Report) -> Json:
     """A response of an upstream's own with our figures in its usage, and `gateway_metadata`."""
     ours, theirs = usage_of(report["usage"]), without_prices(object_of(response.get("usage")))
     for name in ("input_tokens_details", "output_tokens_details"):
-        ours[name] |= _known(object_of(theirs.get(name)))
+        ours[name] |= known(object_of(theirs.get(name)))
     return {**response, "usage": {**theirs, **ours}, "gateway_metadata": report["gateway_metadata"]}
