@@ -31,6 +31,7 @@ from .chunks import (
     without,
 )
 
+PLAIN = frozenset({"index", "delta", "logprobs", "finish_reason"})  # members of a choice that most have
 IDENTIFIERS = ("id", "type", "format")
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
@@ -109,14 +110,27 @@ class Aggregate:
 
     def add(self, chunk: Mapping[str, Any]) -> None:
         """Takes the next chunk in."""
-        self._answer |= without(chunk, {"choices"})
+        self._answer |= chunk
         for choice in chunk["choices"]:
-            self._add_choice(choice)
+            if not (self._is_chat and self._goes_on(choice)):
+                self._add_choice(choice)
 
     def answer(self) -> dict[str, Any]:
         """The answer object, its choices in order; nothing is added to it any more."""
         choices = [self._choices[index] for index in sorted(self._choices)]
         return {**self._answer, "choices": [self._finished(choice) for choice in choices]}
+
+    def _goes_on(self, choice: Mapping[str, Any]) -> bool:
+        """Takes in one more piece of a text, as most deltas are; False where it is not that alone."""
+        known, delta = self._choices.get(choice["index"]), choice["delta"]
+        if known is None or len(delta) != 1 or not choice.keys() <= PLAIN or choice.get("logprobs") is not None:
+            return False
+        ((name, text),) = delta.items()
+        pieces = known["message"].get(name)
+        if choice["finish_reason"] is not None or not isinstance(pieces, _Pieces) or not isinstance(text, str):
+            return False
+        pieces.append(text)
+        return True
 
     def _add_choice(self, choice: Mapping[str, Any]) -> None:
         known = self._choices.setdefault(choice["index"], {"index": choice["index"]})

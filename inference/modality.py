@@ -55,6 +55,7 @@ class ShapeAdapter:
 class _Converting:
     def __init__(self, decoder: StreamDecoder, convert: Convert) -> None:
         self._decoder, self._convert = decoder, convert
+        self.one_text = decoder.one_text
 
     def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         said = self._decoder.decode(data)

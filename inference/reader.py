@@ -1,5 +1,6 @@
 """Reading a streamed answer: bytes to normalised chunks, with the usage, the output and the end noticed on the way."""
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from .dialects.openai import measured_units_in
 from .generation import Ending, Outcome
 
 _ENERGY = b": energy "
+LEAST_RUN = 4  # events in a read, for which it is worth to look
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -114,6 +116,44 @@ class SseParser:
         return events
 
 
+class TextJoiner:
+    """Makes one event of those that differ in their text alone, for a whole answer that is put together.
+
+    `one_text` is matched by an event that says one text and nothing else that adds up: its groups are what is around.
+    """
+
+    __slots__ = ("_around", "_one_text")
+
+    def __init__(self, one_text: re.Pattern[bytes]) -> None:
+        self._one_text = one_text
+        self._around = (b"", b"")
+
+    def joined(self, events: list[bytes]) -> list[bytes]:
+        """The events, with a run of such texts as one."""
+        if len(events) < LEAST_RUN:
+            return events
+        middle = events[len(events) // 2]
+        before, after = self._around
+        if not (before and middle.startswith(before) and middle.endswith(after)):
+            match = self._one_text.fullmatch(middle)
+            if match is None:
+                return events
+            before, after = self._around = match[1], match[2]
+        first = next(at for at, event in enumerate(events) if event.startswith(before) and event.endswith(after))
+        end = len(events)
+        while not (events[end - 1].startswith(before) and events[end - 1].endswith(after)):
+            end -= 1
+        run = events[first:end]
+        texts = [event[len(before) : -len(after)] for event in run]
+        if (after + before).join(texts).join((before, after)) != b"".join(run):  # another event is between them
+            return events
+        try:
+            count = len(orjson.loads(b'["%b"]' % b'","'.join(texts)))
+        except orjson.JSONDecodeError:  # what is between the quotes is more than a text
+            return events
+        return [*events[:first], before + b"".join(texts) + after, *events[end:]] if count == len(run) else events
+
+
 class StreamReader:
     """One streamed answer as it comes in.
 
@@ -122,6 +162,7 @@ class StreamReader:
     flagged; a second one right behind it ends the answer.
 
     `is_implausible` is asked of the usage, with the bytes of the output until then (`serving.is_implausible`).
+    `joins_texts` where nobody will see the single chunks.
     """
 
     def __init__(
@@ -130,6 +171,8 @@ class StreamReader:
         decoder: StreamDecoder,
         normaliser: Normaliser,
         is_implausible: Callable[[Usage, int], bool],
+        *,
+        joins_texts: bool = False,
     ) -> None:
         self.normaliser = normaliser
         self.pending: list[dict[str, Any]] = []
@@ -142,6 +185,7 @@ class StreamReader:
         self._upstream, self._decoder, self._is_implausible = upstream, decoder, is_implausible
         self._decode, self._normalise = decoder.decode, normaliser.normalise
         self._parser = SseParser()
+        self._joined = TextJoiner(decoder.one_text).joined if joins_texts else None
         self._uncounted: list[tuple[Any, int]] = []  # usage of this read, and the bytes of text until there
         self._counted_bytes = 0  # of text, when the last usage came
         self._has_first_event = False
@@ -192,7 +236,8 @@ class StreamReader:
         try:
             block = self._upstream.read()
             try:
-                for data in self._parser.feed(block) if block else self._parser.finish():
+                events = self._parser.feed(block) if block else self._parser.finish()
+                for data in events if self._joined is None else self._joined(events):
                     try:
                         said = decode(data)
                     except MalformedReply as fault:

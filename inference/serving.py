@@ -276,19 +276,20 @@ def may_be_streamed(call: Call, route: Route) -> bool:
     return not speaks and call.body.get("best_of", 1) == 1
 
 
-def _reader(admitted: Admitted, upstream: UpstreamCall) -> StreamReader:
+def _reader(admitted: Admitted, upstream: UpstreamCall, *, joins_texts: bool = False) -> StreamReader:
     decoder = admitted.dialect.decoder(admitted.upstream_call, admitted.route.upstream.total_includes)
     if admitted.adapter is not None:
         decoder = admitted.adapter.decoder(decoder)
     normaliser = admitted.form.normaliser(
         id=admitted.answer_id, created=admitted.created, model=admitted.route.id, choices=admitted.call.choices
     )
-    return StreamReader(upstream, decoder, normaliser, partial(is_implausible, admitted, upstream.sent_bytes))
+    believes = partial(is_implausible, admitted, upstream.sent_bytes)
+    return StreamReader(upstream, decoder, normaliser, believes, joins_texts=joins_texts)
 
 
 def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Outcome]:
     """Reads a stream to its end and puts the answer together. Contradictory usage leaves it empty."""
-    reader, whole = _reader(admitted, upstream), admitted.form.aggregate()
+    reader, whole = _reader(admitted, upstream, joins_texts=True), admitted.form.aggregate()
     try:
         while reader.ending is None:
             reader.advance()

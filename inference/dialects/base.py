@@ -8,6 +8,7 @@ clients send many fields at their defaults. `USUAL` is the one table of those, b
 provider's entry in the catalogue, says which fields are not taken.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from gateway.fastpath.http_client import UpstreamRequest
 from ..call import Call
 from .errors import report_of
 
+NEVER = re.compile(rb"(?!)()()")  # a `StreamDecoder.one_text`
 NO_HEADERS: Mapping[str, str] = {}
 NOTHING: frozenset[str] = frozenset()
 
@@ -117,6 +119,10 @@ class Untold(dict[str, None]):
 
 class StreamDecoder(Protocol):
     """Understands one stream; holds what its dialect needs to remember between events."""
+
+    @property
+    def one_text(self) -> re.Pattern[bytes]:
+        """Matches an event that says one text and nothing else that adds up, with what is around it in two groups."""
 
     def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         """An event's chunk, which is the caller's to change; an Event where it says more, None where it says nothing.

@@ -1,5 +1,6 @@
 """The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from gateway.money import UNITS
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, dicts, object_of, without
 from .base import (
+    NEVER,
     NOTHING,
     REROUTING_FIELDS,
     SURELY_SHALLOW,
@@ -145,6 +147,10 @@ class OpenAIDecoder:
     """See `base.StreamDecoder`."""
 
     __slots__ = ("_choices", "_counted_apart", "_finished", "_total_includes")
+    one_text = re.compile(
+        rb'(?!.*"finish_reason": ?")'
+        rb'(.*"choices": ?\[\{[^\[{]*"delta": ?\{"content": ?")[^"\\]+("\}[^\[{]*)'
+    )
 
     def __init__(self, choices: int = 1, total_includes: Collection[str] = NOTHING) -> None:
         self._choices, self._total_includes = choices, total_includes
@@ -213,6 +219,7 @@ class ResponseDecoder:
     """See `base.StreamDecoder`. Chunks are the events of a response, the last of which has its usage."""
 
     __slots__ = ("_total_includes",)
+    one_text = NEVER
 
     def __init__(self, total_includes: Collection[str] = NOTHING) -> None:
         self._total_includes = total_includes

@@ -15,8 +15,8 @@ from gateway.fastpath.http_client import Deadlines
 from inference.answers import Aggregate
 from inference.call import Shape
 from inference.chunks import ChatNormaliser, ChunkNormaliser
-from inference.dialects.openai import OpenAIDialect
-from inference.reader import StreamReader
+from inference.dialects.openai import OpenAIDecoder, OpenAIDialect
+from inference.reader import StreamReader, TextJoiner
 from inference.wire_forms.completions import TextNormaliser
 from tests.inference.dialects.routes import call
 
@@ -39,12 +39,12 @@ class Bytes:
         return next(self._blocks, b"")
 
 
-def outcome(blocks: list[bytes], shape: Shape, choices: int) -> tuple[Any, ...]:
+def outcome(blocks: list[bytes], shape: Shape, choices: int, *, joins_texts: bool = False) -> tuple[Any, ...]:
     """The chunks that are sent, the whole answer, and what is billed."""
     normaliser: type[ChunkNormaliser] = ChatNormaliser if shape == Shape.CHAT else TextNormaliser
     chunks = normaliser(id="gen-1", created=1, model="m", choices=choices)
     decoder = OpenAIDialect().decoder(call(choices=choices))
-    reader = StreamReader(Bytes(blocks), decoder, chunks, lambda _usage, _bytes: False)  # type: ignore[arg-type]  # all that it reads of one
+    reader = StreamReader(Bytes(blocks), decoder, chunks, lambda _usage, _bytes: False, joins_texts=joins_texts)  # type: ignore[arg-type]  # all that it reads of one
     whole, sent, fault = Aggregate(shape), [], None
     while reader.ending is None and fault is None:
         try:
@@ -146,3 +146,36 @@ def test_the_short_way_and_the_long_way_are_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ChatNormaliser, "normalise", ChunkNormaliser.normalise)
         assert outcome(blocks, shape, choices) == short
+
+
+@settings(max_examples=200, deadline=None)
+@given(events, st.booleans(), st.sampled_from([60, 400, 3000]), st.sampled_from([1, 2]))
+def test_a_whole_answer_is_the_same_with_its_texts_joined(
+    made: tuple[str, list[Json]], spaced: bool, size: int, choices: int
+) -> None:
+    kind, sent = made
+    shape = Shape.CHAT if kind == "chat" else Shape.COMPLETION
+    dump: Callable[[Json], bytes] = (lambda value: json.dumps(value).encode()) if spaced else orjson.dumps
+    data = b"".join(b"data: %b\n\n" % dump(each) for each in sent) + b"data: [DONE]\n\n"
+    blocks = [data[at : at + size] for at in range(0, len(data), size)]
+    assert outcome(blocks, shape, choices, joins_texts=True)[1:] == outcome(blocks, shape, choices)[1:]
+
+
+@pytest.mark.parametrize(
+    ("between", "joined"),
+    [
+        (b'{"choices":[{"index":0,"delta":{"content":"\\u00e9\\""}}]}', True),
+        (b'{"choices":[{"index":0,"delta":{"content":"b"}}]}', True),
+        (b'{"choices":[{"index":1,"delta":{"content":"b"}}]}', False),
+        (b'{"choices":[{"index":0,"delta":{"content":"b","content":"c"}}]}', False),
+        (b'{"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}', False),
+        (b'{"choices":[{"index":0,"delta":{"content":null}}]}', False),
+    ],
+)
+def test_only_what_differs_in_its_text_alone_is_joined(between: bytes, joined: bool) -> None:
+    plain = b'{"choices":[{"index":0,"delta":{"content":"a"}}]}'
+    joiner = TextJoiner(OpenAIDecoder.one_text)
+    events = [b'{"choices":[]}', plain, plain, plain, between, plain, b"[DONE]"]
+    assert (len(joiner.joined(events)) == 3) is joined
+    for strange in (plain.replace(b"}}", b'},"finish_reason":"stop"}'), plain.replace(b'"a"', b'"a","x":[1]')):
+        assert TextJoiner(OpenAIDecoder.one_text).joined([strange] * 9) == [strange] * 9

@@ -8,6 +8,7 @@ What says something else (signed thinking once its block is complete, citations,
 next of those, so that it is neither lost before the first output nor a chunk that clients do not expect.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -159,6 +160,10 @@ class AnthropicDecoder:
     """See `base.StreamDecoder`."""
 
     __slots__ = ("_blocks", "_citations", "_has_counted_all", "_held", "_held_delta", "_thoughts", "_tools", "_usage")
+    one_text = re.compile(
+        rb'(\{"type": ?"content_block_delta", ?"index": ?\d+, ?"delta": ?\{"type": ?"text_delta", ?"text": ?")[^"\\]+'
+        rb'("\} *\})'
+    )
 
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}  # by the index of the content block
