@@ -5,7 +5,6 @@ import os
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 
 from django.conf import settings
-from gunicorn.http.errors import InvalidHeader
 
 from gateway.observing import metrics_server
 from gateway.server import open_files, settings_warnings
@@ -38,15 +37,6 @@ def on_starting(server: object) -> None:
         server.log.warning("%s %s", warning.message, warning.hint)  # type: ignore[attr-defined]
     if settings.METRICS_BIND is not None:
         metrics_server.begin()
-
-
-def pre_request(_worker: object, request: object) -> None:
-    """Refuses HTTP/1.1 without a Host, and a body that is too large before its client is told to go on (`Expect`)."""
-    if request.version >= (1, 1) and "HOST" not in dict(request.headers):  # type: ignore[attr-defined]
-        raise InvalidHeader("HOST")
-    if request.declares_too_much:  # type: ignore[attr-defined]
-        request._expected_100_continue = False  # type: ignore[attr-defined]
-        request.force_close()  # type: ignore[attr-defined]
 
 
 def post_worker_init(worker: object) -> None:

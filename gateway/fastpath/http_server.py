@@ -50,6 +50,7 @@ class Request(BoundedRequest):
         if not (
             head.end() <= LONGEST_HEAD
             and len(fields) == len(lines)  # none came twice
+            and "HOST" in fields
             and fields.keys().isdisjoint(UNUSUAL)
             and length.isdigit()
             and len(length) <= LONGEST_LENGTH

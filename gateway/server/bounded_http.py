@@ -8,12 +8,10 @@ import math
 import time
 from typing import Any
 
-import gevent.socket
 from django.conf import settings
-from gevent import get_hub, getcurrent
 from gunicorn.http import message
 from gunicorn.http.body import Body, ChunkedReader, LengthReader
-from gunicorn.http.errors import LimitRequestHeaders, ParseException, UnsupportedTransferCoding
+from gunicorn.http.errors import InvalidHeader, LimitRequestHeaders, ParseException, UnsupportedTransferCoding
 from gunicorn.http.unreader import SocketUnreader
 
 from .turns import pause
@@ -30,11 +28,6 @@ NOT_UNDONE = frozenset(
 )  # codings that gunicorn takes, and leaves on the body
 
 
-# Who waits for the first bytes of a request, and until when by the monotonic clock: `worker` ends the wait. A timer of
-# its own for each was a sixth of what a refusal costs.
-waiting: dict[Any, float] = {}
-
-
 class HeadTooSlow(ParseException):  # type: ignore[misc]  # gunicorn ships no types
     """The head of a request was begun and not finished in time."""
 
@@ -47,18 +40,9 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
     """gunicorn's reader of a socket. Raises TimeoutError from `ends_at` on, by the monotonic clock."""
 
     ends_at = math.inf
-    is_idle = False  # between two requests
 
     def chunk(self, size_hint: int | None = None) -> bytes:
         """The next bytes of the socket."""
-        if self.is_idle and type(self.sock) is gevent.socket.socket:  # TLS keeps bytes that no wait would see
-            me = getcurrent()
-            waiting[me] = self.ends_at
-            try:
-                get_hub().wait(self.sock._read_event)  # `recv` would try first, in vain
-            finally:
-                del waiting[me]
-            return bytes(self.sock.recv(READ_BYTES))
         left = self.ends_at - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -92,14 +76,13 @@ def begin(unreader: Any, seconds: float) -> bytes:
 
     Raises StopIteration where none come.
     """
-    unreader.ends_at, unreader.is_idle = time.monotonic() + seconds, True
+    unreader.ends_at = time.monotonic() + seconds
     try:
         begun: bytes = unreader.read()
     except TimeoutError:
         raise StopIteration from None
     if not begun:
         raise StopIteration
-    unreader.is_idle = False
     unreader.ends_at = time.monotonic() + HEAD_SECONDS
     return begun
 
@@ -118,6 +101,11 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
     def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:
         unreader.unread(begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive))
         super().__init__(cfg, unreader, peer_addr, req_number)
+        if self.version >= (1, 1) and all(name != "HOST" for name, _ in self.headers):
+            raise InvalidHeader("HOST")
+        if self.declares_too_much:  # its client is not told to go on (`Expect`), and what it sends is not read
+            self._expected_100_continue = False
+            self.force_close()
         begin_body(unreader)
 
     @property

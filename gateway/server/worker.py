@@ -78,7 +78,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         from . import bounded_http, hooks
 
         self._hooks, self._database = hooks, db
-        self._due = bounded_http.waiting
         RequestParser.mesg_class = bounded_http.BoundedRequest
         parser.SocketUnreader = bounded_http.DeadlineUnreader
 
@@ -142,7 +141,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         """
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
-            self._close_overdue()
             if len(self._connections) >= self.worker_connections:
                 self._close_idle(BEAT_SECONDS)
         told_at = time.monotonic()
@@ -155,29 +153,22 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._close_idle(KEPT_SECONDS_OF_CUT, told_at)
             gevent.sleep(LET_GO_EVERY_SECONDS)
 
-    def _close_overdue(self) -> None:
-        """Those on which no request began in time."""
-        now = time.monotonic()
-        for greenlet, until in self._due.items():
-            if now >= until:
-                self._let_go(self._due, greenlet)
-
     def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
         """Those that have been idle for so long, all of it after `told_at`."""
         now = time.monotonic()
         for greenlet, since in self._waiting.items():
             if now - max(since, told_at) >= seconds:
-                self._let_go(self._waiting, greenlet)
+                self._let_go(greenlet)
 
-    def _let_go(self, idle: dict[Any, float], greenlet: Any) -> None:
+    def _let_go(self, greenlet: Any) -> None:
         """Ends this wait of a connection, but not where its next request has come: the hub looks, and throws at once.
 
         gevent's `kill` throws some time later, into whatever the greenlet does by then.
         """
-        began = idle[greenlet]
+        began = self._waiting[greenlet]
 
         def end() -> None:
-            if idle.get(greenlet) == began and not _has_unread(self._connections[greenlet]):
+            if self._waiting.get(greenlet) == began and not _has_unread(self._connections[greenlet]):
                 greenlet.throw(gevent.GreenletExit)
 
         gevent.get_hub().loop.run_callback(end)

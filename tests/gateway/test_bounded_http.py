@@ -89,7 +89,7 @@ def test_a_body_has_a_deadline_however_it_trickles(start_gateway: StartGateway, 
     assert customer.http.post(PATH, json={}).status_code == 400
 
 
-def test_an_idle_connection_is_closed_by_the_sweep(start_gateway: StartGateway) -> None:
+def test_an_idle_connection_is_closed(start_gateway: StartGateway) -> None:
     server = start_gateway(GUNICORN_CMD_ARGS="--keep-alive 1")
     with connect(server) as raw, raw.makefile("rb") as answers:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -101,16 +101,21 @@ def test_an_idle_connection_is_closed_by_the_sweep(start_gateway: StartGateway) 
 def test_a_wait_ends_in_time_but_not_once_its_next_request_has_come(sent: bytes) -> None:
     """It comes after the worker has looked, and before the hub ends the wait."""
     worker = object.__new__(GatewayWorker)
-    worker._due, worker._connections = bounded_http.waiting, {}
+    worker._waiting, worker._connections = {}, {}
     ours, theirs = gevent.socket.socketpair()
+
+    def wait() -> bytes:
+        with worker.timeout_ctx():
+            return bounded_http.begin(bounded_http.DeadlineUnreader(ours), HEAD_SECONDS)
+
     with ours, theirs:
-        reading = gevent.spawn(bounded_http.begin, bounded_http.DeadlineUnreader(ours), 0.0)
+        reading = gevent.spawn(wait)
         worker._connections[reading] = ours
         gevent.idle()
-        assert reading in bounded_http.waiting
-        worker._close_overdue()
+        assert reading in worker._waiting
+        worker._close_idle(0.0)
         if sent:
             theirs.sendall(sent)
-        reading.join(timeout=10)
+        reading.join(timeout=5)
     assert (reading.value if sent else type(reading.value)) == (sent or gevent.GreenletExit)
-    assert reading not in bounded_http.waiting
+    assert not worker._waiting
