@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import orjson
 
-from gateway.fastpath.faults import MalformedReply
 from gateway.ids import uuid7
 
 from .call import Shape
@@ -30,6 +29,7 @@ from .chunks import (
     object_of,
     without,
 )
+from .dialects.errors import MalformedReply
 
 PLAIN = frozenset({"index", "delta", "logprobs", "finish_reason"})  # members of a choice that most have
 IDENTIFIERS = ("id", "type", "format")

@@ -18,11 +18,11 @@ from gateway.errors import (
     UpstreamRefused,
     UsageContradicted,
 )
-from gateway.fastpath.faults import DeadlineExpired, ErrorReport, ReportedError, Unreachable, UpstreamFault
+from gateway.fastpath.faults import DeadlineExpired, Unreachable, UpstreamFault
 
 from .admission import Admitted
 from .call import Call
-from .dialects.errors import REFUSED
+from .dialects.errors import REFUSED, ErrorReport, ReportedError
 
 GENERATION_HEADER = "X-Generation-Id"
 RATE_LIMITED = 429

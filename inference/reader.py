@@ -10,11 +10,12 @@ import orjson
 
 from billing.models import IMPLAUSIBLE_USAGE, MALFORMED_EVENT, Generation
 from catalogue.pricing import ContradictoryUsage, Usage
-from gateway.fastpath.faults import DeadlineExpired, MalformedReply, UpstreamFault
+from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
 from gateway.fastpath.http_client import UpstreamCall
 
 from .chunks import Normaliser
 from .dialects.base import Event, StreamDecoder
+from .dialects.errors import MalformedReply
 from .dialects.openai import measured_units_in
 from .generation import Ending, Outcome
 

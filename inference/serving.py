@@ -30,7 +30,7 @@ from gateway.errors import (
     step,
 )
 from gateway.fastpath.faults import BrokenAnswer, Unreachable, UpstreamFault
-from gateway.fastpath.http_client import Deadlines, UpstreamCall, first_byte_seconds
+from gateway.fastpath.http_client import Deadlines, UpstreamCall
 from gateway.fastpath.watch import Client
 from gateway.observing.request_events import RequestEvent
 
@@ -52,6 +52,7 @@ DOES_NOT_COUNT = frozenset({404, 405, 501})  # an upstream without the endpoint
 # Over the cap: reasoning that caps leave out and that is not counted apart, predictions that were thrown away.
 COMPLETION_FACTOR = 8
 COMPLETION_SLACK = 4096  # tokens
+ORDINARY_PROMPT_TOKENS = 32_000  # in the time that every first byte has
 PROMPT_FACTOR = 2  # over the context length: a provider's window grows before the catalogue says so
 
 
@@ -166,7 +167,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
     route = admitted.route
     with step("preparing the upstream request", NOTHING_BILLED):
         request = admitted.dialect.request(call, route)
-    deadlines = Deadlines(first_byte_seconds(len(request.body)))
+    deadlines = Deadlines(_first_byte_seconds(len(request.body)))
     if comes_at_once:
         deadlines.whole_answer()
     upstream = UpstreamCall(request, deadlines, client, admitted.payer.account_id)
@@ -366,3 +367,10 @@ def is_implausible(admitted: Admitted, sent_bytes: int, usage: Usage, output_byt
     if cap is not None and usage.completion - (usage.reasoning or 0) > factor * cap + COMPLETION_SLACK:
         return True
     return most is not None and usage.completion > factor * max(cap or 0, most) + COMPLETION_SLACK
+
+
+def _first_byte_seconds(request_bytes: int) -> float:
+    """The budget of the first byte: a long prompt, estimated by the length of the request's body, has more of it."""
+    beyond = max(0, request_bytes // estimator.BYTES_PER_TOKEN - ORDINARY_PROMPT_TOKENS)
+    longer: float = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
+    return float(settings.GATEWAY_FIRST_BYTE_TIMEOUT) + longer

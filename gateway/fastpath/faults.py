@@ -1,7 +1,5 @@
 """What may go wrong with an upstream: every fault that ends a request of its own accord."""
 
-from dataclasses import dataclass
-
 
 class UpstreamFault(Exception):
     """The upstream said, or did, something that ends the request. `message` quotes it without secrets.
@@ -34,35 +32,3 @@ class DeadlineExpired(UpstreamFault):
     def __init__(self, budget: str, seconds: float) -> None:
         super().__init__(f"exceeded the {budget} budget of {seconds:g} s")
         self.budget, self.seconds = budget, seconds
-
-
-class MalformedReply(UpstreamFault):
-    """Bytes that are not what the dialect promises."""
-
-
-class UnreadableEmbedding(MalformedReply):
-    """A vector in another encoding than a client may ask for: what such a model always answers."""
-
-    is_lasting = True
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorReport:
-    """An upstream's error. `status` is the answer's own, or what an error in an answer's place means.
-
-    `code` and `param` are as the upstream wrote them. None is absent; `words` are empty where there are none.
-    """
-
-    words: str = ""
-    status: int | None = None
-    code: str | None = None
-    param: str | None = None
-
-
-class ReportedError(UpstreamFault):
-    """An error in an answer's place."""
-
-    def __init__(self, report: ErrorReport) -> None:
-        message = f"reported an error: {report.words}" if report.words else "answered with an error"
-        super().__init__(message, status=report.status)
-        self.report = report

@@ -24,8 +24,6 @@ WATCH_AFTER_SECONDS = 0.3  # a call that is open for so long has its client watc
 DRAIN_SECONDS = 0.1
 CLOSE_IDLE_EVERY_SWEEPS = 100
 FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
-ORDINARY_PROMPT_TOKENS = 32_000
-BYTES_PER_TOKEN = 4  # of a request's body
 MOST_ERROR_BYTES = 64 * 1024
 PEEKED_BYTES = 8  # enough to know a stream from JSON
 AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
@@ -67,13 +65,6 @@ class UpstreamAttempt:
 
 class WorkerStopped(Exception):
     """This worker's graceful stop has waited as long as it may."""
-
-
-def first_byte_seconds(request_bytes: int) -> float:
-    """The budget of the first byte: a long prompt, estimated by the length of the request's body, has more of it."""
-    beyond = max(0, request_bytes // BYTES_PER_TOKEN - ORDINARY_PROMPT_TOKENS)
-    longer: float = settings.GATEWAY_FIRST_BYTE_PER_1000_TOKENS * beyond / 1000
-    return float(settings.GATEWAY_FIRST_BYTE_TIMEOUT) + longer
 
 
 class Deadlines:

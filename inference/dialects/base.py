@@ -18,11 +18,10 @@ import orjson
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routing.routes import Route, Upstream
 from gateway.errors import InvalidRequest
-from gateway.fastpath.faults import MalformedReply, ReportedError
 from gateway.fastpath.http_client import UpstreamRequest
 
 from ..call import Call
-from .errors import report_of
+from .errors import MalformedReply, ReportedError, report_of
 
 NEVER = re.compile(rb"(?!)()()")  # a `StreamDecoder.one_text`
 NO_HEADERS: Mapping[str, str] = {}

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from gateway.fastpath.faults import ErrorReport
+from gateway.fastpath.faults import UpstreamFault
 
 # The request is refused for what it says. Another provider, or another try, would not mend it.
 REFUSED = frozenset({400, 413, 422})
@@ -56,6 +57,38 @@ _OVERFLOW = re.compile(
 _MOST_WORDS = 4000  # characters that are searched
 # A field's path before the words about it, as in `tools.0.name: Field required`.
 _PREFIX = re.compile(r"([A-Za-z_]\w*)(?:[.\[][\w.\]\[]*)?: ")
+
+
+class MalformedReply(UpstreamFault):
+    """Bytes that are not what the dialect promises."""
+
+
+class UnreadableEmbedding(MalformedReply):
+    """A vector in another encoding than a client may ask for: what such a model always answers."""
+
+    is_lasting = True
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """An upstream's error. `status` is the answer's own, or what an error in an answer's place means.
+
+    `code` and `param` are as the upstream wrote them. None is absent; `words` are empty where there are none.
+    """
+
+    words: str = ""
+    status: int | None = None
+    code: str | None = None
+    param: str | None = None
+
+
+class ReportedError(UpstreamFault):
+    """An error in an answer's place."""
+
+    def __init__(self, report: ErrorReport) -> None:
+        message = f"reported an error: {report.words}" if report.words else "answered with an error"
+        super().__init__(message, status=report.status)
+        self.report = report
 
 
 def report_of_body(status: int, body: bytes) -> ErrorReport:

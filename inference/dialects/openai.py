@@ -17,7 +17,6 @@ from catalogue.pricing import (
     Usage,
 )
 from catalogue.routing.routes import Route, Upstream
-from gateway.fastpath.faults import MalformedReply, ReportedError
 from gateway.fastpath.http_client import UpstreamRequest
 from gateway.money import UNITS
 
@@ -46,7 +45,7 @@ from .base import (
     refuse_storage,
     without_parameters,
 )
-from .errors import report_of
+from .errors import MalformedReply, ReportedError, report_of
 
 PATHS = {
     Shape.CHAT: "/chat/completions",

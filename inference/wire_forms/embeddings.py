@@ -10,9 +10,9 @@ from typing import Any
 from rest_framework import serializers
 
 from gateway.edge.fields import ChoiceField, StrictField, TextField, WholeNumberField
-from gateway.fastpath.faults import MalformedReply, UnreadableEmbedding
 
 from ..call import Call, Shape
+from ..dialects.errors import MalformedReply, UnreadableEmbedding
 from .base import Checks, Endpoint, ModelField, WireForm, pass_through
 
 NUMBERS = frozenset({int, float})

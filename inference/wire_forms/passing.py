@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import orjson
 
 from gateway.errors import ApiError
-from gateway.fastpath.faults import MalformedReply
 
 from ..chunks import Finish, Normaliser
+from ..dialects.errors import MalformedReply
 from .base import Report, without_line_ends
 
 Json = dict[str, Any]

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import orjson
 
 from catalogue.pricing import Usage
-from gateway.fastpath.faults import MalformedReply
 
 from ...chunks import object_of, text_of
 from ..base import Event, count, optional_count, parse_object
+from ..errors import MalformedReply
 
 Json = dict[str, Any]
 Part = TypeVar("Part")

@@ -7,12 +7,12 @@ import orjson
 
 from gateway.edge.exception_handler import message_envelope
 from gateway.errors import ApiError
-from gateway.fastpath.faults import MalformedReply
 
 from ... import estimator
 from ...call import Call
 from ...chunks import REASONING_FIELDS, ChatNormaliser, dicts, object_of
 from ...dialects.base import require_writable
+from ...dialects.errors import MalformedReply
 from ..base import Report, framed
 
 Json = dict[str, Any]

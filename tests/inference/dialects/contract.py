@@ -10,9 +10,10 @@ import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.errors import InvalidRequest
-from gateway.fastpath.faults import MalformedReply, UpstreamFault
+from gateway.fastpath.faults import UpstreamFault
 from inference.answers import chat_answer
 from inference.dialects.base import Dialect
+from inference.dialects.errors import MalformedReply
 from tests.inference.dialects.playback import play
 from tests.inference.dialects.routes import CREDENTIAL, call, route, upstream
 

@@ -6,9 +6,10 @@ import orjson
 import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
-from gateway.fastpath.faults import MalformedReply, UpstreamFault
+from gateway.fastpath.faults import UpstreamFault
 from inference.dialects.anthropic import AnthropicDialect
 from inference.dialects.anthropic.answers import STOP_REASONS, usage_of
+from inference.dialects.errors import MalformedReply
 from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
 from tests.inference.dialects.routes import call, route

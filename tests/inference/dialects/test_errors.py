@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.fastpath.faults import ErrorReport, ReportedError
 from inference.dialects.base import parse_object
-from inference.dialects.errors import report_of, report_of_body
+from inference.dialects.errors import ErrorReport, ReportedError, report_of, report_of_body
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 
 pytestmark = pytest.mark.sqlite_is_enough

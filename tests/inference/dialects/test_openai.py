@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
-from gateway.fastpath.faults import ReportedError
 from inference.answers import chat_answer
 from inference.call import Shape
+from inference.dialects.errors import ReportedError
 from inference.dialects.openai import OpenAIDialect, usage_of
 from tests.inference.dialects.playback import event_of, events, play
 from tests.inference.dialects.routes import call, route, upstream

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import ProviderError
-from gateway.fastpath.faults import MalformedReply
 from inference.call import Shape
+from inference.dialects.errors import MalformedReply
 from inference.dialects.openai import ResponseDecoder
 from inference.wire_forms.responses import PASSED, ResponsesForm
 from inference.wire_forms.responses.passing import LastResponse, PassedResponse
