@@ -1,0 +1,83 @@
+"""The manifest for the neutral bench of the field (bench/onthebench) as its rig uses it; the simulator is the mock."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from tests.servers.process import ROOT, ServerProcess, accepts, free_port
+from tests.servers.simulator import Simulator
+
+MANIFEST = ROOT / "bench" / "onthebench"
+DEFINITION: dict[str, Any] = json.loads((MANIFEST / "definition.json").read_text())
+START_SECONDS = 120
+pytestmark = pytest.mark.sqlite_is_enough  # it brings its own database
+
+
+@pytest.fixture(scope="module")
+def served(simulator: Simulator) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="onthebench-") as scratch:
+        Path(scratch).chmod(0o755)  # PostgreSQL's own user has to find its data
+        yield from _serve(simulator, Path(scratch) / DEFINITION["name"])
+
+
+def _serve(simulator: Simulator, folder: Path) -> Iterator[str]:
+    shutil.copytree(MANIFEST, folder)
+    (folder / "src").symlink_to(ROOT)
+    (folder / "venv").symlink_to(ROOT / ".venv")
+    port = free_port()
+    known: dict[str, Any] = {"GW_PORT": port, "GW_AUTH": DEFINITION["auth"], "GW_DIR": folder}
+    known["MOCK_PORT"] = urlsplit(simulator.url).port
+    for each in DEFINITION["config_files"]:
+        (folder / each["output"]).write_text(_rendered(folder / each["template"], known))
+    lines = [line for line in _rendered(folder / "env", known).splitlines() if not line.startswith("#")]
+    own = dict(line.split("=", 1) for line in lines)
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "TMPDIR")}
+    process = ServerProcess([str(folder / DEFINITION["launch"]["binary"][0])], log=folder / "log", env={**kept, **own})
+    try:
+        process.wait_until(lambda: accepts(port), timeout=START_SECONDS)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.stop(timeout=30)
+
+
+def _rendered(template: Path, known: dict[str, Any]) -> str:
+    text = template.read_text()
+    for name, value in known.items():
+        text = text.replace("{" + name + "}", str(value))
+    return text
+
+
+@pytest.mark.parametrize("column", ["", "-responses", "-anthropic"])
+@pytest.mark.parametrize(
+    ("row", "path", "asked"),
+    [
+        (0, "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}),
+        (1, "/v1/responses", {"input": "hi", "max_output_tokens": 16}),
+        (2, "/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}),
+    ],
+)
+def test_it_serves_the_pairs_of_apis_that_it_declares_and_no_other(
+    served: str, row: int, path: str, asked: dict[str, Any], column: str
+) -> None:
+    position = ["", "-responses", "-anthropic"].index(column)
+    headers = {"Authorization": f"Bearer {DEFINITION['auth']}"}
+    reply = requests.post(
+        served + path, json={"model": DEFINITION["model"] + column, **asked}, headers=headers, timeout=30
+    )
+    assert (reply.status_code == 200) is (DEFINITION["matrix"][row][position] == "1"), reply.text
+    if reply.status_code == 200:
+        assert "hi" in reply.text
+
+
+def test_every_setting_says_why_it_is_there() -> None:
+    claimed = {line.split()[0] for line in (MANIFEST / "why").read_text().splitlines() if not line.startswith("#")}
+    lines = (MANIFEST / "env").read_text().splitlines()
+    assert {line.partition("=")[0] for line in lines if not line.startswith("#")} <= claimed
