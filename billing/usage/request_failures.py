@@ -17,9 +17,9 @@ from catalogue.routing.redaction import without_secrets
 from catalogue.routing.routes import AUTO, AutoId, ExplicitId, parse_model_id
 from gateway.errors import ApiError
 from gateway.ids import generation_id, request_id
-from gateway.observing.request_events import Noted, Outcome, RequestEvent
+from gateway.observing.request_events import OPERATIONS, Noted, Outcome, RequestEvent
 
-INFERENCE = ("chat/completions", "completions", "embeddings", "messages", "responses")  # what is served has a record
+INFERENCE = tuple(OPERATIONS)  # what is served has a record
 NOBODY = UUID(int=0)  # in place of null, which a unique constraint would let in many times
 MOST_IN_A_BEAT = 10  # rows of one account and code
 MOST_WAITING = 2000  # rows of a worker whose database is away

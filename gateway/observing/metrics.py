@@ -20,7 +20,7 @@ from ..server.hooks import Reading, worker_hooks
 from ..server.turns import take_turns
 from ..stores.postgresql import base
 from .metrics_server import FOLDER
-from .request_events import Noted, Outcome, RequestEvent, Settled, observers
+from .request_events import OPERATIONS, Noted, Outcome, RequestEvent, Settled, observers
 
 OTHER = "other"
 
@@ -31,14 +31,6 @@ TOKENS = tuple(4.0**power for power in range(14))
 PHASE = (0.001, 0.005, *DURATION)
 SETTLEMENT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# What an endpoint does, in OpenTelemetry's names but for the count; the others that are routed are chats of some shape.
-CHAT, COUNT = "chat", "count_tokens"
-OPERATIONS = {
-    "completions": "text_completion",
-    "embeddings": "embeddings",
-    "messages/count_tokens": COUNT,
-    "responses/input_tokens": COUNT,
-}
 STATUSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 
 _ROUTE = ("endpoint", "provider", "route")
@@ -104,7 +96,7 @@ def count(event: RequestEvent) -> None:
         _sums[errors, place[0], event.code if event.code in OWN_CODES else OTHER] += 1
     if not event.route:
         return
-    model = OPERATIONS.get(event.endpoint, CHAT), event.provider, event.route
+    model = OPERATIONS.get(event.endpoint, "count_tokens"), event.provider, event.route
     _at(duration, *model, "" if event.outcome == Outcome.SERVED else event.outcome.value).observe(event.duration)
     if event.first_output_at is not None and event.is_stream:
         _at(first_token, *model).observe(event.first_output_at - event.started)

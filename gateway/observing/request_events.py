@@ -24,6 +24,16 @@ MOST_NOTED = 10_000
 EVENT = "gateway.request_event"  # of a request's META, or WSGI's environ
 
 
+# What the endpoints that serve do, in OpenTelemetry's names; of the others, only those that count tokens have a route.
+OPERATIONS = {
+    "chat/completions": "chat",
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+    "messages": "chat",
+    "responses": "chat",
+}
+
+
 class Outcome(StrEnum):
     """The ways in which a request ends."""
 

@@ -36,20 +36,13 @@ from ..money import UNITS
 from ..server.hooks import Periodic, worker_hooks
 from ..stores.outages import Outage
 from . import request_events
-from .request_events import Noted, Outcome, RequestEvent
+from .request_events import OPERATIONS, Noted, Outcome, RequestEvent
 
 logger = logging.getLogger(__name__)
 MOST_WAITING = 2000
 MOST_AT_ONCE = 50  # requests: making and encoding their spans takes milliseconds in which the worker does nothing else
 EXPORT_SECONDS = 1.0
 STOP_SECONDS = 3.0  # given to a stopping worker's last spans
-OPERATIONS = {
-    "chat/completions": "chat",
-    "completions": "text_completion",
-    "embeddings": "embeddings",
-    "messages": "chat",
-    "responses": "chat",
-}
 # The conventions' names of providers that the catalogue calls otherwise.
 PROVIDERS = {
     "aws-bedrock": "aws.bedrock",
