@@ -40,6 +40,11 @@ _PRICES = (
     "price_tiers",
 )
 
+# The columns of a provider that may be edited here; all others are read.
+_OF_PROVIDERS = (
+    *("id", "name", "country", "eu_native", "us_legal_reach", "status_override"),
+    *("stream_options", "developer_role", "reasoning_content"),
+)
 CHANGES_SHOWN = 20
 
 
@@ -74,24 +79,12 @@ class ProviderAdmin(_Seeded, ProviderActions, SaysValues):
     search_help_text = "Part of the slug or name."
     exclude = ("disabled_reason",)
     readonly_fields: ClassVar = [
-        "in_service",
-        "published_status",
-        "last_minutes",
-        "last_failure",
-        "last_day",
-        "credentials",
-        "slug",
-        "dialect",
-        "base_url",
-        "credential_env",
-        "auth_header",
-        "auth_scheme",
-        "extra_headers",
-        "extra_env",
-        "refused_parameters",
-        "total_includes_reasoning",
-        "total_includes_audio_prompts",
-        "pue",
+        *("in_service", "published_status", "last_minutes", "last_failure", "last_day", "credentials"),
+        *(
+            field.name
+            for field in models.Provider._meta.fields
+            if field.name not in (*_OF_PROVIDERS, "disabled_reason")
+        ),
     ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

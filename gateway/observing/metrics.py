@@ -23,6 +23,7 @@ from .metrics_server import FOLDER
 from .request_events import OPERATIONS, Noted, Outcome, RequestEvent, Settled, observers
 
 OTHER = "other"
+MOST_WAITING = 2000
 
 # Upper bounds in seconds, and in tokens. The first three are those of OpenTelemetry's conventions for generative AI.
 DURATION = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -145,7 +146,7 @@ class WorkerMetrics:
     """The requests that one worker has noted since its last beat, and the figures that the apps read."""
 
     def __init__(self) -> None:
-        self._noted: Noted[UUID, RequestEvent] = Noted(self._count_each)
+        self._noted: Noted[UUID, RequestEvent] = Noted(self._count_each, most=MOST_WAITING)
         self._gauges: dict[str, Gauge] = {}
         self._counters: dict[str, tuple[Counter, Sums[str]]] = {}  # and how far each has been counted
 
