@@ -1,5 +1,6 @@
-"""METRICS_BIND: the figures of requests for Prometheus (docs/operations.md#metrics, decision 7)."""
-# Label values are from the catalogue, from tables of the product, or `other`: never anything that a client has sent.
+"""METRICS_BIND: the figures of requests for Prometheus (docs/operations.md#metrics)."""
+# Label values are from the catalogue, from tables of the product, or `other`: never anything
+# that a client has sent. docs/decisions/0007-metrics-beside-the-workers.md says why the beat counts.
 
 import functools
 import os

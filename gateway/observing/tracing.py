@@ -1,7 +1,7 @@
 """OpenTelemetry traces, where OTEL_EXPORTER_OTLP_ENDPOINT is set; nothing imports this module otherwise."""
 # A request is a server span, and each call of an upstream a client span below it. Ids are made as they begin, so that
 # they can be sent upstream; the beat makes the spans of the request's event. OpenTelemetry's own batches come from a
-# thread that gevent's patching breaks (decision 8).
+# thread that gevent's patching breaks (docs/decisions/0008-traces-from-events.md).
 
 import logging
 from collections.abc import Iterator, Mapping
