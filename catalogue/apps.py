@@ -7,7 +7,7 @@ from gateway.server.hooks import Periodic, Reading, worker_hooks
 
 
 class CatalogueConfig(AppConfig):
-    """What can be served, where, at what price; and the snapshot that routing reads."""
+    """The offers of providers: places, prices, footprints, and the snapshot that routing reads."""
 
     name = "catalogue"
 

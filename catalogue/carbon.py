@@ -34,11 +34,7 @@ Units = tuple[int, int, int]  # 10^-15 Wh or grams per token, or tokens: output,
 
 
 class GridBasis(NamedTuple):
-    """The ground of a grid intensity.
-
-    `kind` is `measured` or `forecast` of a slot that starts at `as_of`, `annual` of a country or the world, or `stated`
-    of the route.
-    """
+    """The ground of a grid intensity: `measured` or `forecast` of the slot from `as_of`, `annual`, or `stated`."""
 
     kind: str
     source: str = ""
@@ -47,10 +43,7 @@ class GridBasis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnergyFactors:
-    """Wh per token and the grid's gCO2e per kWh, frozen at admission. None is unknown.
-
-    `figures` have bounds, cached tokens and embodied carbon too; the two numbers are their values.
-    """
+    """Wh per token and the grid's gCO2e per kWh, frozen at admission. None is unknown."""
 
     per_token_wh: Decimal | None
     per_prompt_token_wh: Decimal | None
@@ -93,7 +86,7 @@ class EnergyFactors:
         return METHODOLOGY_BY_KIND.format(method=method) if method else METHODOLOGY
 
     def by_kind(self, output: int, prompt: int, cached: int) -> Units:
-        """Energy in 10^-10 Wh of each kind of token, as far as it is known; `prompt` includes cached ones."""
+        """Energy in 10^-10 Wh of each kind of token; `prompt` includes cached ones."""
         of_output, of_prompt, of_cached = self.units or (0, 0, 0)
         return (
             rounded_quotient(output * of_output, _UNITS_PER_FOOTPRINT),
@@ -111,7 +104,7 @@ class EnergyFactors:
 
 
 class Footprint(NamedTuple):
-    """Energy, its bounds and carbon in units of 10^-10 Wh and grams CO2e. None is unknown."""
+    """Energy, its bounds and carbon in 10^-10 Wh and grams CO2e. None is unknown."""
 
     energy_units: int | None
     carbon_units: int | None
@@ -130,10 +123,7 @@ class Footprint(NamedTuple):
 
 
 def footprint_of(usage: Usage, factors: EnergyFactors, measured_units: int | None = None) -> Footprint:
-    """The footprint of a request, as far as its factors are known, each figure rounded once.
-
-    Energy that the provider measured, in 10^-10 Wh, replaces an estimate where it is within reason.
-    """
+    """The footprint of a request, as far as it is known. Measured energy wins where it is within reason."""
     prompt, cached = usage.prompt, usage.cache_read or 0
     tokens = usage.completion, prompt - cached, cached
     embodied = None if factors.embodied is None else _rounded(_product(tokens, factors.embodied))
@@ -154,7 +144,7 @@ def footprint_of(usage: Usage, factors: EnergyFactors, measured_units: int | Non
 
 
 def carbon_per_token(factors: EnergyFactors) -> Decimal | None:
-    """Grams CO2e per output token, for the catalogue; None where either figure is unknown."""
+    """Grams CO2e per output token, for the catalogue."""
     if factors.per_token_wh is None or factors.intensity_gco2_per_kwh is None:
         return None
     return factors.per_token_wh * factors.intensity_gco2_per_kwh / 1000

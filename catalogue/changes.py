@@ -23,7 +23,7 @@ _quiet: ContextVar[bool] = ContextVar("catalogue_changes_quiet", default=False)
 
 
 def bump() -> None:
-    """Moves the version, in the transaction of the change. Bulk writes call it themselves."""
+    """Moves the version, in the transaction of the change."""
     if not models.CatalogueVersion.objects.filter(pk=1).update(version=F("version") + 1):
         models.CatalogueVersion.objects.get_or_create(pk=1, defaults={"version": 1})
 
@@ -34,10 +34,7 @@ def version() -> int:
 
 
 def bump_from(expected: int) -> bool:
-    """Moves the version if it is the one expected, and holds its row until the transaction ends.
-
-    False: the catalogue has changed since the writer planned.
-    """
+    """Moves the version if it is the one expected, and holds its row until the transaction ends."""
     if expected == 0:
         models.CatalogueVersion.objects.get_or_create(pk=1)
     return bool(models.CatalogueVersion.objects.filter(pk=1, version=expected).update(version=F("version") + 1))
@@ -59,7 +56,7 @@ def _on_change(**_kwargs: Any) -> None:
 
 
 def watch_tables() -> None:
-    """Makes every save and delete of a catalogue row move the version (the admin's edits, above all)."""
+    """Makes every save and delete of a catalogue row move the version."""
     for table in TABLES:
         post_save.connect(_on_change, sender=table, dispatch_uid=f"bump-save-{table.__name__}")
         post_delete.connect(_on_change, sender=table, dispatch_uid=f"bump-delete-{table.__name__}")

@@ -95,7 +95,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
 
 
 def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
-    """Every configured provider with what it serves now; under a jurisdiction those with a region left."""
+    """Every configured provider with what it serves now; in a jurisdiction, those with a region left."""
     regions: dict[str, set[str]] = {}
     grids: dict[str, Info] = {}
     counts: dict[str, int] = {}
@@ -128,7 +128,7 @@ def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]
 
 
 def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str) -> Info | None:
-    """The entry of one canonical model; None where it has no eligible route, or the filters leave one out."""
+    """The entry of one canonical model, if it has an eligible route and all of them pass the filters."""
     offers = [offer for offer in snapshot.by_canonical_id.get(canonical_id, ()) if offer.modality in AUTO_MODALITIES]
     routes = [route for offer in offers for route in served_now(offer, view)]
     eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
@@ -257,7 +257,7 @@ class Listing:
 
 
 class PerSnapshot(Generic[T]):
-    """Values built once for a snapshot and a view of it; requests that come meanwhile wait for the first."""
+    """Values built once for a snapshot and a view; requests meanwhile wait for the first."""
 
     def __init__(self, build: Callable[[Snapshot, View], T]) -> None:
         self._build = build

@@ -1,4 +1,4 @@
-"""What can be served, where, at what price and footprint: seeded from files, edited by staff."""
+"""Tables of what can be served, where, at what price and footprint: seeded from files, edited by staff."""
 
 from decimal import Decimal
 from typing import ClassVar

@@ -1,7 +1,4 @@
-"""The history of prices: who changed which price of which route, when, from what to what.
-
-History begins with the prices that a route comes with. A tier's price is named `tiers[272000].prompt_per_1m_tokens`.
-"""
+"""The history of prices: who changed which price of which route, from what to what."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager

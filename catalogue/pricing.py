@@ -56,7 +56,7 @@ class Usage:
 
 
 def numbers_of(reported: Any) -> Any:
-    """The numbers of an upstream's usage, for the ledger: no texts. A list is one usage for each choice."""
+    """The numbers of an upstream's usage, for the ledger: no texts."""
     if isinstance(reported, list):
         return [numbers_of(each) or {} for each in reported]
     if not isinstance(reported, dict):
@@ -80,10 +80,7 @@ def without_prices(usage: Any) -> Any:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true: negative counts, or far more than was asked for and delivered.
-
-    `answer` is the whole answer that it came with, if any; `reported` the usage as it came.
-    """
+    """Usage that cannot be true. `answer` is the one that it came with, if any; `reported` the usage."""
 
     answer: dict[str, Any] | None = None
     reported: Any = None
@@ -137,7 +134,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Exchange rates frozen at admission: units of the account's currency, and of EUR, for 1 unit of the price's."""
+    """Exchange rates frozen at admission, for 1 unit of the price's currency."""
 
     account: Decimal
     eur: Decimal
@@ -150,7 +147,7 @@ class Rates:
 
 
 class Cost(NamedTuple):
-    """The cost of a request in units of money: its two parts in the account's currency, the total in EUR."""
+    """The cost of a request in units of money: two parts in the account's currency, the total in EUR."""
 
     prompt_units: int
     completion_units: int
@@ -233,7 +230,7 @@ def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> 
 
 
 def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
-    """The cost in EUR as older records of accounts in another currency have it: rounded once, as a whole."""
+    """The cost in EUR as older records have it: rounded once, as a whole."""
     return rounded_quotient(sum(_parts(price, usage)) * rates.eur_units, COST_DIVISOR)
 
 

@@ -48,12 +48,11 @@ GPUS = {
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a model is served: what a provider knows and its customers do not.
+    """A way to serve a model, which a provider knows and its customers do not.
 
     `bits` of a weight; `batch` of requests that decode together; `utilisation` of the GPU's peak while a prompt is
-    processed, less for embeddings, whose inputs are short; `cached` is a cached prompt token's share of a processed
-    one; `embodied_kg` of CO2e per GPU with its share of the server; `life_s` are the seconds of work that they are
-    spread over.
+    processed; `cached` is a cached prompt token's share of a processed one; `embodied_kg` of CO2e per GPU with its
+    share of the server, over `life_s` of work.
     """
 
     gpu: str
@@ -88,10 +87,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a model: the least and the most it may be (the same where its size is published).
-
-    `pue` is the lowest and highest of its data centres, None where it is not known.
-    """
+    """A model's size and data centres: the least and the most that they may be."""
 
     smallest: Size
     largest: Size
@@ -101,7 +97,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one token takes: `gpus` that work on `batch` requests for `seconds`; Wh with PUE; grams CO2e embodied."""
+    """The work of one token: `gpus` on `batch` requests for `seconds`; Wh with PUE; grams CO2e embodied."""
 
     gpus: float
     seconds: float

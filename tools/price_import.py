@@ -170,7 +170,7 @@ class Import:
         return changed
 
     def _sign(self, table: CommentedMap, listed: Listed) -> None:
-        """Who says so, and when: what was there spoke of another price."""
+        """Names the list and its day: what was there spoke of another price."""
         table["as_of"] = self.as_of.replace()  # a date of its own: one that is there twice is written as a YAML alias
         table["source"] = f"{self.source}, key {listed.name}"
 

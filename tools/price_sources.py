@@ -66,7 +66,7 @@ Prices = dict[str, Decimal]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a list says of one model: US dollars per 1,000,000 tokens, by the catalogue's names; limits in tokens.
+    """A model on a list: US dollars per 1,000,000 tokens, by the catalogue's names; limits in tokens.
 
     `tiers` are whole price lists by `above_prompt_tokens`. `remark` is what has no field in the catalogue.
     """

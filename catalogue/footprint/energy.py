@@ -1,4 +1,4 @@
-"""Energy and embodied carbon of tokens as the catalogue states them, by kind of token, with bounds (docs/energy.md)."""
+"""Energy and embodied carbon of tokens, by their kind, with bounds (docs/energy.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -45,10 +45,7 @@ class PerToken:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigures:
-    """Figures of a model's tokens, and their source.
-
-    `pue` is that in the energy; `kind` is `modelled` or `provider` (published by it); `method` is an id with a page.
-    """
+    """Figures of a model's tokens, and their source. `pue` is that in the energy."""
 
     wh: PerToken
     embodied_g: PerToken | None = None

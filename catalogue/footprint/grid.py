@@ -1,4 +1,4 @@
-"""Carbon intensity of electricity by the hour: the slots, and the figures in force (docs/energy.md#grid)."""
+"""Carbon intensity of electricity by the hour (docs/energy.md#grid)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class GridImport(models.Model):
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The figures of one moment, gCO2e per kWh by zone; they hold until `until`, None: until an import."""
+    """The figures of one moment, gCO2e per kWh by zone, until the next ones begin."""
 
     by_zone: Mapping[str, tuple[int, GridBasis]] = field(default_factory=dict)
     until: datetime | None = None

@@ -1,6 +1,6 @@
-"""Importing grid intensities into `GridSlot`, from a source's address or a file, now and then by the beat.
+"""Importing grid intensities, from a source's address or a file, now and then by the beat.
 
-Answers are bounded in size and time; faults quote nothing of them: an address may hold a token.
+Faults quote nothing of an answer: an address may hold a token.
 """
 
 import logging
@@ -37,7 +37,7 @@ class ImportFailed(Exception):
 
 
 class Imported(NamedTuple):
-    """Slots by zone that were new or changed, and the faults of the other zones."""
+    """Slots that were new or changed, by zone, and the faults of the other zones."""
 
     changed: dict[str, int]
     faults: list[str]
@@ -53,7 +53,7 @@ def zones_in_use(source: Source) -> list[str]:
 
 
 def import_from(name: str, zones: Collection[str], base_url: str = "") -> Imported:
-    """Asks a source for each zone and stores the answer; a fault of one keeps no other back."""
+    """Asks a source for each zone and stores the answers; a fault of one keeps no other back."""
     source = SOURCES[name]
     changed: dict[str, int] = {}
     faults = []
@@ -67,7 +67,7 @@ def import_from(name: str, zones: Collection[str], base_url: str = "") -> Import
 
 
 def store(name: str, zone: str, slots: Collection[Slot]) -> int:
-    """Keeps a source's slots of a zone, and drops old ones. Returns the number of rows written: of the same none."""
+    """Keeps a source's slots of a zone, drops old ones, and returns the number of rows written."""
     with transaction.atomic():
         expired, _ = GridSlot.objects.filter(end__lt=timezone.now() - KEPT).delete()
         since = min((slot.start for slot in slots), default=timezone.now())
@@ -132,7 +132,7 @@ def _answer(source: Source, zone: str, base_url: str) -> bytes:
 
 
 class Refresh:
-    """Keeps the sources of GATEWAY_GRID_SOURCES fresh: the process that claims a source first asks it."""
+    """Keeps the sources of GATEWAY_GRID_SOURCES fresh, one process for each."""
 
     def __init__(self) -> None:
         self._outages: Mapping[str, Outage] = {

@@ -1,4 +1,4 @@
-"""Answers of the sources of grid intensity: pure functions from bytes to figures of a zone."""
+"""Answers of the sources of grid intensity: from bytes to figures of a zone."""
 
 import itertools
 import json
@@ -95,7 +95,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source: its address, its zones, how one is asked for (path and query), how an answer is read."""
+    """An address with its zones, how one is asked for, and how an answer is read."""
 
     base_url: str
     zones: Mapping[str, str]
@@ -140,7 +140,7 @@ def _carbon_intensity(content: bytes) -> Iterator[Slot]:
 
 
 def _known(start: datetime, end: datetime, measured: Any, forecast: Any) -> Iterator[Slot]:
-    """The slot of the figure that is known, if one is: what was measured rather than what was expected."""
+    """The slot of a figure that is known: measured rather than expected."""
     kind, figure = (FORECAST, forecast) if measured is None else (MEASURED, measured)
     if figure is not None:
         yield Slot(start, end, kind, round(figure))
@@ -153,10 +153,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _entsoe(content: bytes) -> Iterator[Slot]:
-    """A75, generation per type: the mean of the types' figures, weighted by what they produced.
-
-    A slot counts once every type has reported it. With the curve A03 a value holds until the next.
-    """
+    """A75, generation per type: the mean of the types' figures, weighted by what they produced."""
     text = content.decode("utf-8")
     if "<!" in re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL):
         raise BadAnswer("a document type, which no answer has")
@@ -183,7 +180,7 @@ def _entsoe(content: bytes) -> Iterator[Slot]:
 
 
 def _points(period: ElementTree.Element, *, repeats: bool) -> dict[datetime, float]:
-    """Megawatts of each quarter of an hour, by its start, whatever the type's resolution."""
+    """Megawatts of each quarter of an hour, by its start."""
     interval, step = _only(period, "timeInterval"), RESOLUTIONS[_text(period, "resolution")]
     start, end = _minute(_text(interval, "start")), _minute(_text(interval, "end"))
     count = (end - start) // step

@@ -21,10 +21,7 @@ Columns = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row as the files state it: a provider by slug, a model by `{provider}/{canonical id}`, a fact by its key.
-
-    `name` is its place in its file, `models[3] acme/meta/llama`.
-    """
+    """A row as the files state it, by its key. `name` is its place in its file, `models[3] acme/meta/llama`."""
 
     file: str
     name: str
@@ -82,10 +79,7 @@ def collect(paths: Iterable[Path]) -> Catalogue:
 
 
 def check_references(catalogue: Catalogue, shipped_places: Callable[[], Catalogue], *, prune: bool) -> None:
-    """Checks entries against each other and against what is seeded. Raises BadCatalogue.
-
-    Adds the shipped places that regions name and nobody else has. `prune` will remove providers of no file.
-    """
+    """Checks entries against each other and the tables, and adds shipped places. Raises BadCatalogue."""
     stored = Provider.objects.none() if prune else Provider.objects.all()
     providers: dict[str, Mapping[str, Any]] = {
         row["slug"]: row for row in stored.values("slug", "base_url", "extra_env")

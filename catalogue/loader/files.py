@@ -1,7 +1,4 @@
-"""Reading catalogue files: YAML 1.2 or JSON, with exact decimals and without duplicate keys.
-
-`NO` is Norway, `010` is ten, a date is a string until a field asks for one.
-"""
+"""Reading catalogue files: YAML 1.2 or JSON, with exact decimals and without duplicate keys."""
 
 import json
 from decimal import Decimal

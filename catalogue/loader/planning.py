@@ -1,4 +1,4 @@
-"""The plan of a seeding, worked out against the rows, and its writing in one short transaction."""
+"""The plan of a seeding, and its writing in one short transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class TablePlan(Generic[Row]):
     changes: list[str] = field(default_factory=list)
 
     def take(self, label: str, row: Row | None, keys: Mapping[str, Any], columns: Columns) -> Row:
-        """The row as it will be: the one that is there, if it says the same, else one to upsert."""
+        """The row that is there, if it says the same, else one to upsert."""
         if row is None:
             self.counts.created += 1
             self.changes.append(f"create {self.name} {label}")
@@ -125,7 +125,6 @@ class Plan:
         return Counts(*(sum(getattr(each, name) for each in counts) for name in Counts.__slots__))
 
     def lines(self, *, dry_run: bool) -> Iterator[str]:
-        """The report: a dry run's changes, held prices, a line a table, the total."""
         if dry_run:
             yield "dry run: nothing is written"
             yield from (f"would {change}" for table in self.tables for change in table.changes)
@@ -136,7 +135,7 @@ class Plan:
         yield f"created {n.created}, updated {n.updated}, unchanged {n.unchanged}, removed {n.removed}"
 
     def write(self) -> None:
-        """Writes everything and moves the version once. Raises Overtaken where the plan is stale."""
+        """Writes everything, and moves the version once. Raises Overtaken."""
         with transaction.atomic(), changes.quietly():
             if not changes.bump_from(self.version):
                 raise Overtaken

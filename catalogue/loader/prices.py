@@ -28,10 +28,10 @@ class HeldPrice:
 def without_jumps(
     route: str, wanted: Columns, row: Region, units_per_eur: Mapping[str, Decimal]
 ) -> tuple[Columns, list[HeldPrice]]:
-    """The columns to write, with jumping prices as they are in the row.
+    """The columns to write, with jumping prices as they are.
 
-    Where the currency changes or there are tiers, a jump holds the whole pricing: a new base price beside old tiers, or
-    an old price in a new currency, would be a price list that nobody wrote.
+    A jump holds the whole pricing where the currency changes or there are tiers: half of it would be a price list that
+    nobody wrote.
     """
     before: Columns = {name: getattr(row, name) for name in (*PRICES, "currency", "price_tiers")}
     jumping = {name: HeldPrice(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
@@ -43,10 +43,7 @@ def without_jumps(
 def _jumps(
     before: Columns, after: Columns, units_per_eur: Mapping[str, Decimal]
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Each price or threshold that moves too far, with what it is and would be.
-
-    Prices of a tier that appears or goes are compared with those in force without it.
-    """
+    """Each price or threshold that moves too far, with what it is and would be."""
     thresholds = sorted({above for columns in (before, after) for above, _ in read_tiers(columns["price_tiers"])})
     for above in (0, *thresholds):
         old, new = _in_force(before, above), _in_force(after, above)

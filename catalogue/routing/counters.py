@@ -13,10 +13,9 @@ SHARDS = 16
 
 
 class RouteDay(models.Model):
-    """Tokens that a route has served on a UTC day, over shards so that accounts do not meet on one row.
+    """Tokens of a route on a UTC day, over shards so that accounts do not meet on one row.
 
-    No foreign key and no cascade in the database: a settlement must not fail, or wait for a seeding, because its route
-    is being removed.
+    No foreign key in the database: a settlement must not wait for a seeding.
     """
 
     region = models.ForeignKey("catalogue.Region", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
@@ -64,7 +63,7 @@ class ProviderFailure(models.Model):
 
 
 class PriceChange(models.Model):
-    """One price of one route, as it was and as it became: never changed, and kept when the route or the person goes."""
+    """One price of one route, as it was and as it became; kept when route or person go."""
 
     class Via(models.TextChoices):
         """Ways to change a price."""

@@ -1,7 +1,6 @@
 """Suggestions for a model that is not there: "Did you mean `openai/openai/gpt-5.1`?".
 
-Clients may ask for any text, thousands of them. Candidates come from an index of three-letter pieces, made once for a
-snapshot; only the best few are compared letter by letter.
+An index of three-letter pieces, made once for a snapshot, keeps this cheap: clients may ask for thousands.
 """
 
 import heapq
@@ -33,7 +32,7 @@ class Ids:
                 self._of_piece[piece].append(id_)
 
     def nearest(self, asked: str) -> list[str]:
-        """Up to three ids, the nearest first: automatic ones for an automatic one, providers' for the rest."""
+        """Up to three ids, the nearest first: automatic ones for an automatic one."""
         asked = asked[:LONGEST].lower().strip("/ ")
         asked = "/".join(asked.split("/")[:3])  # the region aside
         if asked not in self._known:
@@ -60,7 +59,7 @@ _ids: Ids | None = None
 
 
 def suggestion(snapshot: Snapshot, asked: str) -> str:
-    """Sentences to put behind an error's message: the nearest ids, if any is near, and where all are listed."""
+    """Sentences to put behind an error's message."""
     global _ids  # noqa: PLW0603  # a worker's memory of its current snapshot
     if _ids is None or _ids.serial != snapshot.serial:
         _ids = Ids(snapshot)

@@ -1,7 +1,4 @@
-"""Daily token quotas of routes: counted when requests are settled, in UTC days, by all workers together.
-
-A route is held once its quota is reached, so the request that crosses it is still served.
-"""
+"""Daily token quotas of routes, counted as requests are settled, in UTC days, by all workers together."""
 
 import math
 from collections.abc import Iterable
@@ -84,7 +81,7 @@ def count(region_id: int, tokens: int, day: date, *, shard: int = 0, using: str 
 
 
 def spend(region: Region, day: date) -> int:
-    """Holds a route for the rest of a day: counts the rest of its quota, and returns it. Raises NoQuota."""
+    """Holds a route for the rest of a day by counting what is left of its quota. Raises NoQuota."""
     if not region.daily_token_quota:
         raise NoQuota(f"{region} has no daily quota.")
     with transaction.atomic():

@@ -1,7 +1,4 @@
-"""Quoting an upstream without its secrets and addresses, and with its ordinary words.
-
-A secret has a known prefix, stands where one is named, or is a long mixture of letters and digits.
-"""
+"""Quoting an upstream without its secrets and addresses, and with its ordinary words."""
 
 import base64
 import re

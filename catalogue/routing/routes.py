@@ -1,7 +1,4 @@
-"""The catalogue as routing sees it: immutable values, built once per version, and their ids.
-
-An id is `{provider}/{creator}/{model}[/{locode}]`; clients also ask for `auto/…` and `alias/…`.
-"""
+"""The catalogue as routing sees it: immutable values and their ids."""
 
 import itertools
 import re

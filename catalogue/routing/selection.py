@@ -1,7 +1,6 @@
-"""The route of a request: the one that an explicit id pins, or those of an automatic id, ranked.
+"""The route of a request: pinned by an explicit id, or the first of an automatic id's ranking.
 
-Pure functions over a snapshot, but for the turns, which a worker counts. The order is that of
-docs/api.md#automatic-routing; an unknown figure ranks last: it is not zero.
+Pure functions over a snapshot, but for the turns (docs/api.md#automatic-routing). The unknown ranks last.
 """
 
 import os
@@ -36,10 +35,10 @@ Found = TypeVar("Found")
 
 
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
-    """The route that an explicit id names. Nothing is substituted.
+    """The route that an explicit id names; nothing is substituted.
 
     Raises NotFound (not offered; `global` asked of a regional model), ModelNotFound (disabled), ModelUnavailable and
-    ProviderUnavailable (region not served). `even_unavailable` passes what is switched off for now.
+    ProviderUnavailable (region not served).
     """
     offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
     if offer is None:
@@ -142,7 +141,7 @@ def _turns(_tied: tuple[str, ...]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """The day, the endpoint and today's spent quotas (`held`, by region id) that routes must fit."""
+    """The day, the endpoint and the spent quotas (`held`, by region id) that routes must fit."""
 
     today: date
     modalities: Collection[str]

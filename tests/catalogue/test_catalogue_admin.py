@@ -1,4 +1,4 @@
-"""What staff can and cannot do to the catalogue."""
+"""The catalogue in the admin: what staff can do, and cannot."""
 
 import json
 import re
@@ -308,7 +308,7 @@ def test_the_form_is_for_who_may_change_providers(seed: Seed, llama: Entry, clie
 
 
 def refusal_of(slug: str) -> tuple[int, str] | None:
-    """What a request for this model of Acme's is refused with."""
+    """The refusal of a request for this model of Acme's."""
     snapshot.forget()
     snapshot.refresh()
     try:
@@ -377,7 +377,7 @@ def history(row: Row) -> list[str]:
 
 
 def _inputs(formset: "BaseInlineFormSet[Any, Any, Any]") -> Iterator[tuple[str, Any]]:
-    """What a browser would send back for this formset."""
+    """The fields of this formset, as a browser would send them back."""
     for form in [formset.management_form, *formset.forms]:
         for name in form.fields:
             yield form.add_prefix(name), form[name].value()

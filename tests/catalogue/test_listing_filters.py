@@ -1,4 +1,4 @@
-"""What a filter of the listing keeps (docs/api.md#models)."""
+"""Filters of the listing (docs/api.md#models)."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a `model` string means (docs/api.md#model-ids)."""
+"""The meaning of a `model` string (docs/api.md#model-ids)."""
 
 import contextlib
 

@@ -204,7 +204,7 @@ def test_a_change_of_the_catalogue_is_served_by_every_worker(
 
 
 def served(customer: Customer) -> tuple[int, int]:
-    """How a model that is being added, and a region that is being closed, are answered."""
+    """Answers for a model that is being added, and for a region that is being closed."""
     newcomer = customer.http.get("/v1/models/sim/test/newcomer").status_code
     closing = customer.http.post(PATH, json=question("sim/test/echo/DEFRA")).status_code
     return newcomer, closing

@@ -1,4 +1,4 @@
-"""Who changed which price, when, from what to what."""
+"""The history of prices: who changed which, when, from what to what."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -25,7 +25,7 @@ def history(route: str = ROUTE) -> list[Change]:
 
 
 def since(seen: int) -> set[Change]:
-    """What came after the first so many changes."""
+    """The changes after the first so many."""
     return set(history()[: PriceChange.objects.count() - seen])
 
 

@@ -1,4 +1,4 @@
-"""What a request costs (docs/api.md#cost)."""
+"""The cost of a request (docs/api.md#cost)."""
 
 import json
 from dataclasses import replace

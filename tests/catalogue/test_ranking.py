@@ -81,7 +81,7 @@ def cost(one: Route) -> Decimal:
 
 
 def steps(one: Route, objective: str) -> tuple[Decimal | bool, ...]:
-    """What a route is judged by, in the order of the steps; the smaller the better."""
+    """The measures of a route, in the order of the steps; the smaller the better."""
     measures = (carbon(one), cost(one)) if objective == "carbon" else (cost(one), carbon(one))
     return (not is_sovereign(one), *measures)
 
@@ -236,7 +236,7 @@ def test_what_counts_as_sovereign(country: str, locode: str, fields: dict[str, A
 
 @dataclass(frozen=True)
 class Defect:
-    """What keeps a route from taking part, and how a request is refused where it keeps out all that got so far."""
+    """A reason that keeps a route from taking part, and the refusal where it leaves none."""
 
     refusal: tuple[int, str, str, str | None]
     offer: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a model id leads to, through HTTP: the route that it pins, or the refusal that docs/api.md#error-codes names."""
+"""Model ids through HTTP: the route that one pins, or the refusal that docs/api.md#error-codes names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What seeding does with files that are in order."""
+"""Seeding from files that are in order."""
 
 from datetime import date, timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""What seeding refuses: every fault is a line that names file, entry, field and reason, and nothing is written."""
+"""Refusals of seeding: every fault is a line that names file, entry, field and reason, and nothing is written."""
 
 import io
 import re

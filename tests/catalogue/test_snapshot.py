@@ -35,7 +35,7 @@ def llama_served(seed: Seed, llama: Entry) -> models.Region:
 
 
 def version_of(change: Callable[[], object]) -> int:
-    """How far a change moves the version."""
+    """The number of versions that a change moves."""
     before = changes.version()
     change()
     return changes.version() - before
@@ -125,7 +125,7 @@ def test_the_admin_s_edit_is_served_after_a_refresh(llama_served: models.Region,
 
 
 def _sent(form: Any) -> dict[str, Any]:
-    """What a browser would send back of a form that nobody touched."""
+    """A form that nobody touched, as a browser would send it back."""
     values = {bound.html_name: bound.value() for bound in form}
     return {name: value for name, value in values.items() if value is not None and value is not False}
 

@@ -29,7 +29,7 @@ REFUSED = (401, 403)
 
 
 class CheckFailed(Exception):
-    """What is wrong, and what to do."""
+    """A fault, and what to do about it."""
 
 
 class Command(OperatorCommand):
