@@ -6,11 +6,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import beyond, signed_in
+from tests.browser import signed_in, too_wide
 from tests.chat import answer
 from tests.servers.customer import Customer
-
-WIDTHS = (1280, 390)  # a desk and a phone
 
 
 @pytest.fixture
@@ -88,14 +86,12 @@ def test_the_keyboard_alone_will_do(page: Page, customer: Customer) -> None:
     assert customer.http.get("/v1/aliases/fast").json()["target"] == "sim/test/chunks/FRPAR"
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_no_page_is_wider_than_its_window(page: Page, customer: Customer, width: int) -> None:
+def test_no_page_is_wider_than_its_window(page: Page, customer: Customer) -> None:
     customer.http.post("/v1/aliases", json={"name": "a" * 64, "target": "simanthropic/test/cache-write/FRPAR"})
     answer(customer, f"alias/{'a' * 64}", max_tokens=16)
-    page.set_viewport_size({"width": width, "height": 800})
     page.goto("/aliases")
-    assert beyond(page, width) == []
+    assert too_wide(page) == {}
     page.get_by_role("link", name="alias/aaa").click()
-    assert beyond(page, width) == []
+    assert too_wide(page) == {}
     page.get_by_role("link", name="Delete alias").click()
-    assert beyond(page, width) == []
+    assert too_wide(page) == {}
