@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gunicorn.http import wsgi
-from gunicorn.http.body import Body, LengthReader
+from gunicorn.http.body import Body
 
-from ..server.bounded_http import HEAD_SECONDS, BoundedRequest, begin, begin_body
+from ..server.bounded_http import HEAD_SECONDS, BlockReader, BoundedRequest, begin, begin_body
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -37,7 +37,7 @@ class Request(BoundedRequest):
             self.trailers: list[tuple[str, str]] = []
             self.must_close = False
             self.proxy_protocol_info = None
-            self.body = Body(LengthReader(unreader, self._length))
+            self.body = Body(BlockReader(unreader, self._length))
             begin_body(unreader)
         else:
             unreader.unread(data)

@@ -148,8 +148,29 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
             if name == "TRANSFER-ENCODING" and not NOT_UNDONE.isdisjoint(value.lower().replace(",", " ").split()):
                 raise UnsupportedTransferCoding(value)
         super().set_body_reader()
-        if isinstance(self.body.reader, ChunkedReader):
+        reader = self.body.reader
+        if isinstance(reader, ChunkedReader):
             self.body = Body(_CountedChunks(self, self.unreader))
+        elif isinstance(reader, LengthReader):
+            self.body = Body(BlockReader(self.unreader, reader.length))
+
+
+class BlockReader(LengthReader):  # type: ignore[misc]
+    """gunicorn's reader of a body of known length, which gives what has come and waits only where nothing has.
+
+    gunicorn's own fills a buffer with what has come, and copies the rest of it at each read.
+    """
+
+    def read(self, size: int) -> bytes:
+        size = min(size, self.length)
+        if not size:
+            return b""
+        block: bytes = self.unreader.read(None, read_ahead=size)
+        if len(block) > size:  # the next request came with it
+            self.unreader.unread(block[size:])
+            block = block[:size]
+        self.length -= len(block)
+        return block
 
 
 class _CountedChunks(ChunkedReader):  # type: ignore[misc]
