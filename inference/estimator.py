@@ -113,13 +113,18 @@ def _every_block(content: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _chat_tokens(body: Mapping[str, Any]) -> int:
-    messages = body["messages"]
-    text_bytes = sum(_text_bytes(content_of(message)) for message in messages)
-    calls = [message["tool_calls"] for message in messages if message.get("tool_calls")]
-    for extra in (calls, body.get("tools")):
-        if extra:
-            text_bytes += len(orjson.dumps(extra))
-    return tokens_in(text_bytes) + TOKENS_PER_MESSAGE * len(messages)
+    messages, tools = body["messages"], body.get("tools")
+    byte_count, calls = len(orjson.dumps(tools)) if tools else 0, []
+    for message in messages:
+        content = message.get("content")
+        if content and type(content) is str:
+            byte_count += len(content) if content.isascii() else len(content.encode())
+        elif content or "refusal" in message:
+            byte_count += _text_bytes(content_of(message))
+        if tool_calls := message.get("tool_calls"):
+            calls.append(tool_calls)
+    byte_count += len(orjson.dumps(calls)) if calls else 0
+    return tokens_in(byte_count) + TOKENS_PER_MESSAGE * len(messages)
 
 
 def _message_tokens(body: Mapping[str, Any]) -> int:
@@ -151,7 +156,7 @@ def _input_tokens(value: Any) -> int:
 
 def _text_bytes(content: Any) -> int:
     if isinstance(content, str):
-        return len(content.encode())
+        return len(content) if content.isascii() else len(content.encode())
     if isinstance(content, list):
         texts = (block.get("text") for block in content if isinstance(block, dict))
         return sum(len(text.encode()) for text in texts if isinstance(text, str))

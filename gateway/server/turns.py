@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from django import template
@@ -29,12 +30,17 @@ def pause(seconds: float = PAUSE_SECONDS) -> None:
     time.sleep(seconds)
 
 
-def in_turns(items: Sequence[T]) -> Iterator[tuple[int, T]]:
-    """Positions and items, as `enumerate` gives them, with a pause after each thousand."""
+def in_blocks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in blocks of a thousand, with a pause after each."""
     for start in range(0, len(items), ITEMS_A_TURN):
         if start:
             pause()
-        yield from enumerate(items[start : start + ITEMS_A_TURN], start)
+        yield items[start : start + ITEMS_A_TURN]
+
+
+def in_turns(items: Sequence[T]) -> Iterator[tuple[int, T]]:
+    """Positions and items, as `enumerate` gives them, with a pause after each thousand."""
+    return enumerate(chain.from_iterable(in_blocks(items)))
 
 
 def take_turns() -> None:

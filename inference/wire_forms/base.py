@@ -11,15 +11,12 @@ from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import orjson
-from django.conf import settings
-from rest_framework import serializers
 
 from accounts.keys import bearer_token
 from billing.models import Generation
 from catalogue.models import Modality
 from catalogue.routing.routes import Route
 from gateway.edge.exception_handler import envelope, plain
-from gateway.edge.fields import FlagField, NumberField, ObjectField, StrictField, TextField, WholeNumberField
 from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
 from gateway.ids import GENERATION_PREFIX
@@ -28,6 +25,7 @@ from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, Finish, Normaliser, without
+from .checks import REASONING
 
 Endpoint = Generation.Endpoint
 Json = dict[str, Any]
@@ -41,7 +39,6 @@ OWNED = frozenset(
 # What a budget of so many tokens of reasoning and more asks for.
 EFFORTS = ((16_384, "high"), (4_096, "medium"))
 LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
-REASONING: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
 DONE = b"data: [DONE]\n\n"
 # Line ends by Unicode's rules (U+0085, U+2028, U+2029) that JSON allows in a string.
 LINE_ENDS = ((b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"))
@@ -235,91 +232,6 @@ def _unthought(choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice of an answer or a chunk without its reasoning."""
     said = {name: without(choice[name], THOUGHTS) for name in ("message", "delta") if name in choice}
     return {**without(choice, THOUGHTS), **said}
-
-
-class StopField(StrictField):
-    """A stop sequence, or a list of them."""
-
-    schema = {"type": ["string", "array"], "items": {"type": "string"}}
-
-    def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, str) or (isinstance(data, list) and all(isinstance(item, str) for item in data)):
-            return data
-        raise serializers.ValidationError("must be a string or an array of strings.")
-
-
-class StreamOptionsField(StrictField):
-    """`{include_usage?: boolean}`."""
-
-    schema = {"type": "object", "properties": {"include_usage": {"type": ["boolean", "null"]}}}
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, dict):
-            raise InvalidRequest.of_field(f"{self.field_name}", "must be an object.")
-        if not isinstance(data.get("include_usage"), bool | None):
-            raise InvalidRequest.of_field(f"{self.field_name}.include_usage", "must be a boolean.")
-        return data
-
-
-class ModelField(TextField):
-    """What `model` names. Its form is checked when it is resolved: that it is a string is enough for a shape."""
-
-    schema = {
-        "type": "string",
-        "pattern": "^(alias/[a-z0-9][a-z0-9_-]{0,63}|[^/]+/[^/]+/[^/]+(/[^/]+)?)$",
-        "description": "`{provider}/{creator}/{model}[/{locode}]`, `auto/{creator}/{model}` or `alias/{name}`.",
-    }
-
-
-class SamplingRequest(serializers.Serializer[Any]):
-    """What chat and text completions share."""
-
-    model = ModelField()
-    temperature = NumberField(minimum=0, maximum=2, required=False)
-    top_p = NumberField(minimum=0, maximum=1, required=False)
-    n = WholeNumberField(minimum=1, required=False)
-    stream = FlagField(required=False)
-    stream_options = StreamOptionsField(required=False)
-    stop = StopField(required=False)
-    max_tokens = WholeNumberField(minimum=1, required=False)
-    max_completion_tokens = WholeNumberField(minimum=1, required=False)
-    presence_penalty = NumberField(minimum=-2, maximum=2, required=False)
-    frequency_penalty = NumberField(minimum=-2, maximum=2, required=False)
-    user = TextField(required=False)
-    usage = ObjectField(required=False)
-    reasoning = ObjectField(REASONING, required=False)
-    include_reasoning = FlagField(required=False)
-
-
-class Checks:
-    """A request's serializer, and a shorter way to accept: each field that is there is checked, and nothing else done.
-
-    What that way does not accept the serializer refuses, in its words. DRF's own loop over all the fields of a request,
-    its defaults, validators and error lists, costs 0.17 of a bare pass-through. Defaults are the upstream's business
-    and never injected; null means absent; what the serializer does not name passes on.
-    """
-
-    def __init__(self, serializer: serializers.Serializer[Any], *required: str) -> None:
-        self.serializer = serializer
-        self._checks = {name: field.to_internal_value for name, field in serializer.fields.items()}
-        self._required = required  # the first field that most clients forget is the one that is named first
-
-    def checked(self, body: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a request holds that is not null, and the serializer's fields of it.
-
-        Raises InvalidRequest and DRF's ValidationError.
-        """
-        present = {name: value for name, value in body.items() if value is not None}
-        for name in self._required:
-            if name not in present:
-                raise InvalidRequest.of_field(name, "is required.")
-        if not settings.GATEWAY_FASTPATH:
-            return present, self.serializer.run_validation(present)
-        try:
-            fields = {name: self._checks[name](value) for name, value in present.items() if name in self._checks}
-        except (InvalidRequest, serializers.ValidationError):
-            fields = self.serializer.run_validation(present)  # raises the refusal
-        return present, fields
 
 
 def sampling_call(

@@ -10,7 +10,8 @@ from gateway.edge.fields import StrictField
 from ..answers import choices_of
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of, field_bytes, finish_reason, message_bytes
-from .base import Checks, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
+from .base import Endpoint, WireForm, pass_through, sampling_call
+from .checks import Checks, SamplingRequest
 
 OBJECT = "text_completion"
 SPOKEN = frozenset(THOUGHTS)

@@ -13,7 +13,8 @@ from gateway.edge.fields import ChoiceField, StrictField, TextField, WholeNumber
 
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding
-from .base import Checks, Endpoint, ModelField, WireForm, pass_through
+from .base import Endpoint, WireForm, pass_through
+from .checks import Checks, ModelField
 
 NUMBERS = frozenset({int, float})
 _TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}

@@ -11,8 +11,8 @@ from rest_framework.serializers import ValidationError
 from gateway.edge.exception_handler import from_exception
 from gateway.errors import ApiError, InvalidRequest
 from inference.wire_forms import chat, completions, embeddings
-from inference.wire_forms.base import Checks
-from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _check_whole_message, _is_plain
+from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS
+from inference.wire_forms.checks import Checks
 
 pytestmark = pytest.mark.sqlite_is_enough
 
@@ -69,12 +69,6 @@ def outcome(check: Callable[[Json], Json], body: Json) -> Json | tuple[str, str 
 def test_both_ways_say_the_same(checks: Checks, data: st.DataObject) -> None:
     body = data.draw(bodies(checks))
     assert outcome(lambda body: checks.checked(body)[1], body) == outcome(checks.serializer.run_validation, body)
-
-
-@given(message=messages | values)
-def test_a_plain_message_is_one_that_the_long_check_takes(message: Any) -> None:
-    if _is_plain(message):
-        _check_whole_message(message)
 
 
 TINY_MESSAGE = {"role": "user", "content": ""}

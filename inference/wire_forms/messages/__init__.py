@@ -32,8 +32,8 @@ from ...authentication import Payer, authenticate
 from ...call import Call, Shape
 from ...dialects.base import REROUTING_FIELDS, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
-from ..base import Checks, Endpoint, Framing, ModelField, Report, WireForm, without_effort
-from ..chat import NO_FILES
+from ..base import Endpoint, Framing, Report, WireForm, without_effort
+from ..checks import NO_FILES, Checks, ModelField
 from .answers import MessageFraming, message_of
 from .passing import (
     PassedMessage,

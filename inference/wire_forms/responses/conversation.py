@@ -18,7 +18,7 @@ from gateway.errors import InvalidRequest
 from gateway.server.turns import in_turns
 
 from ...dialects.base import Untold
-from ..chat import NO_FILES
+from ..checks import NO_FILES
 from .tools import ADDED, Json, arguments_of, function_name, text_in
 
 MAX_ITEMS = 50_000

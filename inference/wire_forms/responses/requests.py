@@ -21,7 +21,8 @@ from gateway.errors import InvalidRequest
 
 from ...call import Call, Shape
 from ...dialects.base import Untold, encoded
-from ..base import Checks, ModelField, effort_of
+from ..base import effort_of
+from ..checks import Checks, ModelField
 from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Json, Tool, choice_of, tools_of
 
