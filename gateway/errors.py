@@ -114,11 +114,18 @@ class InvalidRequest(ApiError):
 
     status, type, code, retry = 400, "invalid_request_error", "invalid_request_error", False
     message = "The request is not valid."
+    rule: str | None = None
 
     @classmethod
     def of_field(cls, path: str, rule: str) -> Self:
         """A field breaks a rule: `path` as in `messages[2].role`, `rule` as in "must be a string."."""
-        return cls(f"`{path}` {rule}", param=path)
+        error = cls(f"`{path}` {rule}", param=path)
+        error.rule = rule
+        return error
+
+    def within(self, path: str) -> "InvalidRequest":
+        """The same of a value that stands at `path`, in which it was found."""
+        return self if self.rule is None else InvalidRequest.of_field(f"{path}{self.param or ''}", self.rule)
 
 
 class InvalidAliasName(InvalidRequest):

@@ -19,12 +19,11 @@ _LONGEST_SHOWN = 120
 
 
 class StrictField(serializers.Field[Any, Any, Any, Any]):
-    """A value of one JSON type. `schema` is what it takes as JSON Schema: the description of the API is made of it."""
+    """A value of one JSON type."""
 
     default_error_messages = {"type": "must be {expected}."}
     types: tuple[type, ...] = ()
     expected = ""
-    schema: Mapping[str, Any] = {}
 
     def to_internal_value(self, data: Any) -> Any:
         if type(data) not in self.types:
@@ -40,7 +39,6 @@ class TextField(StrictField):
 
     types = (str,)
     expected = "a string"
-    schema = {"type": "string"}
 
 
 class FlagField(StrictField):
@@ -48,7 +46,6 @@ class FlagField(StrictField):
 
     types = (bool,)
     expected = "a boolean"
-    schema = {"type": "boolean"}
 
 
 class NumberField(StrictField):
@@ -57,13 +54,10 @@ class NumberField(StrictField):
     default_error_messages = {"minimum": "must be at least {bound}.", "maximum": "must be at most {bound}."}
     types: tuple[type, ...] = (int, float)
     expected = "a number"
-    schema: Mapping[str, Any] = {"type": "number"}
 
     def __init__(self, *, minimum: float | None = None, maximum: float | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.minimum, self.maximum = minimum, maximum
-        bounds = {"minimum": minimum, "maximum": maximum}
-        self.schema = {**self.schema, **{name: bound for name, bound in bounds.items() if bound is not None}}
 
     def to_internal_value(self, data: Any) -> Any:
         number = super().to_internal_value(data)
@@ -79,7 +73,6 @@ class WholeNumberField(NumberField):
 
     types = (int,)
     expected = "an integer"
-    schema = {"type": "integer"}
 
 
 class ChoiceField(TextField):
@@ -90,7 +83,6 @@ class ChoiceField(TextField):
     def __init__(self, choices: Iterable[str], **options: Any) -> None:
         super().__init__(**options)
         self.choices = tuple(choices)
-        self.schema = {"enum": list(self.choices)}
 
     def to_internal_value(self, data: Any) -> Any:
         text = super().to_internal_value(data)
@@ -104,7 +96,6 @@ class ListField(StrictField):
 
     types = (list,)
     expected = "an array"
-    schema: Mapping[str, Any] = {"type": "array", "items": {}}
 
 
 class ObjectField(StrictField):
@@ -112,7 +103,6 @@ class ObjectField(StrictField):
 
     types = (dict,)
     expected = "an object"
-    schema: Mapping[str, Any] = {"type": "object"}
 
     def __init__(self, members: Mapping[str, type] | None = None, **options: Any) -> None:
         super().__init__(**options)
@@ -193,8 +183,6 @@ class ExactField(StrictField):
 class MomentField(serializers.Field[datetime, str, str, Any]):
     """An RFC 3339 date-time with an offset, as a moment in UTC."""
 
-    schema: Mapping[str, Any] = {"type": "string", "format": "date-time"}
-
     def __init__(self, *, round_up: bool = False, **options: Any) -> None:
         self._round_up = round_up
         super().__init__(**options)
@@ -211,7 +199,6 @@ class LimitField(serializers.Field[int, str, int, Any]):
 
     def __init__(self, *, maximum: int, **options: Any) -> None:
         self._maximum = maximum
-        self.schema = {"type": "integer", "minimum": 1, "maximum": maximum}
         super().__init__(**options)
 
     def to_internal_value(self, data: str) -> int:

@@ -17,10 +17,10 @@ from .checks import (
     NO_FILES,
     CheckedField,
     Checks,
-    Fault,
     Json,
     SamplingRequest,
     each,
+    fault,
     optional,
     require,
     text_in,
@@ -33,102 +33,14 @@ MAX_MESSAGES = 50_000
 MAX_TOOLS = 10_000
 _TOOL_KINDS = ("function", "custom")
 _PARTS_OF_BLOCKS = ("image_url", "file", "input_audio", "source")
-# What the checks below accept, in the words of the API's description (JSON Schema). Null means absent.
-_STRING, _MAYBE_STRING = {"type": "string"}, {"type": ["string", "null"]}
-
-
-def _named_schema(kind: str, required: dict[str, Any], optional: dict[str, Any]) -> dict[str, Any]:
-    inner = {"type": "object", "required": ["name", *required], "properties": {"name": _STRING, **required, **optional}}
-    type_required = [] if kind == "function" else ["type"]
-    return {
-        "type": "object",
-        "required": [*type_required, kind],
-        "properties": {"type": _type_schema(kind), kind: inner},
-    }
-
-
-def _type_schema(kind: str) -> dict[str, Any]:
-    return {"enum": [kind, None]} if kind == "function" else {"const": kind}
-
-
-_NOT_NULL = {"not": {"type": "null"}}
-_MAYBE_OBJECT = {"type": ["object", "null"]}
-TOOL_SCHEMA = {
-    "anyOf": [
-        _named_schema("function", {}, {"description": _MAYBE_STRING, "parameters": _MAYBE_OBJECT}),
-        _named_schema("custom", {}, {"description": _MAYBE_STRING, "format": _MAYBE_OBJECT}),
-    ]
-}
-TOOL_CALL_SCHEMA = {
-    "properties": {"id": _STRING},
-    "required": ["id"],
-    "anyOf": [_named_schema("function", {"arguments": _STRING}, {}), _named_schema("custom", {"input": _STRING}, {})],
-}
-TOOL_CHOICE_SCHEMA = {
-    "anyOf": [
-        {"enum": list(TOOL_CHOICES)},
-        *(_named_schema(kind, {}, {}) for kind in _TOOL_KINDS),
-        {
-            "type": "object",
-            "required": ["type", "allowed_tools"],
-            "properties": {
-                "type": {"const": "allowed_tools"},
-                "allowed_tools": {
-                    "type": "object",
-                    "required": ["mode", "tools"],
-                    "properties": {
-                        "mode": {"enum": ["auto", "required"]},
-                        "tools": {"type": "array", "items": {"type": "object"}},
-                    },
-                },
-            },
-        },
-    ]
-}
-_BLOCK = {"type": "object", "required": ["type"], "properties": {"type": _STRING}}
-MESSAGE_SCHEMA = {
-    "type": "object",
-    "required": ["role"],
-    "properties": {
-        "role": {"enum": sorted(ROLES)},
-        "content": {"type": ["string", "array", "null"], "items": _BLOCK},
-        "name": _MAYBE_STRING,
-        "tool_calls": {"type": ["array", "null"], "items": TOOL_CALL_SCHEMA},
-        "tool_call_id": {"description": "Required of the role `tool`."},
-    },
-    "allOf": [
-        {
-            "if": {"properties": {"role": {"const": "tool"}}},
-            "then": {"properties": {"tool_call_id": _STRING}, "required": ["tool_call_id"]},
-        },
-        {
-            "if": {"properties": {"role": {"const": "assistant"}}},
-            "then": {
-                "anyOf": [
-                    {"properties": {"content": _NOT_NULL}, "required": ["content"]},
-                    {
-                        "properties": {"tool_calls": {"type": "array", "items": {}, "minItems": 1}},
-                        "required": ["tool_calls"],
-                    },
-                    {
-                        "properties": {"function_call": {"type": "object", "minProperties": 1}},
-                        "required": ["function_call"],
-                    },
-                    {"properties": {"refusal": {"type": "string", "minLength": 1}}, "required": ["refusal"]},
-                ]
-            },
-            "else": {"properties": {"content": _NOT_NULL, "tool_calls": {"type": "null"}}, "required": ["content"]},
-        },
-    ],
-}
 
 
 def _messages(data: Any) -> list[Json]:
     """At least one message (docs/api.md#messages)."""
     if not isinstance(data, list) or not data:
-        raise Fault("", "must be an array of at least one message.")
+        raise fault("", "must be an array of at least one message.")
     if len(data) > MAX_MESSAGES:
-        raise Fault("", f"must be at most {MAX_MESSAGES} messages.")
+        raise fault("", f"must be at most {MAX_MESSAGES} messages.")
     return each(data, _message)
 
 
@@ -136,7 +48,7 @@ def _message(value: Any) -> Json:
     message: Json = require(value, dict, "", "an object")
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in ROLES:
-        raise Fault(".role", "must be one of system, developer, user, assistant, tool, function.")
+        raise fault(".role", "must be one of system, developer, user, assistant, tool, function.")
     # Of the hundreds of messages of an agent most are a text, or the text that a tool said, and nothing more.
     members = 2 if role != "tool" else 3 if type(message.get("tool_call_id")) is str else 0
     if type(content) is str and len(message) == members:
@@ -154,9 +66,9 @@ def _message(value: Any) -> Json:
     if content is None:
         calls_something = role == "assistant" and bool(calls or message.get("function_call"))
         if not (calls_something or refuses(message)):
-            raise Fault(".content", "is required, except on an assistant message with tool calls or a refusal.")
+            raise fault(".content", "is required, except on an assistant message with tool calls or a refusal.")
     elif not isinstance(content, str):
-        raise Fault(".content", "must be a string or an array of content blocks.")
+        raise fault(".content", "must be a string or an array of content blocks.")
     return message
 
 
@@ -167,7 +79,7 @@ def _with(message: Json, name: str, items: list[Json]) -> Json:
 
 def _tool_calls(calls: Any, role: str) -> list[Json]:
     if role != "assistant":
-        raise Fault(".tool_calls", "must be absent: only an assistant message carries tool calls.")
+        raise fault(".tool_calls", "must be absent: only an assistant message carries tool calls.")
     return each(require(calls, list, ".tool_calls", "an array"), _tool_call, ".tool_calls")
 
 
@@ -176,23 +88,23 @@ def _block(value: Any) -> Json:
     text_in(block, "type")
     file = block.get("file")
     if isinstance(file, dict) and file.get("file_id") is not None:
-        raise Fault(".file.file_id", NO_FILES)
+        raise fault(".file.file_id", NO_FILES)
     return without_nulls(block, _PARTS_OF_BLOCKS)
 
 
 def _tool_call(given: Any) -> Json:
     call, kind, called = _named(given)
     if type(call.get("id")) is not str:
-        raise Fault(".id", "must be a string.")
+        raise fault(".id", "must be a string.")
     if type(called.get("input" if kind == "custom" else "arguments")) is not str:
         rule = "must be a string." if kind == "custom" else "must be a string of JSON."
-        raise Fault(".custom.input" if kind == "custom" else ".function.arguments", rule)
+        raise fault(".custom.input" if kind == "custom" else ".function.arguments", rule)
     return call
 
 
 def _tools(data: Any) -> list[Json]:
     if len(require(data, list, "", "an array of tools")) > MAX_TOOLS:
-        raise Fault("", f"must be at most {MAX_TOOLS} tools.")
+        raise fault("", f"must be at most {MAX_TOOLS} tools.")
     return each(data, _tool)
 
 
@@ -211,13 +123,13 @@ def _tool_choice(data: Any) -> Any:
     """
     if isinstance(data, str):
         if data not in TOOL_CHOICES:
-            raise Fault("", "must be one of none, auto, required, or an object naming a tool.")
+            raise fault("", "must be one of none, auto, required, or an object naming a tool.")
         return "required" if data == "any" else data
     if not isinstance(data, dict) or data.get("type") != "allowed_tools":
         return _named(data, ())[0]
     allowed = require(data.get("allowed_tools"), dict, ".allowed_tools", "an object")
     if allowed.get("mode") not in ("auto", "required"):
-        raise Fault(".allowed_tools.mode", "must be one of auto, required.")
+        raise fault(".allowed_tools.mode", "must be one of auto, required.")
     tools = require(allowed.get("tools"), list, ".allowed_tools.tools", "an array of tools")
     each(tools, lambda tool: require(tool, dict, "", "an object"), ".allowed_tools.tools")
     return without_nulls(data)
@@ -231,12 +143,12 @@ def _named(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str,
     if kind is None:
         kind = "function"
     elif kind not in _TOOL_KINDS:
-        raise Fault(".type", "must be 'function' or 'custom'.")
+        raise fault(".type", "must be 'function' or 'custom'.")
     named = value.get(kind)
     if type(named) is not dict:
-        raise Fault(f".{kind}", "must be an object.")
+        raise fault(f".{kind}", "must be an object.")
     if type(named.get("name")) is not str:
-        raise Fault(f".{kind}.name", "must be a string.")
+        raise fault(f".{kind}.name", "must be a string.")
     if "type" not in value or None in value.values() or None in named.values():
         cleaned = without_nulls(value, parts)
         value = cleaned if "type" in cleaned else {"type": kind, **cleaned}
@@ -246,11 +158,9 @@ def _named(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str,
 class ChatCompletionRequest(SamplingRequest):
     """The fields that are checked."""
 
-    messages = CheckedField(
-        _messages, {"type": "array", "items": MESSAGE_SCHEMA, "minItems": 1, "maxItems": MAX_MESSAGES}
-    )
-    tools = CheckedField(_tools, {"type": "array", "items": TOOL_SCHEMA, "maxItems": MAX_TOOLS}, required=False)
-    tool_choice = CheckedField(_tool_choice, TOOL_CHOICE_SCHEMA, required=False)
+    messages = CheckedField(_messages)
+    tools = CheckedField(_tools, required=False)
+    tool_choice = CheckedField(_tool_choice, required=False)
     parallel_tool_calls = FlagField(required=False)
 
 

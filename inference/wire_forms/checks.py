@@ -1,7 +1,7 @@
 """Checks of a request, which all wire forms share: of its fields by DRF's serializers, of what is in them by functions.
 
-Such a function returns what it accepts, and raises Fault with the path within what it was given. Whoever calls it for a
-member or an item adds the way there, so that no path is written before something is wrong.
+Such a function returns what it accepts, and raises a `fault` with the path within what it was given. Whoever calls it
+for a member or an item adds the way there, so that no path is written before something is wrong.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,21 +20,13 @@ NO_FILES = "must be absent: files are not kept here. Send the content itself, as
 REASONING: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
 
 
-class Fault(Exception):
-    """A rule that is broken, and where."""
-
-    def __init__(self, path: str, rule: str) -> None:
-        self.path, self.rule = path, rule
-
-    def of(self, name: str) -> InvalidRequest:
-        """The refusal of a request whose field `name` it is in."""
-        return InvalidRequest.of_field(f"{name}{self.path}", self.rule)
+fault = InvalidRequest.of_field
 
 
 def require(value: Any, kind: type, path: str, expected: str) -> Any:
     """The value, which must be of a JSON type."""
     if not isinstance(value, kind):
-        raise Fault(path, f"must be {expected}.")
+        raise fault(path, f"must be {expected}.")
     return value
 
 
@@ -42,7 +34,7 @@ def text_in(owner: Mapping[str, Any], name: str) -> str:
     """A member that must be a string."""
     text = owner.get(name)
     if not isinstance(text, str):
-        raise Fault(f".{name}", "must be a string.")
+        raise fault(f".{name}", "must be a string.")
     return text
 
 
@@ -58,8 +50,8 @@ def each(items: list[Any], check: Callable[[Any], T], path: str = "") -> list[T]
     try:
         for block in in_blocks(items):
             checked.extend(map(check, block))  # what has been taken before a fault stays, and so tells its position
-    except Fault as fault:
-        raise Fault(f"{path}[{len(checked)}]{fault.path}", fault.rule) from None
+    except InvalidRequest as error:
+        raise error.within(f"{path}[{len(checked)}]") from None
     return checked
 
 
@@ -75,17 +67,17 @@ def without_nulls(owner: Json, parts: Iterable[str] = ()) -> Json:
 
 
 class CheckedField(StrictField):
-    """A value that a function checks. `schema` is what the function accepts, as JSON Schema."""
+    """A value that a function checks."""
 
-    def __init__(self, check: Callable[[Any], Any], schema: Mapping[str, Any], **options: Any) -> None:
+    def __init__(self, check: Callable[[Any], Any], **options: Any) -> None:
         super().__init__(**options)
-        self._check, self.schema = check, schema
+        self._check = check
 
     def to_internal_value(self, data: Any) -> Any:
         try:
             return self._check(data)
-        except Fault as fault:
-            raise fault.of(f"{self.field_name}") from None
+        except InvalidRequest as error:
+            raise error.within(f"{self.field_name}") from None
 
 
 class Checks:
@@ -119,25 +111,14 @@ class Checks:
         return present, fields
 
 
-class StopField(StrictField):
-    """A stop sequence, or a list of them."""
-
-    schema = {"type": ["string", "array"], "items": {"type": "string"}}
-
-    def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, str) or (isinstance(data, list) and all(isinstance(item, str) for item in data)):
-            return data
-        raise serializers.ValidationError("must be a string or an array of strings.")
-
-
 class ModelField(TextField):
     """The model. The form of its name is checked when it is resolved: that it is a string is enough for a shape."""
 
-    schema = {
-        "type": "string",
-        "pattern": "^(alias/[a-z0-9][a-z0-9_-]{0,63}|[^/]+/[^/]+/[^/]+(/[^/]+)?)$",
-        "description": "`{provider}/{creator}/{model}[/{locode}]`, `auto/{creator}/{model}` or `alias/{name}`.",
-    }
+
+def _stop(data: Any) -> Any:
+    if isinstance(data, str) or (isinstance(data, list) and all(isinstance(item, str) for item in data)):
+        return data
+    raise fault("", "must be a string or an array of strings.")
 
 
 def _stream_options(data: Any) -> Json:
@@ -154,12 +135,8 @@ class SamplingRequest(serializers.Serializer[Any]):
     top_p = NumberField(minimum=0, maximum=1, required=False)
     n = WholeNumberField(minimum=1, required=False)
     stream = FlagField(required=False)
-    stream_options = CheckedField(
-        _stream_options,
-        {"type": "object", "properties": {"include_usage": {"type": ["boolean", "null"]}}},
-        required=False,
-    )
-    stop = StopField(required=False)
+    stream_options = CheckedField(_stream_options, required=False)
+    stop = CheckedField(_stop, required=False)
     max_tokens = WholeNumberField(minimum=1, required=False)
     max_completion_tokens = WholeNumberField(minimum=1, required=False)
     presence_penalty = NumberField(minimum=-2, maximum=2, required=False)

@@ -3,38 +3,28 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rest_framework import serializers
-
-from gateway.edge.fields import StrictField
-
 from ..answers import choices_of
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of, field_bytes, finish_reason, message_bytes
 from .base import Endpoint, WireForm, pass_through, sampling_call
-from .checks import Checks, SamplingRequest
+from .checks import CheckedField, Checks, SamplingRequest, fault
 
 OBJECT = "text_completion"
 SPOKEN = frozenset(THOUGHTS)
 DEFAULT_MAX_TOKENS = 16
 
 
-class PromptField(StrictField):
-    """A prompt: a string, or a list of one string."""
-
-    schema = {"type": ["string", "array"], "items": {"type": "string"}, "minItems": 1, "maxItems": 1}
-
-    def to_internal_value(self, data: Any) -> str:
-        if isinstance(data, list) and len(data) == 1:
-            data = data[0]
-        if not isinstance(data, str):
-            raise serializers.ValidationError("must be a string. Several prompts are several requests.")
-        return data
+def _prompt(data: Any) -> str:
+    prompt = data[0] if isinstance(data, list) and len(data) == 1 else data
+    if not isinstance(prompt, str):
+        raise fault("", "must be a string. Several prompts are several requests.")
+    return prompt
 
 
 class CompletionRequest(SamplingRequest):
     """The fields that are checked."""
 
-    prompt = PromptField()
+    prompt = CheckedField(_prompt)
 
 
 CHECKS = Checks(CompletionRequest(), "model", "prompt")

@@ -9,42 +9,40 @@ from typing import Any
 
 from rest_framework import serializers
 
-from gateway.edge.fields import ChoiceField, StrictField, TextField, WholeNumberField
+from gateway.edge.fields import ChoiceField, TextField, WholeNumberField
 
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding
 from .base import Endpoint, WireForm, pass_through
-from .checks import Checks, ModelField
+from .checks import CheckedField, Checks, ModelField, fault
 
 NUMBERS = frozenset({int, float})
-_TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 
 
-class EmbeddingInputField(StrictField):
+def _input(data: Any) -> Any:
     """A string, an array of strings, of token ids, or of arrays of token ids; none of them empty."""
+    if isinstance(data, str) or (isinstance(data, list) and data and _is_embeddable(data)):
+        return data
+    raise fault("", "must be a string, or a non-empty array of strings, of token ids, or of arrays of token ids.")
 
-    schema = {
-        "anyOf": [
-            {"type": "string"},
-            {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            _TOKEN_IDS,
-            {"type": "array", "items": _TOKEN_IDS, "minItems": 1},
-        ]
-    }
 
-    def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, str) or (isinstance(data, list) and data and _is_embeddable(data)):
-            return data
-        raise serializers.ValidationError(
-            "must be a string, or a non-empty array of strings, of token ids, or of arrays of token ids."
-        )
+def _is_embeddable(items: list[Any]) -> bool:
+    return (
+        all(isinstance(item, str) for item in items)
+        or _is_token_ids(items)
+        or all(isinstance(item, list) and item and _is_token_ids(item) for item in items)
+    )
+
+
+def _is_token_ids(items: list[Any]) -> bool:
+    return all(type(item) is int and item >= 0 for item in items)
 
 
 class EmbeddingsRequest(serializers.Serializer[Any]):
     """The fields that are checked."""
 
     model = ModelField()
-    input = EmbeddingInputField()
+    input = CheckedField(_input)
     encoding_format = ChoiceField(choices=("float", "base64"), required=False)
     dimensions = WholeNumberField(minimum=1, required=False)
     user = TextField(required=False)
@@ -72,18 +70,6 @@ class EmbeddingForm(WireForm):
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:
         """See WireForm: it says nothing in words."""
         return 0
-
-
-def _is_embeddable(items: list[Any]) -> bool:
-    return (
-        all(isinstance(item, str) for item in items)
-        or _is_token_ids(items)
-        or all(isinstance(item, list) and item and _is_token_ids(item) for item in items)
-    )
-
-
-def _is_token_ids(items: list[Any]) -> bool:
-    return all(type(item) is int and item >= 0 for item in items)
 
 
 def input_count(given: Any) -> int:

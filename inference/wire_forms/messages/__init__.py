@@ -7,6 +7,7 @@ Over an upstream that speaks it too a request passes as it came (`passing`), ove
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rest_framework import serializers
@@ -14,26 +15,17 @@ from rest_framework import serializers
 from accounts.keys import token_of
 from catalogue.models import Thinking
 from catalogue.routing.routes import Route
-from gateway.edge.fields import (
-    ChoiceField,
-    FlagField,
-    ListField,
-    NumberField,
-    ObjectField,
-    StrictField,
-    WholeNumberField,
-)
+from gateway.edge.fields import ChoiceField, FlagField, NumberField, ObjectField, WholeNumberField
 from gateway.edge.responses import PlainResponse
-from gateway.errors import ApiError, InvalidRequest
+from gateway.errors import ApiError
 from gateway.ids import MESSAGE_PREFIX
-from gateway.server.turns import in_turns
 
 from ...authentication import Payer, authenticate
 from ...call import Call, Shape
 from ...dialects.base import REROUTING_FIELDS, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import Endpoint, Framing, Report, WireForm, without_effort
-from ..checks import NO_FILES, Checks, ModelField
+from ..checks import NO_FILES, CheckedField, Checks, ModelField, each, fault, optional, require, text_in
 from .answers import MessageFraming, message_of
 from .passing import (
     PassedMessage,
@@ -47,9 +39,6 @@ from .passing import (
 from .requests import chat_of
 
 Json = dict[str, Any]
-Check = Callable[[Any, str], None]
-
-BLOCK = {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}}
 
 ROLES = ("user", "assistant", "system")  # a system message in mid-conversation is a beta of the API
 MOST_MESSAGES = 100_000
@@ -79,138 +68,100 @@ NO_ROOM = re.compile(
 NUMBER = re.compile(r"\d{3,}")
 
 
-# What `_check_message` and `_check_tool` accept.
-MESSAGE_SCHEMA: Json = {
-    "type": "object",
-    "required": ["role", "content"],
-    "properties": {"role": {"enum": list(ROLES)}, "content": {"type": ["string", "array"], "items": BLOCK}},
-}
-TOOL_SCHEMA: Json = {
-    "type": "object",
-    "required": ["name"],
-    "properties": {
-        "name": {"type": "string"},
-        "type": {"type": ["string", "null"]},
-        "input_schema": {"description": "An object, a JSON Schema; required of tools without a `type`."},
-    },
-}
+class ItemsField(CheckedField):
+    """An array, each item of which a function checks."""
+
+    def __init__(self, check: Callable[[Any], Any], *, most: int, least: int = 0, **options: Any) -> None:
+        super().__init__(partial(_items, check, most, least), **options)
 
 
-class ItemsField(ListField):
-    """An array, each item of which a function checks, in the form of `items`. Raises InvalidRequest."""
-
-    def __init__(self, check: Check, items: Json, *, most: int, least: int = 0, **options: Any) -> None:
-        super().__init__(**options)
-        self.schema = {"type": "array", "items": items, "minItems": least, "maxItems": most}
-        self._check, self._most, self._least = check, most, least
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, list) or not self._least <= len(data) <= self._most:
-            few = " of at least one item" if self._least else f" of at most {self._most} items"
-            raise InvalidRequest.of_field(f"{self.field_name}", f"must be an array{few}.")
-        for position, item in in_turns(data):
-            self._check(item, f"{self.field_name}[{position}]")
-        return data
+def _items(check: Callable[[Any], Any], most: int, least: int, data: Any) -> list[Any]:
+    if not isinstance(data, list) or not least <= len(data) <= most:
+        raise fault("", f"must be an array of {'at least one item' if least else f'at most {most} items'}.")
+    return each(data, check)
 
 
-class ToolChoiceField(ObjectField):
-    """`{type: auto | any | none}`, or `{type: tool, name}`."""
-
-    schema = {
-        "type": "object",
-        "required": ["type"],
-        "properties": {"type": {"enum": ["auto", "any", "tool", "none"]}},
-        "if": {"properties": {"type": {"const": "tool"}}},
-        "then": {"required": ["name"], "properties": {"name": {"type": "string"}}},
-    }
-
-    def to_internal_value(self, data: Any) -> Any:
-        super().to_internal_value(data)
-        if data.get("type") not in ("auto", "any", "tool", "none"):
-            raise InvalidRequest.of_field(f"{self.field_name}.type", "must be one of auto, any, tool, none.")
-        if data["type"] == "tool" and not isinstance(data.get("name"), str):
-            raise InvalidRequest.of_field(f"{self.field_name}.name", "must be a string.")
-        return data
-
-
-class SystemField(StrictField):
-    """A string, or an array of blocks of text."""
-
-    schema = {
-        "type": ["string", "array"],
-        "items": {"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}},
-    }
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, str | list):
-            raise InvalidRequest.of_field(f"{self.field_name}", "must be a string or an array of text blocks.")
-        for position, block in enumerate(data if isinstance(data, list) else ()):
-            if not isinstance(block, dict) or not isinstance(block.get("text"), str):
-                raise InvalidRequest.of_field(f"{self.field_name}[{position}]", "must be a block of text.")
-        return data
-
-
-class ContextManagementField(ObjectField):
-    """What the provider forgets of the prompt. To have it summarised is another request, at a price of its own."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        super().to_internal_value(data)
-        edits = data.get("edits")
-        for position, edit in enumerate(edits if isinstance(edits, list) else ()):
-            if isinstance(edit, dict) and str(edit.get("type")).startswith("compact"):
-                path = f"{self.field_name}.edits[{position}].type"
-                raise InvalidRequest.of_field(
-                    path, "must not compact: that is a request of its own, with its own price."
-                )
-        return data
-
-
-def _check_message(message: Any, path: str) -> None:
-    if not isinstance(message, dict):
-        raise InvalidRequest.of_field(path, "must be an object.")
+def _message(value: Any) -> Json:
+    message: Json = require(value, dict, "", "an object")
     if message.get("role") not in ROLES:
-        raise InvalidRequest.of_field(f"{path}.role", f"must be one of {', '.join(ROLES)}.")
+        raise fault(".role", f"must be one of {', '.join(ROLES)}.")
     content = message.get("content")
-    if isinstance(content, str):
-        return
-    if not isinstance(content, list):
-        raise InvalidRequest.of_field(f"{path}.content", "must be a string or an array of content blocks.")
-    for position, block in enumerate(content):
-        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise InvalidRequest.of_field(f"{path}.content[{position}]", "must be an object with a type.")
-        source = block.get("source")
-        if isinstance(source, dict) and source.get("type") == "file":
-            raise InvalidRequest.of_field(f"{path}.content[{position}].source.file_id", NO_FILES)
+    if not isinstance(content, str):
+        each(require(content, list, ".content", "a string or an array of content blocks"), _block, ".content")
+    return message
 
 
-def _check_tool(tool: Any, path: str) -> None:
-    if not isinstance(tool, dict):
-        raise InvalidRequest.of_field(path, "must be an object.")
+def _block(block: Any) -> None:
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        raise fault("", "must be an object with a type.")
+    source = block.get("source")
+    if isinstance(source, dict) and source.get("type") == "file":
+        raise fault(".source.file_id", NO_FILES)
+
+
+def _tool(value: Any) -> Json:
+    tool: Json = require(value, dict, "", "an object")
     kind = tool.get("type") or "custom"
     if not isinstance(kind, str) or OF_THE_CLIENT.fullmatch(kind) is None:
-        raise InvalidRequest.of_field(f"{path}.type", "must be a tool that you run: others change price and place.")
-    if not isinstance(tool.get("name"), str):
-        raise InvalidRequest.of_field(f"{path}.name", "must be a string.")
-    if kind == "custom" and not isinstance(tool.get("input_schema"), dict):
-        raise InvalidRequest.of_field(f"{path}.input_schema", "must be an object.")
+        raise fault(".type", "must be a tool that you run: others change price and place.")
+    text_in(tool, "name")
+    if kind == "custom":
+        require(tool.get("input_schema"), dict, ".input_schema", "an object")
+    return tool
 
 
-def _check_text(text: Any, path: str) -> None:
-    if not isinstance(text, str):
-        raise InvalidRequest.of_field(path, "must be a string.")
+def _tool_choice(data: Any) -> Json:
+    """`{type: auto | any | none}`, or `{type: tool, name}`."""
+    choice: Json = require(data, dict, "", "an object")
+    optional(choice, "disable_parallel_tool_use", bool, "of the type bool")
+    if choice.get("type") not in ("auto", "any", "tool", "none"):
+        raise fault(".type", "must be one of auto, any, tool, none.")
+    if choice["type"] == "tool":
+        text_in(choice, "name")
+    return choice
+
+
+def _system(data: Any) -> Any:
+    """A string, or an array of blocks of text."""
+    if isinstance(data, str):
+        return data
+    return each(require(data, list, "", "a string or an array of text blocks"), _text_block)
+
+
+def _text_block(block: Any) -> Any:
+    if not isinstance(block, dict) or not isinstance(block.get("text"), str):
+        raise fault("", "must be a block of text.")
+    return block
+
+
+def _context_management(data: Any) -> Json:
+    """The parts of the prompt that the provider forgets. To have it summarised is another request, at a price of its
+    own."""
+    management: Json = require(data, dict, "", "an object")
+    edits = management.get("edits")
+    for position, edit in enumerate(edits if isinstance(edits, list) else ()):
+        if isinstance(edit, dict) and str(edit.get("type")).startswith("compact"):
+            raise fault(
+                f".edits[{position}].type", "must not compact: that is a request of its own, with its own price."
+            )
+    return management
+
+
+def _text(value: Any) -> Any:
+    return require(value, str, "", "a string")
 
 
 class CountTokensRequest(serializers.Serializer[Any]):
     """The fields that are checked, of `POST /v1/messages/count_tokens`."""
 
     model = ModelField()
-    messages = ItemsField(_check_message, MESSAGE_SCHEMA, least=1, most=MOST_MESSAGES)
-    system = SystemField(required=False)
-    tools = ItemsField(_check_tool, TOOL_SCHEMA, most=MOST_TOOLS, required=False)
-    tool_choice = ToolChoiceField({"disable_parallel_tool_use": bool}, required=False)
+    messages = ItemsField(_message, least=1, most=MOST_MESSAGES)
+    system = CheckedField(_system, required=False)
+    tools = ItemsField(_tool, most=MOST_TOOLS, required=False)
+    tool_choice = CheckedField(_tool_choice, required=False)
     thinking = ObjectField({"type": str, "budget_tokens": int}, required=False)
     output_config = ObjectField({"effort": str, "format": dict}, required=False)
-    context_management = ContextManagementField(required=False)
+    context_management = CheckedField(_context_management, required=False)
     speed = ChoiceField(("standard",), required=False)  # others have other prices
 
 
@@ -219,7 +170,7 @@ class MessagesRequest(CountTokensRequest):
 
     max_tokens = WholeNumberField(minimum=1)
     stream = FlagField(required=False)
-    stop_sequences = ItemsField(_check_text, {"type": "string"}, most=MOST_TOOLS, required=False)
+    stop_sequences = ItemsField(_text, most=MOST_TOOLS, required=False)
     temperature = NumberField(minimum=0, maximum=1, required=False)
     top_p = NumberField(minimum=0, maximum=1, required=False)
     metadata = ObjectField({"user_id": str}, required=False)

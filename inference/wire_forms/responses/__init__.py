@@ -16,12 +16,12 @@ from gateway.ids import RESPONSE_PREFIX
 
 from ...call import Call, Shape
 from ..base import Endpoint, Framing, Report, WireForm, results_in_text
+from ..checks import Json
 from ..passing import require_objects
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE
 from .passing import LastResponse, PassedResponse, output_bytes, own_of
 from .requests import CHAT_NAMES, UNSENT, call_of
-from .tools import Json
 
 # A path into the messages of a chat: which, which of its calls, and what of that.
 IN_MESSAGES = re.compile(r"messages\[(\d+)\](?:\.tool_calls\[(\d+)\])?(.*)")

@@ -11,9 +11,9 @@ from gateway.ids import RESPONSE_PREFIX
 
 from ...chunks import object_of, without
 from ..base import DONE, Report
+from ..checks import Json
 from .output import CITED, COMPLETED, INCOMPLETE, Output, frame
 from .requests import Asked
-from .tools import Json
 
 FAILED = "failed"
 # Why an answer is incomplete, by the chat's reason for its finish.

@@ -14,12 +14,9 @@ from typing import Any
 
 import orjson
 
-from gateway.errors import InvalidRequest
-from gateway.server.turns import in_turns
-
 from ...dialects.base import Untold
-from ..checks import NO_FILES
-from .tools import ADDED, Json, arguments_of, function_name, text_in
+from ..checks import NO_FILES, Json, each, fault, require, text_in
+from .tools import ADDED, arguments_of, function_name
 
 MAX_ITEMS = 50_000
 ROLES = ("user", "system", "developer", "assistant")
@@ -60,14 +57,13 @@ def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Co
         conversation.append({"role": "user", "content": given}, None)
         return conversation
     if not isinstance(given, list) or not given:
-        raise InvalidRequest.of_field("input", "must be a string or an array of at least one item.")
+        raise fault("input", "must be a string or an array of at least one item.")
     if len(given) > MAX_ITEMS:
-        raise InvalidRequest.of_field("input", f"must be at most {MAX_ITEMS} items.")
-    for position, item in in_turns(given):
-        conversation.add(item, position)
+        raise fault("input", f"must be at most {MAX_ITEMS} items.")
+    each(given, conversation.add, "input")
     conversation.close()
     if not conversation.messages:
-        raise InvalidRequest.of_field("input", "must hold a message.")
+        raise fault("input", "must hold a message.")
     return conversation
 
 
@@ -85,7 +81,7 @@ class Conversation:
         self.places: list[tuple[int | None, ...]] = []
         self._turn: Json = {}  # the assistant's, while its items come
         self._turn_places: list[int | None] = []
-        self._position: int | None = None
+        self._position = -1  # of the item that is taken in
         self._untold = untold
 
     def append(self, message: Json, *places: int | None) -> None:
@@ -93,20 +89,19 @@ class Conversation:
         self.messages.append(message)
         self.places.append(places)
 
-    def add(self, item: Any, position: int) -> None:
+    def add(self, given: Any) -> None:
         """Takes the next item in. Raises InvalidRequest for what has no place in a chat."""
-        path, self._position = f"input[{position}]", position
-        if not isinstance(item, dict):
-            raise InvalidRequest.of_field(path, "must be an object.")
+        self._position += 1
+        item: Json = require(given, dict, "", "an object")
         kind = item.get("type") or ("message" if "role" in item or "id" not in item else "item_reference")
         if kind == "item_reference":
             rule = f"must not be item_reference: ask with `store: false`, and clients send the items. {KEPT_NOWHERE}"
-            raise InvalidRequest.of_field(f"{path}.type", rule)
+            raise fault(".type", rule)
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
-            raise InvalidRequest.of_field(f"{path}.type", f"must be one of {', '.join(KINDS)}.")
+            raise fault(".type", f"must be one of {', '.join(KINDS)}.")
         self._untold.beyond(item, ITEM_TOLD)
-        take(self, item, path)
+        take(self, item)
 
     def close(self) -> None:
         """Ends the assistant's turn."""
@@ -117,21 +112,21 @@ class Conversation:
         elif turn:  # reasoning that led to nothing
             self._untold["reasoning"] = None
 
-    def added_tools(self, item: Json, path: str) -> None:
+    def added_tools(self, item: Json) -> None:
         """Nothing: `tools_of` has them."""
 
-    def message(self, item: Json, path: str) -> None:
+    def message(self, item: Json) -> None:
         role, content = item.get("role"), item.get("content")
         if role not in ROLES:
-            raise InvalidRequest.of_field(f"{path}.role", f"must be one of {', '.join(ROLES)}.")
+            raise fault(".role", f"must be one of {', '.join(ROLES)}.")
         if role == "assistant":
-            self._spoken(content, path)
+            self._spoken(content)
             return
         self.close()
-        self.append({"role": role, "content": self._content(content, f"{path}.content")}, self._position)
+        self.append({"role": role, "content": self._content(content, ".content")}, self._position)
 
-    def _spoken(self, content: Any, path: str) -> None:
-        text, refusal = self._words(content, f"{path}.content")
+    def _spoken(self, content: Any) -> None:
+        text, refusal = self._words(content)
         before = self._turn.get("content")
         if before is not None and not self._turn.get("tool_calls"):
             self.close()
@@ -147,10 +142,10 @@ class Conversation:
         if not self._turn_places:
             self._turn_places.append(self._position)
 
-    def reasoning(self, item: Json, path: str) -> None:
+    def reasoning(self, item: Json) -> None:
         self._begin()
-        text = "".join(_texts(item.get("content"), f"{path}.content"))
-        text = text or "\n\n".join(_texts(item.get("summary"), f"{path}.summary"))
+        text = "".join(_texts(item, "content"))
+        text = text or "\n\n".join(_texts(item, "summary"))
         if text:
             self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + text
         if blocks := _decrypted(item.get("encrypted_content")):
@@ -158,23 +153,23 @@ class Conversation:
         elif item.get("encrypted_content"):
             self._untold["encrypted_content"] = None
 
-    def function_call(self, item: Json, path: str) -> None:
-        self._call(item, path, text_in(item, "arguments", path))
+    def function_call(self, item: Json) -> None:
+        self._call(item, text_in(item, "arguments"))
 
-    def custom_tool_call(self, item: Json, path: str) -> None:
-        self._call(item, path, arguments_of(text_in(item, "input", path)))
+    def custom_tool_call(self, item: Json) -> None:
+        self._call(item, arguments_of(text_in(item, "input")))
 
-    def _call(self, item: Json, path: str, arguments: str) -> None:
-        namespace = None if item.get("namespace") is None else text_in(item, "namespace", path)
-        function = {"name": function_name(text_in(item, "name", path), namespace), "arguments": arguments}
+    def _call(self, item: Json, arguments: str) -> None:
+        namespace = None if item.get("namespace") is None else text_in(item, "namespace")
+        function = {"name": function_name(text_in(item, "name"), namespace), "arguments": arguments}
         self._begin()
         self._turn_places.append(self._position)
-        called = {"id": text_in(item, "call_id", path), "type": "function", "function": function}
+        called = {"id": text_in(item, "call_id"), "type": "function", "function": function}
         self._turn.setdefault("tool_calls", []).append(called)
 
-    def result(self, item: Json, path: str) -> None:
-        call_id = text_in(item, "call_id", path)
-        output = self._content(item.get("output"), f"{path}.output")
+    def result(self, item: Json) -> None:
+        call_id = text_in(item, "call_id")
+        output = self._content(item.get("output"), ".output")
         self.close()
         if isinstance(output, list) and all(block["type"] == "text" for block in output):
             output = "\n".join(block["text"] for block in output)
@@ -185,65 +180,61 @@ class Conversation:
         if isinstance(content, str):
             return content
         if not isinstance(content, list):
-            raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
-        blocks = [self._block(part, f"{path}[{position}]") for position, part in enumerate(content)]
+            raise fault(path, "must be a string or an array of content parts.")
+        blocks = each(content, self._block, path)
         if not blocks:
             return ""
         return blocks[0]["text"] if len(blocks) == 1 and blocks[0].keys() == {"type", "text"} else blocks
 
-    def _block(self, part: Any, path: str) -> Json:
-        if not isinstance(part, dict):
-            raise InvalidRequest.of_field(path, "must be an object.")
+    def _block(self, given: Any) -> Json:
+        part: Json = require(given, dict, "", "an object")
         self._untold.beyond(part, PART_TOLD)
         kind = part.get("type")
         if kind in TEXTS:
-            block: Json = {"type": "text", "text": text_in(part, "text", path)}
+            block: Json = {"type": "text", "text": text_in(part, "text")}
         elif kind == "input_image":
-            block = {"type": "image_url", "image_url": self._image(part, path)}
+            block = {"type": "image_url", "image_url": self._image(part)}
         elif kind == "input_file":
             if part.get("file_data") is None:
-                raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'file_url', 'file_data')}", NO_FILES)
+                raise fault(f".{_first(part, 'file_id', 'file_url', 'file_data')}", NO_FILES)
             if part.get("detail") not in (None, "auto"):  # chat has it of images alone
                 self._untold["detail"] = None
-            file = {"file_data": text_in(part, "file_data", path)}
+            file = {"file_data": text_in(part, "file_data")}
             block = {"type": "file", "file": {**file, **_kept(part, "filename")}}
         elif kind == "input_audio":
             block = {"type": "input_audio", "input_audio": part.get("input_audio")}
         else:
-            raise InvalidRequest.of_field(
-                f"{path}.type", "must be one of input_text, input_image, input_file, input_audio."
-            )
+            raise fault(".type", "must be one of input_text, input_image, input_file, input_audio.")
         return {**block, **_kept(part, "cache_control")}
 
-    def _image(self, part: Json, path: str) -> Json:
+    def _image(self, part: Json) -> Json:
         if part.get("image_url") is None:
-            raise InvalidRequest.of_field(f"{path}.{_first(part, 'file_id', 'image_url')}", NO_FILES)
+            raise fault(f".{_first(part, 'file_id', 'image_url')}", NO_FILES)
         detail = part.get("detail")
         if detail == "original":  # chat has none
             self._untold["detail"] = None
         fitting = {} if detail in (None, "auto") else {"detail": "high" if detail == "original" else detail}
-        return {"url": text_in(part, "image_url", path), **fitting}
+        return {"url": text_in(part, "image_url"), **fitting}
 
-    def _words(self, content: Any, path: str) -> tuple[str, str]:
+    def _words(self, content: Any) -> tuple[str, str]:
         """An assistant's text, and its refusal."""
         if isinstance(content, str):
             return content, ""
-        if not isinstance(content, list):
-            raise InvalidRequest.of_field(path, "must be a string or an array of content parts.")
-        texts, refusals = [], []
-        for position, part in enumerate(content):
-            if isinstance(part, dict):
-                self._untold.beyond(part, PART_TOLD)
-            if isinstance(part, dict) and part.get("type") == "refusal":
-                refusals.append(text_in(part, "refusal", f"{path}[{position}]"))
-            elif isinstance(part, dict) and part.get("type") in TEXTS:
-                texts.append(text_in(part, "text", f"{path}[{position}]"))
-            else:
-                raise InvalidRequest.of_field(f"{path}[{position}].type", "must be output_text or refusal.")
-        return "".join(texts), "".join(refusals)
+        said = each(require(content, list, ".content", "a string or an array of content parts"), self._said, ".content")
+        return "".join(text for text, _ in said), "".join(refusal for _, refusal in said)
+
+    def _said(self, part: Any) -> tuple[str, str]:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            self._untold.beyond(part, PART_TOLD)
+        if kind == "refusal":
+            return "", text_in(part, "refusal")
+        if kind not in TEXTS:
+            raise fault(".type", "must be output_text or refusal.")
+        return text_in(part, "text"), ""
 
 
-KINDS: Mapping[str, Callable[[Conversation, Json, str], None]] = {
+KINDS: Mapping[str, Callable[[Conversation, Json], None]] = {
     "message": Conversation.message,
     ADDED: Conversation.added_tools,
     "reasoning": Conversation.reasoning,
@@ -254,13 +245,14 @@ KINDS: Mapping[str, Callable[[Conversation, Json, str], None]] = {
 }
 
 
-def _texts(parts: Any, path: str) -> list[str]:
+def _texts(item: Json, name: str) -> list[str]:
     """The texts of reasoning's parts, of which there may be none."""
+    parts = item.get(name)
     if parts is None:
         return []
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise InvalidRequest.of_field(path, "must be an array of content parts.")
-    return [text_in(part, "text", f"{path}[{position}]") for position, part in enumerate(parts)]
+        raise fault(f".{name}", "must be an array of content parts.")
+    return each(parts, lambda part: text_in(part, "text"), f".{name}")
 
 
 def _decrypted(content: Any) -> list[Json]:

@@ -9,9 +9,10 @@ from typing import Any
 
 from ...chunks import REASONING_FIELDS, dicts, object_of, text_of, without
 from ..base import framed
+from ..checks import Json
 from .conversation import encrypted
 from .requests import Asked
-from .tools import Json, Tool, input_of
+from .tools import Tool, input_of
 
 # What a message or reasoning says, by the field of a delta: the kind of its item, and of the part of that.
 SPEECH: Mapping[str, tuple[str, str]] = {

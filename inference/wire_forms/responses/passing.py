@@ -11,10 +11,10 @@ from gateway.errors import ApiError
 
 from ...chunks import dicts, field_bytes, object_of
 from ..base import DONE, Report
+from ..checks import Json
 from ..passing import PassedStream, require_objects
 from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE
-from .tools import Json
 
 FINAL = frozenset({"response.completed", "response.incomplete"})
 # Of each kind of item or part, and of what its deltas are called: the fields that are words.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -13,7 +14,6 @@ from gateway.edge.fields import (
     ListField,
     NumberField,
     ObjectField,
-    StrictField,
     TextField,
     WholeNumberField,
 )
@@ -22,9 +22,9 @@ from gateway.errors import InvalidRequest
 from ...call import Call, Shape
 from ...dialects.base import Untold, encoded
 from ..base import effort_of
-from ..checks import Checks, ModelField
+from ..checks import CheckedField, Checks, Json, ModelField, fault, require
 from .conversation import KEPT_NOWHERE, conversation_of
-from .tools import Json, Tool, choice_of, tools_of
+from .tools import Tool, choice_of, tools_of
 
 MOST_REPEATED = 128 * 1024  # bytes of a field
 LEAST_OUTPUT = 16  # tokens, as OpenAI has it
@@ -71,53 +71,37 @@ class Asked:
     places: Sequence[tuple[int | None, ...]] = ()
 
 
-class RefusedField(StrictField):
-    """A field that is refused, unless it is absent or false, with what to do instead."""
+class RefusedField(CheckedField):
+    """A field that is refused, unless it is absent or false, with the way to do without."""
 
-    def __init__(self, advice: str, **options: Any) -> None:
-        super().__init__(required=False, **options)
-        self.advice = advice
-        self.schema = {"const": False, "description": advice}
-
-    def to_internal_value(self, data: Any) -> Any:
-        if data is not False:
-            raise serializers.ValidationError(self.advice)
-        return data
+    def __init__(self, advice: str) -> None:
+        super().__init__(partial(_refused, advice), required=False)
 
 
-class IncludeField(ListField):
-    """What is to be in the answer beside the usual: names, of which those of hosted tools ask for nothing here."""
-
-    schema = {"type": "array", "items": {"type": "string"}}
-
-    def to_internal_value(self, data: Any) -> Any:
-        names = super().to_internal_value(data)
-        if not all(isinstance(name, str) for name in names):
-            raise serializers.ValidationError("must be an array of strings.")
-        return names
+def _refused(advice: str, data: Any) -> Any:
+    if data is not False:
+        raise fault("", advice)
+    return data
 
 
-class MetadataField(ObjectField):
+def _include(data: Any) -> list[str]:
+    """The names of things that are to be in the answer beside the usual: those of hosted tools ask for nothing here."""
+    names: list[str] = require(data, list, "", "an array")
+    if not all(isinstance(name, str) for name in names):
+        raise fault("", "must be an array of strings.")
+    return names
+
+
+def _metadata(data: Any) -> Json:
     """Up to 16 pairs of strings, which are repeated in the answer and go nowhere else."""
-
-    schema = {
-        "type": "object",
-        "maxProperties": MOST_METADATA,
-        "propertyNames": {"maxLength": LONGEST_NAME},
-        "additionalProperties": {"type": "string", "maxLength": LONGEST_VALUE},
-    }
-
-    def to_internal_value(self, data: Any) -> Any:
-        pairs = super().to_internal_value(data)
-        fits = len(pairs) <= MOST_METADATA and all(
-            len(name) <= LONGEST_NAME and isinstance(value, str) and len(value) <= LONGEST_VALUE
-            for name, value in pairs.items()
-        )
-        if not fits:
-            raise serializers.ValidationError(
-                f"must be at most {MOST_METADATA} pairs of strings, of {LONGEST_NAME} and {LONGEST_VALUE} characters."
-            )
+    pairs: Json = require(data, dict, "", "an object")
+    if len(pairs) <= MOST_METADATA and all(
+        len(name) <= LONGEST_NAME and isinstance(value, str) and len(value) <= LONGEST_VALUE
+        for name, value in pairs.items()
+    ):
         return pairs
+    sizes = f"{LONGEST_NAME} and {LONGEST_VALUE} characters"
+    raise fault("", f"must be at most {MOST_METADATA} pairs of strings, of {sizes}.")
 
 
 class ResponsesRequest(serializers.Serializer[Any]):
@@ -136,8 +120,8 @@ class ResponsesRequest(serializers.Serializer[Any]):
     tools = ListField(required=False)
     text = ObjectField(required=False)
     reasoning = ObjectField(required=False)
-    include = IncludeField(required=False)
-    metadata = MetadataField(required=False)
+    include = CheckedField(_include, required=False)
+    metadata = CheckedField(_metadata, required=False)
     prompt_cache_key = TextField(required=False)
     safety_identifier = TextField(required=False)
     user = TextField(required=False)
@@ -172,7 +156,10 @@ def call_of(body: dict[str, Any]) -> Call:
     chat["messages"] = conversation.messages
     functions = tools.functions
     if "tool_choice" in present:
-        choice, functions = choice_of(present["tool_choice"], tools)
+        try:
+            choice, functions = choice_of(present["tool_choice"], tools)
+        except InvalidRequest as error:
+            raise error.within("tool_choice") from None
         if functions or choice == "required":
             chat["tool_choice"] = choice
     if functions:

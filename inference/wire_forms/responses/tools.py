@@ -5,18 +5,15 @@ upstream is known to hold a function to one. The functions of a namespace become
 `{namespace}__{name}`. Tools that a provider runs itself are refused: they have a price and a place of their own.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
-from gateway.errors import InvalidRequest
-
 from ...dialects.base import Untold
-
-Json = dict[str, Any]
+from ..checks import Json, each, fault, optional, require, text_in
 
 MAX_TOOLS = 10_000
 CHOICES = ("none", "auto", "required")
@@ -50,38 +47,22 @@ class Tools:
     """The functions of a chat, and the tools that some of them stand for, by the function's name."""
 
     functions: list[Json]
-    named: Mapping[str, Tool]
+    named: dict[str, Tool]
 
 
 def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
     """The tools of a request, and those that its `input` adds, checked. Raises InvalidRequest."""
-    listed = [(f"tools[{position}]", tool) for position, tool in enumerate(tools)]
+    lists = {"tools": tools}
     for number, item in enumerate(given if isinstance(given, list) else ()):
         if isinstance(item, dict) and item.get("type") == ADDED:
-            if not isinstance(item.get("tools"), list):
-                raise InvalidRequest.of_field(f"input[{number}].tools", "must be an array of tools.")
-            listed += [(f"input[{number}].tools[{position}]", tool) for position, tool in enumerate(item["tools"])]
-    if len(listed) > MAX_TOOLS:
-        raise InvalidRequest.of_field("tools", f"must be at most {MAX_TOOLS} tools.")
-    functions: list[Json] = []
-    named: dict[str, Tool] = {}
-    for path, tool in listed:
-        if not isinstance(tool, dict):
-            raise InvalidRequest.of_field(path, "must be an object.")
-        if tool.get("type") != "namespace":
-            functions.append(_declared(tool, path, None, named, untold))
-            continue
-        namespace, inner = text_in(tool, "name", path), tool.get("tools")
-        if len(namespace) > MOST_OF_A_NAME:
-            raise InvalidRequest.of_field(f"{path}.name", f"must be at most {MOST_OF_A_NAME} characters.")
-        if not isinstance(inner, list):
-            raise InvalidRequest.of_field(f"{path}.tools", "must be an array of tools.")
-        untold.beyond(tool, NAMESPACE_TOLD)
-        for number, each in enumerate(inner):
-            if not isinstance(each, dict):
-                raise InvalidRequest.of_field(f"{path}.tools[{number}]", "must be an object.")
-            functions.append(_declared(each, f"{path}.tools[{number}]", namespace, named, untold))
-    return Tools(functions, named)
+            path = f"input[{number}].tools"
+            lists[path] = require(item.get("tools"), list, path, "an array of tools")
+    if sum(map(len, lists.values())) > MAX_TOOLS:
+        raise fault("tools", f"must be at most {MAX_TOOLS} tools.")
+    declared = Tools([], {})
+    for path, listed in lists.items():
+        each(listed, partial(_declare, declared, untold), path)
+    return declared
 
 
 def function_name(name: str, namespace: str | None) -> str:
@@ -94,25 +75,23 @@ def function_name(name: str, namespace: str | None) -> str:
 
 
 def choice_of(choice: Any, tools: Tools) -> tuple[Any, list[Json]]:
-    """A checked `tool_choice` in the words of chat, and the functions that it leaves. Raises InvalidRequest.
+    """A `tool_choice` in the words of chat, and the functions that it leaves. Raises InvalidRequest.
 
     `allowed_tools` is enforced by sending no others.
     """
     if isinstance(choice, str):
         if choice not in CHOICES:
-            raise InvalidRequest.of_field("tool_choice", f"must be one of {', '.join(CHOICES)}, or an object.")
+            raise fault("", f"must be one of {', '.join(CHOICES)}, or an object.")
         return choice, tools.functions
-    if not isinstance(choice, dict):
-        raise InvalidRequest.of_field("tool_choice", "must be a string or an object.")
-    if choice.get("type") != "allowed_tools":
-        return {"type": "function", "function": {"name": _chosen(choice, "tool_choice", tools)}}, tools.functions
+    if require(choice, dict, "", "a string or an object").get("type") != "allowed_tools":
+        return {"type": "function", "function": {"name": _chosen(tools, choice)}}, tools.functions
     mode, allowed = choice.get("mode"), choice.get("tools")
     if mode not in ("auto", "required"):
-        raise InvalidRequest.of_field("tool_choice.mode", "must be one of auto, required.")
+        raise fault(".mode", "must be one of auto, required.")
     if not isinstance(allowed, list) or not allowed:
-        raise InvalidRequest.of_field("tool_choice.tools", "must be an array of at least one tool.")
-    names = {_chosen(each, f"tool_choice.tools[{position}]", tools) for position, each in enumerate(allowed)}
-    return mode, [each for each in tools.functions if each["function"]["name"] in names]
+        raise fault(".tools", "must be an array of at least one tool.")
+    names = set(each(allowed, partial(_chosen, tools), ".tools"))
+    return mode, [function for function in tools.functions if function["function"]["name"] in names]
 
 
 def input_of(arguments: str) -> str:
@@ -132,35 +111,40 @@ def arguments_of(text: str) -> str:
     return orjson.dumps({INPUT: text}).decode()
 
 
-def text_in(owner: Mapping[str, Any], name: str, path: str) -> str:
-    """A member that must be a string. Raises InvalidRequest."""
-    value = owner.get(name)
-    if not isinstance(value, str):
-        raise InvalidRequest.of_field(f"{path}.{name}", "must be a string.")
-    return value
+def _declare(declared: Tools, untold: Untold, given: Any) -> None:
+    """Takes in a tool, or all those of a namespace."""
+    tool: Json = require(given, dict, "", "an object")
+    if tool.get("type") != "namespace":
+        declared.functions.append(_function(declared, untold, None, tool))
+        return
+    namespace, inner = _name(tool), require(tool.get("tools"), list, ".tools", "an array of tools")
+    untold.beyond(tool, NAMESPACE_TOLD)
+    declared.functions.extend(each(inner, partial(_function, declared, untold, namespace), ".tools"))
 
 
-def _declared(tool: Json, path: str, namespace: str | None, named: dict[str, Tool], untold: Untold) -> Json:
+def _name(tool: Json) -> str:
+    name = text_in(tool, "name")
+    if len(name) > MOST_OF_A_NAME:
+        raise fault(".name", f"must be at most {MOST_OF_A_NAME} characters.")
+    return name
+
+
+def _function(declared: Tools, untold: Untold, namespace: str | None, given: Any) -> Json:
     """The function that stands for a tool."""
+    tool: Json = require(given, dict, "", "an object")
     kind = tool.get("type")
     if kind not in ("function", "custom"):
-        raise InvalidRequest.of_field(f"{path}.type", HOSTED)
+        raise fault(".type", HOSTED)
     untold.beyond(tool, TOLD[kind])
-    name = text_in(tool, "name", path)
-    if len(name) > MOST_OF_A_NAME:
-        raise InvalidRequest.of_field(f"{path}.name", f"must be at most {MOST_OF_A_NAME} characters.")
+    name = _name(tool)
     function: Json = {"name": function_name(name, namespace)}
     if kind == "custom" or namespace is not None:
-        named[function["name"]] = Tool(name, namespace, is_custom=kind == "custom")
-    description = tool.get("description")
-    if description is not None:
-        function["description"] = text_in(tool, "description", path)
+        declared.named[function["name"]] = Tool(name, namespace, is_custom=kind == "custom")
+    if tool.get("description") is not None:
+        function["description"] = text_in(tool, "description")
     if kind == "custom":
-        return _custom(tool, function, path)
-    parameters = tool.get("parameters")
-    if parameters is not None:
-        if not isinstance(parameters, dict):
-            raise InvalidRequest.of_field(f"{path}.parameters", "must be an object, a JSON Schema.")
+        return _custom(tool, function)
+    if (parameters := optional(tool, "parameters", dict, "an object, a JSON Schema")) is not None:
         function["parameters"] = parameters
     if tool.get("strict") is not None:
         function["strict"] = tool["strict"]
@@ -168,35 +152,30 @@ def _declared(tool: Json, path: str, namespace: str | None, named: dict[str, Too
     return {"type": "function", "function": function, **kept}
 
 
-def _custom(tool: Json, function: Json, path: str) -> Json:
-    form = tool.get("format")
-    if form is not None and not isinstance(form, dict):
-        raise InvalidRequest.of_field(f"{path}.format", "must be an object.")
+def _custom(tool: Json, function: Json) -> Json:
+    form = optional(tool, "format", dict, "an object")
     if form and form.get("type") == "grammar":
         grammar = f"`{INPUT}` follows this {form.get('syntax', '')} grammar:\n{form.get('definition', '')}"
         function["description"] = "\n\n".join(filter(None, (function.get("description"), grammar)))
-    properties = {INPUT: {"type": "string"}}
     function["parameters"] = {
         "type": "object",
-        "properties": properties,
+        "properties": {INPUT: {"type": "string"}},
         "required": [INPUT],
         "additionalProperties": False,
     }
     return {"type": "function", "function": function}
 
 
-def _chosen(choice: Any, path: str, tools: Tools) -> str:
+def _chosen(tools: Tools, given: Any) -> str:
     """The function of a tool that is chosen by name, which must be among those of the request."""
-    if not isinstance(choice, dict):
-        raise InvalidRequest.of_field(path, "must be an object.")
+    choice: Json = require(given, dict, "", "an object")
     if choice.get("type") not in ("function", "custom"):
-        raise InvalidRequest.of_field(f"{path}.type", "must be function, custom or allowed_tools.")
-    name, namespace = text_in(choice, "name", path), choice.get("namespace")
-    if namespace is None:
-        among = (function for function, tool in tools.named.items() if tool.name == name)
-        declared = next(among, name)
+        raise fault(".type", "must be function, custom or allowed_tools.")
+    name = text_in(choice, "name")
+    if choice.get("namespace") is None:
+        declared = next((function for function, tool in tools.named.items() if tool.name == name), name)
     else:
-        declared = function_name(name, text_in(choice, "namespace", path))
-    if not any(each["function"]["name"] == declared for each in tools.functions):
-        raise InvalidRequest.of_field(f"{path}.name", "must be the name of one of `tools`.")
+        declared = function_name(name, text_in(choice, "namespace"))
+    if not any(function["function"]["name"] == declared for function in tools.functions):
+        raise fault(".name", "must be the name of one of `tools`.")
     return declared
