@@ -1,6 +1,6 @@
-"""Admitting a request: everything of ours that can still refuse it, and the freezing of what its bill depends on.
+"""Admission: all that can refuse a request on our side, and the freezing of the terms of its bill.
 
-Automatic routing asks here which routes can take the request, and which conversation stays on one of equal ones.
+Automatic routing asks here which routes can take a request, and which conversation stays on one of equal ones.
 """
 
 import time
@@ -39,10 +39,10 @@ ASKING = frozenset({"system", "developer", "user"})  # whoever else speaks answe
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that nothing of ours refuses any more, with everything that its bill depends on frozen.
+    """A request that nothing of ours refuses any more, its terms frozen.
 
-    `call` is the client's, `upstream_call` the same in the shape of its route's modality. `attempted` are the slugs of
-    the providers that were tried, the one of `route` last. `form` is the wire form that the client speaks.
+    `call` is the client's, `upstream_call` the same in the shape of its route. `attempted`: the providers tried, the
+    route's own last.
     """
 
     form: WireForm
@@ -61,31 +61,29 @@ class Admitted:
 
     @property
     def route(self) -> Route:
-        """The route that serves it."""
         return self.resolution.route
 
     @property
     def id(self) -> UUID:
-        """Of the generation: the request's own."""
         return self.event.id
 
     @property
     def public_id(self) -> str:
-        """The generation id that the client sees."""
+        """The generation id as the client sees it."""
         return generation_id(self.id)
 
     @property
     def answer_id(self) -> str:
-        """The same as it stands in the answer."""
+        """The same, as the answer holds it."""
         return generation_id(self.id, self.form.id_prefix)
 
     @property
     def prompt_tokens(self) -> int:
-        """Of the prompt, as they are estimated where no upstream counts them."""
+        """An estimate, for where no upstream counts."""
         return estimator.prompt_tokens(self.call) if self.estimated_prompt is None else self.estimated_prompt
 
     def without_content(self) -> "Admitted":
-        """The same, and its content is freed: nothing of it is sent or counted any more."""
+        """The same, its content freed."""
         kept = replace(self, estimated_prompt=self.prompt_tokens)
         self.call.drop_content()
         self.upstream_call.drop_content()
@@ -93,13 +91,13 @@ class Admitted:
 
     @property
     def adapter(self) -> ShapeAdapter | None:
-        """How answers become the form's shape again; None where the route has the form's own."""
+        """The way of answers back to the form's shape; None where the route has it."""
         return ADAPTERS.get((self.form.shape, self.route.modality))
 
 
 def admit(form: WireForm, call: Call, payer: Payer, event: RequestEvent) -> Admitted:
-    """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price, and what the
-    balance does not cover beside the requests in flight."""
+    """Refuses in this order: balance, routing, modality, what the dialect cannot pass, credentials, price, and a
+    balance that does not cover it beside the requests in flight."""
     if payer.balance <= 0:
         raise InsufficientCredits
     with step("routing the request", NOTHING_BILLED):
@@ -154,10 +152,8 @@ def _reserve(admitted: Admitted) -> None:
 
 
 def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
-    """The same request on the next candidate of its ranking, after the first failed for `reason`.
-
-    It may cost more there: what it has reserved is reserved anew. Raises as `admit` for that.
-    """
+    """The same request on the next candidate, after the first failed for `reason`. It may cost more there, so its
+    reservation is made anew."""
     with step("routing the request", NOTHING_BILLED):
         form = admitted.form.over(route)
         upstream_call = upstream_call_of(form, admitted.call, route)
@@ -179,17 +175,14 @@ def readmit(admitted: Admitted, route: Route, *, reason: str) -> Admitted:
 
 
 def purpose_of(form: WireForm, call: Call, payer: Payer) -> Purpose:
-    """What the call wants a route for."""
+    """The demands of a call on its route."""
     return Purpose(
         FITTING[call.shape], NAMES[call.shape], partial(refusals, form, call), partial(conversation, call, payer)
     )
 
 
 def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
-    """The call in the shape that the route takes; `form` is the one over it.
-
-    Raises InvalidRequest for what the route cannot take.
-    """
+    """The call in the shape that the route takes; `form` is the one over it. Raises InvalidRequest."""
     routing.require_modality(route, FITTING[call.shape], NAMES[call.shape])
     if call.stream and not route.can_stream:
         raise InvalidRequest.of_field("stream", f"must be false: model {route.id!r} cannot stream.")
@@ -202,10 +195,10 @@ def upstream_call_of(form: WireForm, call: Call, route: Route) -> Call:
 
 
 def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, InvalidRequest]:
-    """Why routes cannot take the call, by region id; those that can are not in it.
+    """The refusals of routes that cannot take the call, by region id.
 
-    Beyond what any route is asked, a model that is known to lack tools or images is passed by, and the call has to have
-    a form in the dialect: that takes a translation, made once for all regions of an offer.
+    A model that is known to lack tools or images is passed by, and the call must have a form in the dialect: that takes
+    a translation, made once for all regions of an offer.
     """
     wants_tools = bool(call.body.get("tools") or call.body.get("functions"))
     shows_images = any(block["type"] in IMAGES for block in _blocks(call.body.get("messages", ())))
@@ -227,10 +220,10 @@ def refusals(form: WireForm, call: Call, routes: Sequence[Route]) -> dict[int, I
 
 
 def conversation(call: Call, payer: Payer) -> bytes | None:
-    """What a prompt cache belongs to, as 32 bytes that are the same in every process: the key, with the client's own
+    """The owner of a prompt cache, as 32 bytes that are the same in every process: the key with the client's
     `prompt_cache_key`, else with the beginning of what is said. None for a single turn.
 
-    A prompt that is only counted is no turn: it would take that of the request which follows.
+    A count is no turn: it would take that of the request which follows.
     """
     messages = call.body.get("messages", ())
     shared: dict[str, Any]
@@ -250,10 +243,8 @@ def _blocks(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]
 
 
 def _beginning(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Roles and contents up to the first that a user says.
-
-    Without the marks of caching, which clients move on with each turn: a text that loses its mark may become a string.
-    """
+    """Roles and contents up to the first user's, without the marks of caching, which clients move on with each turn: a
+    text that loses its mark may become a string."""
     for message in messages:
         content = message.get("content") or []
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content

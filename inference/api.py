@@ -1,7 +1,7 @@
-"""`POST /v1/chat/completions`, `/v1/completions` and `/v1/embeddings`: who asks, what, then the answer.
+"""The inference endpoints: who asks, what, then the answer.
 
-Both chains end here: Django's, by `view`, and the short one of `gateway.wsgi`, which finds ENDPOINTS by the settings.
-DRF's views would parse and negotiate at three times the cost; its serializers still define the requests.
+Django's handler gets here by `view`, the short chain of `gateway.wsgi` by ENDPOINTS. DRF's views would parse and
+negotiate at three times the cost.
 """
 
 import functools
@@ -49,7 +49,7 @@ CLOSED_ITS_SIDE = "The client closed its side of the connection before its answe
 def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainResponse:
     """The answer to a WSGI request that the edge has let through; every exception becomes the form's error.
 
-    Where it `counts` the prompt alone, nothing is billed.
+    It `counts` a prompt for nothing.
     """
     limits: dict[str, str] = {}
     event = event_of(environ)
@@ -106,7 +106,6 @@ def _answer(form: WireForm, call: Call, payer: Payer, client: Client, event: Req
 
 
 def _count(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:
-    """How long the prompt is."""
     tokens = count(form, call, payer, client, event)
     return PlainResponse(200, {"Content-Type": "application/json"}, orjson.dumps(form.counted(tokens)))
 
@@ -122,7 +121,8 @@ def nothing_below(form: WireForm, environ: Environ) -> PlainResponse:
 
 
 def _headers(generation_id: str, adjusted: Iterable[str]) -> dict[str, str]:
-    """The join key, and which parameters were not sent upstream as they came: the client has named some of them."""
+    """The generation's id, and the parameters that went upstream otherwise than they came: the client has named
+    some."""
     headers = {GENERATION_HEADER: generation_id}
     if names := [name for name in dict.fromkeys(adjusted) if NAME_IN_A_HEADER.fullmatch(name)]:
         headers["X-Gateway-Adjusted-Params"] = ", ".join(names[:MOST_NAMES])
@@ -139,7 +139,7 @@ BELOW: dict[str, Endpoint] = {
 
 
 def view(endpoint: Endpoint) -> Callable[[HttpRequest], HttpResponseBase]:
-    """An endpoint as a view of Django's, which answers what the short chain does not take."""
+    """The endpoint as a view of Django's."""
 
     @csrf_exempt
     def answer(request: HttpRequest, **named: str) -> HttpResponseBase:

@@ -34,9 +34,9 @@ BALANCE = Statement(b"balance", b"SELECT balance FROM billing_wallet WHERE accou
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """The authenticated key with its budgets, and the account and balance (in units of its currency) that pay for it.
+    """The authenticated key with its budgets, and the account that pays, with its balance in units of its currency.
 
-    `read_at` is of the monotonic clock, before they were asked for.
+    `read_at`: the monotonic clock before they were asked for.
     """
 
     key_id: uuid.UUID
@@ -50,8 +50,7 @@ class Payer:
 def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
     """The payer behind a key, read fresh on every request; the connection goes back at once.
 
-    Raises the refusals of `accounts.keys.verify_key`, and WorkerBusy. The request's event learns whose key it is, of an
-    expired one too.
+    Raises as `accounts.keys.verify_key`, and WorkerBusy. The event learns whose key it is, of an expired one too.
     """
     event = event_of(environ)
     fingerprint = keys.fingerprint(token)
@@ -78,7 +77,7 @@ def authenticate(token: str, environ: Mapping[str, Any]) -> Payer:
 
 
 def balance_of(account_id: uuid.UUID) -> int:
-    """An account's balance as it is now, in units of money; the connection goes back at once."""
+    """An account's balance now, in units of money; the connection goes back at once."""
     sessions = sessions_of("default")
     if sessions is None:
         try:

@@ -7,8 +7,8 @@ from typing import Any
 
 
 class Shape(StrEnum):
-    """What kind of call it is, whatever wire form it came in. A chat has `messages`, a completion a `prompt`, an
-    embedding an `input`; `messages` is a chat in Anthropic's words, for upstreams that speak them."""
+    """The kind of a call, whatever wire form it came in: its body has `messages`, a `prompt`, an `input`, or
+    Anthropic's `messages` for an upstream that speaks them."""
 
     CHAT = "chat"
     COMPLETION = "completion"
@@ -21,12 +21,11 @@ class Shape(StrEnum):
 class Call:
     """One checked inference request.
 
-    `body` is what the client sent, in OpenAI's words unless its shape has others, without its nulls and without the
-    fields that the gateway owns (`model`, `stream`, `stream_options`, the output caps): a dialect adds its own form of
-    those. `max_tokens` is the cap, in tokens per choice. `sent` are the names of all the fields that the client sent,
-    `adjusted` of those that no upstream gets as they were sent. `headers` go upstream beside the body. `asked` is what
-    a wire form keeps of its request for its answer. It `counts` where its prompt is to be counted and nothing more.
-    `as_it_came` is the client's body where `body` is a translation of it.
+    `body` goes upstream: OpenAI's words unless its shape has others, without nulls and without what the gateway owns
+    (model, stream, caps), which each dialect writes its own way. `max_tokens` caps each choice. `sent` names all fields
+    of the client's, `adjusted` those that no upstream gets as they came. `asked` is what the form's answer needs of its
+    request. `counts`: only the prompt is to be counted. `as_it_came` is the client's body where `body` is a
+    translation.
     """
 
     shape: Shape
@@ -44,7 +43,7 @@ class Call:
     as_it_came: dict[str, Any] | None = None
 
     def drop_content(self) -> None:
-        """Frees what was said, wherever else the call is held; numbers and switches stay."""
+        """Frees the texts, wherever else the call is held; numbers and switches stay."""
         for body in (self.body, self.as_it_came or {}):
             for name, value in list(body.items()):
                 if not isinstance(value, int | float):
@@ -52,12 +51,12 @@ class Call:
 
 
 def content_of(message: Mapping[str, Any]) -> Any:
-    """What a chat message says: its content, and without any the refusal of an assistant."""
+    """A message's content; of an assistant that has none, its refusal."""
     content = message.get("content")
     return content if content or not refuses(message) else message["refusal"]
 
 
 def refuses(message: Mapping[str, Any]) -> bool:
-    """Whether an assistant refused in it."""
+    """True for an assistant's message with a refusal."""
     refusal = message.get("refusal")
     return message["role"] == "assistant" and isinstance(refusal, str) and bool(refusal)

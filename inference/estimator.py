@@ -1,7 +1,7 @@
 """Token counts where no upstream counted: an estimate, always flagged as one (`usage_estimated`).
 
-The rule: one token for every four bytes of UTF-8 text, rounded up; four more for each message's framing. It is close
-for English prose and somewhat high for other scripts. Content that is not text (images, audio) is not estimated.
+One token for every four bytes of UTF-8, rounded up, and four for each message's framing: close for English prose, high
+for other scripts. Images and audio are not estimated.
 """
 
 import re
@@ -53,7 +53,7 @@ def tokens_in(byte_count: int) -> int:
 
 
 def prompt_tokens(call: Call) -> int:
-    """Tokens of a request: its messages and tools, its prompt, or its input. A token id counts as the token it is.
+    """Tokens of a request's messages and tools, prompt, or input. A token id counts as one.
 
     Reads only what its endpoint has checked: any other field may hold anything.
     """
@@ -65,10 +65,8 @@ def prompt_tokens(call: Call) -> int:
 
 
 def most_prompt_tokens(call: Call, *, roughly: bool = False) -> int:
-    """Tokens that a request of messages has at most, by the tokenizers in use: for clients that must not fall short.
-
-    The rarest Chinese characters are the known exception. `roughly`, a sample speaks for a text that is longer.
-    """
+    """The most tokens that a request of messages has by the tokenizers in use, the rarest Chinese characters apart: for
+    clients that must not fall short. `roughly` counts a sample of a long text."""
     body = call.body
     texts = [orjson.dumps(body["tools"])] if body.get("tools") else []
     pictures = documents = 0
@@ -102,7 +100,7 @@ def _most_tokens(text: bytes) -> int:
 
 
 def _every_block(content: Any) -> Iterator[Mapping[str, Any]]:
-    """The blocks of a content and of the results of tools in it."""
+    """All blocks of a content, tools' results included."""
     if isinstance(content, str):
         yield {"type": "text", "text": content}
     for block in content if isinstance(content, list) else ():
@@ -134,7 +132,7 @@ def _message_tokens(body: Mapping[str, Any]) -> int:
 
 
 def _block_bytes(content: Any) -> int:
-    """Bytes of what blocks of Anthropic's say: text, thinking, calls of tools and their results."""
+    """Bytes of texts, thoughts, tool calls and results in Anthropic's blocks."""
     if not isinstance(content, list):
         return _text_bytes(content)
     return _text_bytes(content) + sum(

@@ -1,7 +1,4 @@
-"""Chat on a model that completes text, and text completion on a model that chats (docs/api.md#modalities).
-
-A `ShapeAdapter` makes the upstream's call of the client's, and the client's chunks and answers of the upstream's.
-"""
+"""Chat on a model that completes text, and text completion on a model that chats (docs/api.md#modalities)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -41,14 +38,13 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ShapeAdapter:
-    """From the client's shape to the upstream's and back. `call` raises InvalidRequest for what has no form there."""
+    """The way from the client's shape to the upstream's and back. `call` raises InvalidRequest."""
 
     call: Callable[[Call], Call]
     chunk: Convert
     answer: Convert
 
     def decoder(self, decoder: StreamDecoder) -> StreamDecoder:
-        """The dialect's decoder, its chunks converted."""
         return _Converting(decoder, self.chunk)
 
 
@@ -76,7 +72,7 @@ def _text_as_chat(call: Call) -> Call:
 
 
 def _chat_as_text(call: Call) -> Call:
-    """The conversation as a prompt with a label before each turn, which the model is to continue as the assistant."""
+    """The conversation as a prompt, a label before each turn, which the model continues as the assistant."""
     body = _without_fields_of_one_endpoint(call, own="messages", lacking=OF_ONE_ENDPOINT | OF_CHAT_MODELS)
     turns = [_turn(message, f"messages[{position}]") for position, message in enumerate(call.body["messages"])]
     body["prompt"] = "\n\n".join([*turns, "Assistant:"])
@@ -84,10 +80,8 @@ def _chat_as_text(call: Call) -> Call:
 
 
 def _without_fields_of_one_endpoint(call: Call, *, own: str, lacking: frozenset[str]) -> dict[str, Any]:
-    """The body without the conversation or prompt that it is to be given anew, and without what the model lacks.
-
-    Raises InvalidRequest where that would change the answer.
-    """
+    """The body without its conversation or prompt, and without what the model lacks. Raises InvalidRequest where that
+    would change the answer."""
     refuse_parameters(call.body, lacking - {own})
     return without_parameters(call.body, lacking)[0]
 
@@ -131,7 +125,7 @@ def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(choice: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A chat choice as a text choice: a refusal is what the model said; reasoning stays beside the text."""
+    """A chat choice as a text choice: a refusal is text too; reasoning stays beside it."""
     message = object_of(choice.get(name))
     flatten_content(message)
     kept = {field: message[field] for field in REASONING_FIELDS if message.get(field)}

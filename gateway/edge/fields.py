@@ -1,6 +1,6 @@
 """Serializer fields and tables that take a value as it came, or refuse it.
 
-DRF's own coerce: they read "1" as a number, 1 as a string and "yes" as a boolean.
+DRF's coerce: they read "1" as a number, 1 as a string and "yes" as a boolean.
 """
 
 import re
@@ -148,10 +148,8 @@ class PatternField(LineField):
 
 
 class ExactField(StrictField):
-    """A Decimal from 0 to `most` with at most `places` fractional digits, from a number or a string that is one.
-
-    A float is refused: it is not what was written.
-    """
+    """A Decimal from 0 to `most` with at most `places` fractional digits, from a number or its string. No float: it is
+    not what was written."""
 
     _PLAIN = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?")
 
@@ -195,7 +193,7 @@ class MomentField(serializers.Field[datetime, str, str, Any]):
 
 
 class LimitField(serializers.Field[int, str, int, Any]):
-    """A count from 1 in a query, in plain digits. DRF's own would also be ` 5 `, `1_0`, `5.0` and other scripts'."""
+    """A count in a query, in plain digits. DRF's would take ` 5 `, `1_0`, `5.0` and other scripts' too."""
 
     def __init__(self, *, maximum: int, **options: Any) -> None:
         self._maximum = maximum
@@ -208,7 +206,7 @@ class LimitField(serializers.Field[int, str, int, Any]):
 
 
 class Table(serializers.Serializer[Any]):
-    """A table with known keys, all of whose faults are listed. `null` means absent."""
+    """A table with known keys, whose faults are all listed. `null` means absent."""
 
     ignored: frozenset[str] = frozenset()
 
@@ -248,7 +246,7 @@ def dotted(path: Path) -> str:
 
 
 def printable(value: object) -> str:
-    """A value as it may stand in a line that people read: a short printable string, or nothing."""
+    """A short printable string for a line that people read, or nothing."""
     if not isinstance(value, str) or not value.isprintable():
         return ""
     return value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "…"

@@ -35,7 +35,7 @@ def too_large() -> RequestTooLarge:
 
 
 class HeldBody:
-    """What one request holds of the bodies that its worker may hold at a time (GATEWAY_MAX_BODIES_BYTES)."""
+    """One request's share of the bytes of bodies that its worker holds (at most GATEWAY_MAX_BODIES_BYTES)."""
 
     __slots__ = ("_bytes",)
     held_by_all = 0
@@ -44,23 +44,21 @@ class HeldBody:
         self._bytes = 0
 
     def take(self, count: int) -> None:
-        """So many bytes more. Raises WorkerBusy."""
+        """Takes so many bytes more. Raises WorkerBusy."""
         if HeldBody.held_by_all + count > settings.GATEWAY_MAX_BODIES_BYTES:
             raise WorkerBusy("This replica holds as many request bodies as it may. Nothing was billed: retry.")
         HeldBody.held_by_all += count
         self._bytes += count
 
     def release(self) -> None:
-        """All of them: the body is gone, or about to go."""
+        """Gives them all back."""
         HeldBody.held_by_all -= self._bytes
         self._bytes = 0
 
 
 def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes:
-    """The whole body of a WSGI request (Django's `META`), by Content-Length or chunked; its bytes are `held`.
-
-    Raises RequestTooLarge, WorkerBusy, and InvalidRequest where it is compressed or ends early.
-    """
+    """The whole body of a WSGI request, by Content-Length or chunked. Raises RequestTooLarge, WorkerBusy, and
+    InvalidRequest where it is compressed or ends early."""
     encoding = environ.get("HTTP_CONTENT_ENCODING")
     if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
         raise InvalidRequest(
@@ -111,7 +109,7 @@ def _read_chunked(stream: Any, held: HeldBody | None) -> bytes:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The body as a JSON object. Raises InvalidRequest for anything else, integers beyond 64 bits included."""
+    """The body as a JSON object. Raises InvalidRequest, for integers beyond 64 bits too."""
     _bound_counts(body)
     try:
         parsed = orjson.loads(body)
@@ -127,7 +125,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _bound_counts(body: bytes) -> None:
-    """Parsed, very short values take many times their size, and seconds: they are counted while they are bytes."""
+    """Refuses very many values: parsed, short ones take many times their size, and seconds."""
     if len(body) <= COUNT_ABOVE_BYTES:
         return
     if holds_more(body, b"{[", MAX_CONTAINERS):
@@ -137,7 +135,7 @@ def _bound_counts(body: bytes) -> None:
 
 
 def holds_more(body: bytes, characters: bytes, limit: int) -> bool:
-    """Whether more than so many of these characters stand outside strings. Most bodies do not have them at all."""
+    """True where more than `limit` of these characters stand outside strings."""
     if sum(map(body.count, characters)) <= limit:
         return False
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body

@@ -33,6 +33,8 @@ REROUTING_FIELDS = (
     *(*CHOOSING_FIELDS, "inference_geo", "transforms", "plugins", "web_search_options", "search_parameters"),
     *("api_base", "base_url", "api_key", "max_price"),
 )
+# Fields of the Messages API that do: servers and containers have a charge of their own, betas change prices and tools.
+REFUSED_OF_MESSAGES = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
 SURELY_SHALLOW = 240  # opening brackets: nothing can be nested deeper than their number
 MOST_TOKENS = 10**8  # of one request; beyond it an upstream has miscounted, and a bill would be absurd
 # Values that ask for what every model does without the field.

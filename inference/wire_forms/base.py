@@ -36,8 +36,8 @@ OWNED = frozenset(
     {"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
     | {"usage", "reasoning", "include_reasoning"}
 )
-# What a budget of so many tokens of reasoning and more asks for.
-EFFORTS = ((16_384, "high"), (4_096, "medium"))
+# The effort that a budget of so many tokens of reasoning and more asks for.
+EFFORT_FROM = ((16_384, "high"), (4_096, "medium"))
 LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
 DONE = b"data: [DONE]\n\n"
 # Line ends by Unicode's rules (U+0085, U+2028, U+2029) that JSON allows in a string.
@@ -303,7 +303,7 @@ def _effort(reasoning: Mapping[str, Any]) -> str | None:
 
 def effort_of(budget: int) -> str:
     """The effort that stands for a budget of so many tokens."""
-    return next((word for least, word in EFFORTS if budget >= least), LEAST_EFFORT)
+    return next((word for least, word in EFFORT_FROM if budget >= least), LEAST_EFFORT)
 
 
 def without_effort(call: Call, route: Route) -> Call:

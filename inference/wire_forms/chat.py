@@ -1,9 +1,7 @@
 """`POST /v1/chat/completions`. Its answers and chunks are the normalised ones as they are (`answers`, `chunks`).
 
-Messages and tools are checked by functions, which leave out null members on the way, since null means absent: nested
-serializers would cost four times as much, and an agent sends hundreds of both. A null content stays as it came, as
-upstreams take that of an assistant that calls tools, and some demand the field. So do JSON Schemas, in which null is a
-value.
+The checks of messages and tools leave out null members on the way, since null means absent. A null content stays:
+upstreams take that of an assistant that calls tools, and some demand the field. So do nulls in JSON Schemas.
 """
 
 from collections.abc import Mapping
@@ -73,7 +71,7 @@ def _message(value: Any) -> Json:
 
 
 def _with(message: Json, name: str, items: list[Json]) -> Json:
-    """The message with these items, which mostly are those that it has."""
+    """The message with these items, mostly its own."""
     return message if message[name] == items else {**message, name: items}
 
 
@@ -117,10 +115,7 @@ def _tool(given: Any) -> Json:
 
 
 def _tool_choice(data: Any) -> Any:
-    """`none`, `auto`, `required`, `any`, one tool by name, or `{type: allowed_tools, allowed_tools: {mode, tools}}`.
-
-    Returned in OpenAI's words: `any` is Mistral's for `required`.
-    """
+    """`none`, `auto`, `required`, one tool by name, `{type: allowed_tools, …}`, or Mistral's `any` for `required`."""
     if isinstance(data, str):
         if data not in TOOL_CHOICES:
             raise fault("", "must be one of none, auto, required, or an object naming a tool.")
@@ -136,8 +131,8 @@ def _tool_choice(data: Any) -> Any:
 
 
 def _named(given: Any, parts: tuple[str, ...] = _TOOL_KINDS) -> tuple[Json, str, Json]:
-    """A value `{type: function, function: {name, …}}` or the same with `custom`, which tools, tool calls and a tool
-    choice share, its kind and its content. Without a type, as Mistral's clients send it, it is a function."""
+    """`{type: function, function: {name, …}}`, or the same with `custom`: a tool, a tool call or a tool choice; its
+    kind; its content. Mistral's clients send functions without a type."""
     value: Json = require(given, dict, "", "an object")
     kind = value.get("type")
     if kind is None:
@@ -168,12 +163,11 @@ CHECKS = Checks(ChatCompletionRequest(), "model", "messages")
 
 
 class ChatForm(WireForm):
-    """See WireForm."""
+    """Chat completions."""
 
     path, endpoint = "chat/completions", Endpoint.CHAT
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
-        """See WireForm."""
         present, checked = CHECKS.checked(body)
         passed = pass_through(present)
         passed |= {name: checked[name] for name in ("messages", "tools", "tool_choice") if name in checked}

@@ -31,12 +31,11 @@ CHECKS = Checks(CompletionRequest(), "model", "prompt")
 
 
 class CompletionForm(WireForm):
-    """See WireForm."""
+    """Text completions."""
 
     path, endpoint, shape = "completions", Endpoint.COMPLETION, Shape.COMPLETION
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
-        """See WireForm. The default of 16 tokens is the one default that goes upstream: it bounds the bill."""
         present, checked = CHECKS.checked(body)
         passed = pass_through(present) | {"prompt": checked["prompt"]}
         return sampling_call(
@@ -44,15 +43,12 @@ class CompletionForm(WireForm):
         )
 
     def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
-        """See WireForm."""
         return TextNormaliser(id=id, created=created, model=model, choices=choices)
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
-        """See WireForm."""
         return text_answer(answer, id=id, created=created, model=model)
 
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:
-        """See WireForm."""
         return sum(text_bytes(choice) for choice in normalised.get("choices", ()))
 
 
@@ -123,5 +119,5 @@ def text_finish_reason(reported: Any) -> str | None:
 
 
 def text_bytes(choice: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the text of a choice and of the reasoning beside it, for the estimator."""
+    """UTF-8 bytes of a choice's text and reasoning."""
     return field_bytes(choice, ("text",)) + message_bytes({name: choice[name] for name in THOUGHTS if name in choice})

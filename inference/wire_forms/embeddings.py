@@ -52,36 +52,30 @@ CHECKS = Checks(EmbeddingsRequest(), "model", "input")
 
 
 class EmbeddingForm(WireForm):
-    """See WireForm. It does not stream."""
+    """Embeddings, which do not stream."""
 
     path, endpoint, shape = "embeddings", Endpoint.EMBEDDING, Shape.EMBEDDING
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
-        """See WireForm."""
         present, checked = CHECKS.checked(body)
         return Call(shape=Shape.EMBEDDING, model=checked["model"], body=pass_through(present), sent=frozenset(present))
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
-        """See WireForm. The answer has no id and no time."""
         as_base64 = call.body.get("encoding_format") == "base64"
         inputs = input_count(call.body["input"])
         return embedding_answer(answer, model=model, as_base64=as_base64, inputs=inputs)
 
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:
-        """See WireForm: it says nothing in words."""
         return 0
 
 
 def input_count(given: Any) -> int:
-    """How many inputs a checked `input` holds: a text and a list of token ids are one each."""
+    """The number of inputs: a text and a list of token ids are one each."""
     return len(given) if isinstance(given, list) and not isinstance(given[0], int) else 1
 
 
 def embedding_answer(answer: Mapping[str, Any], *, model: str, as_base64: bool, inputs: int) -> dict[str, Any]:
-    """The embeddings object, its vectors in the order of the inputs, still without usage and metadata.
-
-    Raises MalformedReply where it has not one vector for each input.
-    """
+    """The embeddings object, vectors in the order of the inputs, without usage yet. Raises MalformedReply."""
     data = answer.get("data")
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
         raise MalformedReply("answered without embeddings")

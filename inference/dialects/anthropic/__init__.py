@@ -13,7 +13,7 @@ from ..base import (
     HINTS,
     NO_HEADERS,
     NOTHING,
-    REROUTING_FIELDS,
+    REFUSED_OF_MESSAGES,
     Reply,
     counted_reply,
     encoded,
@@ -40,9 +40,6 @@ from .requests import (
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
 MAX_TEMPERATURE = 1
-# Servers named in `mcp_servers` and a `container` are used at a charge of their own; betas change prices (long context)
-# and tools.
-REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
 # OpenAI's `default` is what Anthropic calls `standard_only`.
 SERVICE_TIERS = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 SPEEDS = (None, "standard")
@@ -84,7 +81,7 @@ class AnthropicDialect:
             return
         if call.shape == Shape.EMBEDDING or "messages" not in call.body:
             raise InvalidRequest.of_field("model", "must be of another provider: this one offers chat alone.")
-        refuse_fields(call.body, REFUSED_FIELDS)
+        refuse_fields(call.body, REFUSED_OF_MESSAGES)
         refuse_service_tier(call, kept=tuple(SERVICE_TIERS))
         refuse_storage(call)
         if call.body.get("speed") not in SPEEDS:

@@ -1,7 +1,7 @@
 """`POST /v1/messages`: Anthropic's Messages API, as Claude Code and Anthropic's SDKs speak it.
 
-Over an upstream that speaks it too a request passes as it came (`passing`), over others it is a chat (`requests`,
-`answers`). What would change price or place, or execute something, is refused on all of them.
+Over an upstream that speaks it a request passes as it came (`passing`), over others it is a chat (`requests`,
+`answers`). Fields that would change price or place, or execute something, are refused on all.
 """
 
 import re
@@ -22,7 +22,7 @@ from gateway.ids import MESSAGE_PREFIX
 
 from ...authentication import Payer, authenticate
 from ...call import Call, Shape
-from ...dialects.base import REROUTING_FIELDS, refuse_fields
+from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import Endpoint, Framing, Report, WireForm, without_effort
 from ..checks import NO_FILES, CheckedField, Checks, ModelField, each, fault, optional, require, text_in
@@ -46,7 +46,6 @@ MOST_TOOLS = 10_000
 OWNED = frozenset({"model", "stream", "max_tokens", "usage"})
 # What the fields of a chat are called here.
 CHAT_NAMES = {"stop": "stop_sequences", "response_format": "output_config.format", "parallel_tool_calls": "tool_choice"}
-REFUSED_FIELDS = (*REROUTING_FIELDS, "container", "mcp_servers", "betas", "anthropic_beta")
 # Tools that the client runs itself. All others are run by the provider, at prices of their own.
 OF_THE_CLIENT = re.compile(r"custom|(?:bash|text_editor|memory)_\d{8}")
 # Betas that change the wire alone. Others change prices (a longer context, a faster answer), keep or execute something.
@@ -135,8 +134,7 @@ def _text_block(block: Any) -> Any:
 
 
 def _context_management(data: Any) -> Json:
-    """The parts of the prompt that the provider forgets. To have it summarised is another request, at a price of its
-    own."""
+    """The parts of the prompt that the provider forgets. To summarise them is another request, at its own price."""
     management: Json = require(data, dict, "", "an object")
     edits = management.get("edits")
     for position, edit in enumerate(edits if isinstance(edits, list) else ()):
@@ -152,7 +150,7 @@ def _text(value: Any) -> Any:
 
 
 class CountTokensRequest(serializers.Serializer[Any]):
-    """The fields that are checked, of `POST /v1/messages/count_tokens`."""
+    """The fields of `POST /v1/messages/count_tokens`."""
 
     model = ModelField()
     messages = ItemsField(_message, least=1, most=MOST_MESSAGES)
@@ -166,7 +164,7 @@ class CountTokensRequest(serializers.Serializer[Any]):
 
 
 class MessagesRequest(CountTokensRequest):
-    """The same, of `POST /v1/messages`."""
+    """The fields of `POST /v1/messages`."""
 
     max_tokens = WholeNumberField(minimum=1)
     stream = FlagField(required=False)
@@ -182,27 +180,24 @@ CHECKS_OF_COUNT = Checks(CountTokensRequest(), "model", "messages")
 
 
 class MessagesForm(WireForm):
-    """See WireForm. Over upstreams that speak another language its calls are chats."""
+    """Messages, as chats over upstreams that speak another language."""
 
     path, endpoint, id_prefix = "messages", Endpoint.MESSAGES, MESSAGE_PREFIX
     count_path, counts_upstream = "messages/count_tokens", True
     tells_rate_limits = True
 
     def call(self, body: Json, environ: Mapping[str, Any]) -> Call:
-        """See WireForm."""
         return self._checked(body, environ, CHECKS)
 
     def call_to_count(self, body: Json, environ: Mapping[str, Any]) -> Call:
-        """See WireForm."""
         return replace(self._checked(body, environ, CHECKS_OF_COUNT), counts=True)
 
     def counted(self, prompt_tokens: int) -> Json:
-        """See WireForm."""
         return {"input_tokens": prompt_tokens}
 
     def _checked(self, body: Json, environ: Mapping[str, Any], checks: Checks) -> Call:
         present, checked = checks.checked(body)
-        refuse_fields(present, REFUSED_FIELDS)
+        refuse_fields(present, REFUSED_OF_MESSAGES)
         headers, stripped = _headers(environ)
         return Call(
             shape=Shape.MESSAGES,
@@ -216,72 +211,60 @@ class MessagesForm(WireForm):
         )
 
     def over(self, route: Route) -> WireForm:
-        """See WireForm."""
         return PASSED if route.upstream.dialect == "anthropic" else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        """See WireForm. Agents ask every model to think: one that cannot be told how hard is not told."""
+        """The call as a chat. Agents ask every model to think: one that cannot be told how hard is not told."""
         body, untold = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
         chat = replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold), headers={})
         return without_effort(chat, route)
 
     def name_as_sent(self, path: str, call: Call) -> str:
-        """See WireForm."""
         if path == "reasoning_effort":
             return "thinking" if "thinking" in call.sent else "output_config.effort"
         return CHAT_NAMES.get(path, path)
 
     def payer(self, environ: Mapping[str, Any]) -> Payer:
-        """See WireForm."""
         return authenticate(token_of(environ), environ)
 
     def refusal(self, error: ApiError, environ: Mapping[str, Any]) -> PlainResponse:
-        """See WireForm. A prompt that is too long is one in the words by which agents know to shorten it."""
+        """The refusal; a prompt that is too long is one in words by which agents know to shorten it."""
         if error.code == CONTEXT_OVERFLOW:
             error.message = overflow(error.message)
         return super().refusal(error, environ)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
-        """See WireForm."""
         return MessageFraming(normaliser, call)
 
     def answer(self, normalised: Json, call: Call, report: Report) -> Json:
-        """See WireForm."""
         return message_of(normalised, report)
 
 
 class PassedForm(MessagesForm):
-    """See WireForm. Over upstreams that speak the Messages API themselves."""
+    """Messages over upstreams that speak them too."""
 
     shape = Shape.MESSAGES
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        """See WireForm."""
         return replace(call, body=signed(call.body)) if has_unsigned(call.body) else call
 
     def normaliser(self, *, id: str, created: int, model: str, choices: int) -> PassedMessage:
-        """See WireForm."""
         return PassedMessage(id=id, model=model)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
-        """See WireForm."""
         stream: PassedMessage = normaliser
         return stream.framing(call)
 
     def aggregate(self) -> WholeMessage:
-        """See WireForm."""
         return WholeMessage()
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> Json:
-        """See WireForm."""
         return passed_message(answer, id=id, model=model)
 
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:
-        """See WireForm."""
         return passed_output_bytes(normalised)
 
     def answer(self, normalised: Json, call: Call, report: Report) -> Json:
-        """See WireForm."""
         return passed_with(normalised, report)
 
 
@@ -289,7 +272,7 @@ TRANSLATED, PASSED = MessagesForm(), PassedForm()
 
 
 def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Those that go to an upstream that speaks the API, and the betas that do not, as they are disclosed."""
+    """The headers for an upstream that speaks the API, and the betas that are kept back, as they are disclosed."""
     headers, stripped = {}, []
     version = environ.get("HTTP_ANTHROPIC_VERSION", "")
     if VERSION.fullmatch(version):
@@ -303,7 +286,7 @@ def _headers(environ: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...
 
 
 def overflow(words: str) -> str:
-    """The words that agents parse first: those of an upstream that has the same, else before those that it has."""
+    """The words that agents parse first: an upstream's own, else put before them."""
     if said := OVERFLOW.search(words):
         return f"{words[said.start() :].rstrip('.')} ({words[: said.start()].rstrip(': ')})" if said.start() else words
     if room := NO_ROOM.search(words):

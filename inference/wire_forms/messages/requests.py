@@ -1,8 +1,7 @@
 """A request of the Messages API as a chat in OpenAI's words, for routes of other dialects. Pure functions.
 
-What a chat is not told (marks of caching, signatures, citations that are asked for, …) is named in `Untold`. The line
-by which Claude Code tells its vendor whom to bill stays behind: it would spoil every prompt cache. Blocks that a chat
-has no form for are refused.
+What a chat is not told (marks of caching, signatures, …) is named in `Untold`; blocks without a form there are refused.
+The line by which Claude Code tells its vendor whom to bill stays behind: it would spoil every prompt cache.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,8 +42,8 @@ FAILED = "Error:"  # before what a tool says that has failed
 
 
 def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json, Untold]:
-    """The body of a chat, and what it is sent without. Raises InvalidRequest for what has no form there, its path in
-    `param`. `takes_none` where the model takes an effort of `none`."""
+    """The body of a chat, and what it is sent without. Raises InvalidRequest. `takes_none`: the model takes an effort
+    of `none`."""
     untold = Untold((name, None) for name in LEFT_OUT if name in body)
     chat: Json = {name: value for name, value in body.items() if name not in TRANSLATED}
     translation = _Translation(untold)
@@ -89,7 +88,7 @@ class _Translation:
                 yield from self._user(message["role"], content, path)
 
     def _assistant(self, blocks: list[Json], path: str) -> Iterator[Json]:
-        """Texts, thoughts and calls, each in the one place that a chat has for it. Nothing is no message."""
+        """Texts, thoughts and calls in one message."""
         texts, thoughts, calls = [], [], []
         for position, block in enumerate(blocks):
             self._untold.beyond(block, TOLD.get(block["type"], ()))
@@ -117,7 +116,7 @@ class _Translation:
             self._untold["thinking"] = None
 
     def _user(self, role: str, blocks: list[Json], path: str) -> Iterator[Json]:
-        """Results of tools first, as the messages that a chat has for them, then the rest."""
+        """Results of tools first, as messages of their own, then the rest."""
         rest: list[Json] = []
         for position, block in enumerate(blocks):
             at = f"{path}[{position}]"
@@ -129,7 +128,7 @@ class _Translation:
             yield {"role": role, "content": _alone(rest)}
 
     def _result(self, block: Json, path: str) -> str | list[Json]:
-        """A tool's answer. That it failed is said first, in words: a chat has no other way."""
+        """A tool's answer. A failure is said in words: a chat has no other way."""
         self._untold.beyond(block, TOLD["tool_result"])
         if not isinstance(block.get("tool_use_id"), str):
             raise InvalidRequest.of_field(f"{path}.tool_use_id", "must be a string.")
@@ -143,7 +142,7 @@ class _Translation:
         return parts
 
     def _shown(self, content: Any, path: str, *, is_inner: bool = False) -> list[Json]:
-        """A string, or an array of blocks, as parts; those of a block that is shown itself are `is_inner`."""
+        """A string or an array of blocks as parts; `is_inner` within a block."""
         if isinstance(content, str):
             return [_text_part(content)]
         if not isinstance(content, list):
@@ -152,7 +151,7 @@ class _Translation:
         return [part for block, at in each for part in self._parts(block, at, is_inner=is_inner)]
 
     def _parts(self, block: Any, path: str, *, is_inner: bool = False) -> list[Json]:
-        """A block of a user's as parts of a chat message."""
+        """A user's block as parts of a chat message."""
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise InvalidRequest.of_field(path, "must be an object with a type.")
         kind, source = block["type"], block.get("source")
@@ -255,7 +254,7 @@ def _tool_choice(choice: Json | None) -> Json:
 def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> Json:
     """The effort that a request names beyond the usual, or that its budget comes to.
 
-    Adaptive thinking is the model's own choice. That it is to think nothing is told where it takes such an effort.
+    Adaptive thinking is the model's own choice. No thinking is told where the model takes such an effort.
     """
     config, thinking = body.get("output_config") or {}, body.get("thinking") or {}
     untold.beyond(config, ("effort", "format"))
@@ -273,7 +272,7 @@ def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> J
 
 
 def _format(body: Mapping[str, Any]) -> Json:
-    """The form of an answer in JSON, by either of the names that the API has had for it."""
+    """The form of an answer in JSON, by either of the API's names for it."""
     wanted = (body.get("output_config") or {}).get("format") or body.get("output_format")
     if wanted is None:
         return {}

@@ -1,8 +1,8 @@
 """The Responses API, stateless: `POST /v1/responses` on every route that chats (docs/api.md#responses).
 
-A request is translated to a chat (`requests`, `conversation`, `tools`), and the normalised answer back to output items
-(`answers`, `output`). Over an upstream that has the API itself it goes as it came (`passing`). Nothing is kept: what
-asks for a memory is refused, with the stateless way to do it.
+A request becomes a chat (`requests`, `conversation`, `tools`), and the answer output items (`answers`, `output`). Over
+an upstream that has the API it goes as it came (`passing`). What asks for a memory is refused, with the stateless way
+to do it.
 """
 
 import re
@@ -30,26 +30,22 @@ NESTED = re.compile(r"(?<=\.image_url)\.url|\.(?:file|function)(?=\.)")
 
 
 class ResponsesForm(WireForm):
-    """See WireForm."""
+    """Responses, as chats over upstreams that have no such API."""
 
     path, endpoint, id_prefix = "responses", Endpoint.RESPONSES, RESPONSE_PREFIX
     count_path, nothing_below = "responses/input_tokens", KEPT_NOWHERE
     tells_rate_limits = True
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:
-        """See WireForm."""
         return call_of(body)
 
     def counted(self, prompt_tokens: int) -> dict[str, Any]:
-        """See WireForm."""
         return {"object": "response.input_tokens", "input_tokens": prompt_tokens}
 
     def over(self, route: Route) -> WireForm:
-        """See WireForm."""
         return PASSED if route.modality == Modality.RESPONSES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        """See WireForm."""
         if route.upstream.dialect == "anthropic":
             return replace(call, shape=Shape.CHAT)
         messages, has_moved = results_in_text(call.body["messages"])
@@ -57,7 +53,7 @@ class ResponsesForm(WireForm):
         return replace(call, shape=Shape.CHAT, body={**call.body, "messages": messages}, adjusted=adjusted)
 
     def name_as_sent(self, path: str, call: Call) -> str:
-        """See WireForm. Of a message it is the item, with the path within; of any other field the whole."""
+        """The client's name: of a message the item, with the path within; of any other field the whole."""
         if place := IN_MESSAGES.fullmatch(path):
             number, within = int(place[1]), NESTED.sub("", place[3])
             item = call.asked.places[number][0 if place[2] is None else 1 + int(place[2])]
@@ -72,47 +68,38 @@ class ResponsesForm(WireForm):
         return CHAT_NAMES.get(name, path)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
-        """See WireForm."""
         return ResponseFraming(normaliser.closing([]), call.asked)
 
     def answer(self, normalised: dict[str, Any], call: Call, report: Report) -> dict[str, Any]:
-        """See WireForm."""
         return response_of(normalised, call.asked, report)
 
 
 class PassedForm(ResponsesForm):
-    """See WireForm. Over upstreams that have the Responses API themselves."""
+    """Responses over upstreams that have them too."""
 
     shape = Shape.RESPONSES
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        """See WireForm."""
         return replace(call, body=call.as_it_came or {}, adjusted=tuple(UNSENT & call.sent))
 
     def normaliser(self, *, id: str, created: int, model: str, choices: int) -> PassedResponse:
-        """See WireForm."""
         return PassedResponse(id=id, model=model)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
-        """See WireForm."""
         stream: PassedResponse = normaliser
         return stream
 
     def aggregate(self) -> LastResponse:
-        """See WireForm."""
         return LastResponse()
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> Json:
-        """See WireForm."""
         require_objects(answer, "output")
         return {**answer, **own_of(id, model)}
 
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:
-        """See WireForm."""
         return output_bytes(normalised)
 
     def answer(self, normalised: Json, call: Call, report: Report) -> Json:
-        """See WireForm."""
         return with_bill(normalised, report)
 
 

@@ -1,10 +1,8 @@
 """Input items of the Responses API as the messages of a chat.
 
-What an assistant did between two inputs (reasoning, a message, calls) is one assistant message. A custom tool's call is
-that of its function.
-
-Reasoning is sent back as `reasoning_content`, and signed thinking as the `thinking_blocks` that `encrypted_content`
-holds. What another gateway or provider has encrypted is left out: nobody here could read it.
+An assistant's items between two inputs (reasoning, a message, calls) are one message. Reasoning is sent back as
+`reasoning_content`, signed thinking as the `thinking_blocks` in `encrypted_content`; what another gateway or provider
+has encrypted is left out.
 """
 
 import base64
@@ -49,7 +47,7 @@ PART_TOLD = frozenset(
 
 
 def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Conversation":
-    """The messages of a request's checked `instructions` and its `input`. Raises InvalidRequest."""
+    """The messages of a request's `instructions` and `input`. Raises InvalidRequest."""
     conversation = Conversation(untold)
     if instructions:
         conversation.append({"role": "system", "content": instructions}, None)
@@ -68,13 +66,13 @@ def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Co
 
 
 def encrypted(blocks: list[Json]) -> str:
-    """Signed thinking as an `encrypted_content`, which only has to come back unchanged."""
+    """Signed thinking as an `encrypted_content`."""
     return ENCRYPTED + base64.b64encode(orjson.dumps(blocks)).decode()
 
 
 class Conversation:
-    """The messages of the items that were added, in their order. `places` are the positions of the items that each was
-    made of: its own, then that of each of its calls."""
+    """The messages of the items that were added. `places`: for each, the positions of the items it was made of, its own
+    and those of its calls."""
 
     def __init__(self, untold: Untold) -> None:
         self.messages: list[Json] = []
@@ -85,7 +83,6 @@ class Conversation:
         self._untold = untold
 
     def append(self, message: Json, *places: int | None) -> None:
-        """Adds a message that was made of these items."""
         self.messages.append(message)
         self.places.append(places)
 
@@ -138,7 +135,7 @@ class Conversation:
             self._turn["content"] = text if before is None else f"{before}\n\n{text}"
 
     def _begin(self) -> None:
-        """The assistant's turn begins with the item that is taken in, unless it has begun."""
+        """Begins the assistant's turn, unless it has begun."""
         if not self._turn_places:
             self._turn_places.append(self._position)
 
@@ -176,7 +173,7 @@ class Conversation:
         self.append({"role": "tool", "tool_call_id": call_id, "content": output}, self._position)
 
     def _content(self, content: Any, path: str) -> str | list[Json]:
-        """Content that is shown to a model: a string, or blocks of which several are, or one that is no plain text."""
+        """Content shown to a model: a string, or blocks."""
         if isinstance(content, str):
             return content
         if not isinstance(content, list):
@@ -246,7 +243,7 @@ KINDS: Mapping[str, Callable[[Conversation, Json], None]] = {
 
 
 def _texts(item: Json, name: str) -> list[str]:
-    """The texts of reasoning's parts, of which there may be none."""
+    """The texts of reasoning's parts."""
     parts = item.get(name)
     if parts is None:
         return []

@@ -1,4 +1,4 @@
-"""The request of the Responses API: its fields, what is refused of it, and the chat that it asks for."""
+"""The request of the Responses API: its fields, its refusals, and the chat that it asks for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,9 +61,8 @@ OF_A_CHAT = (*CHAT_NAMES, "n", "modalities", "audio")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an answer needs of its request, for as long as it takes: the fields that it repeats, in JSON, the tools that
-    go by another name upstream, and whether reasoning goes out encrypted. `places` are those of
-    `Conversation`, for its faults."""
+    """A request's part in its answer: the fields that it repeats, in JSON, the tools that go by another name upstream,
+    and whether reasoning goes out encrypted. `places` as in `Conversation`."""
 
     echo: Mapping[str, orjson.Fragment]
     tools: Mapping[str, Tool]
@@ -72,7 +71,7 @@ class Asked:
 
 
 class RefusedField(CheckedField):
-    """A field that is refused, unless it is absent or false, with the way to do without."""
+    """A field that is refused unless false, with the way to do without."""
 
     def __init__(self, advice: str) -> None:
         super().__init__(partial(_refused, advice), required=False)
@@ -85,7 +84,7 @@ def _refused(advice: str, data: Any) -> Any:
 
 
 def _include(data: Any) -> list[str]:
-    """The names of things that are to be in the answer beside the usual: those of hosted tools ask for nothing here."""
+    """Names of what is to be in the answer beside the usual: those of hosted tools ask for nothing here."""
     names: list[str] = require(data, list, "", "an array")
     if not all(isinstance(name, str) for name in names):
         raise fault("", "must be an array of strings.")
@@ -105,7 +104,7 @@ def _metadata(data: Any) -> Json:
 
 
 class ResponsesRequest(serializers.Serializer[Any]):
-    """The fields that are checked, and those that are refused."""
+    """The fields, and those that are refused."""
 
     model = ModelField()
     instructions = TextField(required=False)
@@ -188,7 +187,7 @@ def call_of(body: dict[str, Any]) -> Call:
 
 
 def _format(text: Json) -> Json:
-    """`text` in the words of chat: its format, of which plain text is none, and its verbosity."""
+    """A chat's words for `text`: its format and its verbosity."""
     form, words = text.get("format"), {}
     if text.get("verbosity") is not None:
         words["verbosity"] = text["verbosity"]
@@ -217,8 +216,8 @@ def _effort(reasoning: Json) -> Json:
 
 
 def _echo(present: Json) -> dict[str, orjson.Fragment]:
-    """The fields of a response that repeat its request, all of them: clients demand each. One that is too long is
-    repeated as if it were absent: a stream would hold it to its end."""
+    """The fields of a response that repeat its request: clients demand all. One that is too long is repeated as if it
+    were absent: a stream would hold it to its end."""
     written = {name: encoded(value) for name, value in _repeated(present).items()}
     return {
         name: orjson.Fragment(value if len(value) <= MOST_REPEATED else NOT_SENT[name])

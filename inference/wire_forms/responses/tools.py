@@ -1,8 +1,8 @@
-"""Tools of the Responses API as functions of a chat, and which tool a called function stands for.
+"""Tools of the Responses API as functions of a chat, and back.
 
-A custom tool becomes a function of one string, `input`; the grammar of that input stands in its description, since no
-upstream is known to hold a function to one. The functions of a namespace become functions named
-`{namespace}__{name}`. Tools that a provider runs itself are refused: they have a price and a place of their own.
+A custom tool becomes a function of one string, `input`, with its grammar in the description: no upstream is known to
+hold a function to one. A namespace's functions are named `{namespace}__{name}`. Tools that a provider runs are refused:
+they have a price and a place of their own.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ HOSTED = (
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool of the client's, by which a function that is called is known to it."""
+    """A client's tool, by which it knows a function that is called."""
 
     name: str
     namespace: str | None = None
@@ -44,14 +44,14 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The functions of a chat, and the tools that some of them stand for, by the function's name."""
+    """The functions of a chat, and the tools that some of them stand for, by name."""
 
     functions: list[Json]
     named: dict[str, Tool]
 
 
 def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
-    """The tools of a request, and those that its `input` adds, checked. Raises InvalidRequest."""
+    """The tools of a request, those that its `input` adds included. Raises InvalidRequest."""
     lists = {"tools": tools}
     for number, item in enumerate(given if isinstance(given, list) else ()):
         if isinstance(item, dict) and item.get("type") == ADDED:
@@ -66,7 +66,7 @@ def tools_of(tools: list[Json], given: Any, untold: Untold) -> Tools:
 
 
 def function_name(name: str, namespace: str | None) -> str:
-    """The name of the function that stands for a tool. One that is too long ends in a digest of itself."""
+    """The function's name. One that is too long ends in a digest of itself."""
     whole = name if namespace is None else f"{namespace}__{name}"
     if namespace is None or len(whole) <= LONGEST_NAME:
         return whole
@@ -95,7 +95,7 @@ def choice_of(choice: Any, tools: Tools) -> tuple[Any, list[Json]]:
 
 
 def input_of(arguments: str) -> str:
-    """The input of a custom tool out of its function's arguments; a text that is no such object is the input itself."""
+    """A custom tool's input out of its function's arguments, else the arguments themselves."""
     try:
         given = orjson.loads(arguments)
     except orjson.JSONDecodeError:
@@ -107,7 +107,7 @@ def input_of(arguments: str) -> str:
 
 
 def arguments_of(text: str) -> str:
-    """The arguments of the function that stands for a custom tool."""
+    """The arguments of a custom tool's function."""
     return orjson.dumps({INPUT: text}).decode()
 
 
