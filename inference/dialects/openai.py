@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -55,6 +56,7 @@ PATHS = {
 }
 # Members of a chunk that say something beside its choices.
 TELLING = frozenset({"error", "type", "x_groq", "energy", "impact", "gateway_metadata"})
+_THOUGHTS = frozenset(THOUGHTS)
 SERVICE_TIERS = ("auto", "default")
 ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete")
 NAMES_IN_A_RESPONSE = {
@@ -256,13 +258,12 @@ def measured_units_in(answer: Mapping[str, Any]) -> int | None:
 
 def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold) -> list[dict[str, Any]]:
     """The messages as the upstream takes them."""
-    if not upstream.developer_role:
+    if not upstream.developer_role and "developer" in map(itemgetter("role"), messages):
         messages = [
             {**message, "role": "system"} if message["role"] == "developer" else message for message in messages
         ]
-    if not upstream.reasoning_content:
-        for message in messages:
-            untold |= {name: None for name in THOUGHTS if message.get(name)}
+    if not upstream.reasoning_content and (thinking := [each for each in messages if not _THOUGHTS.isdisjoint(each)]):
+        untold |= {name: None for message in thinking for name in THOUGHTS if message.get(name)}
         messages = [without(message, THOUGHTS) for message in messages]
     return messages
 
