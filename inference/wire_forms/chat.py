@@ -26,6 +26,7 @@ from .checks import (
 )
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
+SPEAKERS = ("user", "assistant", "system", "developer")
 TOOL_CHOICES = ("none", "auto", "required", "any")
 MAX_MESSAGES = 50_000
 MAX_TOOLS = 10_000
@@ -39,7 +40,40 @@ def _messages(data: Any) -> list[Json]:
         raise fault("", "must be an array of at least one message.")
     if len(data) > MAX_MESSAGES:
         raise fault("", f"must be at most {MAX_MESSAGES} messages.")
-    return each(data, _message)
+    return each(data, lambda message: message if _is_usual(message) else _message(message))
+
+
+def _is_usual(message: Any) -> bool:
+    """True for a text, a tool's text, or calls of functions, and nothing more: most of an agent's hundreds of messages.
+
+    It is all that most of them are asked: `_message` would take them as they are.
+    """
+    if type(message) is not dict:
+        return False
+    role, content = message.get("role"), message.get("content")
+    if type(content) is str:
+        if len(message) == 2:
+            return role in SPEAKERS
+        if role == "tool":
+            return len(message) == 3 and type(message.get("tool_call_id")) is str
+    elif content is not None or "content" not in message:
+        return False
+    calls = message.get("tool_calls")
+    return (
+        role == "assistant" and len(message) == 3 and bool(calls) and type(calls) is list and all(map(_is_call, calls))
+    )
+
+
+def _is_call(call: Any) -> bool:
+    if type(call) is not dict or len(call) != 3 or call.get("type") != "function" or type(call.get("id")) is not str:
+        return False
+    called = call.get("function")
+    return (
+        type(called) is dict
+        and len(called) == 2
+        and type(called.get("name")) is str
+        and type(called.get("arguments")) is str
+    )
 
 
 def _message(value: Any) -> Json:
@@ -47,10 +81,6 @@ def _message(value: Any) -> Json:
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in ROLES:
         raise fault(".role", "must be one of system, developer, user, assistant, tool, function.")
-    # Of the hundreds of messages of an agent most are a text, or the text that a tool said, and nothing more.
-    members = 2 if role != "tool" else 3 if type(message.get("tool_call_id")) is str else 0
-    if type(content) is str and len(message) == members:
-        return message
     if None in message.values():
         message = {name: value for name, value in message.items() if value is not None or name == "content"}
     optional(message, "name", str, "a string")

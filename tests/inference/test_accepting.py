@@ -4,19 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
 from gateway.edge.exception_handler import from_exception
 from gateway.errors import ApiError, InvalidRequest
 from inference.wire_forms import chat, completions, embeddings
-from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS
+from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _is_usual, _message
 from inference.wire_forms.checks import Checks
 
 pytestmark = pytest.mark.sqlite_is_enough
 
 Json = dict[str, Any]
+CALL = {"id": "a", "type": "function", "function": {"name": "a", "arguments": ""}}
 words = st.sampled_from(["", "none", "auto", "required", "function", "custom", "base64", "user", "tool", "assistant"])
 scalars = st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | words | st.text(max_size=3)
 values = st.recursive(
@@ -69,6 +70,28 @@ def outcome(check: Callable[[Json], Json], body: Json) -> Json | tuple[str, str 
 def test_both_ways_say_the_same(checks: Checks, data: st.DataObject) -> None:
     body = data.draw(bodies(checks))
     assert outcome(lambda body: checks.checked(body)[1], body) == outcome(checks.serializer.run_validation, body)
+
+
+usual = st.fixed_dictionaries(
+    {"role": words, "content": st.none() | words},
+    optional={
+        "tool_call_id": words,
+        "tool_calls": st.lists(
+            st.fixed_dictionaries(
+                {"id": words, "type": words, "function": st.fixed_dictionaries({"name": words, "arguments": words})}
+            ),
+            max_size=2,
+        ),
+    },
+)
+
+
+@given(message=usual | messages | values)
+@example(message={"role": "assistant", "content": None, "tool_calls": [CALL]})
+@example(message={"role": "tool", "content": "", "tool_call_id": "a"})
+def test_a_usual_message_is_one_that_the_long_check_takes_as_it_is(message: Any) -> None:
+    if _is_usual(message):
+        assert _message(message) == message
 
 
 TINY_MESSAGE = {"role": "user", "content": ""}

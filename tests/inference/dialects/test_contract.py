@@ -62,7 +62,7 @@ class TestAnthropic(DialectContract):
             500: (recorded_anthropic.STATUS_500, "Internal server error"),
         },
         refuses={
-            **dict.fromkeys(anthropic.REFUSED_FIELDS, "x"),
+            **dict.fromkeys(base.REFUSED_OF_MESSAGES, "x"),
             "service_tier": "priority",
             "store": True,
             "speed": "fast",
