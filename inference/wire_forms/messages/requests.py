@@ -4,16 +4,16 @@ What a chat is not told (marks of caching, signatures, …) is named in `Untold`
 The line by which Claude Code tells its vendor whom to bill stays behind: it would spoil every prompt cache.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.server.turns import in_turns
 
 from ...dialects.base import Untold, encoded
 from ..base import effort_of, results_in_text
-
-Json = dict[str, Any]
+from ..checks import Json, each, fault, text_in
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -47,14 +47,12 @@ def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json,
     untold = Untold((name, None) for name in LEFT_OUT if name in body)
     chat: Json = {name: value for name, value in body.items() if name not in TRANSLATED}
     translation = _Translation(untold)
-    messages, has_moved = results_in_text(
-        [*translation.system(body.get("system")), *translation.messages(body["messages"])]
-    )
-    chat["messages"] = messages
+    messages = chain.from_iterable(each(body["messages"], translation.message, "messages"))
+    chat["messages"], has_moved = results_in_text([*translation.system(body.get("system")), *messages])
     if has_moved:
         untold["tool_result"] = None
     if tools := body.get("tools"):
-        chat["tools"] = [_tool(tool, f"tools[{position}]", untold) for position, tool in enumerate(tools)]
+        chat["tools"] = each(tools, partial(_tool, untold), "tools")
         chat |= _tool_choice(body.get("tool_choice"))
     if stops := body.get("stop_sequences"):
         chat["stop"] = stops
@@ -77,62 +75,67 @@ class _Translation:
                 texts.append(block["text"])
         return [{"role": "system", "content": "\n\n".join(texts)}] if texts else []
 
-    def messages(self, messages: list[Json]) -> Iterator[Json]:
-        for position, message in in_turns(messages):
-            path, content = f"messages[{position}].content", message["content"]
-            if isinstance(content, str):
-                yield {"role": message["role"], "content": content}
-            elif message["role"] == "assistant":
-                yield from self._assistant(content, path)
-            else:
-                yield from self._user(message["role"], content, path)
+    def message(self, message: Json) -> list[Json]:
+        """The messages that stand for one, if any."""
+        role, content = message["role"], message["content"]
+        if isinstance(content, str):
+            return [{"role": role, "content": content}]
+        return self._assistant(content) if role == "assistant" else self._user(role, content)
 
-    def _assistant(self, blocks: list[Json], path: str) -> Iterator[Json]:
+    def _assistant(self, blocks: list[Json]) -> list[Json]:
         """Texts, thoughts and calls in one message."""
-        texts, thoughts, calls = [], [], []
-        for position, block in enumerate(blocks):
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[Json] = []
+
+        def take(block: Json) -> None:
             self._untold.beyond(block, TOLD.get(block["type"], ()))
             match block["type"]:
                 case "text":
-                    texts.append(_text(block, f"{path}[{position}]"))
+                    texts.append(text_in(block, "text"))
                 case "thinking" if block.get("thinking") is not None:
-                    thoughts.append(_text(block, f"{path}[{position}]", "thinking"))
+                    thoughts.append(text_in(block, "thinking"))
                 case "thinking":
                     pass
                 case "redacted_thinking":
                     self._untold["redacted_thinking"] = None
                 case "tool_use":
-                    calls.append(_call(block, f"{path}[{position}]"))
+                    calls.append(_call(block))
                 case kind:
-                    raise _no_form(kind, f"{path}[{position}]")
+                    raise _no_form(kind)
+
+        each(blocks, take, ".content")
         message: Json = {"role": "assistant", "content": "".join(texts) or None}
         if any(thoughts):
             message["reasoning_content"] = "".join(thoughts)
         if calls:
             message["tool_calls"] = calls
         if texts or calls:
-            yield message
-        elif any(thoughts):
+            return [message]
+        if any(thoughts):
             self._untold["thinking"] = None
+        return []
 
-    def _user(self, role: str, blocks: list[Json], path: str) -> Iterator[Json]:
+    def _user(self, role: str, blocks: list[Json]) -> list[Json]:
         """Results of tools first, as messages of their own, then the rest."""
+        results: list[Json] = []
         rest: list[Json] = []
-        for position, block in enumerate(blocks):
-            at = f"{path}[{position}]"
-            if block["type"] == "tool_result":
-                yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": self._result(block, at)}
-            else:
-                rest += self._parts(block, at)
-        if rest:
-            yield {"role": role, "content": _alone(rest)}
 
-    def _result(self, block: Json, path: str) -> str | list[Json]:
+        def take(block: Json) -> None:
+            if block["type"] == "tool_result":
+                content = self._result(block)
+                results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
+            else:
+                rest.extend(self._parts(block))
+
+        each(blocks, take, ".content")
+        return [*results, {"role": role, "content": _alone(rest)}] if rest else results
+
+    def _result(self, block: Json) -> str | list[Json]:
         """A tool's answer. A failure is said in words: a chat has no other way."""
         self._untold.beyond(block, TOLD["tool_result"])
-        if not isinstance(block.get("tool_use_id"), str):
-            raise InvalidRequest.of_field(f"{path}.tool_use_id", "must be a string.")
-        parts = self._shown(block.get("content") or "", f"{path}.content")
+        text_in(block, "tool_use_id")
+        parts = self._shown(block.get("content") or "", ".content")
         if block.get("is_error") is True:
             said, rest = (parts[0]["text"], parts[1:]) if parts and parts[0]["type"] == "text" else ("", parts)
             if not said.lower().startswith("error"):
@@ -146,38 +149,37 @@ class _Translation:
         if isinstance(content, str):
             return [_text_part(content)]
         if not isinstance(content, list):
-            raise InvalidRequest.of_field(path, "must be a string or an array of content blocks.")
-        each = ((block, f"{path}[{position}]") for position, block in enumerate(content))
-        return [part for block, at in each for part in self._parts(block, at, is_inner=is_inner)]
+            raise fault(path, "must be a string or an array of content blocks.")
+        return list(chain.from_iterable(each(content, partial(self._parts, is_inner=is_inner), path)))
 
-    def _parts(self, block: Any, path: str, *, is_inner: bool = False) -> list[Json]:
+    def _parts(self, block: Any, *, is_inner: bool = False) -> list[Json]:
         """A user's block as parts of a chat message."""
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise InvalidRequest.of_field(path, "must be an object with a type.")
+            raise fault("", "must be an object with a type.")
         kind, source = block["type"], block.get("source")
         if is_inner and kind not in ("text", "image"):  # as the API has it, and nobody nests without an end
-            raise InvalidRequest.of_field(f"{path}.type", "must be text or image: other blocks do not nest.")
+            raise fault(".type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
         self._untold.beyond(block, (*TOLD.get(kind, ()), *uncited))
         if kind == "text":
-            return [_text_part(_text(block, path))]
+            return [_text_part(text_in(block, "text"))]
         if kind == "image" and isinstance(source, dict):
-            return [{"type": "image_url", "image_url": {"url": _url(source, path)}}]
+            return [{"type": "image_url", "image_url": {"url": _url(source)}}]
         if kind == "search_result":
             return [
                 *_heading(block, "title", "source"),
-                *self._shown(block.get("content") or "", f"{path}.content", is_inner=True),
+                *self._shown(block.get("content") or "", ".content", is_inner=True),
             ]
         if kind != "document" or not isinstance(source, dict):
-            raise _no_form(kind, path)
+            raise _no_form(kind)
         if source.get("type") == "text" and isinstance(source.get("data"), str):
             return [*_heading(block, "title", "context"), _text_part(source["data"])]
         if source.get("type") == "content":
-            shown = self._shown(source.get("content") or "", f"{path}.source.content", is_inner=True)
+            shown = self._shown(source.get("content") or "", ".source.content", is_inner=True)
             return [*_heading(block, "title", "context"), *shown]
         title = block.get("title")
         name = title if isinstance(title, str) and title else "document.pdf"
-        file = {"filename": name, "file_data": _data_url(source, path, "base64, text or content")}
+        file = {"filename": name, "file_data": _data_url(source, "base64, text or content")}
         return [*_heading(block, "context"), {"type": "file", "file": file}]
 
 
@@ -198,46 +200,39 @@ def _heading(block: Json, *names: str) -> list[Json]:
     return [_text_part("\n".join(lines))] if lines else []
 
 
-def _call(block: Json, path: str) -> Json:
+def _call(block: Json) -> Json:
     name, call_id, given = block.get("name"), block.get("id"), block.get("input")
     if not isinstance(name, str) or not isinstance(call_id, str) or not isinstance(given, dict):
-        raise InvalidRequest.of_field(path, "must have an id, a name and an input that is an object.")
+        raise fault("", "must have an id, a name and an input that is an object.")
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": encoded(given).decode()}}
 
 
-def _url(source: Json, path: str) -> str:
+def _url(source: Json) -> str:
     if source.get("type") == "url" and isinstance(source.get("url"), str):
         return str(source["url"])
-    return _data_url(source, path, "base64 or url")
+    return _data_url(source, "base64 or url")
 
 
-def _data_url(source: Json, path: str, kinds: str) -> str:
+def _data_url(source: Json, kinds: str) -> str:
     kind, data = source.get("media_type"), source.get("data")
     if source.get("type") != "base64" or not isinstance(kind, str) or not isinstance(data, str):
         rule = f"must be of the type {kinds}, with its data: this model's provider takes no other."
-        raise InvalidRequest.of_field(f"{path}.source", rule)
+        raise fault(".source", rule)
     return f"data:{kind};base64,{data}"
 
 
-def _text(block: Json, path: str, name: str = "text") -> str:
-    text = block.get(name)
-    if not isinstance(text, str):
-        raise InvalidRequest.of_field(f"{path}.{name}", "must be a string.")
-    return text
-
-
-def _no_form(kind: str, path: str) -> InvalidRequest:
+def _no_form(kind: str) -> InvalidRequest:
     rule = f"must not be {kind!r}: this model's provider has no such block. Leave it out, or send it as text."
-    return InvalidRequest.of_field(f"{path}.type", rule)
+    return fault(".type", rule)
 
 
-def _tool(tool: Json, path: str, untold: Untold) -> Json:
+def _tool(untold: Untold, tool: Json) -> Json:
     untold.beyond(tool, TOLD["tool"])
     if tool.get("type", "custom") != "custom":
         rule = (
             f"must not be {tool['type']!r}: this model's provider knows no such tool. Describe it by an `input_schema`."
         )
-        raise InvalidRequest.of_field(f"{path}.type", rule)
+        raise fault(".type", rule)
     function = {name: tool[name] for name in ("name", "description", "strict") if tool.get(name) is not None}
     return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
 
@@ -278,7 +273,7 @@ def _format(body: Mapping[str, Any]) -> Json:
         return {}
     schema = wanted.get("schema") if isinstance(wanted, dict) and wanted.get("type") == "json_schema" else None
     if not isinstance(schema, dict):
-        raise InvalidRequest.of_field("output_config.format", "must be a json_schema with its schema.")
+        raise fault("output_config.format", "must be a json_schema with its schema.")
     return {
         "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     }

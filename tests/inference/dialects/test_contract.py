@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalogue.pricing import Usage
-from inference.dialects import DIALECTS, anthropic, base
+from inference.dialects import DIALECTS, base
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.contract import DialectContract, Recordings
 from tests.inference.dialects.playback import play
