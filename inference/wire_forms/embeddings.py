@@ -106,7 +106,8 @@ def _converted(embedding: Any, *, as_base64: bool) -> Any:
         if isinstance(embedding, str):
             numbers = _floats(base64.b64decode(embedding, validate=True))
             return embedding if as_base64 else numbers
-        if not set(map(type, embedding)) <= NUMBERS:
+        kinds = list(map(type, embedding))
+        if kinds.count(float) < len(kinds) and not set(kinds) <= NUMBERS:
             raise ValueError("not all of it are numbers")
         if as_base64:
             return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
