@@ -36,7 +36,7 @@ What is not obvious from the names in `WORDS`:
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +44,8 @@ from typing import Any
 AFTER_FINISH = -1
 # What some call the cache hits of a prompt, beside its count.
 CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"})
+BAD_USAGES = ("cached", "negative", "fraction", "total")
+USAGE_SHAPES = ("thinking", "audio", "zero", "no-completion", "total-alone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +173,9 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
     return Word(sets, arguments, required)
 
 
-_FLAGS = (
-    "as-json citations comments close-delimited content-blocks crlf cut-arguments describe empty empty-arguments "
-    "endless extra-fields filtered ignores-format int8 logprobs multiline no-done no-finish no-usage object-content "
-    "reasoning-outside redirect refusal script tools truncated unknown-deltas usage-every-chunk usage-on-finish"
-)
 WORDS: Mapping[str, Word] = {
     "echo": Word(),
-    **{name: Word({name.replace("-", "_"): True}) for name in _FLAGS.split()},
+    **{each.name.replace("_", "-"): Word({each.name: True}) for each in fields(Behaviour) if each.default is False},
     "slow-first-byte": _takes(("first_byte_delay", _seconds)),
     "pings": _takes(("pings", _whole), ("ping_interval", _seconds)),
     "pause-after-role": _takes(("role_pause", _seconds)),
@@ -193,12 +190,8 @@ WORDS: Mapping[str, Word] = {
     "context": _takes(("context", _whole)),
     "rejects": _takes(("rejects", str)),
     "rejects-stream-options": Word({"rejects": "stream_options"}),
-    "bad-usage": _takes(
-        ("bad_usage", _one_of("cached", "negative", "fraction", "total")), required=0, bad_usage="negative"
-    ),
-    "usage-shape": _takes(
-        ("usage_shape", _one_of(*CACHE_HITS, "thinking", "audio", "zero", "no-completion", "total-alone"))
-    ),
+    "bad-usage": _takes(("bad_usage", _one_of(*BAD_USAGES)), required=0, bad_usage="negative"),
+    "usage-shape": _takes(("usage_shape", _one_of(*CACHE_HITS, *USAGE_SHAPES))),
     "usage-in": _takes(("usage_in", _one_of("x_groq", "error"))),
     "more-choices": _takes(("more_choices", _positive)),
     "cached": _takes(("cached", _whole)),

@@ -24,32 +24,23 @@ _PAGE = b"<!DOCTYPE html><html><head><title>Simulated</title></head><body><h1>No
 _NOT_JSON = "{this is no JSON"
 _KEY = "sk-sim...abcd"
 # Status -> type, code and message. `_KEY` and the model's name are real upstreams' habits.
+_WRONG, _BROKEN = "invalid_request_error", "server_error"
+_KEYS = "You can find your API key at https://platform.example/account/api-keys."
+_LIMIT = "Rate limit reached for {model} in organization org-sim on requests per min. Please try again in {retry}s."
 _OPENAI: dict[int, tuple[str, str | None, str]] = {
-    401: (
-        "invalid_request_error",
-        "invalid_api_key",
-        f"Incorrect API key provided: {_KEY}. You can find your API key at https://platform.example/account/api-keys.",
-    ),
-    403: ("invalid_request_error", "forbidden", f"The project of {_KEY} does not have access to model `{{model}}`."),
-    404: (
-        "invalid_request_error",
-        "model_not_found",
-        "The model `{model}` does not exist or you do not have access to it.",
-    ),
+    401: (_WRONG, "invalid_api_key", f"Incorrect API key provided: {_KEY}. {_KEYS}"),
+    403: (_WRONG, "forbidden", f"The project of {_KEY} does not have access to model `{{model}}`."),
+    404: (_WRONG, "model_not_found", "The model `{model}` does not exist or you do not have access to it."),
     408: ("timeout_error", "request_timeout", "Request timed out."),
     409: ("conflict_error", None, "The request conflicts with one that is being processed."),
-    413: ("invalid_request_error", "request_too_large", "The request body is too large."),
-    422: ("invalid_request_error", "unprocessable_entity", "The request could not be processed."),
-    425: ("server_error", "too_early", "The server is not ready to process the request."),
-    429: (
-        "requests",
-        "rate_limit_exceeded",
-        "Rate limit reached for {model} in organization org-sim on requests per min. Please try again in {retry}s.",
-    ),
-    500: ("server_error", None, "The server had an error while processing your request. Sorry about that!"),
-    502: ("server_error", None, "Bad gateway."),
-    503: ("server_error", None, "The engine is currently overloaded, please try again later."),
-    529: ("server_error", "overloaded", "Overloaded."),
+    413: (_WRONG, "request_too_large", "The request body is too large."),
+    422: (_WRONG, "unprocessable_entity", "The request could not be processed."),
+    425: (_BROKEN, "too_early", "The server is not ready to process the request."),
+    429: ("requests", "rate_limit_exceeded", _LIMIT),
+    500: (_BROKEN, None, "The server had an error while processing your request. Sorry about that!"),
+    502: (_BROKEN, None, "Bad gateway."),
+    503: (_BROKEN, None, "The engine is currently overloaded, please try again later."),
+    529: (_BROKEN, "overloaded", "Overloaded."),
 }
 _ANTHROPIC: dict[int, tuple[str, str]] = {
     401: ("authentication_error", f"invalid x-api-key: {_KEY}"),
@@ -192,11 +183,8 @@ class _Stream:
     def play(self, first: Event, rest: Iterator[Event]) -> None:
         """Send everything, unless a fault ends it before."""
         for _ in range(self._behaviour.pings):
-            is_event = self._dialect == ANTHROPIC
-            ping = (
-                self._framed(Event(Kind.STRUCTURE, {"type": "ping"}, "ping")) if is_event else self._lines([b": ping"])
-            )
-            self._reply.write(ping)
+            event = Event(Kind.STRUCTURE, {"type": "ping"}, "ping")
+            self._reply.write(self._framed(event) if self._dialect == ANTHROPIC else self._lines([b": ping"]))
             self._reply.pause(self._behaviour.ping_interval)
         if self._is_ended_by_fault(first):
             return

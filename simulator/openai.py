@@ -6,7 +6,6 @@
 import base64
 import math
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import shake_128
@@ -42,33 +41,11 @@ class _Piece:
     text: str = ""
 
 
-class _Completions(ABC):
-    """An endpoint that completes, whole or streamed."""
+class Chat:
+    """`/chat/completions`."""
 
     dialect = "openai"
-    kind: str
-    chunk_kind: str
-    prefix: str
-
-    @abstractmethod
-    def answers(self, call: Call) -> tuple[list[Answer], int]:
-        """Every choice, and the prompt's tokens."""
-
-    @abstractmethod
-    def choice(self, call: Call, index: int, answered: Answer) -> Json:
-        """One choice of a whole answer."""
-
-    @abstractmethod
-    def opening(self, answered: Answer) -> Json | None:
-        """The delta of a choice that comes before all output, if there is one."""
-
-    @abstractmethod
-    def pieces(self, call: Call, index: int, answered: Answer) -> Iterator[_Piece]:
-        """The deltas of one choice that carry output."""
-
-    @abstractmethod
-    def chunk_choice(self, call: Call, piece: _Piece) -> Json:
-        """One choice of a chunk, which has no finish yet."""
+    kind, chunk_kind, prefix = "chat.completion", "chat.completion.chunk", "chatcmpl-sim-"
 
     def complete(self, call: Call) -> Json:
         """Answer in one body."""
@@ -136,14 +113,6 @@ class _Completions(ABC):
             "system_fingerprint": "fp_simulated",
             **({"sim_answer": {"kept": True}} if call.behaviour.extra_fields else {}),
         }
-
-
-class Chat(_Completions):
-    """`/chat/completions`."""
-
-    kind = "chat.completion"
-    chunk_kind = "chat.completion.chunk"
-    prefix = "chatcmpl-sim-"
 
     def answers(self, call: Call) -> tuple[list[Answer], int]:
         """Answer the conversation `n` times over."""
@@ -216,18 +185,15 @@ def _citation(end: int) -> Json:
     return {"type": "url_citation", "url_citation": page}
 
 
-class Text(_Completions):
+class Text(Chat):
     """`/completions`."""
 
-    kind = chunk_kind = "text_completion"
-    prefix = "cmpl-sim-"
+    kind, chunk_kind, prefix = "text_completion", "text_completion", "cmpl-sim-"
 
     def answers(self, call: Call) -> tuple[list[Answer], int]:
         """Answer each prompt `n` times over."""
         questions = text_questions(call.body)
-        answers = [
-            answered for answered in (answer(each, call) for each in questions) for _ in range(_choices(call.body))
-        ]
+        answers = [answer(each, call) for each in questions for _ in range(_choices(call.body))]
         return answers, sum(question.prompt_tokens for question in questions)
 
     def choice(self, call: Call, index: int, answered: Answer) -> Json:
@@ -273,9 +239,8 @@ class Embeddings:
             packed = vector(text, size)
             if behaviour.int8:
                 packed = bytes(round(127 * value) & 255 for value in struct.unpack(f"<{size}f", packed))
-                data.append({"object": "embedding", "index": index, "embedding": base64.b64encode(packed).decode()})
-                continue
-            embedding = base64.b64encode(packed).decode() if in_base64 else list(struct.unpack(f"<{size}f", packed))
+            is_text = in_base64 or behaviour.int8
+            embedding = base64.b64encode(packed).decode() if is_text else list(struct.unpack(f"<{size}f", packed))
             data.append({"object": "embedding", "index": index, "embedding": embedding})
         answered: Json = {"object": "list", "data": data, "model": call.model}
         if usage := usage_of(Tokens(sum(map(count_tokens, texts)), 0), call):
