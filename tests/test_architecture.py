@@ -59,6 +59,14 @@ def test_the_rooms_are_drawn_as_they_import_each_other() -> None:
     assert len(drawn) == len({*drawn})
 
 
+def test_the_fast_path_knows_nothing_of_what_is_served() -> None:
+    words = re.compile(
+        r"\b(chat|completions?|wallets?|ledger|billing|alias(es)?|prompts?|tokens?|dialects?)\b", re.IGNORECASE
+    )
+    said = {path.name: words.findall(path.read_text()) for path in (ROOT / "gateway" / "fastpath").glob("*.py")}
+    assert {name: found for name, found in said.items() if found} == {}
+
+
 def _room(module: str) -> str | None:
     """The folder of an app that a module lies in; None in the app's own, and in those that Django prescribes."""
     app, *names = module.split(".")

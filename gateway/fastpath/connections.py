@@ -1,12 +1,7 @@
 """Connections to upstreams: opened, kept for reuse, written to and read from; HTTP/1.1 parsed by httptools (llhttp).
 
-A connection carries one request at a time. Whoever holds it may wait on it without a timeout: what bounds the wait is
-`cut`, which any greenlet may call and which ends the wait at once. On plain sockets all of this is a system call for
-each send and each receive; TLS goes through gevent's sockets.
-
-HTTP/1.1 cannot tell an answer that comes once too often, and late, from the answer to the next request. So a connection
-serves one account for good, and not for long; one that has sent what nobody asked for, or that the upstream ends in
-mid-answer, takes the idle ones of its origin with it (docs/security.md#upstreams).
+A connection carries one request at a time, serves one account, and may be waited on without a timeout: `cut`, which any
+greenlet may call, ends the wait.
 """
 
 import errno
@@ -40,11 +35,15 @@ MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself
 MOST_IDLE = min(1000, open_files.fifths(1))  # connections kept, of all origins together
 MOST_IDLE_OF_ORIGIN = MOST_IDLE // 2  # of all its accounts: one origin does not push out all others
 MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes while we write is a failed request
+# HTTP/1.1 cannot tell an answer that comes once too often, and late, from the answer to the next request: so a
+# connection serves one account, and not for long (docs/security.md#upstreams).
 MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection, from its opening: what is wrong with it has an end
 TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # what some servers say before they close an idle connection
 MOST_HEADS = 1000  # kept, of routes that are used
 ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
 
+# The kernel's own, as they were before gevent replaced them: a send or a receive is one system call and nothing else.
+# The waiting is done by watchers of the hub.
 _PlainSocket: type[socket.socket] = get_original("socket", "socket")
 _poll = get_original("select", "poll")
 logger = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ broken_ends: Counter[str] = Counter()
 
 
 class Origin(NamedTuple):
-    """Where connections go."""
+    """Scheme, host and port."""
 
     is_tls: bool
     host: str
@@ -62,10 +61,7 @@ class Origin(NamedTuple):
 
 
 class Answer:
-    """The answer that a connection is receiving: its head, and what of its body has come and was not taken yet.
-
-    One object, and one parser, for all answers of a connection: `begin` clears it for the next.
-    """
+    """The answer that a connection is receiving; one object, and one parser, for all of them."""
 
     __slots__ = (
         *("blocks", "body_bytes_at", "headers", "interim", "is_complete", "keeps_alive"),
@@ -80,7 +76,6 @@ class Answer:
         self.parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_data_after_close=True)
 
     def begin(self) -> None:
-        """For the next answer."""
         self.status = 0  # until the head of the answer itself is complete
         self.headers: dict[str, str] = {}
         self.blocks.clear()
@@ -90,8 +85,8 @@ class Answer:
         self.body_bytes_at = 0  # `received_bytes` when the body last grew
 
     def take(self) -> bytes:
-        """The body's bytes that have come since the last time."""
         blocks = self.blocks
+        # nearly always: nothing to join
         if len(blocks) == 1:
             block = blocks[0]
             blocks.clear()
@@ -102,7 +97,6 @@ class Answer:
 
     @property
     def ends_with_the_connection(self) -> bool:
-        """Whether nothing but the end of the connection marks the end of the body."""
         return "content-length" not in self.headers and "chunked" not in self.headers.get("transfer-encoding", "")
 
     # The callbacks of the parser.
@@ -135,10 +129,7 @@ class Answer:
 
 
 class Connection:
-    """An open connection, for the requests of one account.
-
-    Raises OSError from `send` and `receive` where it breaks, BrokenAnswer for no HTTP.
-    """
+    """An open connection. `send` and `receive` raise OSError where it breaks, BrokenAnswer for no HTTP."""
 
     __slots__ = (
         *("_has_ended", "_readable", "_sock", "account", "answer", "idle_since"),
@@ -155,7 +146,6 @@ class Connection:
         self._has_ended = False
 
     def send(self, head: bytes, body: bytes) -> None:
-        """Sends a request whole; it may wait for the upstream to take it."""
         self.uses += 1
         self.answer.begin()
         if len(body) <= ONE_SEND_BYTES:
@@ -165,7 +155,8 @@ class Connection:
             self._send_all(body)
 
     def receive(self) -> None:
-        """Waits for more of the answer and takes it in. The end of the connection completes what only that ends."""
+        """Waits for more of the answer. The end of the connection completes what only that ends."""
+        # TLS may hold bytes that it has decrypted already, of which the kernel's socket knows nothing
         if not (self.is_tls and self._sock.pending()):
             get_hub().wait(self._readable)
         while True:
@@ -194,6 +185,7 @@ class Connection:
             if answer.is_complete:
                 answer.keeps_alive = False
                 return
+            # what a callback of the parser raised is the context of llhttp's own error
             cause = error.__context__
             raise cause if isinstance(cause, BrokenAnswer) else BrokenAnswer("answered with broken HTTP") from error
         answer.received_bytes += len(block)
@@ -203,9 +195,9 @@ class Connection:
             raise BrokenAnswer("sent headers without end")
 
     def cut(self) -> None:
-        """Shuts the connection down under whoever waits on it. Past TLS on purpose: its own shutdown would wait."""
         self._has_ended = True
         try:
+            # past TLS on purpose: its own shutdown would wait for the other side
             if self.is_tls:
                 gevent.socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
             else:
@@ -214,22 +206,21 @@ class Connection:
             return  # it was gone already
 
     def close(self) -> None:
-        """Gives up the connection and its file descriptor."""
         self._readable.stop()
         self._readable.close()
         self._sock.close()
 
     @property
     def may_be_reused(self) -> bool:
-        """Whether the answer was read to its end, and neither side wants to close."""
         return self.answer.is_complete and self.answer.keeps_alive
 
     def is_good(self) -> bool:
-        """True where an idle connection may serve again: it is open, and has no bytes that nobody asked for."""
+        """True where an idle connection may serve again: open, and without bytes that nobody asked for."""
         try:
             if self.is_tls:
                 poll = _poll()
                 poll.register(self._sock.fileno(), select.POLLIN)
+                # TLS has no MSG_PEEK: only where something has come is it read
                 if not poll.poll(0):
                     return True
                 self._sock.settimeout(0)  # it may be a word of TLS itself, such as a ticket
@@ -282,10 +273,7 @@ _distrusted_at: dict[Origin, float] = {}  # when one of its connections last was
 
 
 def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
-    """An idle connection of the account that is still good, else a new one within `timeout` seconds.
-
-    Raises OSError (ssl.SSLError, TimeoutError and socket.gaierror among them).
-    """
+    """An idle connection of the account, else a new one within `timeout` seconds. Raises OSError."""
     while kept := _idle_of.get((origin, account.int)):
         connection = next(reversed(kept))
         _withdraw(connection)
@@ -311,6 +299,7 @@ def keep(connection: Connection) -> None:
     if connection.uses >= MOST_USES or connection.opened_at <= oldest_kept:
         connection.close()
         return
+    # what comes from here on was not asked for, and is seen as a second answer
     connection.answer.begin()
     connection.idle_since = now
     idle = _idle.setdefault(connection.origin, OrderedDict())
@@ -322,7 +311,7 @@ def keep(connection: Connection) -> None:
 
 
 def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
-    """Closes connections that have been idle for so long, and those that are good no more; returns how many."""
+    """Closes connections that have been idle for so long, or are good no more; returns how many."""
     oldest = time.monotonic() - seconds
     closed = 0
     for idle in _idle.values():
@@ -335,7 +324,6 @@ def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
 
 
 def _withdraw(connection: Connection) -> None:
-    """Takes a connection from the idle ones."""
     del _idle[connection.origin][connection]
     of_account = _idle_of[connection.key]
     del of_account[connection]
@@ -344,7 +332,6 @@ def _withdraw(connection: Connection) -> None:
 
 
 def _distrust(connection: Connection, counts: Counter[str], deed: str) -> None:
-    """It is not used again, nor is any connection that its origin has now, in use or not."""
     _distrusted_at[connection.origin] = time.monotonic()
     others = [other for other in _idle.get(connection.origin, ()) if other is not connection]
     for other in others:
@@ -359,11 +346,11 @@ def _distrust(connection: Connection, counts: Counter[str], deed: str) -> None:
 
 
 def _connected(origin: Origin, timeout: float) -> Any:
-    """A connected socket: a plain non-blocking one, or gevent's TLS socket after its handshake."""
     with gevent.Timeout(timeout, TimeoutError()):
         sock = gevent.socket.create_connection((origin.host, origin.port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not origin.is_tls:
+            # The descriptor changes hands: `detach` leaves gevent's object without it.
             plain = _PlainSocket(sock.family, sock.type, sock.proto, sock.detach())
             plain.setblocking(False)
             return plain
@@ -376,7 +363,6 @@ def _connected(origin: Origin, timeout: float) -> Any:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """TLS 1.2 and newer, against the certificate authorities that certifi ships."""
     context: ssl.SSLContext = gevent.ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(certifi.where())
@@ -386,10 +372,7 @@ def _tls() -> ssl.SSLContext:
 
 @lru_cache(maxsize=MOST_HEADS)
 def head_of(url: str, headers: tuple[tuple[str, str], ...]) -> tuple[Origin, bytes]:
-    """Where to connect for an http(s) URL, and the head of a POST to it up to the body's length.
-
-    Raises ValueError for a header that would break out of its line.
-    """
+    """Where to connect for a URL, and the head of a POST to it. Raises ValueError for a header of two lines."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

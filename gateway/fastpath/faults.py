@@ -1,11 +1,8 @@
-"""What may go wrong with an upstream: every fault that ends a request of its own accord."""
+"""Faults of an upstream that end a request."""
 
 
 class UpstreamFault(Exception):
-    """The upstream said, or did, something that ends the request. `message` quotes it without secrets.
-
-    One that `is_lasting` would come again if the same request were sent again.
-    """
+    """A fault that ends the request; `message` quotes no secrets. One that `is_lasting` would come again."""
 
     is_lasting = False
 

@@ -1,9 +1,4 @@
-"""One request to an upstream and its answer, which anything in the worker may end at any moment.
-
-Nothing of the client's request but the body that a dialect built goes out: no cookies, no proxies, no redirects. A read
-waits on the socket alone; deadlines are looked at by one greenlet for all calls of the worker, which cuts the
-connection of a call that is due.
-"""
+"""One request to an upstream and its answer, which anything in the worker may end at any moment."""
 
 import ssl
 import time
@@ -31,10 +26,9 @@ AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A request as it goes over the wire. Headers carry the credential and are never printed.
+    """A request as it goes out: the body that was built for it, no cookies, no proxies, no redirects.
 
-    `adjusted` names the client's fields that the upstream does not get as they were sent: disclosed to the client in
-    the header `X-Gateway-Adjusted-Params`.
+    `headers` carry the credential. `adjusted` names fields of the client's that do not go out as they came.
     """
 
     url: str
@@ -45,11 +39,7 @@ class UpstreamRequest:
 
 @dataclass(slots=True)
 class UpstreamAttempt:
-    """One call of an upstream. Moments are of the monotonic clock; 0 where it did not come so far.
-
-    `provider` is a slug, `route` a 4-part id, `model` what the upstream calls it, `host` and `port` where that is;
-    `status` is the upstream's, 0 where it gave none.
-    """
+    """One call of an upstream, for those who observe. Moments are of the monotonic clock; 0 has not come."""
 
     provider: str = ""
     route: str = ""
@@ -64,7 +54,7 @@ class UpstreamAttempt:
 
 
 class WorkerStopped(Exception):
-    """This worker's graceful stop has waited as long as it may."""
+    """The worker's graceful stop has waited as long as it may."""
 
 
 class Deadlines:
@@ -80,40 +70,33 @@ class Deadlines:
         self.phase, self._phase_seconds, self.phase_ends = FIRST_BYTE, first_byte, now + first_byte
 
     def progressed(self) -> None:
-        """The upstream said something that counts: the idle budget starts anew."""
         if self.phase is not AFTER_FINISH:
             self.phase, self._phase_seconds = STREAM_IDLE, self._idle_seconds
             self.phase_ends = time.monotonic() + self._idle_seconds
 
     def finished(self) -> None:
-        """Every choice has finished: only late usage is still waited for."""
         self.phase, self._phase_seconds = AFTER_FINISH, AFTER_FINISH_SECONDS
         self.phase_ends = time.monotonic() + AFTER_FINISH_SECONDS
 
     def whole_answer(self) -> None:
-        """The head of a whole answer has come: only the overall budget is left."""
         self.phase, self._phase_seconds, self.phase_ends = OVERALL, self._overall_seconds, self.overall_ends
 
     @property
     def is_after_finish(self) -> bool:
-        """Whether the wait is for late usage only."""
         return self.phase is AFTER_FINISH
 
     @property
     def seconds_left(self) -> float:
-        """Until the nearest budget ends; 0 where one has ended."""
         return max(0.0, min(self.phase_ends, self.overall_ends) - time.monotonic())
 
     def expired(self) -> DeadlineExpired:
-        """The budget that ends first."""
         if self.overall_ends <= self.phase_ends:
             return DeadlineExpired(OVERALL, self._overall_seconds)
         return DeadlineExpired(self.phase, self._phase_seconds)
 
 
 class UpstreamCall:
-    """One request of an account and its answer. Its `client` is watched once the call has been open for a while, and
-    at once where it is in doubt.
+    """One request and its answer. Its client is watched once it has been open for a while, or is in doubt.
 
     `open` and `read` raise DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
     """
@@ -135,6 +118,7 @@ class UpstreamCall:
 
     def open(self) -> None:
         """Sends the request and waits for the head of the answer."""
+        # let go of: a body may be large, and the answer is long under way
         request, self._request = self._request, None
         if request is None:
             raise RuntimeError("opened twice")
@@ -197,35 +181,31 @@ class UpstreamCall:
         while len(body) < PEEKED_BYTES and (block := self.read()):
             body += block
         if body and self._connection is not None:
+            # as if it had come again
             self._connection.answer.blocks.insert(0, body)
         return body
 
     def read_all(self) -> bytes:
-        """The whole body."""
         blocks = []
         while block := self.read():
             blocks.append(block)
         return b"".join(blocks)
 
     def read_error(self) -> bytes:
-        """The first MOST_ERROR_BYTES of a body that says what went wrong."""
         body = b""
         while len(body) < MOST_ERROR_BYTES and (block := self.read()):
             body += block
         return body[:MOST_ERROR_BYTES]
 
     def abort(self, reason: Exception) -> None:
-        """Cuts the connection; whoever reads gets `reason`. Safe to call from any greenlet, at any time.
-
-        Also for an answer that has come whole and does not fit its request: it may be that of another.
-        """
+        """Cuts the connection; whoever reads gets `reason`. Any greenlet may call it, at any time."""
         if self._abort_with is None:
             self._abort_with = reason
             if self._connection is not None:
                 self._connection.cut()
 
     def close(self) -> None:
-        """Gives the connection back if the answer was read to its end, and cuts it otherwise. Idempotent."""
+        """Keeps the connection if the answer was read to its end, and cuts it otherwise. Idempotent."""
         self.stop_watching()
         connection, self._connection = self._connection, None
         if connection is None:
@@ -237,23 +217,19 @@ class UpstreamCall:
             connection.close()
 
     def watch_client(self) -> None:
-        """Cuts the call when its client leaves from now on."""
         self.watch = ClientWatch(
             self.client, is_quiet=lambda: self.is_waiting, on_gone=lambda: self.abort(ClientLeft())
         )
 
     def stop_watching(self) -> None:
-        """Looks no more at the client and the deadlines: nothing more is wanted of the upstream. Idempotent."""
+        """Looks no more at client and deadlines: nothing more is wanted. Idempotent."""
         self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
         _in_flight.discard(self)
         if self.watch is not None:
             self.watch.stop()
 
     def _raise_fault(self, error: Exception) -> None:
-        """Raises the failure of a wait for the upstream in our words, or the reason that it was aborted with.
-
-        Returns where it is in our words already.
-        """
+        """Raises the failure of a wait as a fault, or the reason of `abort`; returns where it is a fault already."""
         if self._abort_with is not None:
             raise self._abort_with from error
         match error:
@@ -268,18 +244,17 @@ class UpstreamCall:
 
 
 def stop_all() -> None:
-    """Ends every call of this worker with WorkerStopped: the streams settle and say so while there is still time."""
+    """Ends every call of this worker with WorkerStopped."""
     for call in list(_in_flight):
         call.abort(WorkerStopped())
 
 
 def open_calls() -> dict[str, float]:
-    """How many calls are under way (`gateway.server.hooks.Reading`)."""
+    """The calls under way, as a reading of metrics."""
     return {"": len(_in_flight)}
 
 
 def _reaches_end(connection: Connection) -> bool:
-    """Whether the body's end is already on its way, as it is after `[DONE]`."""
     if connection.answer.ends_with_the_connection:
         return False
     try:
@@ -305,6 +280,7 @@ def _take_in(call: UpstreamCall) -> None:
 
 def _sweep() -> None:
     sweeps = 0
+    # One greenlet for all calls: a timer for each read would be set and stopped for every chunk of a stream.
     while True:
         if not _in_flight:
             _some_in_flight.clear()

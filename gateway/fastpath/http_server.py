@@ -1,8 +1,4 @@
-"""Ordinary POSTs past most of gunicorn, and past Django's handler: read, made a WSGI environment, answered.
-
-One expression over a whole head decides what is ordinary. Everything else, and whatever is wrong, is gunicorn's to read
-and to refuse, and Django's to answer (README.md beside this has what each part saves).
-"""
+"""Ordinary POSTs past gunicorn's parser and writer, and past Django's handler; README.md has why, and what it saves."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,13 +21,15 @@ UNUSUAL = frozenset({"EXPECT", "TRANSFER-ENCODING"})  # these need an answer, or
 
 
 class Request(BoundedRequest):
-    """gunicorn's request, with a short way in."""
+    """gunicorn's request, of which an ordinary head is read by one expression, any other by gunicorn."""
 
     def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:
         data = begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive)
+        # All that gunicorn's `__init__` sets, `parse` and `set_body_reader` included, is set here or below.
         self.cfg, self.peer_addr, self.version = cfg, peer_addr, (1, 1)
         head = HEAD.match(data)
         if head is not None and self._accepts(head):
+            # the body's beginning, which came with the head
             unreader.unread(data[head.end() :])
             self.unreader, self.remote_addr, self.req_number = unreader, peer_addr, req_number
             self.trailers: list[tuple[str, str]] = []
@@ -65,7 +63,7 @@ class Request(BoundedRequest):
         return True
 
     def _read_scheme(self) -> None:
-        """As gunicorn does: what a trusted proxy says of the scheme; two that disagree raise InvalidSchemeHeaders."""
+        # gunicorn's own loop, for heads that say something of the scheme: two that disagree raise InvalidSchemeHeaders
         trusted, forwarder = self._peer_trusted_for_forwarded()
         state, seen = [False], set[str]()
         for name, value in self.headers:
@@ -73,24 +71,23 @@ class Request(BoundedRequest):
 
 
 class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
-    """gunicorn's response, whose head goes out with the first block of its body, and each block in one system call."""
+    """gunicorn's response: the head goes out with the first block, each block in one system call."""
 
     headers_sent: bool
     _head = b""
 
     def send_headers(self) -> None:
-        """Keeps the head for the first block."""
         if not self.headers_sent:
             self.headers_sent = True
             lines = [*self.default_headers(), *[f"{name}: {value}\r\n" for name, value in self.headers], "\r\n"]
             self._head = "".join(lines).encode("latin-1")
 
+    # gunicorn's one place for framing, made to be overridden
     def _emit_body(self, data: bytes) -> None:
         framed = b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data
         self._send(framed)
 
     def close(self) -> None:
-        """Sends what is left: a head without a body, the last chunk."""
         self.send_headers()
         self._send(b"0\r\n\r\n" if self.chunked else b"")
 
@@ -103,10 +100,7 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
 
 
 class Application:
-    """A WSGI application that hands POSTs to its `paths` to theirs, and everything else to Django's.
-
-    `is_ordinary` says of a request's environment whether Django's middleware would let it through unchanged.
-    """
+    """Hands an ordinary POST to the WSGI application of its path, and everything else to Django's."""
 
     def __init__(
         self,

@@ -1,10 +1,6 @@
-"""Prepared statements on connections of a worker's own, past Django's wrapper and psycopg's cursors.
+"""Prepared statements on connections of a worker's own, by psycopg's binding of libpq; all values are bytes.
 
-For the two statements of a completion, which come with every request: of `psycopg` only the C binding of libpq is used,
-parameters and results are bytes, and a connection stays open, its statements prepared. `execute` is one round trip;
-`execute_all` sends several statements in one and commits them together. A statement that gets no answer for its
-connection's patience is cut off by one greenlet that looks after all of them. Behind a pooler of
-transactions, which may send the next statement elsewhere, nothing is prepared: each is sent with its text.
+`execute` is one round trip; `execute_all` sends several statements in one and commits them together.
 """
 
 import socket
@@ -28,29 +24,30 @@ from ..stores.postgresql.base import NOT_THE_PRIMARY
 
 READABLE, WRITABLE = 1, 2
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
-# A settlement's statement timeout is 5 s: beyond it the connection has gone silent.
-SETTLING_SECONDS = 7.0
+# Above the statement timeout of that database (5 s): beyond it the connection has gone silent.
+SETTLEMENT_SECONDS = 7.0
 LOOK_SECONDS = 1.0
 GOOD = frozenset({ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK})
 Parameters = Sequence[bytes | None]
 
 
 class Statement(NamedTuple):
-    """SQL with `$1` placeholders, which states the type of each where it cannot be inferred. Results are binary."""
+    """SQL with `$1` placeholders, typed where that cannot be inferred. Results are binary."""
 
     name: bytes
     sql: bytes
 
 
 class Session:
-    """One connection and the statements that are prepared on it. Raises Django's OperationalError where it is lost."""
+    """One connection and the statements prepared on it. Raises Django's OperationalError where it is lost."""
 
     __slots__ = ("_connection", "_is_refused", "_pgconn", "_prepared", "_readable", "busy_since")
 
-    def __init__(self, alias: str) -> None:
-        with connections[alias].wrap_database_errors:
-            connection = psycopg.Connection.connect(**connections[alias].get_connection_params(), autocommit=True)
+    def __init__(self, database: str) -> None:
+        with connections[database].wrap_database_errors:
+            connection = psycopg.Connection.connect(**connections[database].get_connection_params(), autocommit=True)
         self._connection, self._pgconn = connection, connection.pgconn
+        # libpq then returns where it would block, and the hub waits in its place
         self._pgconn.nonblocking = 1
         self._readable = get_hub().loop.io(self._pgconn.socket, READABLE)
         self._prepared: set[bytes] = set()
@@ -58,7 +55,6 @@ class Session:
         self.busy_since = 0.0  # monotonic clock; 0 while nothing is under way
 
     def execute(self, statement: Statement, parameters: Parameters) -> Any:
-        """The statement's result. Raises Django's DatabaseError family."""
         self.busy_since = time.monotonic()
         try:
             if statement.name not in self._prepared:
@@ -69,19 +65,18 @@ class Session:
                 continue
         except psycopg.Error as error:
             raise db.OperationalError(str(error)) from error
+        # not reached where something was raised: a session in the middle of a statement `is_lost`
         self.busy_since = 0.0
         return self._good(result)
 
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
-        """The results of several statements that were sent at once and committed together: all of them or none.
-
-        Raises Django's error of the first that failed.
-        """
+        """All of them or none; raises Django's error of the first that failed."""
         self.busy_since = time.monotonic()
         try:
             for statement, _ in work:
                 if statement.name not in self._prepared:
                     self._prepare(statement)
+            # one write for all of them and one wait for their results; `sync` ends the implicit transaction
             self._pgconn.enter_pipeline_mode()
             for statement, parameters in work:
                 self._send(statement, parameters)
@@ -99,19 +94,17 @@ class Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection has failed, was cut or left in the middle of a statement, or leads to no primary."""
         return self._is_refused or bool(self.busy_since) or self._pgconn.status != ConnStatus.OK
 
     def cut(self) -> None:
-        """Shuts the connection down under whoever waits on it."""
         try:
+            # a copy of the descriptor, since libpq closes its own
             with socket.socket(fileno=socket.dup(self._pgconn.socket)) as sock:
                 sock.shutdown(socket.SHUT_RDWR)
         except (OSError, psycopg.Error):
             return  # it was gone already
 
     def close(self) -> None:
-        """Gives the connection up."""
         self._readable.stop()
         self._readable.close()
         self._connection.close()
@@ -127,13 +120,14 @@ class Session:
         self._prepared.add(statement.name)
 
     def _send(self, statement: Statement, parameters: Parameters) -> None:
+        # A pooler may send the next statement elsewhere: each goes with its text.
         if settings.DATABASE_TRANSACTION_POOLING:
             self._pgconn.send_query_params(statement.sql, parameters, result_format=Format.BINARY)
         else:
             self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
 
     def _result(self) -> Any:
-        """The next result, None behind the last of a statement."""
+        """The next result; None behind the last of a statement."""
         pgconn = self._pgconn
         while pgconn.flush():
             writable = get_hub().loop.io(pgconn.socket, WRITABLE)
@@ -147,19 +141,19 @@ class Session:
         return pgconn.get_result()
 
     def _good(self, result: Any) -> Any:
-        """The result, unless it is an error: then raises Django's exception for it."""
         if result.status in GOOD:
             return result
         error = error_from_result(result)
         if error.sqlstate in NOT_THE_PRIMARY:
             self._is_refused = True
             raise db.OperationalError(str(error)) from error
+        # psycopg's errors have the names of Django's, by the DB-API
         kind = next((each for each in type(error).__mro__ if hasattr(db, each.__name__)), None)
         raise (db.DatabaseError if kind is None else getattr(db, kind.__name__))(str(error)) from error
 
 
 class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
-    """Places for so many at once, which count who had to wait for one, and for how many seconds."""
+    """A semaphore that counts who had to wait, and for how long."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -174,17 +168,16 @@ class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
 
 
 class Sessions:
-    """The sessions of one database alias, `size` at most, each used by one greenlet at a time."""
+    """The sessions of one database, `size` at most, each used by one greenlet at a time."""
 
-    def __init__(self, alias: str, *, size: int, patience: float) -> None:
-        self._alias, self._patience = alias, patience
+    def __init__(self, database: str, *, size: int, patience: float) -> None:
+        self._database, self._patience = database, patience
         self.places = _Places(size)
         self._idle: list[Session] = []
         self._all: set[Session] = set()
         self._watchdog = gevent.spawn(self._watch)
 
     def execute(self, statement: Statement, parameters: Parameters) -> Any:
-        """`Session.execute` on any of them."""
         with self.places:
             session = self._taken()
             try:
@@ -193,7 +186,7 @@ class Sessions:
                 self._give_back(session)
 
     def read(self, statement: Statement, parameters: Parameters) -> list[Any] | None:
-        """The first row of a statement that only reads; it is sent once more where its connection had died."""
+        """The first row of a statement that only reads; sent once more where its connection had died."""
         try:
             result = self.execute(statement, parameters)
         except db.OperationalError:
@@ -201,7 +194,6 @@ class Sessions:
         return [result.get_value(0, column) for column in range(result.nfields)] if result.ntuples else None
 
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
-        """`Session.execute_all` on any of them."""
         with self.places:
             session = self._taken()
             try:
@@ -210,7 +202,6 @@ class Sessions:
                 self._give_back(session)
 
     def close(self) -> None:
-        """Closes what is idle; what is busy closes when it is given back."""
         self._watchdog.kill(block=False)
         while self._idle:
             self._discard(self._idle.pop())
@@ -218,12 +209,12 @@ class Sessions:
     def _taken(self) -> Session:
         if self._idle:
             return self._idle.pop()
-        session = Session(self._alias)
+        session = Session(self._database)
         self._all.add(session)
         return session
 
     def _give_back(self, session: Session) -> None:
-        """A session that was lost takes the idle ones with it: what ends one of them mostly ends them all."""
+        # What ends one session mostly ends them all: a lost one takes the idle ones with it.
         if not session.is_lost:
             self._idle.append(session)
             return
@@ -248,28 +239,29 @@ _opened: dict[str, Sessions] = {}
 
 
 def open_sessions() -> None:
-    """At a worker's start, on PostgreSQL. Other processes have none and go through Django's connections."""
+    """Called at a worker's start; other processes have none and use Django's connections."""
     if settings.GATEWAY_FASTPATH and connections["default"].vendor == "postgresql" and not _opened:
         _opened["default"] = Sessions("default", size=8, patience=stores.BRIEF_SECONDS)
-        _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLING_SECONDS)
+        _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLEMENT_SECONDS)
+        # who waits for a semaphore is one of its links
         stores.waiting = _opened["default"].places.linkcount
 
 
 def close_sessions() -> None:
-    """At a worker's end."""
+    """Called at a worker's end."""
     stores.waiting = stores.in_the_pool
     while _opened:
         _opened.popitem()[1].close()
 
 
-def sessions_of(alias: str) -> Sessions | None:
-    """This worker's sessions on a database; None where it has none."""
-    return _opened.get(alias)
+def sessions_of(database: str) -> Sessions | None:
+    """The worker's sessions on a database; None where it has none."""
+    return _opened.get(database)
 
 
 def waits() -> dict[str, tuple[int, float]]:
-    """How often something waited for a session, and for how many seconds in all, by `sessions <database>`."""
-    return {f"sessions {alias}": (each.places.waits, each.places.wait_seconds) for alias, each in _opened.items()}
+    """Waits for a session, and their seconds in all, by `sessions <database>`."""
+    return {f"sessions {database}": (each.places.waits, each.places.wait_seconds) for database, each in _opened.items()}
 
 
 def integer(value: bytes) -> int:

@@ -1,10 +1,4 @@
-"""What the workers share in memory: the Redis of CACHE_URL. While it is away, each worker counts alone.
-
-A worker has one connection. The commands of all its greenlets are written to it as they come, and the replies come back
-in their order, read by the hub: nobody waits for anybody else's. Commands are scripts that answer in one line (an
-integer, a status or nothing), so that a reply is a line. redis-py opens the connection, and is loaded where there is a
-Redis only: it is a sixth of a worker's start.
-"""
+"""The Redis that workers share, over one connection of each; while it is away, a worker counts alone."""
 
 import hashlib
 import logging
@@ -44,7 +38,7 @@ class Script:
 
 
 class Reply:
-    """The reply to one command, which may still be on its way. `otherwise` is called where none will come."""
+    """The reply to one command, which may be on its way. `otherwise` is called where none will come."""
 
     __slots__ = ("_is_here", "_line", "_otherwise", "_waiter", "sent_after")
 
@@ -56,7 +50,7 @@ class Reply:
         self.sent_after = 0  # so many looks of its connection
 
     def wait(self) -> bytes | None:
-        """The line that Redis answered, without its end; None where it is away. Takes `WAIT_SECONDS` at the worst."""
+        """The line that Redis answered; None where it is away, after WAIT_SECONDS at the worst."""
         while not self._is_here:
             self._waiter = getcurrent()
             try:
@@ -66,7 +60,7 @@ class Reply:
         return self._line
 
     def resolve(self, line: bytes | None) -> None:
-        """Called once. In the hub, which goes on when whoever waited waits for something else."""
+        """Runs in the hub, once; control returns here when the woken greenlet blocks again."""
         self._line, self._is_here = line, True
         if line is None and self._otherwise is not None:
             self._otherwise()
@@ -75,13 +69,13 @@ class Reply:
 
 
 class Connection:
-    """An open connection and the replies that are awaited on it. Raises RedisError or OSError where none can be had.
+    """An open connection and the replies awaited on it. Raises RedisError or OSError where none can be had.
 
-    `on_lost` is called in the hub, once, with the reason: None where Redis closed the connection or lost the scripts,
-    so that a new one may do at once.
+    `on_lost` is called in the hub, once; without a reason a new connection may do at once.
     """
 
     def __init__(self, url: str, on_lost: Callable[[str | None], None]) -> None:
+        # redis-py is a sixth of a worker's start: loaded where there is a Redis
         from redis import ConnectionPool
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -117,7 +111,6 @@ class Connection:
         self._timer.start(self._look)
 
     def send(self, script: Script, words: tuple[bytes, ...], reply: Reply) -> None:
-        """Writes a command with what else this turn of the loop brings; the reply is resolved when it has come."""
         if script in self._loaded:
             command = (b"EVALSHA", script.digest, script.keys, *words)
         else:  # which loads it
@@ -125,6 +118,7 @@ class Connection:
             command = (b"EVAL", script.source, script.keys, *words)
         self._outgoing += b"*%d\r\n" % len(command)
         self._outgoing += b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in command])
+        # written once this turn of the loop is over, with what its other greenlets send
         if not self._is_writing:
             self._is_writing = True
             self._loop.run_callback(self._write)
@@ -132,7 +126,7 @@ class Connection:
         self._awaited.append(reply)
 
     def close(self) -> None:
-        """Gives the connection up: whoever waits for a reply goes without. Only in the hub."""
+        """Only in the hub. Whoever waits for a reply goes without."""
         self._outgoing.clear()
         for watcher in (self._readable, self._writable, self._timer):
             watcher.stop()
@@ -174,6 +168,7 @@ class Connection:
         if not data:
             self._fail(None)
             return
+        # Each script answers one line, so the protocol needs no parser; bulk replies would.
         *lines, self._partial = (self._partial + data).split(b"\r\n")
         for line in lines:
             if line.startswith(b"-"):
@@ -184,10 +179,7 @@ class Connection:
             self._awaited.popleft().resolve(line)
 
     def _look(self) -> None:
-        """Gives up on a Redis that keeps a command waiting: what has come meanwhile is read before.
-
-        Looks are counted, not seconds: a worker that was busy for long has not looked.
-        """
+        # Looks are counted, not seconds: a busy worker has not looked, and its replies wait in the socket.
         self._looks += 1
         self._read()
         if self._awaited and self._looks - self._awaited[0].sent_after >= WAIT_SECONDS / LOOK_SECONDS:
@@ -195,10 +187,7 @@ class Connection:
 
 
 class SharedStore:
-    """The Redis of CACHE_URL, which may be away: then a reply is None at once, and it is tried again beside the worker.
-
-    Without CACHE_URL, and in a process that does not open it, it is always away.
-    """
+    """The Redis of CACHE_URL, which may be away: then a reply is None at once, and it is tried again beside."""
 
     def __init__(self) -> None:
         self._url: str | None = None
@@ -207,23 +196,21 @@ class SharedStore:
         self._trying: gevent.Greenlet[..., Any] | None = None
 
     def open(self) -> None:
-        """At a worker's start."""
         self._url = settings.SHARED_CACHE_URL
         if self._url is not None and not self._connect():
             self._trying = gevent.spawn(self._try_again, AWAY_SECONDS)
 
     def close(self) -> None:
-        """At a worker's end. What has been sent is written before."""
         if self._trying is not None:
             self._trying.kill()
         if self._connection is not None:
+            # in the hub, behind the write that may be due
             get_hub().loop.run_callback(self._connection.close)
             self._connection = None
             gevent.sleep(0)
 
     @property
     def is_away(self) -> bool:
-        """Whether this worker has no connection now."""
         return self._connection is None
 
     def send(self, script: Script, *words: bytes, otherwise: Callable[[], object] | None = None) -> Reply:

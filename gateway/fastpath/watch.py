@@ -1,10 +1,4 @@
-"""Noticing that a client has left, before its upstream is called and while that is silent: nothing is written that
-could fail.
-
-The client's socket becomes readable when it closes its side and when it sends more. The kernel's TCP state tells which,
-on TLS sockets too. A closed side is not yet a closed connection: some clients only say that they have asked everything.
-So the gateway sends a few bytes that every client skips; one that is gone answers with a reset.
-"""
+"""Notices that a client has left while nothing is written to it."""
 
 import fcntl
 import socket
@@ -23,6 +17,15 @@ PROBE_EVERY_LOOKS = 10
 TCP_ESTABLISHED, TCP_CLOSE, TCP_CLOSE_WAIT = 1, 7, 8
 INTERIM_RESPONSE = b"HTTP/1.1 100 Continue\r\n\r\n"
 COMMENT = b":\n\n"
+# All that was written to a connection, of which the client's system has acknowledged a part:
+#
+#   0 ──────────────────── 700 ─────────── 1,000 bytes
+#   └─ tcpi_bytes_acked ────┘└── TIOCOUTQ ───┘
+#
+# `sent_bytes` is 1,000 and, once the connection has ended, `lost_bytes` 300. Of `struct tcp_info` (linux/tcp.h):
+#
+#   byte 0       8 ... 103      104             112                 120               128
+#   | state, ... | 24 x u32 ... | u64 pacing    | u64 max pacing    | u64 bytes_acked | ...
 TCP_INFO_BYTES, BYTES_ACKED_AT = 256, 120  # of `struct tcp_info`, and of its 64-bit tcpi_bytes_acked (Linux 4.1)
 
 
@@ -32,9 +35,8 @@ class ClientLeft(Exception):
 
 @dataclass(slots=True)
 class Client:
-    """The connection that waits for an answer. `answering` is set with the first byte of the answer's head.
-
-    It is `doubtful` once it was found to have closed its sending side.
+    """The connection that waits for an answer. `answering` begins with the answer's head; a `doubtful` one has closed
+    its sending side.
     """
 
     connection: socket.socket | None
@@ -44,12 +46,11 @@ class Client:
 
     @classmethod
     def of(cls, environ: Mapping[str, Any]) -> "Client":
-        """The client behind a WSGI request; without a connection where no gunicorn is (in tests)."""
+        """The client behind a WSGI request; without a connection where there is no gunicorn."""
         return cls(environ.get("gunicorn.socket"), environ.get("SERVER_PROTOCOL") == "HTTP/1.1")
 
     @property
     def tcp_state(self) -> int:
-        """The kernel's word; 0 where it has none."""
         if self.connection is None:
             return 0
         try:
@@ -58,9 +59,9 @@ class Client:
             return 0
 
     def raise_if_gone(self) -> None:
-        """Raises ClientLeft where it is known to be gone. Of one that has closed its side a probe may tell, which
-        nothing can be sent for to a client of HTTP/1.0: it may still wait."""
         state = self.tcp_state
+        # A closed side is not yet a closed connection: some clients say so that they have asked everything. A few
+        # bytes that every client skips tell: one that is gone answers with a reset. HTTP/1.0 has none to send.
         if state == TCP_CLOSE_WAIT and self.speaks_http_1_1:
             self.doubtful = True
             state = self.tcp_state if self.probe() else TCP_CLOSE
@@ -69,7 +70,6 @@ class Client:
 
     @property
     def sent_bytes(self) -> int:
-        """All that was written to the connection, as the kernel counts; 0 where it does not tell."""
         if self.connection is None:
             return 0
         try:
@@ -81,8 +81,7 @@ class Client:
 
     @property
     def lost_bytes(self) -> int:
-        """Of these, what the client's system had not acknowledged when its connection ended; 0 while the connection
-        lives, since the kernel still delivers them."""
+        # while the connection lives the kernel still delivers them
         return self._unacknowledged_bytes if self.tcp_state == TCP_CLOSE else 0
 
     @property
@@ -95,7 +94,8 @@ class Client:
             return 0
 
     def probe(self) -> bool:
-        """Sends bytes that mean nothing, between two writes of the answer. False where there are none to send."""
+        """Sends bytes that mean nothing, between two writes of the answer. False where none can be sent."""
+        # What every client skips: an interim response before the head, a comment within the stream.
         raw = getattr(self.connection, "_sock", None)  # gevent's own send would wait, which the hub must not
         if raw is None or hasattr(self.connection, "cipher"):
             return False
@@ -110,7 +110,7 @@ class Client:
 
 
 class ClientWatch:
-    """Calls `on_gone` once when the client has left. It may probe only while `is_quiet()`: no write is under way."""
+    """Calls `on_gone` once when the client has left. It probes only while `is_quiet()`: no write is under way."""
 
     __slots__ = ("_client", "_is_quiet", "_looks", "_on_gone", "_timer", "_watcher")
 
@@ -124,7 +124,6 @@ class ClientWatch:
             self._watcher.start(self._look)
 
     def stop(self) -> None:
-        """Watches no longer. Idempotent."""
         for watcher in (self._watcher, self._timer):
             if watcher is not None:
                 watcher.stop()
@@ -132,7 +131,7 @@ class ClientWatch:
         self._watcher = self._timer = None
 
     def _look(self) -> None:
-        """Runs in the hub: it must not wait. The socket stays readable from now on, so a timer looks on."""
+        # Runs in the hub, and must not wait. The socket stays readable from now on, so a timer looks on.
         if self._timer is None:
             self._watcher.stop()
             self._timer = get_hub().loop.timer(LOOK_SECONDS, LOOK_SECONDS)
@@ -147,7 +146,6 @@ class ClientWatch:
         self._on_gone()
 
     def _is_there(self) -> bool:
-        """Whether a client that closed its side may still read; the answer to a probe shows at a later look."""
         self._looks += 1
         if self._looks % PROBE_EVERY_LOOKS != 1:
             return True
