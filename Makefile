@@ -84,11 +84,10 @@ screenshots: venv-dev var/secret_key ## Picture every page, light, dark and on a
 check: venv-dev var/secret_key ## Formatter, linter, types, layers, missing migrations, deployment settings, audit
 	$(VENV) -m ruff format --check .
 	$(VENV) -m ruff check .
-	$(VENV) -m mypy
-	.venv/bin/lint-imports --no-logo
-	$(DEPLOYED) $(VENV) manage.py makemigrations --check --dry-run
-	$(DEPLOYED) $(VENV) manage.py check --deploy --fail-level WARNING
-	@$(MAKE) --no-print-directory audit
+	$(VENV) -m mypy >var/mypy.log 2>&1 & types=$$!; \
+	.venv/bin/lint-imports --no-logo && $(DEPLOYED) $(VENV) manage.py makemigrations --check --dry-run && \
+		$(DEPLOYED) $(VENV) manage.py check --deploy --fail-level WARNING && $(MAKE) --no-print-directory audit; others=$$?; \
+	wait $$types; types=$$?; cat var/mypy.log; exit $$((others || types))
 
 .PHONY: audit
 audit: ## Fail where a locked package has a known vulnerability; say so where that cannot be looked up
