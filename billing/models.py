@@ -16,7 +16,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import Account, ApiKey
-from catalogue.carbon import FOOTPRINT_PLACES
+from catalogue.pricing import FOOTPRINT_PLACES
 from gateway.money import ExactDecimalField, MoneyField, plain
 
 from . import notices

@@ -15,9 +15,8 @@ from gateway.edge.responses import known
 from gateway.money import to_json
 from gateway.server.turns import take_turns
 
-from .carbon import carbon_per_token
 from .models import PER_MILLION
-from .pricing import rates_between
+from .pricing import carbon_per_token, rates_between
 from .routing.routes import AUTO, GLOBAL, JURISDICTIONS, Offer, PublishedPricing, Route, Snapshot
 from .routing.selection import cost_in_eur, rank
 from .routing.snapshot import in_slices

@@ -12,9 +12,8 @@ from django.utils import timezone
 from accounts.models import currency_code
 from gateway.money import ExactDecimalField, MoneyField
 
-from .carbon import ENERGY_PLACES, PUE_PLACES
 from .footprint import grid  # noqa: F401  # Django looks for an app's tables here
-from .pricing import RATE_PLACES
+from .pricing import ENERGY_PLACES, PUE_PLACES, RATE_PLACES
 from .routing import counters  # noqa: F401  # Django looks for an app's tables here
 
 FILE_WINS = "Until the file is seeded again, which states its own: for good, set it there."

@@ -13,10 +13,10 @@ from django.utils import timezone
 from billing.usage.replica import from_replica
 from billing.usage.statement import Line, Value
 from billing.usage.statistics import By, Totals, breakdown
-from catalogue.carbon import FOOTPRINT_PLACES, MEASURED, MODELLED
 from catalogue.footprint.energy import METHOD
 from catalogue.footprint.grid import GridSlot
 from catalogue.models import GridIntensity
+from catalogue.pricing import FOOTPRINT_PLACES, MEASURED, MODELLED
 from catalogue.routing import snapshot
 from catalogue.routing.routes import Route
 from gateway.server.turns import take_turns

@@ -12,8 +12,7 @@ from billing.ledger.endings import ENDINGS
 from billing.ledger.unsettled import Figures, Unsettled
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
 from billing.usage.representations import footprint_details, usage_object
-from catalogue.carbon import footprint_of
-from catalogue.pricing import ContradictoryUsage, Usage, cost_of, numbers_of, without_prices
+from catalogue.pricing import ContradictoryUsage, Usage, cost_of, footprint_of, numbers_of, without_prices
 from gateway.edge.responses import known
 from gateway.money import UNITS
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from catalogue.carbon import EnergyFactors
-from catalogue.pricing import Price
+from catalogue.pricing import EnergyFactors, Price
 from catalogue.routing.routes import Offer, Place, Route, Snapshot, Upstream
 
 PRICE = Price("EUR", Decimal("0.6"), Decimal("1.2"))

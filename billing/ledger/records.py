@@ -11,9 +11,19 @@ from django.db.models import Q
 from django.utils.functional import cached_property
 
 from accounts.models import Account, ApiKey, currency_code
-from catalogue.carbon import ENERGY_PLACES, FOOTPRINT_PLACES, EnergyFactors, GridBasis
 from catalogue.footprint.energy import figures_in
-from catalogue.pricing import CACHE_MISMATCH, RATE_PLACES, TOTAL_MISMATCH, Price, cache_writes, thawed_tiers
+from catalogue.pricing import (
+    CACHE_MISMATCH,
+    ENERGY_PLACES,
+    FOOTPRINT_PLACES,
+    RATE_PLACES,
+    TOTAL_MISMATCH,
+    EnergyFactors,
+    GridBasis,
+    Price,
+    cache_writes,
+    thawed_tiers,
+)
 from gateway.ids import generation_id, uuid7
 from gateway.money import ExactDecimalField, MoneyField
 

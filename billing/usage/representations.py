@@ -7,7 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from catalogue.carbon import MEASURED, EnergyFactors
+from catalogue.pricing import MEASURED, EnergyFactors
 from gateway.edge.responses import known
 from gateway.edge.rfc3339 import to_text
 from gateway.money import UNITS, to_json

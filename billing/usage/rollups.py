@@ -21,7 +21,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import BigIntegerField, Count, F, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
 
-from catalogue.carbon import MEASURED
+from catalogue.pricing import MEASURED
 from gateway.money import EXACT, LossyValueError
 
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet

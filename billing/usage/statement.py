@@ -21,7 +21,7 @@ from uuid import UUID
 import orjson
 
 from accounts.models import Account
-from catalogue.carbon import MEASURED
+from catalogue.pricing import MEASURED
 from gateway.edge.rfc3339 import parse as parse_moment
 from gateway.edge.rfc3339 import to_text
 from gateway.money import plain

@@ -26,13 +26,16 @@ from django.db.models import ExpressionWrapper, F, Field, Max, Sum
 from django.db.models.functions import Coalesce, Now
 
 from accounts.models import Account
-from catalogue.carbon import MEASURED, EnergyFactors, Footprint, footprint_of
 from catalogue.pricing import (
+    MEASURED,
     ContradictoryUsage,
+    EnergyFactors,
+    Footprint,
     Price,
     Rates,
     Usage,
     cost_of,
+    footprint_of,
     former_eur_units,
 )
 from gateway.ids import generation_id

@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from gateway.edge.rfc3339 import to_text
 
-from ..carbon import GridBasis
+from ..pricing import GridBasis
 
 MOST_STALE = timedelta(hours=3)  # how long after its end the newest slot of a zone stands for the present
 KEPT = timedelta(days=7)

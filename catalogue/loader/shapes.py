@@ -8,10 +8,9 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from catalogue.carbon import ENERGY_PLACES, PUE_PLACES
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range, figures_in
 from catalogue.models import PRICES, SEGMENT, MaxTokensField, Modality, Region, State, Status, Thinking
-from catalogue.pricing import RATE_PLACES, stored_tiers
+from catalogue.pricing import ENERGY_PLACES, PUE_PLACES, RATE_PLACES, stored_tiers
 from catalogue.routing.routes import ALIAS, AUTO, GLOBAL
 from catalogue.routing.snapshot import WORLD
 from gateway.edge.fields import ChoiceField, ExactField, FlagField, LineField, PatternField, Table, WholeNumberField

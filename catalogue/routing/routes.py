@@ -9,8 +9,7 @@ from decimal import Decimal
 
 from gateway.errors import InvalidAliasName, InvalidRequest
 
-from ..carbon import EnergyFactors
-from ..pricing import Price
+from ..pricing import EnergyFactors, Price
 
 GLOBAL = "global"
 AUTO = "auto"

@@ -19,12 +19,11 @@ from gateway.errors import ServiceUnavailable
 from gateway.server.turns import pause
 
 from .. import changes, models
-from ..carbon import EnergyFactors, GridBasis
 from ..footprint import grid
 from ..footprint.energy import StoredFigures, at_pue, figures_in
 from ..footprint.grid import InForce
 from ..models import PER_MILLION, PRICES
-from ..pricing import AUDIO_PROMPTS, REASONING, Price, read_tiers
+from ..pricing import AUDIO_PROMPTS, REASONING, EnergyFactors, GridBasis, Price, read_tiers
 from .routes import EMBEDDING, GLOBAL, Offer, Place, PublishedPricing, Route, Snapshot, Upstream
 
 logger = logging.getLogger(__name__)

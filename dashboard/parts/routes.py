@@ -10,10 +10,9 @@ from django.utils import timezone
 
 from billing.models import Generation
 from billing.usage.request_failures import RequestFailure
-from catalogue.carbon import carbon_per_token
 from catalogue.listing import View, listed, servable, served_now
 from catalogue.models import PER_MILLION, WITH_ENDPOINT, Modality, Status
-from catalogue.pricing import MILLION, rates_between
+from catalogue.pricing import MILLION, carbon_per_token, rates_between
 from catalogue.routing import health, quota, snapshot
 from catalogue.routing.health import Observed
 from catalogue.routing.routes import (

@@ -10,8 +10,7 @@ from django.db import connection
 from billing.ledger import settlement as ledger
 from billing.ledger.unsettled import COLUMNS, FROZEN_COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
 from billing.models import Generation
-from catalogue.carbon import EnergyFactors
-from catalogue.pricing import Usage
+from catalogue.pricing import EnergyFactors, Usage
 from tests import routes
 from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled
 

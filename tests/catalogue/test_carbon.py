@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalogue.carbon import EnergyFactors, Footprint, carbon_per_token, footprint_of
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
-from catalogue.pricing import Usage
+from catalogue.pricing import EnergyFactors, Footprint, Usage, carbon_per_token, footprint_of
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aliases.resolve import Purpose, resolve
-from catalogue.carbon import EnergyFactors
-from catalogue.pricing import Price
+from catalogue.pricing import EnergyFactors, Price
 from catalogue.routing import selection as routing
 from catalogue.routing.routes import AutoId, Offer, Route
 from catalogue.routing.selection import Ranking

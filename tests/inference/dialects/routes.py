@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from catalogue.carbon import EnergyFactors
+from catalogue.pricing import EnergyFactors
 from catalogue.routing.routes import Route, Upstream
 from inference.call import Call, Shape
 
