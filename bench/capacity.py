@@ -1,10 +1,6 @@
 """`python -m bench.capacity`: gateways on one PostgreSQL, simulated where no machine is big enough to measure them.
 
-A request waits for a core of PostgreSQL to be admitted, for one of its gateway, and for one of PostgreSQL to be
-settled.
-Settlements of one account wait for each other until the commit before is on the disk; those of one worker that wait
-together are committed together. Times of a core are read from docs/scaling.md; arrivals are random (Poisson), with the
-same seed each time. Left out are networks, vacuum, checkpoints, and what several workers on one wallet cost each other.
+docs/scaling.md has the model, its table, and the times of a core, which are read from there.
 """
 
 import random
@@ -95,10 +91,7 @@ def simulate(times: Times, gateways: int, accounts: int, offered: float) -> Row:
 
 
 def _committed(settled: list[Settled], times: Times) -> Iterator[tuple[Settled, float]]:
-    """The settlements of one account and the moments of their commits: the first's worker takes its others along.
-
-    The wallet is locked from the first statement of a batch to its commit.
-    """
+    """The settlements of one account and the moments of their commits: the first's worker takes its others along."""
     waiting = sorted(settled)
     free = 0.0
     while waiting:
@@ -111,6 +104,7 @@ def _committed(settled: list[Settled], times: Times) -> Iterator[tuple[Settled, 
                 rest += waiting[position:]
                 break
             (batch if one.worker == worker else rest).append(one)
+        # The wallet is locked from the first statement of a batch to its commit.
         free = begin + len(batch) * times.settlement + FSYNC_SECONDS
         yield from ((one, free) for one in batch)
         waiting = rest

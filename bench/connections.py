@@ -1,8 +1,6 @@
 """`python -m bench.connections`: how many requests open a connection to their upstream, by the number of accounts.
 
-Each account has connections of its own (docs/security.md#upstreams). The worker's pool is the product's; its clock is
-simulated, and so are its sockets. Requests of random accounts come at random (Poisson), with the same seed each time,
-and take three seconds in the mean. One account is how it would be if all of them shared their connections.
+The worker's pool is the product's, its clock and its sockets are simulated (docs/scaling.md#connections-to-providers).
 """
 
 import os

@@ -1,9 +1,6 @@
 """`python -m bench.events [PATTERN…]`: instructions that one event of a recorded stream costs.
 
-Reader, normaliser and framing run in a process of their own under callgrind, one event a read, without sockets; what a
-stream costs at its start is spread over its events. Recordings are found as `make replay` finds them, and chosen by
-regular expressions of their ids. Streams of Anthropic's are told as chat as well. With `--most N` the exit status is 1
-where an event of a stream takes more.
+Reader, normaliser and framing run under callgrind, one event a read (docs/benchmarks.md#recorded-events).
 """
 
 import argparse

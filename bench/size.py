@@ -84,7 +84,7 @@ def _docstring_lines(source: str) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one request ran: the calls of each function, named `module:function`; and what it left behind."""
+    """A request as it ran: the calls of each function, named `module:function`; and what it left behind."""
 
     calls: dict[str, int]
     left: int  # objects that only the garbage collector frees: cycles

@@ -1,1 +1,1 @@
-"""What `make run` starts: a demo account on the demo catalogue, the simulated provider and the gateway."""
+"""The demo that `make run` starts: an account on the demo catalogue, the simulated provider and the gateway."""

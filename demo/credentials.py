@@ -10,7 +10,7 @@ EMAIL = "demo@gateway.local"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What one needs to use the demo. `salt` is the password hash's: whoever changes the password changes it too."""
+    """The logins of the demo. `salt` is the password hash's: whoever changes the password changes it too."""
 
     token: str = field(repr=False)
     password: str = field(repr=False)

@@ -33,7 +33,7 @@ def require_free(port: int) -> None:
 
 
 def accepts(port: int) -> bool:
-    """Whether something listens on the port."""
+    """True where something listens on the port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0

@@ -52,7 +52,7 @@ ENDINGS = {Ending.FINISHED: 400, Ending.CLIENT_LEFT: 6, Ending.STALLED: 3, Endin
 
 @dataclass(frozen=True, slots=True)
 class Habit:
-    """What an account asks for again and again. Tokens are typical counts, `weight` is how often."""
+    """A request that an account makes again and again. Tokens are typical counts, `weight` is how often."""
 
     key: str
     model: str
@@ -114,7 +114,6 @@ def _opened(name: str, owner_email: str, start: datetime) -> Account:
 
 
 def _moment(draw: random.Random, start: datetime, now: datetime) -> datetime:
-    """A time of these days, in the daytime, and seldom at a weekend."""
     while True:
         day = start + timedelta(days=draw.randrange(DAYS + 1))
         moment = day.replace(hour=min(23, max(0, round(draw.gauss(13, 3)))), minute=draw.randrange(60))

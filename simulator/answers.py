@@ -80,7 +80,6 @@ def answer(question: Question, call: Call) -> Answer:
 
 
 def _too_long(tokens: int, most: int, call: Call) -> RefusedError:
-    """As the dialect says it."""
     if call.request.path.endswith("/messages"):
         return RefusedError(f"prompt is too long: {tokens} tokens > {most} maximum")
     words = f"This model's maximum context length is {most} tokens. However, your messages resulted in {tokens} tokens."
@@ -88,7 +87,6 @@ def _too_long(tokens: int, most: int, call: Call) -> RefusedError:
 
 
 def _scripted(question: Question, reasoning: list[str]) -> Answer:
-    """The step of a script that is due."""
     steps = orjson.loads(question.script or "[]")
     step = steps[min(question.results, len(steps) - 1)]
     if isinstance(step, str):

@@ -176,7 +176,7 @@ def _event(kind: Kind, name: str, **data: object) -> Event:
 
 
 def _start_usage(tokens: Tokens, call: Call) -> Json | None:
-    """What is known at the start: the prompt, and one token of the answer, as Anthropic counts. None without usage.
+    """Usage at the start: the prompt, and one token of the answer, as Anthropic counts. None without usage.
 
     A contradiction is a negative number or a fraction: its counts are disjoint, and there is no total.
     """

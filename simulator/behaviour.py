@@ -1,38 +1,7 @@
-"""What a model name asks the simulator to do.
+"""Behaviours of the simulator, and the words of a model's name that ask for them.
 
 A name is one or several words joined with `+`, each with arguments after colons: `chunks:5:0.01+no-usage`. Words that
 are not in `WORDS` mean nothing, so an ordinary model name is answered like `echo`.
-
-What is not obvious from the names in `WORDS`:
-
-- Faults count chunks that carry output: a word, a piece of reasoning, a tool call's head, a fragment of its arguments.
-  A text is repeated until they all fit; a fault beyond other answers comes just before the finish. `finish` in
-  place of a number means after the finish, before usage and `[DONE]`.
-- `stall`, `drop` and `slow-first-byte` keep back or cut the headers too: `drop:0` sends nothing, `stall:0` of a stream
-  headers alone, `stall` of a whole answer nothing, `drop:1` and up of a whole answer half its body.
-- `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
-  becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
-  answer in the middle of its JSON.
-- `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
-- `object-content` sends the text of a whole chat answer in an object, as Cloudflare sends JSON that was asked for.
-- `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
-- `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
-- `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were).
-- `usage-shape` is where a usage has its counts: of cache hits beside them under a name (`num_cached_tokens`, …), of
-  reasoning or of a prompt's audio in the total alone (`thinking`, `audio`), all of them zero (`zero`), the completion
-  left out (`no-completion`), the total alone (`total-alone`).
-- `usage-in` is where a usage stands: in `x_groq` of the finish, or in an `error` event behind it.
-- `no-finish` streams everything but a finish reason; `filtered` has it, and no message, in a whole answer.
-- `more-choices` are choices beyond those that were asked for; `cut-arguments` ends in the middle of a tool's.
-- `as-json` labels a stream `application/json`; `int8` embeds as some do who were not asked for numbers.
-- `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
-- `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
-  call or a text for each answer; the results of tools behind it tell which is next.
-- `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for it.
-- `context` refuses a prompt of more tokens, in the words of the dialect.
-- `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how many
-  calls had it.
-- `split` cuts the whole body, so a large size joins several events in one segment.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,7 +19,7 @@ USAGE_SHAPES = ("thinking", "audio", "zero", "no-completion", "total-alone")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Everything that can be asked for. Delays are seconds; `*_after` counts chunks that carry output."""
+    """A combination of what can be asked for. Delays are seconds; `*_after` counts chunks that carry output."""
 
     first_byte_delay: float = 0.0
     pings: int = 0
@@ -118,7 +87,7 @@ class Behaviour:
 
     @property
     def least_chunks(self) -> int:
-        """How many chunks of output there must be for every fault to find its place; `endless` repeats the last one."""
+        """The chunks of output that every fault needs to find its place; `endless` repeats the last one."""
         points = (self.stall_after, self.drop_after, self.malformed_after, self.error_frame_after, int(self.endless))
         return max(point for point in points if point is not None)
 
@@ -173,6 +142,40 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
     return Word(sets, arguments, required)
 
 
+# Not obvious from the names:
+#
+# - Faults count chunks that carry output: a word, a piece of reasoning, a tool call's head, a fragment of its
+#   arguments.
+#   A text is repeated until they all fit; a fault beyond other answers comes just before the finish. `finish` in
+#   place of a number means after the finish, before usage and `[DONE]`.
+# - `stall`, `drop` and `slow-first-byte` keep back or cut the headers too: `drop:0` sends nothing, `stall:0` of a
+#   stream
+#   headers alone, `stall` of a whole answer nothing, `drop:1` and up of a whole answer half its body.
+# - `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
+#   becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
+#   answer in the middle of its JSON.
+# - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
+# - `object-content` sends the text of a whole chat answer in an object, as Cloudflare sends JSON that was asked for.
+# - `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
+# - `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
+# - `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were).
+# - `usage-shape` is where a usage has its counts: of cache hits beside them under a name (`num_cached_tokens`, …), of
+#   reasoning or of a prompt's audio in the total alone (`thinking`, `audio`), all of them zero (`zero`), the completion
+#   left out (`no-completion`), the total alone (`total-alone`).
+# - `usage-in` is where a usage stands: in `x_groq` of the finish, or in an `error` event behind it.
+# - `no-finish` streams everything but a finish reason; `filtered` has it, and no message, in a whole answer.
+# - `more-choices` are choices beyond those that were asked for; `cut-arguments` ends in the middle of a tool's.
+# - `as-json` labels a stream `application/json`; `int8` embeds as some do who were not asked for numbers.
+# - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
+# - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
+#   call or a text for each answer; the results of tools behind it tell which is next.
+# - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for
+#   it.
+# - `context` refuses a prompt of more tokens, in the words of the dialect.
+# - `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how
+#   many
+#   calls had it.
+# - `split` cuts the whole body, so a large size joins several events in one segment.
 WORDS: Mapping[str, Word] = {
     "echo": Word(),
     **{each.name.replace("_", "-"): Word({each.name: True}) for each in fields(Behaviour) if each.default is False},

@@ -29,7 +29,7 @@ class RefusedError(Exception):
 
 
 class Kind(Enum):
-    """What an event is to the faults: they count outputs and look for the finish."""
+    """The kind of an event: faults count outputs and look for the finish."""
 
     STRUCTURE = auto()
     OUTPUT = auto()
@@ -59,7 +59,7 @@ class Call:
 
     @property
     def streams(self) -> bool:
-        """Whether the caller wants events rather than one body."""
+        """True where the caller wants events rather than one body."""
         return self.body.get("stream") is True
 
     @property
@@ -80,14 +80,14 @@ class Call:
 
     @property
     def received(self) -> Json:
-        """All that reached the simulator, for `describe`."""
+        """The request as it reached the simulator, for `describe`."""
         shown = {name: getattr(self.request, name) for name in ("method", "path", "query", "headers")}
         return {**shown, "body": self.body}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a call asks, whatever its dialect."""
+    """A call's question, whatever its dialect."""
 
     text: str
     prompt_tokens: int
@@ -206,7 +206,6 @@ def _final_tool_result(messages: Sequence[Json], texts: Sequence[str]) -> str | 
 
 
 def _result_texts(message: Json) -> Iterator[str]:
-    """The texts of the `tool_result` blocks of an Anthropic message."""
     content = message.get("content")
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "tool_result":

@@ -55,7 +55,7 @@ _ANTHROPIC: dict[int, tuple[str, str]] = {
 
 
 class Endpoint(Protocol):
-    """What a dialect offers at one path. Both methods raise `RefusedError` for a request that is wrong."""
+    """A dialect's offer at one path. Both methods raise `RefusedError` for a request that is wrong."""
 
     dialect: str
 
@@ -121,7 +121,6 @@ def error_body(dialect: str, kind: str, message: str, *, param: str | None = Non
 
 
 def _send_status(call: Call, endpoint: Endpoint, reply: Reply, status: int) -> None:
-    """Answer with the error that a provider of this dialect sends with this status."""
     code = None
     if endpoint.dialect == ANTHROPIC:
         fallback = "api_error" if status >= 500 else "invalid_request_error"
@@ -135,7 +134,6 @@ def _send_status(call: Call, endpoint: Endpoint, reply: Reply, status: int) -> N
 
 
 def _error_event(dialect: str) -> Event:
-    """The event that reports an error in mid-stream."""
     if dialect == ANTHROPIC:
         return Event(Kind.STRUCTURE, error_body(dialect, "overloaded_error", "Overloaded"), "error")
     message = "The server had an error while processing your request."
@@ -143,7 +141,6 @@ def _error_event(dialect: str) -> Event:
 
 
 def _send_whole(call: Call, endpoint: Endpoint, reply: Reply) -> None:
-    """Answer in one body, after the time that streaming it would take."""
     behaviour = call.behaviour
     headers = {**_JSON, **_identity(call)}
     body = orjson.dumps(endpoint.complete(call))
@@ -234,7 +231,7 @@ class _Stream:
         return False
 
     def _is_due(self, fault: str, after: int | None, event: Event) -> bool:
-        """Whether the place of a fault is reached, once for each and at the latest just before the finish."""
+        """True where the place of a fault is reached, once for each and at the latest just before the finish."""
         if after is None or fault in self._done_faults:
             return False
         if after == AFTER_FINISH:
@@ -246,7 +243,6 @@ class _Stream:
         return due
 
     def _framed(self, event: Event) -> bytes:
-        """An event as server-sent event, in the form that the behaviour asks for."""
         behaviour = self._behaviour
         lines = [b": ping", b""] if behaviour.comments else []
         if event.kind is Kind.DONE and behaviour.energy_joules:

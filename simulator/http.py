@@ -35,7 +35,7 @@ class HungUpError(Exception):
 
 
 class BrokenRequestError(Exception):
-    """What arrived is no HTTP request."""
+    """Bytes that are no HTTP request."""
 
 
 @dataclass(slots=True)

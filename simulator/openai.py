@@ -34,8 +34,6 @@ _HEARD = 300  # tokens of a prompt's audio
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One delta of one choice, and the text in it."""
-
     index: int
     delta: Json
     text: str = ""
@@ -180,7 +178,6 @@ class Chat:
 
 
 def _citation(end: int) -> Json:
-    """A page that the answer cites up to here."""
     page = {"url": "https://cited.example/page", "title": "A page", "start_index": 0, "end_index": end}
     return {"type": "url_citation", "url_citation": page}
 
@@ -213,7 +210,6 @@ class Text(Chat):
         return {"text": piece.text, "index": piece.index, "logprobs": logprobs}
 
     def _logprobs(self, words: Sequence[str]) -> Json:
-        """The offsets are within these words."""
         return {
             "tokens": list(words),
             "token_logprobs": [_LOGPROB] * len(words),
@@ -291,7 +287,6 @@ def usage_of(tokens: Tokens, call: Call) -> Json | None:
 
 
 def _shaped(usage: Json, tokens: Tokens, behaviour: Behaviour) -> Json:
-    """The usage with its counts where some have them."""
     match behaviour.usage_shape:
         case name if name in CACHE_HITS:
             del usage["prompt_tokens_details"]
@@ -312,7 +307,6 @@ def _shaped(usage: Json, tokens: Tokens, behaviour: Behaviour) -> Json:
 
 
 def _energy(behaviour: Behaviour) -> Json:
-    """The energy of a whole answer as Neuralwatt and GreenPT report it."""
     figures: Json = {}
     if behaviour.energy_joules:
         figures["energy"] = {"energy_joules": behaviour.energy_joules, "attribution_method": "prorated"}

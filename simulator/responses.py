@@ -65,7 +65,6 @@ def _answer(call: Call) -> tuple[Answer, int]:
 
 
 def _question(body: Json) -> Question:
-    """The same as a chat asks."""
     if body.get("store") is not False:
         raise RefusedError("This organization keeps nothing: 'store' must be false.", "store")
     given = body.get("input")
@@ -84,7 +83,6 @@ def _question(body: Json) -> Question:
 
 
 def _items(call: Call, answered: Answer) -> list[Json]:
-    """The output, each item complete."""
     items: list[Json] = []
     if answered.reasoning:
         thought = {"type": "reasoning_text", "text": "".join(answered.reasoning)}
@@ -103,7 +101,6 @@ def _items(call: Call, answered: Answer) -> list[Json]:
 
 
 def _deltas(item: Json, answered: Answer) -> tuple[str, list[str]]:
-    """What the deltas of an item are called, and the pieces that they bring."""
     match item["type"]:
         case "reasoning":
             return "reasoning_text", list(answered.reasoning)

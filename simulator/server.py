@@ -102,7 +102,6 @@ class Simulator:
         self._server.stop()
 
     def _serve_caller(self, sock: socket.socket, _address: object) -> None:
-        """Answer the requests of one connection, one after the other."""
         with contextlib.suppress(CallerGoneError, HungUpError, OSError):
             connection = Connection(sock)
             try:

@@ -64,7 +64,7 @@ class BreakingProvider:
         self._server.server_close()
 
     def attempts(self, model: str) -> list[Attempt]:
-        """So far, the oldest first."""
+        """The attempts until now, the oldest first."""
         with self._lock:
             return list(self._attempts[model])
 
@@ -75,7 +75,7 @@ class BreakingProvider:
 
     @property
     def is_out(self) -> bool:
-        """Whether the outage lasts."""
+        """True while the outage lasts."""
         return time.monotonic() - self.began_at < self.timing.outage
 
 

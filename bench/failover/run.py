@@ -28,7 +28,7 @@ SMALL_WINDOW = 8192  # of the primary where the prompt is too long for it
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a model is asked for."""
+    """A way of asking for a model."""
 
     name: str
     prefix: str
@@ -77,7 +77,6 @@ def run(timing: Timing, **env: str) -> dict[tuple[str, str], Cell]:
 
 
 def _catalogue(url: str) -> dict[str, Any]:
-    """One route at each provider, the primary's the cheaper one."""
     offers = [model(HEALTHY, provider="primary", upstream_model=HEALTHY)]
     for scenario in SCENARIOS:
         for way in WAYS:

@@ -1,8 +1,6 @@
-"""How FailoverBench (methodology 0.1) scores a cell: one fault, one way of asking.
+"""The scores of FailoverBench (methodology 0.1) for a cell: one fault, one way of asking.
 
-pass: rescued, which is the whole answer (of a content filter, the error), and nothing to blame. partial: rescued, with
-advice not taken, or the filter routed around. safe: not rescued, but an error that came in time. fail: a hang, a part
-presented as the whole, or a rule broken.
+docs/benchmarks.md#failover says what pass, partial, safe and fail are.
 """
 
 from collections.abc import Callable
@@ -16,7 +14,7 @@ Verdict = Literal["pass", "partial", "safe", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What one request's client got; `seconds` until its end, `error` of a status or of a frame within a stream."""
+    """The answer to one request; `seconds` until its end, `error` of a status or of a frame within a stream."""
 
     seconds: float
     at: float = 0.0  # when it was sent, by the monotonic clock
@@ -52,11 +50,11 @@ class Run:
         return any(not each.error and not each.hung and each.text != self.answer for each in self.received)
 
     def attempts_within(self, seconds: float) -> int:
-        """Of the primary, from the first on."""
+        """Attempts at the primary, from the first on."""
         return sum(each.at - self.primary[0].at < seconds for each in self.primary)
 
     def is_back_within(self, seconds: float) -> bool:
-        """Whether the primary has answered so soon after its outage."""
+        """True where the primary has answered so soon after its outage."""
         answered = [each.at for each in self.primary if each.status == 200]
         return bool(answered) and min(answered) - self.recovered_at <= seconds
 

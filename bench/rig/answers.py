@@ -52,7 +52,7 @@ def usage(completion_tokens: int) -> Json:
 
 
 def words(count: int, text: str = _TEXT) -> list[str]:
-    """So many words, each with its space in front."""
+    """Words of the text, over and over, each with its space in front."""
     return [f" {word}" for word in islice(cycle(text.split()), count)]
 
 
@@ -102,12 +102,10 @@ def _plain(count: int = CHUNKS) -> list[Json]:
 
 
 def _tokens(value: Any, count: int) -> list[str]:
-    """JSON in pieces as long as tokens are."""
     return re.findall(r" ?\w+|\W+", json.dumps(value))[:count]
 
 
 def _calling() -> Iterator[Json]:
-    """A call of a tool, its arguments in pieces."""
     call = {"index": 0, "id": "call_7p1vRWhZc9Pm0j6JVvrHK4ZE", "type": "function"}
     yield chunk({"tool_calls": [{**call, "function": {"name": "edit_file", "arguments": ""}}]})
     edits = [{"line": line, "old": "colour = 'red'", "new": "colour = 'blue'"} for line in range(20)]
@@ -129,19 +127,16 @@ def _with_logprobs() -> Iterator[Json]:
 
 
 def _with_usage() -> Iterator[Json]:
-    """vLLM's chunks with `continuous_usage_stats`."""
     for number, one in enumerate(_plain(), start=1):
         yield {**one, "usage": {"prompt_tokens": 20, "total_tokens": 20 + number, "completion_tokens": number}}
 
 
 def _escaped() -> bytes:
-    """Chinese by Python's `json.dumps`, which escapes and puts spaces."""
     chunks = [chunk({"content": word}) for word in words(CHUNKS, _CHINESE)]
     return stream(ROLE + b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in chunks) + ending())
 
 
 def _moving() -> Iterator[Json]:
-    """A clock that goes on during the stream, as llama.cpp's does."""
     for number, one in enumerate(_plain()):
         yield {**one, "created": _COMMON["created"] + number // 3}
 
@@ -158,7 +153,6 @@ def _json_text() -> Iterator[Json]:
 
 
 def _message() -> bytes:
-    """Anthropic's dialect, whose data are padded with spaces."""
     chance = Random(1)  # noqa: S311  # the same each time
 
     def named(kind: str, **fields: Any) -> bytes:
@@ -186,7 +180,6 @@ def _message() -> bytes:
 
 
 def _text(count: int) -> bytes:
-    """A whole answer of so many words."""
     message: Json = {"role": "assistant", "content": "".join(words(count)), "refusal": None, "annotations": []}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     fields = {"object": "chat.completion", "choices": [choice], "usage": usage(count), "service_tier": "default"}

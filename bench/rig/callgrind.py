@@ -1,8 +1,6 @@
 """Instructions of a running program, counted by valgrind's callgrind between one moment and the next.
 
-A program started with `Callgrind.command` runs without instrumentation until `begin`. `vgdb`, valgrind's own control
-program, is told not to use ptrace, which containers refuse: its commands are obeyed when the program next wakes up, and
-gunicorn's worker does so each second.
+A program started with `Callgrind.command` runs without instrumentation until `begin`.
 """
 
 import re
@@ -62,7 +60,7 @@ class Callgrind:
         self._control(pid, "instrumentation", "on")
 
     def take(self, pid: int, *, requests: int = 1) -> Profile:
-        """What ran since `begin` or the last `take`, read once the process waits for something."""
+        """The profile since `begin` or the last `take`, read once the process waits for something."""
         wait_until_asleep(pid)
         known = self.profiles(pid)
         self._control(pid, "dump")
@@ -73,6 +71,8 @@ class Callgrind:
         return set(self._folder.glob(f"profile.{pid}.*"))
 
     def _control(self, pid: int, *words: str) -> None:
+        # Without ptrace, which containers refuse: a command is obeyed when the program next wakes up. gunicorn's worker
+        # does so each second.
         command = ["vgdb", self._pipes, f"--pid={pid}", "--max-invoke-ms=0", *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
         if done.returncode != 0:

@@ -46,7 +46,7 @@ def run(target: Target, body: str, *, connections: int, count: int) -> Measured:
 
 
 def flood(target: Target, body: str, *, rate: float, seconds: float, connections: int) -> Result:
-    """So many requests a second, whatever becomes of them."""
+    """Sends requests at a rate, whatever becomes of them."""
     job = Job(target.port, body, target.keys, connections, round(rate * seconds), rate=rate)
     with loading(job) as load:
         return go(load)

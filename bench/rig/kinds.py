@@ -63,7 +63,6 @@ BASIC = (
 
 
 def _burst(name: str, model: str, **fields: Any) -> Kind:
-    """A burst whose chunks differ in more than their text."""
     return Kind(f"burst, {name}", 3, model=model, fields={**STREAM, **fields})
 
 

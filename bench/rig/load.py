@@ -29,7 +29,7 @@ _WORDS = b'"content":" '  # of a frame that says more than a role
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to send: `count` requests over `connections`, each with one of the `keys`. `hold` keeps streams open."""
+    """The load: `count` requests over `connections`, each with one of the `keys`. `hold` keeps streams open."""
 
     port: int
     body: str
@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came back. `events` are those of the streams; latencies are whole answers, in milliseconds."""
+    """The outcome: `events` of streams, latencies of whole answers in milliseconds."""
 
     seconds: float
     events: int
@@ -162,7 +162,7 @@ class Connection:
 
 
 def main() -> None:
-    """See the module."""
+    """Reads the job, waits for its start, and prints the result."""
     job = Job(**json.loads(sys.stdin.readline()))
     connections = [Connection(job, job.keys[n % len(job.keys)]) for n in range(job.connections)]
     _send(connections, job.warm_up)
@@ -199,13 +199,11 @@ def main() -> None:
 
 
 def _send(connections: list[Connection], count: int) -> None:
-    """So many requests: the faster connections send more of them."""
     numbers = iter(range(count))
     _all([partial(connection.work, numbers) for connection in connections])
 
 
 def _all(calls: Sequence[Callable[[], None]], *, at_once: int | None = None) -> None:
-    """Runs all of them; what one raises ends the process."""
     pool = Pool(at_once)
     for call in calls:
         pool.spawn(call)

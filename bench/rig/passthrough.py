@@ -1,6 +1,6 @@
 """The yardstick: a bare WSGI app under gunicorn and gevent that passes a request on. No key, no checks, no bill.
 
-`gunicorn -k gevent bench.rig.passthrough:app`, with the upstream's origin in BENCH_UPSTREAM. What it costs is the floor
+`gunicorn -k gevent bench.rig.passthrough:app`, with the upstream's origin in BENCH_UPSTREAM. It is the floor
 under any gateway that is written with these tools.
 """
 

@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""The size of a run."""
 
 from dataclasses import dataclass, field
 

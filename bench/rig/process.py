@@ -1,4 +1,4 @@
-"""What Linux says a process has used."""
+"""CPU time, memory and context switches of processes, by Linux."""
 
 import os
 import time
@@ -18,7 +18,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def context_switches(pid: int) -> int:
-    """Of all threads: those that waited, and those whose time was up."""
+    """Switches of all threads: those that waited, and those whose time was up."""
     lines = [line for task in _tasks(pid) for line in (task / "status").read_text().splitlines()]
     return sum(int(line.split()[1]) for line in lines if "voluntary_ctxt_switches" in line)
 
@@ -39,7 +39,7 @@ def parent(pid: int) -> int:
 
 
 def is_asleep(pid: int) -> bool:
-    """Whether the process's main thread waits for something."""
+    """True where the main thread waits for something."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 

@@ -43,7 +43,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one request asks of the system. No system calls: strace was not to be had."""
+    """System calls (none without strace), round trips and switches of one request."""
 
     name: str
     system_calls: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""What is measured, running: the gateway with one worker, the bare pass-through, and the upstream behind both."""
+"""The servers of a run: the gateway with one worker, the bare pass-through, and the upstream behind both."""
 
 import contextlib
 import json
@@ -130,7 +130,7 @@ class Target:
         return self.server.worker_pids()
 
     def tree(self) -> list[int]:
-        """All processes of the server."""
+        """The server's processes."""
         return [self.server.master_pid, *self.pids()]
 
     def beside(self) -> list[int]:
@@ -161,7 +161,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Everything that runs."""
+    """All servers of a run."""
 
     gateway: BenchGateway
     targets: tuple[Target, Target]  # the gateway, the pass-through
@@ -207,7 +207,6 @@ def running(
 
 
 def _customers(gateway: BenchGateway, plan: Plan, stack: contextlib.ExitStack) -> Target:
-    """The gateway with accounts on it, and an alias of the first one."""
     customers = [Customer.open(gateway, credit=CREDIT) for _ in range(plan.accounts)]
     poor = Customer.open(gateway, credit=None)
     for customer in [*customers, poor]:
@@ -221,12 +220,10 @@ def _customers(gateway: BenchGateway, plan: Plan, stack: contextlib.ExitStack) -
 
 
 def _strangers(pass_through: PassThrough) -> Target:
-    """The pass-through, which asks for no key."""
     return Target(pass_through, "", ["none"], {})
 
 
 def _start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
-    """Its port."""
     port = free_port()
     command = [sys.executable, "-m", "bench.rig.upstream", str(port)]
     process = ServerProcess(command, log=folder / "upstream.log", env=os.environ)
@@ -236,7 +233,6 @@ def _start_upstream(folder: Path, stack: contextlib.ExitStack) -> int:
 
 
 def _catalogue(upstream_port: int, offers: int) -> dict[str, Any]:
-    """Those that are called, among as many offers as a big catalogue has."""
     upstream = f"http://127.0.0.1:{upstream_port}/v1"
     names = (REPLY, SLOW, PACED, TICKING, *(name for name in STREAMS if name != MESSAGE))
     called = [model(name, provider="bench", upstream_model=name) for name in names]

@@ -78,7 +78,6 @@ def _send_slowly(sock: socket.socket) -> None:
 
 
 def _send_ticking(sock: socket.socket) -> None:
-    """Sends chunks at a fixed pace, however late the last one was."""
     sock.sendall(answers.STREAM_HEAD + answers.transfer_chunk(answers.ROLE))
     start = time.monotonic()
     for number, data in enumerate(answers.WORDS[:TICKS], start=1):

@@ -1,4 +1,4 @@
-"""What a request asks of the system beside computing: system calls, round trips, context switches.
+"""The table of system calls, round trips and context switches of a request.
 
 One client sends one request after the other. Round trips are counted by a proxy in front of PostgreSQL and Redis: a
 question, of any length, and what comes back before the next. What of Redis' answers is waited for the worker counts
@@ -63,8 +63,6 @@ class CountingProxy(socketserver.ThreadingTCPServer):
 
 
 class _Passing(socketserver.BaseRequestHandler):
-    """One connection."""
-
     server: CountingProxy
     request: socket.socket
 
@@ -150,14 +148,12 @@ def _between(servers: Servers) -> Iterator[Sequence[CountingProxy]]:
 
 
 def _waits(target: Target) -> int:
-    """How often the gateway has waited for Redis; the pass-through has none."""
     if not isinstance(target.server, BenchGateway):
         return 0
     return int.from_bytes(Path(target.server.env[WAITS_FILE]).read_bytes(), "little")
 
 
 def _work(target: Target, connection: Connection, count: int) -> None:
-    """The requests, and what is done behind their last byte."""
     connection.work(iter(range(count)))
     wait_until_asleep(target.pids()[0])
 

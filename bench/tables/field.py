@@ -1,8 +1,6 @@
 """The terms of the field's neutral bench (onthebench.ai, github.com/GetBusbar/benchmarking), and LiteLLM's profile.
 
-Added latency is what comes on top of the upstream asked directly. The load is wrk's, but for streams, of which it sees
-no frames. Its manifest for this gateway is bench/onthebench. Workers are as many as there are cores, where theirs has
-four cores for the gateway and four for the rest: rates are a floor here.
+The load is wrk's, but for streams, of which it sees no frames (docs/benchmarks.md#in-the-fields-terms).
 """
 
 import json
@@ -77,7 +75,7 @@ class Window:
 
 
 def measure(servers: Servers, plan: Plan) -> Iterator[Compared]:
-    """All rows, of the gateway and of the pass-through; none of wrk's where it is missing."""
+    """Yields rows of the gateway and of the pass-through; none of wrk's where it is missing."""
     _restart(servers, workers=os.cpu_count() or 1)
     if shutil.which("wrk") is not None:
         yield from _memory(servers, plan)
@@ -125,7 +123,6 @@ def _window(asked: Asked, plan: Plan, path: str, connections: int) -> Window:
 
 
 def _memory(servers: Servers, plan: Plan) -> Iterator[Compared]:
-    """RSS of all processes of a fresh server, under load, and after it."""
     measured = []
     for target in servers.targets:
         target.restart()
@@ -138,7 +135,6 @@ def _memory(servers: Servers, plan: Plan) -> Iterator[Compared]:
 
 
 def _resident(target: Target, plan: Plan) -> float:
-    """The median of some readings while nothing is asked."""
     readings = []
     for _ in range(5):
         time.sleep(plan.field_seconds / 5)
@@ -147,7 +143,6 @@ def _resident(target: Target, plan: Plan) -> float:
 
 
 def _streams(servers: Servers, plan: Plan) -> Iterator[Compared]:
-    """Streams of 64 deltas that come every 20 ms."""
     direct = _ticking(Asked(servers.upstream_port), 1, plan.field_streams)
     alone = [_ticking(Asked.of(target), 1, plan.field_streams) for target in servers.targets]
     for label, name in (

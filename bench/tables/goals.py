@@ -1,4 +1,4 @@
-"""What the hot path is to cost at most: figures of the other tables, and some that are measured for it alone."""
+"""The table of goals: the most that the hot path may cost, by other tables and by measurements of its own."""
 
 import json
 import statistics
@@ -28,7 +28,7 @@ MOST_CALLS, MOST_QUESTIONS, MOST_AWAITED = 35.0, 3.0, 1.0  # an alias asks Postg
 
 
 def of_traffic(rows: Iterable[Compared]) -> Iterator[Goal]:
-    """What is to be reached in rows that have been measured."""
+    """The goals of rows of the first table."""
     for row in rows:
         for name, most in RATIOS.items():
             if row.name.endswith(name):
@@ -49,7 +49,7 @@ def of_counts(rows: Sequence[Counts]) -> Iterator[Goal]:
 
 
 def one_account(servers: Servers, plan: Plan) -> Goal:
-    """How many requests a second one account gets out of two workers, beside as many accounts as the plan has."""
+    """The rate of one account on two workers, beside that of as many accounts as the plan has."""
     gateway, _ = servers.targets
     servers.gateway.env["WEB_CONCURRENCY"] = "2"
     gateway.restart()

@@ -1,7 +1,6 @@
 """Functions that run where Django is: `manage.py shell` of the measured gateway calls them, on its database.
 
-The cursor of a far page is signed by the product's own code; walking there page by page would take longer than all
-else. Times in the database are those of its driver: execution, transfer, and two trips through a socket.
+Times in the database are those of its driver: execution, transfer, and two trips through a socket.
 """
 
 import json

@@ -25,14 +25,14 @@ DEAREST = 10
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """All rows, and where a whole answer's instructions go in the gateway."""
+    """The rows, and the dearest functions of the first kind."""
 
     rows: list[Compared]
     dearest: list[Dearest]
 
 
 def measure(databases: MigratedDatabases, folder: Path, kinds: Sequence[Kind] = KINDS) -> Counted:
-    """What the gate needs."""
+    """Counts these kinds of requests."""
     with running(databases, folder, PLAN, worker=QUIET_WORKER, callgrind=True) as servers:
         return _measure(servers, kinds)
 
@@ -77,7 +77,6 @@ def _row(kind: Kind, profiles: dict[str, Profile], beside: dict[str, float]) -> 
 
 
 def _profiles(target: Target, kinds: Sequence[Kind]) -> dict[str, Profile]:
-    """The instructions of each kind, of one request."""
     callgrind = target.server.callgrind
     assert callgrind is not None
     (pid,) = target.pids()

@@ -72,7 +72,7 @@ class Year:
     plan: Plan
 
     def inside(self, function: str, *arguments: str, **options: int) -> Any:
-        """What a function of bench/tables/inside.py prints."""
+        """Runs a function of bench/tables/inside.py and returns what it prints."""
         call = ", ".join([*map(repr, arguments), *(f"{name}={value}" for name, value in options.items())])
         return json.loads(
             self.gateway.manage(
@@ -82,7 +82,7 @@ class Year:
 
 
 def measure(servers: Servers, plan: Plan, report: Callable[[str], object]) -> Iterator[Read]:
-    """All rows, as they are measured."""
+    """Yields the rows as they are measured."""
     with closing(Customer.open(servers.gateway)) as customer:
         year = _year(servers.gateway, customer, plan)
         _fill(year, report)
@@ -142,7 +142,6 @@ def _roll_up(year: Year) -> None:
 
 
 def _warm_up(servers: Servers) -> None:
-    """The code of a request has run and the database's pool is open."""
     target, _ = servers.targets
     driver.run(target, driver.body_of(target, REPLY), connections=1, count=1)
 

@@ -19,7 +19,7 @@ from bench.rig.upstream import SLOW_SECONDS
 
 
 def measure(servers: Servers, plan: Plan) -> Iterator[Compared]:
-    """All rows, as they are measured."""
+    """Yields the rows as they are measured."""
     for connections, count in plan.requests.items():
         yield from _requests(servers, connections, count)
     yield from _bursts(servers, plan)
@@ -75,7 +75,7 @@ def _open_streams(servers: Servers, plan: Plan) -> Iterator[Compared]:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What it took to open streams and to hold them."""
+    """The cost of opening streams and of holding them."""
 
     opening_ms: float
     grown_bytes: int

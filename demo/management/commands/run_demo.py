@@ -62,7 +62,6 @@ class Command(BaseCommand):
             children.watch()
 
     def _announce(self, credentials: Credentials, origin: str, dashboard: str, sample: Account | None) -> None:
-        """Prints the same at every start with the same secret key and port."""
         call = {"model": MODEL, "messages": [{"role": "user", "content": "Hello, gateway! Send this sentence back."}]}
         curls = (
             f"{command} {origin}/v1/chat/completions -H 'Authorization: Bearer {credentials.token}'"
