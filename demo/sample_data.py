@@ -23,8 +23,8 @@ from aliases import changes
 from aliases.resolve import resolve
 from aliases.targets import Target
 from billing.accounts import open_account
+from billing.ledger import booking as ledger
 from billing.ledger import entries
-from billing.ledger import settlement as ledger
 from billing.ledger.unsettled import terms_of
 from billing.models import Generation
 from billing.usage import rollups

@@ -8,6 +8,7 @@ import orjson
 
 from accounts import rate_limits
 from billing.ledger import settlement as ledger
+from billing.ledger.booking import Settlement
 from billing.ledger.endings import ENDINGS
 from billing.ledger.unsettled import Figures, Unsettled
 from billing.models import IMPLAUSIBLE_USAGE, ZERO_USAGE, Generation
@@ -135,7 +136,7 @@ def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimate
     return Unsettled(figures, terms)
 
 
-def _usage(unsettled: Unsettled, settlement: ledger.Settlement, reported: Any) -> dict[str, Any]:
+def _usage(unsettled: Unsettled, settlement: Settlement, reported: Any) -> dict[str, Any]:
     """The Usage object of a settled generation, as its record will show it too.
 
     Counts that the upstream gave beside those that the gateway owns (audio, predictions) are in it as they came.

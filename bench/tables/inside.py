@@ -22,7 +22,7 @@ from accounts.models import Membership, User
 from aliases.models import Alias
 from aliases.stats import rows_of
 from billing import api
-from billing.ledger import settlement
+from billing.ledger import booking
 from billing.models import Generation
 from billing.usage import rollups
 from gateway.ids import uuid7
@@ -90,7 +90,7 @@ def _commit(served: Generation, start: float, end: float) -> int:
     count = 0
     while time.monotonic() < end:
         served.pk = uuid7()
-        settlement.book(served, using="default")
+        booking.book(served, using="default")
         count += 1
     return count
 

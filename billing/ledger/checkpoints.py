@@ -19,7 +19,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from ..models import Checkpoint, Generation, Wallet
-from .settlement import book, keep_terms, retrying
+from .booking import book, keep_terms
+from .settlement import retrying
 from .unsettled import BadSerializedGeneration, deserialized
 
 logger = logging.getLogger(__name__)

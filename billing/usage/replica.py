@@ -53,7 +53,8 @@ class Router:
 def note_position() -> None:
     """With each beat, where there is a replica."""
     now = timezone.now()
-    position = _position("default", "pg_current_wal_lsn()")
+    # Of all that is visible: some settlements can be seen before they are written to the log's file.
+    position = _position("default", "pg_current_wal_insert_lsn()")
     if _positions and position < _positions[-1][1]:
         _positions.clear()  # another primary, which never had what the last one lost
     _positions.append((now, position))

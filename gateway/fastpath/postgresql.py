@@ -69,11 +69,12 @@ class Session:
         self.busy_since = 0.0
         return self._good(result)
 
-    def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
-        """All of them or none; raises Django's error of the first that failed."""
+    def execute_all(self, work: Sequence[tuple[Statement, Parameters]], then: Statement | None = None) -> list[Any]:
+        """All of them or none, and `then` behind their commit; raises Django's error of the first that failed."""
         self.busy_since = time.monotonic()
+        behind = [] if then is None else [then]
         try:
-            for statement, _ in work:
+            for statement in (*(statement for statement, _ in work), *behind):
                 if statement.name not in self._prepared:
                     self._prepare(statement)
             # one write for all of them and one wait for their results; `sync` ends the implicit transaction
@@ -81,16 +82,21 @@ class Session:
             for statement, parameters in work:
                 self._send(statement, parameters)
             self._pgconn.pipeline_sync()
+            for statement in behind:
+                self._send(statement, ())
+                self._pgconn.pipeline_sync()
             results = []
-            for _ in work:
+            for number in range(len(work) + len(behind)):
+                if number == len(work):
+                    self._result()  # the first sync's
                 results.append(self._result())
                 self._result()  # the None behind each
-            self._result()  # the sync's
+            self._result()  # the last sync's
             self._pgconn.exit_pipeline_mode()
         except psycopg.Error as error:
             raise db.OperationalError(str(error)) from error
         self.busy_since = 0.0
-        return [self._good(result) for result in results]
+        return [self._good(result) for result in results][: len(work)]
 
     @property
     def is_lost(self) -> bool:
@@ -193,11 +199,11 @@ class Sessions:
             result = self.execute(statement, parameters)
         return [result.get_value(0, column) for column in range(result.nfields)] if result.ntuples else None
 
-    def execute_all(self, work: Sequence[tuple[Statement, Parameters]]) -> list[Any]:
+    def execute_all(self, work: Sequence[tuple[Statement, Parameters]], then: Statement | None = None) -> list[Any]:
         with self.places:
             session = self._taken()
             try:
-                return session.execute_all(work)
+                return session.execute_all(work, then)
             finally:
                 self._give_back(session)
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from accounts import keys
 from accounts.models import Account, ApiKey, Membership, User
 from billing.accounts import open_account
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from billing.models import Generation
 from billing.usage.request_failures import FailureLog, RequestFailure
 from catalogue.pricing import Price, Rates, Usage, cost_of

@@ -17,8 +17,8 @@ from pytest_django import Settings
 
 from accounts.models import Account
 from billing import maintenance
+from billing.ledger import booking as ledger
 from billing.ledger import checkpoints, spool
-from billing.ledger import settlement as ledger
 from billing.ledger.checkpoints import Swept, sweep
 from billing.ledger.settlement import retrying
 from billing.ledger.unsettled import BadSerializedGeneration, deserialized

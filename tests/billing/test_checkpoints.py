@@ -8,8 +8,8 @@ import pytest
 from django.db import connection, connections
 from django.utils import timezone
 
+from billing.ledger import booking as ledger
 from billing.ledger import checkpoints
-from billing.ledger import settlement as ledger
 from billing.models import Checkpoint
 from gateway.ids import uuid7
 from tests.factories import mismatches, new_account, served

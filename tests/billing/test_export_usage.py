@@ -14,8 +14,8 @@ from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
+from billing.ledger import booking as ledger
 from billing.ledger import entries
-from billing.ledger import settlement as ledger
 from billing.models import Generation, LedgerEntry
 from billing.usage import statement
 from billing.usage.statement import Period, csv_blocks, jsonl_blocks

@@ -13,7 +13,8 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 from pytest_django import Settings
 
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
+from billing.ledger import settlement
 from billing.ledger.unsettled import deserialized
 from billing.models import FROZEN, FrozenTerms, Generation
 from billing.usage.representations import metrics_of, record_of, stats_of
@@ -127,7 +128,7 @@ def test_workers_that_need_them_at_once_write_them_once() -> None:
 
     def book(record: Generation) -> None:
         try:
-            ledger.retrying(lambda: ledger.book(record), "it")
+            settlement.retrying(lambda: ledger.book(record), "it")
         finally:
             connections.close_all()
 
@@ -151,7 +152,7 @@ def test_a_primary_that_lost_them_has_them_written_again(sessions: Sessions) -> 
     waiting.terms.is_kept = True
     assert ledger.book_together(sessions, [(waiting, False)]) == [None]
     assert not Generation.objects.exists()
-    assert ledger.settle(waiting).balance == Decimal("0.99916")
+    assert settlement.settle(waiting).balance == Decimal("0.99916")
     assert Generation.objects.get().price == EUR_PRICE
 
 

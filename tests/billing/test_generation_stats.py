@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from billing.ledger import booking as ledger
 from billing.ledger import entries
-from billing.ledger import settlement as ledger
 from billing.models import Generation
 from tests import bills
 from tests.billing.api import Holder

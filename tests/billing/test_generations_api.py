@@ -7,8 +7,8 @@ from decimal import Decimal
 import pytest
 from django.core import signing
 
+from billing.ledger import booking as ledger
 from billing.ledger import entries
-from billing.ledger import settlement as ledger
 from billing.models import Generation
 from catalogue.pricing import Usage
 from tests import bills

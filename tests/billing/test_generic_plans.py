@@ -12,7 +12,7 @@ from django.db import connection
 from accounts.models import User
 from aliases.resolve import BY_NAME
 from billing import maintenance
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from billing.usage import rollups
 from billing.usage.request_failures import RequestFailure, drop_some, failure_log
 from catalogue.routing import snapshot

@@ -13,8 +13,8 @@ from django.db import DatabaseError, IntegrityError, connection, connections, tr
 from django.db.models import ProtectedError
 
 from accounts.models import Account
+from billing.ledger import booking as ledger
 from billing.ledger import entries
-from billing.ledger import settlement as ledger
 from billing.ledger.unsettled import set_apart
 from billing.models import Generation, ImmutableRow, LedgerEntry, Wallet
 from catalogue.pricing import Price, Usage

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 from pytest_django import Settings
 
+from billing.ledger import booking as ledger
 from billing.ledger import checkpoints, entries, spool
-from billing.ledger import settlement as ledger
 from billing.ledger.checkpoints import sweep
 from billing.ledger.entries import ReferenceConflict
 from billing.ledger.settlement import replay_spool

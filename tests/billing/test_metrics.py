@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from tests.billing.api import Holder
 from tests.chat import answer, stream
 from tests.factories import served

@@ -14,7 +14,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from billing.maintenance import maintain_once
 from billing.models import DailyUsage, Generation, UsageWatermark, Wallet
 from billing.usage import rollups

@@ -9,8 +9,9 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
-from billing.ledger import settlement as ledger
-from billing.ledger.settlement import QuotaUse, settle
+from billing.ledger import booking as ledger
+from billing.ledger.booking import QuotaUse
+from billing.ledger.settlement import settle
 from billing.models import Generation
 from catalogue.pricing import Usage
 from catalogue.routing import quota

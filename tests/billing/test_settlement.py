@@ -15,7 +15,8 @@ from django.db import connection, connections, transaction
 from pytest_django import Settings
 
 from accounts.models import Account
-from billing.ledger.settlement import Settlement, book, replay_spool, settle
+from billing.ledger.booking import Settlement, book
+from billing.ledger.settlement import replay_spool, settle
 from billing.ledger.spool import SpoolFailed
 from billing.models import Generation, Wallet
 from tests.factories import mismatches, new_account, served, unsettled

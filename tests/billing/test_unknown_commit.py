@@ -8,7 +8,8 @@ import pytest
 from django.db import connection, connections
 
 from accounts.models import Account
-from billing.ledger.settlement import Settlement, settle
+from billing.ledger.booking import Settlement
+from billing.ledger.settlement import settle
 from billing.models import Generation, LedgerEntry, Wallet
 from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions

@@ -7,7 +7,7 @@ import psycopg._queries
 import pytest
 from django.db import connection
 
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from billing.ledger.unsettled import COLUMNS, FROZEN_COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
 from billing.models import Generation
 from catalogue.pricing import EnergyFactors, Usage

@@ -16,8 +16,8 @@ from django.db import connection, transaction
 from pytest_django import DjangoAssertNumQueries
 
 from accounts.models import Account
+from billing.ledger import booking as ledger
 from billing.ledger import entries
-from billing.ledger import settlement as ledger
 from billing.models import FROZEN, DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark, Wallet
 from billing.usage import rollups, verify
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range

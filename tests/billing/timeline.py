@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from billing.models import DailyUsage, Generation, UsageWatermark
 from billing.usage import rollups
 from billing.usage.statistics import By, Days, Totals

@@ -12,7 +12,7 @@ from django.forms import modelform_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from billing.models import LedgerEntry, Wallet
 from catalogue.models import ExchangeRate, Region
 from gateway.money import (

@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounts.models import Account
-from billing.ledger import settlement as ledger
+from billing.ledger import booking as ledger
 from billing.models import Generation, LedgerEntry, Wallet
 from catalogue.models import ExchangeRate
 from catalogue.pricing import RATE_PLACES

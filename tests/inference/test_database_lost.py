@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import requests
 
@@ -40,13 +41,16 @@ from tests.servers.simulator import Simulator
 
 # it dies
 
+WAITING_FOR_A_ROW = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PrivatePostgres]:
     """One to hurt."""
     if plugin.databases().kind != "postgres":
         pytest.skip("SQLite is no server")
-    own = PrivatePostgres(synchronous_commit="on")
+    # A crash loses what no commit has waited for.
+    own = PrivatePostgres(synchronous_commit="on", wal_writer_delay="10s")
     with contextlib.closing(own):
         yield own.start()
 
@@ -92,6 +96,23 @@ def test_answers_outlive_the_database(
     answers = {stream.id: stream.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
     assert_replayed_once(fragile, customer, answers)
     assert eventually(lambda: ask(customer, "echo").status_code == 200)
+
+
+def test_what_a_crowded_wallet_paid_outlives_a_crash(
+    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount
+) -> None:
+    """Its commits free the wallet before they are on the disk, and the answers wait for the disk all the same."""
+    customer = open_account(fragile)
+    with ThreadPoolExecutor(4) as pool:
+        with psycopg.connect(fragile.database_url) as other:
+            other.execute("SELECT FROM billing_wallet WHERE account_id = %s FOR UPDATE", [customer.id])
+            first = [pool.submit(ask, customer, "echo") for _ in range(4)]
+            assert eventually(lambda: fragile.query(WAITING_FOR_A_ROW)[0][0] > 0)
+        answers = [asked.result() for asked in first] + [ask(customer, "echo") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200] * 8
+    postgres.restart(signal.SIGQUIT)
+    settled = "SELECT count(*) FROM billing_generation g JOIN billing_ledgerentry ON generation_id = g.id"
+    assert fragile.query(f"{settled} WHERE g.account_id = %s", [customer.id]) == [(8,)]
 
 
 def probed(server: GatewayServer, path: str) -> tuple[int, dict[str, Any]]:
