@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import psycopg
-from django.db import DataError, IntegrityError, connections, transaction
+from django.db import DataError, IntegrityError, OperationalError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
@@ -83,7 +83,11 @@ def book(
     booked = way(generation, using, _quota_use(generation.total_tokens, quota_region), has_checkpoint)
     if booked is not None:
         return booked
-    before = Generation.objects.using(using).only("balance_after").get(pk=generation.pk)
+    before = Generation.objects.using(using).only("balance_after").filter(pk=generation.pk).first()
+    if before is None:
+        if generation.terms is not None:
+            generation.terms._state.adding = True  # to be written again
+        raise OperationalError("nothing was booked: a primary that took over has lost the terms")
     return Settlement(before.balance_after)
 
 
@@ -93,7 +97,7 @@ def keep_terms(generation: Generation, using: str) -> None:
     Before any transaction that may stay open: whoever needs the same new terms waits for its end.
     """
     set_apart(generation)
-    if generation.terms is not None and generation.terms._state.adding:
+    if generation.terms is not None and generation.terms._state.adding:  # not known to be in the table
         FrozenTerms.objects.using(using).bulk_create([generation.terms], ignore_conflicts=True)
 
 
@@ -243,10 +247,10 @@ def _keep_terms() -> Statement:
 def book_together(sessions: Sessions, batch: Sequence[tuple[Unsettled, bool]]) -> list[Settlement | None]:
     """Books outcomes, each with whether it has a checkpoint, in one transaction; None for one that was not written."""
     for unsettled, _ in batch:
-        terms = unsettled.terms
-        if terms.frozen is not None and not terms.is_kept:
-            sessions.execute(_keep_terms(), terms.frozen)  # before any wallet is locked
-            terms.is_kept = True
+        terms = unsettled.terms.row
+        if terms is not None and terms._state.adding:  # before any wallet is locked
+            sessions.execute(_keep_terms(), [encoded(name, getattr(terms, name)) for name in FROZEN_COLUMNS])
+            terms._state.adding = False
     is_crowded = any(_is_crowded(unsettled.figures.account_id) for unsettled, _ in batch)
     work = [_work(*each, commits_early=is_crowded) for each in batch]
     if is_crowded or len(work) > 1:

@@ -115,8 +115,7 @@ class Terms:
 
     `quota_region` is the route (Region) whose daily quota counts the tokens, where it has one. `columns` are those of
     the record that Figures lacks, decimals as text; `parameters` are what a settlement writes of them, as PostgreSQL's
-    text in the order of COLUMNS. `frozen` is the row of FrozenTerms that records refer to, None where they are to keep
-    the columns themselves; `is_kept` once this worker has seen it in the table.
+    text in the order of COLUMNS. `row` is what records refer to, None where they are to keep the columns themselves.
     """
 
     price: Price
@@ -126,24 +125,22 @@ class Terms:
     quota_region: int | None
     columns: dict[str, Any]
     parameters: list[bytes | None] = field(init=False)
-    frozen: list[bytes | None] | None = None
-    is_kept: bool = False
+    row: FrozenTerms | None = field(init=False)
 
     def __post_init__(self) -> None:
         record = Generation(**{name: _FIELDS[name].to_python(value) for name, value in self.columns.items()})
         set_apart(record)
+        self.row = record.terms
         self.parameters = [encoded(name, getattr(record, name)) for name in COLUMNS[len(Figures._fields) :]]
-        if record.terms is not None:
-            self.frozen = [encoded(name, getattr(record.terms, name)) for name in FROZEN_COLUMNS]
 
 
-def set_apart(record: Generation) -> None:
-    """Moves an unsaved record's frozen columns to its `terms`, which are unsaved too.
+def set_apart(record: Generation, terms: FrozenTerms | None = None) -> None:
+    """Moves an unsaved record's frozen columns to its `terms`: these, or unsaved ones of the same content.
 
     Not where GATEWAY_WHOLE_RECORDS is on: releases before 1.1 read them in the record.
     """
     if record.terms is None and not settings.GATEWAY_WHOLE_RECORDS:
-        record.terms = FrozenTerms.of({name: getattr(record, name) for name in FROZEN})
+        record.terms = terms or FrozenTerms.of({name: getattr(record, name) for name in FROZEN})
         for name in FROZEN:
             setattr(record, name, None)
 
@@ -225,8 +222,10 @@ class Unsettled:
         return orjson.dumps({"generation": columns, "quota_region": self.terms.quota_region})
 
     def generation(self) -> Generation:
-        """The unsaved record."""
-        return deserialized(self.serialized())[0]
+        """The unsaved record, with the terms that it shares."""
+        record, _ = deserialized(self.serialized())
+        set_apart(record, self.terms.row)
+        return record
 
 
 def encoded(name: str, value: Any) -> bytes | None:

@@ -149,7 +149,8 @@ def test_a_primary_that_lost_them_has_them_written_again(sessions: Sessions) -> 
         cursor.execute("TRUNCATE billing_frozenterms, billing_generation, billing_ledgerentry")
         cursor.execute("UPDATE billing_wallet SET balance = 10000000000, seq = 0")
     waiting = unsettled(second)
-    waiting.terms.is_kept = True
+    assert waiting.terms.row is not None
+    waiting.terms.row._state.adding = False
     assert ledger.book_together(sessions, [(waiting, False)]) == [None]
     assert not Generation.objects.exists()
     assert settlement.settle(waiting).balance == Decimal("0.99916")

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from billing.ledger import booking as ledger
-from billing.ledger.unsettled import COLUMNS, FROZEN_COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
+from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
 from billing.models import Generation
 from catalogue.pricing import EnergyFactors, Usage
 from tests import routes
@@ -36,7 +36,6 @@ def test_its_parameters_are_those_of_the_record(priced: bool) -> None:
     parameters = [encoded(name, getattr(generation, name)) for name in COLUMNS]
     assert unsettled(generation).parameters == parameters
     again = unsettled(generation).generation()
-    set_apart(again)
     assert [encoded(name, getattr(again, name)) for name in COLUMNS] == parameters
 
 
@@ -46,13 +45,11 @@ def test_its_terms_are_the_routes() -> None:
     found = replace(found, energy=ENERGY, price=TIERED_PRICE, daily_token_quota=5)
     terms = terms_of(offered, found, "USD")
     generation = Unsettled(Figures(*unsettled(served(new_account())).figures), terms).generation()
-    assert (generation.price, generation.currency, generation.account_rate) == (TIERED_PRICE, "USD", Decimal("1.25"))
-    assert (generation.energy_per_token_wh, generation.grid_intensity) == (ENERGY.per_token_wh, 44)
-    set_apart(generation)
+    assert (generation.price, generation.currency, terms.rates.account) == (TIERED_PRICE, "USD", Decimal("1.25"))
+    assert generation.terms is terms.row
     shared = COLUMNS[len(Figures._fields) :]
     assert terms.parameters == [encoded(name, getattr(generation, name)) for name in shared]
-    assert terms.frozen == [encoded(name, getattr(generation.terms, name)) for name in FROZEN_COLUMNS]
-    assert (generation.price, generation.energy_factors) == (TIERED_PRICE, ENERGY)
+    assert (generation.frozen.account_rate, generation.energy_factors) == (Decimal("1.25"), ENERGY)
     assert (generation.route_id, terms.quota_region) == (found.id, found.region_id)
     assert terms_of(offered, found, "USD") is terms
     assert terms_of(replace(offered, serial=offered.serial + 1), replace(found, price=routes.PRICE), "USD") is not terms

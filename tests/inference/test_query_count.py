@@ -80,6 +80,7 @@ def shape(captured: CaptureQueriesContext) -> list[str]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_a_completion_costs_one_look_and_one_settlement(token: str, stream: bool) -> None:
+    complete(token)  # writes the terms of the route, once for all its requests
     executed: list[str] = []  # Django logs only what its own cursors execute, and gives wrappers no COMMIT
 
     def note(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
