@@ -1,11 +1,6 @@
 """Rolling records up into days, account by account, behind a watermark that no late commit can get below.
 
-The rule: a record's `created_at` is decided under its wallet's lock and committed before that lock is free. So when we
-ask for the lock at the moment T, and get it, every record of the account with `created_at <= T` is committed, and later
-ones are later. This holds in both databases and needs no look at other transactions. The watermark stays TRAIL behind
-T, for the one thing that the rule trusts: the database's clock, which may be set back a little.
-
-Nothing here can make statistics wrong, only slower: what is not rolled up is read from the records.
+Why none can: docs/growth.md#daily-rollups. What is not rolled up is read from the records: slower, never wrong.
 """
 
 import logging
@@ -92,7 +87,7 @@ SUM_PREFIX = "sum_"  # an annotation may not have the name of a column
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """What is certain about an account: its records up to `moment` are committed, and its entries up to `entries`."""
+    """A moment up to which an account's records are committed, and its entries up to `entries`."""
 
     account_id: UUID
     moment: datetime
@@ -100,17 +95,14 @@ class Barrier:
 
 
 class WorkersShare:
-    """What a worker rolls up: the accounts that it has settled, and each hour those that others have left behind.
-
-    So the look costs what the worker's own traffic is worth, however many accounts and workers there are.
-    """
+    """A worker's part: the accounts that it has settled, and each hour those that others have left behind."""
 
     def __init__(self, settled: dict[UUID, None]) -> None:
         self._settled = settled
         self._all_at = -ALL_EVERY_SECONDS
 
     def advance(self) -> bool:
-        """Rolls up what a worker does at a time; True where there is more. Locked watermarks are others' work."""
+        """Rolls up as much as a worker does at a time; True where there is more."""
         now = time.monotonic()
         if now - self._all_at < ALL_EVERY_SECONDS:
             return advance(RECORDS_PER_BEAT, among=self._behind()) >= RECORDS_PER_BEAT
@@ -120,7 +112,7 @@ class WorkersShare:
         return is_more
 
     def _behind(self) -> list[UUID]:
-        """Those of its accounts that are still behind; what has been rolled up is forgotten."""
+        """Its accounts that are still behind; the others are forgotten."""
         behind = looked_at = list(self._settled)[:OWN_ACCOUNTS_PER_ROUND]
         if not looked_at:
             return []
@@ -136,10 +128,9 @@ class WorkersShare:
 def advance(
     limit: int, *, trail: timedelta = TRAIL, rest: timedelta | None = None, among: Collection[UUID] | None = None
 ) -> int:
-    """Rolls up about `limit` records, longest tails first, and returns how many. Safe in any number of workers at once.
+    """Rolls up about `limit` records, longest tails first, and returns how many. Any number of workers may at once.
 
-    Accounts whose watermark somebody moved less than `rest` ago are left alone, and all that are not `among` these,
-    where some are given. An account that cannot be rolled up is reported, and its records stay in the tail.
+    Accounts whose watermark somebody moved less than `rest` ago are left alone, and all that are not `among` these.
     """
     if among is not None and not among:
         return 0
@@ -160,11 +151,7 @@ def advance(
 
 
 def forget(account_id: UUID) -> None:
-    """Drops an account's rows and its watermark: all is tail again, and rolled up anew.
-
-    For records that were imported, changed or removed by hand. Not for an account whose old records are archived: the
-    rows are then all that is left of them.
-    """
+    """Drops an account's rows and its watermark, so that all is rolled up anew: for records changed by hand."""
     _ensure_watermark(account_id)  # something to lock
     with transaction.atomic():
         UsageWatermark.objects.select_for_update().filter(account_id=account_id).first()
@@ -173,10 +160,8 @@ def forget(account_id: UUID) -> None:
 
 
 def _behind(least: timedelta, among: Collection[UUID] | None = None) -> QuerySet[Wallet, UUID]:
-    """Accounts with ledger entries that are not known to be rolled up, most of them first.
-
-    A record without a cost has no entry: it waits in the tail for one that has.
-    """
+    """Accounts with ledger entries that are not known to be rolled up, most of them first."""
+    # A record without a cost has no entry: it waits in the tail for one that has.
     wallets = Wallet.objects.annotate(
         behind=F("seq") - Coalesce("account__usage_watermark__entries", Value(0, BigIntegerField())),
         rolled_until=F("account__usage_watermark__rolled_until"),
@@ -202,10 +187,8 @@ def _advance_account(account_id: UUID, trail: timedelta, limit: int) -> Iterator
 
 
 def _barrier(account_id: UUID) -> Barrier | None:
-    """Waits until no settlement holds the wallet, and says which moment that makes safe. None where it takes long.
-
-    The moment is taken when the statement starts, before it waits: by the database's clock, as `created_at` is.
-    """
+    """Waits until no settlement holds the wallet. None where that takes long."""
+    # Now() is when the statement starts, before it waits, by the clock that `created_at` is of.
     try:
         with transaction.atomic():
             if connection.vendor == "postgresql":
@@ -226,10 +209,7 @@ def _ensure_watermark(account_id: UUID) -> None:
 
 
 def _roll_batch(barrier: Barrier, trail: timedelta, wanted: int) -> int:
-    """Moves the watermark behind the next records, in one transaction, and returns their number.
-
-    That is less than `wanted` where there are no more, or where somebody else is at it.
-    """
+    """Moves the watermark behind the next records, and returns their number: less than `wanted` if no more are free."""
     safe = barrier.moment - trail
     with transaction.atomic():
         mark = UsageWatermark.objects.select_for_update(skip_locked=True).filter(pk=barrier.account_id).first()
@@ -262,7 +242,7 @@ def sums_by(records: QuerySet[Generation], *group: str) -> QuerySet[Generation, 
 
 
 def _add(account_id: UUID, found: list[dict[str, Any]]) -> None:
-    """Adds sums to the account's rows. In Python, whose integers and decimals overflow in no database's own way."""
+    """Adds sums to the account's rows, in Python, where nothing overflows."""
     days = {row["day"] for row in found}
     stored = DailyUsage.objects.filter(account_id=account_id, day__in=days) if days else ()
     rows = {tuple(getattr(row, name) for name in GROUP): row for row in stored}

@@ -1,11 +1,7 @@
 """An account's statement: a line for each record of a period, oldest first, and a last line that sums them up.
 
-docs/statements.md says what the fields mean. Safe beside live traffic and for readers who take hours: rows are read in
-blocks by an index and the connection goes back between them, so that memory is constant and no transaction stays open.
-What is booked after the first block is left to the next statement, in the lines as in the totals.
-
-It is written as CSV or as JSON lines, in blocks of text. Numbers are exact decimals, without an exponent, in both; in
-JSON they are strings, since JSON's numbers are floats.
+docs/statements.md says what the fields mean. Rows are read in blocks by an index, and the connection goes back between
+them, for readers who take hours. What is booked after the first block is left to the next statement.
 """
 
 import csv

@@ -1,9 +1,6 @@
 """Usage by UTC days: of an account or a part of it, in total or by groups; equal to the records to the last digit.
 
-Days that are rolled up (`billing.usage.rollups`) cost a row for each group; only the records behind the account's
-watermark are read one by one. Both halves and the watermark between them are read by one statement, and so at one
-moment. Requests that were refused or failed have no record: their counts by day (`request_failures`) are read beside
-them, where asked for.
+Rolled-up days and the records behind the account's watermark are read by one statement, and so at one moment.
 """
 
 import functools
@@ -46,10 +43,7 @@ class By(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose usage. The account always: it has the watermark, and nobody sees another's by a key or alias of theirs.
-
-    `alias_id=NO_ALIAS` is the usage without an alias.
-    """
+    """An account, and which part of its usage; `alias_id=NO_ALIAS` is the usage without an alias."""
 
     account_id: UUID
     key_id: UUID | None = None
@@ -60,13 +54,13 @@ class Scope:
 
     @property
     def of_rows(self) -> dict[str, Any]:
-        """The columns that choose it in the rows of days."""
+        """Conditions on rows of days."""
         chosen = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in chosen.items() if value is not None}
 
     @property
     def of_records(self) -> dict[str, Any]:
-        """The columns that choose it in the records."""
+        """Conditions on records."""
         conditions = self.of_rows
         return conditions | {"alias_id": None} if self.alias_id == NO_ALIAS else conditions
 
@@ -80,7 +74,7 @@ class Days:
 
     @classmethod
     def until(cls, now: datetime, count: int) -> Self:
-        """So many days, today's included."""
+        """The last `count` days, today's included."""
         today = now.astimezone(UTC).date()
         return cls(today - timedelta(days=count - 1), today)
 
@@ -97,9 +91,9 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Usage added up. A sum covers the requests that know its figure, whose number stands beside it.
+    """Usage added up. A sum covers the requests that know its figure, and is None where none does.
 
-    It is None where no request knows the figure: absent is not zero. `cost` is in the account's currency.
+    `cost` is in the account's currency.
     """
 
     requests: int = 0
@@ -172,9 +166,7 @@ _figures = attrgetter(*(field.name for field in fields(Totals)))
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The totals of one group. What was not grouped by is None; so is the alias of requests that used none, and the
-    source of energy that is not known or was not kept.
-    """
+    """The totals of one group. None: not grouped by, no alias, or a source of energy that is not known."""
 
     totals: Totals
     day: date | None = None
@@ -194,8 +186,7 @@ def totals(scope: Scope, days: Days) -> Totals:
 def breakdown(scope: Scope, days: Days, *by: By, parts: Sequence[Scope] = (), with_errors: bool = False) -> list[Row]:
     """A row for each group that has a request, in the order of the groups. Two SELECTs, each by an index.
 
-    With `parts`, only what is of one of these. `with_errors` counts what was refused or failed too, by a third SELECT:
-    then a group may have `errors` and no `requests`.
+    With `parts`, only usage of one of these. `with_errors`, by a third SELECT, adds groups with errors alone.
     """
     merged: dict[tuple[Any, ...], Totals] = {}
     failed = _failed(scope, days, by, parts) if with_errors else ()
@@ -240,7 +231,7 @@ def _failed(
 
 
 def failures_by(failures: QuerySet[FailureDay], *columns: str) -> Iterator[tuple[tuple[Any, ...], Totals]]:
-    """The errors of each group of inference requests. A client that left before its answer began is none."""
+    """The errors of each group of inference requests, clients that left before their answer began not counted."""
     of_inference = failures.filter(endpoint__in=INFERENCE).exclude(outcome=Outcome.CLIENT_LEFT)
     unserved = Sum("requests", filter=~Q(outcome=Outcome.BROKEN), default=0)
     for *group, errors, left in (
@@ -258,10 +249,8 @@ def _group(found: dict[str, Any], by: tuple[By, ...]) -> tuple[Any, ...]:
 def select(
     scope: Scope, days: Days, by: tuple[By, ...] = (), parts: Sequence[Scope] = ()
 ) -> QuerySet[Any, dict[str, Any]]:
-    """The one statement, and the watermark looked up before it: so the planner knows how short the tail is.
-
-    Should the watermark move in between, the statement still goes by the one it sees itself.
-    """
+    """The rows of days and the sums of the tail, in one statement."""
+    # The statement reads the watermark again; this look only tells the planner how short the tail is.
     watermark = UsageWatermark.objects.filter(account_id=scope.account_id)
     seen = watermark.values_list("rolled_until", flat=True).first() or BEGINNING
     rolled_until = Coalesce(Subquery(watermark.values("rolled_until")), Value(BEGINNING, DateTimeField()))

@@ -1,12 +1,8 @@
-"""Proving the ledger: every balance from its entries, every usage entry from its generation record, each record's cost
-and footprint from its tokens with the prices, rates and factors frozen in it, and the usage by day from the records.
+"""Proving the ledger: balances from entries, entries from records, each record's tokens from its upstream's usage, its
+cost and footprint from its tokens and frozen terms, and the usage by day from the records.
 
-Each record's tokens are read again from the usage that the upstream reported, with today's reader: where that would
-bill the request otherwise, the record is listed as well.
-
-Safe beside live traffic: a wallet is read before its entries, and entries beyond its seq are left to the next run; what
-is locked is an account's watermark alone, for which only its roll-up would wait. Constant memory: entries are read by
-pages, each with its record and without converting what need not be shown. Parts of the accounts can be proved apart.
+Safe beside live traffic: a wallet is read before its entries, and later ones are left to the next run; only a
+watermark is locked. Memory is constant: entries come by pages, with their records, converted only where shown.
 """
 
 from collections import namedtuple
@@ -134,8 +130,9 @@ def verify(
     before: UUID | None = None,
     report: Callable[[UUID, Verification], object] = lambda _account_id, _result: None,
 ) -> Iterator[str | Verification]:
-    """Yields a line for each mismatch, and last the Verification. None stands for all accounts, which are gone through
-    by their ids, from `start_at` and up to `before`. `report` is called with the account at each page of entries.
+    """Yields a line for each mismatch, and last the Verification, of an account or of all between two ids.
+
+    `report` is called with the account at each page of entries.
     """
     result = Verification()
     chosen = {} if account_id is None else {"pk": account_id}
