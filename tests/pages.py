@@ -44,7 +44,7 @@ class Screen:
 
     @property
     def is_djangos(self) -> bool:
-        """Whether Django's admin draws it, in its own templates."""
+        """True where Django's admin draws it, in its own templates."""
         return self.path.startswith("/admin/")
 
 

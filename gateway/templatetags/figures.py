@@ -1,4 +1,4 @@
-"""How pages write numbers: short, with the exact figure as the title and in `data`; a dash where it is unknown."""
+"""Numbers on pages: short, with the exact figure as the title and in `data`; a dash where it is unknown."""
 
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 

@@ -27,7 +27,7 @@ def account() -> Account:
 
 @pytest.fixture
 def support() -> Client:
-    """Of the ready-made group."""
+    """A member of the ready-made group."""
     User.objects.create_user(SUPPORT, is_staff=True).groups.add(Group.objects.get(name="Support"))
     return client_of(SUPPORT)
 

@@ -1,4 +1,4 @@
-"""What staff with the right to change people may not do: rise above themselves, or take the place of other staff."""
+"""Staff with the right to change people may neither rise above themselves nor take the place of other staff."""
 
 import pytest
 from django.contrib.auth.models import Group, Permission

@@ -1,4 +1,4 @@
-"""What is kept of requests that were refused or failed: a row each, a few of a flood, and exact counts by day."""
+"""Requests that were refused or failed: a row each, a few of a flood, and exact counts by day."""
 
 import time
 import uuid

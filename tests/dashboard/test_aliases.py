@@ -36,7 +36,7 @@ def address(alias: Alias) -> str:
 
 
 def choices(text: str) -> list[str]:
-    """What the picker offers."""
+    """The offers of the picker."""
     return re.findall(r'<option value="([^"]+)"', text)
 
 

@@ -34,17 +34,17 @@ def page(client: Client, address: str = "/credit?show=all") -> str:
 
 
 def references(text: str) -> list[str]:
-    """What the ledger's lines name, in their order."""
+    """The names in the ledger's lines, in their order."""
     return [plain(cell).strip() for cell in ENTRY.findall(text)]
 
 
 def links(text: str) -> dict[str, str]:
-    """Where the page before (`prev`, newer) and after (`next`, older) is."""
+    """The addresses of the page before (`prev`, newer) and after (`next`, older)."""
     return {rel: unescape(address) for rel, address in LINK.findall(text)}
 
 
 def grants(account: Account, count: int) -> list[str]:
-    """So many grants, newest first."""
+    """Books this many grants; newest first."""
     names = [f"invoice {number}" for number in range(count)]
     for name in names:
         ledger.grant(account.pk, Decimal(1), name)

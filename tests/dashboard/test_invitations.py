@@ -55,7 +55,7 @@ def path_of(invitation: Invitation) -> str:
 
 
 def send(client: Client, account: Account, email: str = GUEST, role: str = "member") -> str:
-    """What the owner's form answers, as a reader sees it, with its status in front."""
+    """The answer of the owner's form, as a reader sees it, with its status in front."""
     response = client.post("/members", {"account": str(account.pk), "email": email, "role": role}, follow=True)
     return f"{response.status_code} {plain(response.text)}"
 
@@ -67,7 +67,7 @@ def minutes_pass(count: int = 2) -> None:
 
 
 def mailed(outbox: list[EmailMessage]) -> list[EmailMessage]:
-    """What was mailed, once all of it has arrived."""
+    """The mails, once all of them have arrived."""
     mail.finish()
     return outbox
 

@@ -101,7 +101,7 @@ def autos_of(found: Iterable[str]) -> set[str]:
 
 
 def listed(token: str, jurisdiction: str, modality: str) -> list[dict[str, Any]]:
-    """What the API lists under these filters; an empty one is none."""
+    """The API's list under these filters; an empty one is none."""
     filters = {"jurisdiction": jurisdiction, "modality": modality}
     asked = {name: value for name, value in filters.items() if value}
     response = Client().get("/v1/models", asked, headers={"Authorization": f"Bearer {token}"})

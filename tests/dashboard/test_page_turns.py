@@ -58,13 +58,12 @@ def account() -> Account:
 
 
 class Stretches:
-    """How long the page has worked between its pauses, in CPU time of this thread."""
+    """The work of a page between its pauses, in CPU time of this thread."""
 
     def __init__(self) -> None:
         self.longest, self._since = 0.0, time.thread_time()
 
     def end(self) -> None:
-        """Of one, and the begin of the next."""
         now = time.thread_time()
         self.longest = max(self.longest, now - self._since)
         self._since = now
@@ -154,7 +153,7 @@ class Worker:
 
 
 def test_many_that_work_long_have_their_turns_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits beside five of them runs between any two of their turns, and they have equally many."""
+    """A request beside five of them runs between any two of their turns, and they have equally many."""
     worker, working = Worker(), set(range(5))
     steps: list[str] = []
     monkeypatch.setattr(turns, "time", worker)

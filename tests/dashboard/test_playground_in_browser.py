@@ -24,7 +24,7 @@ def say(page: Page, text: str) -> None:
 
 
 def fact(page: Page, label: str) -> str:
-    """Of the last answer."""
+    """A fact of the last answer."""
     pair = page.locator(".result").last.locator("dl > div").filter(has=page.get_by_text(label, exact=True))
     return pair.locator("dd").inner_text()
 

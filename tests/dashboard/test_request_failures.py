@@ -236,7 +236,7 @@ def test_the_advice_goes_by_the_code(member: Client, account: Account, error: Ap
 
 
 def plans(scope: Scope) -> Iterator[str]:
-    """How a page of failures is read, from the middle."""
+    """The plan of a page of failures, from the middle."""
     position = RequestFailure.objects.order_by("created_at", "id").values_list("created_at", "id")[3000]
     for is_upwards in (False, True):
         page = select_failures(

@@ -14,7 +14,7 @@ PHONE = 390
 
 
 def kept(customer: Customer) -> int:
-    """How many failures of the account are written."""
+    """The number of the account's failures that are written."""
     rows = customer.gateway.query(
         "SELECT count(*) FROM billing_requestfailure WHERE account_id = %s", [customer.id.replace("-", "")]
     )

@@ -26,7 +26,7 @@ ABSENT = "0199f000-0000-7000-8000-000000000000"
 
 
 def chart(client: Client, **query: Any) -> dict[str, Any]:
-    """What the chart is drawn from; its measures by name."""
+    """The data of the chart; its measures by name."""
     found = re.search(r'<script id="usage-data" type="application/json">(.*?)</script>', page(client, **query))
     assert found is not None
     data: dict[str, Any] = json.loads(found[1])

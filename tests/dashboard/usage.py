@@ -27,7 +27,7 @@ def used(account: Account, days: int = 0, *, usage: Usage = SMALL, **columns: An
 
 
 def noon(days: int) -> datetime:
-    """Of so many UTC days ago; in the morning half of today's time so far: what is to come is not added up."""
+    """Noon so many UTC days ago; in the morning half of today's time so far: what is to come is not added up."""
     midnight = datetime.combine(day_ago(days), time(), UTC)
     return midnight + min(timedelta(hours=12), (timezone.now() - midnight) / 2)
 

@@ -66,8 +66,9 @@ def folder_of(server: GatewayServer) -> Path:
 
 
 def settled(server: GatewayServer) -> tuple[int, ...]:
-    """Of all records: their number, tokens (uncached, cache read, cache written, completion), cost in EUR and energy in
-    10^-10 units."""
+    """The sums of all records: their number, tokens (uncached, cache read, cache written, completion), cost in EUR and
+    energy in 10^-10 units.
+    """
     columns = (
         "count(*)",
         "sum(uncached_prompt_tokens)",
