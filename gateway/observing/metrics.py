@@ -2,10 +2,10 @@
 # Label values are from the catalogue, from tables of the product, or `other`: never anything
 # that a client has sent. docs/decisions/0007-metrics-beside-the-workers.md says why the beat counts.
 
-import functools
 import os
 import time
 from collections import Counter as Sums
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -86,7 +86,7 @@ usage = Histogram(
     "gen_ai_client_token_usage", "Tokens of a settled request.", (*_MODEL, "gen_ai_token_type"), buckets=TOKENS
 )
 
-_at = functools.cache(lambda metric, *labels: metric.labels(*labels))  # whose own look-up takes as long as counting
+_at = cache(lambda metric, *labels: metric.labels(*labels))  # whose own look-up takes as long as counting
 _sums: Sums[Any] = Sums()  # by counter and labels: a number in a mapped file is moved once a beat, whatever is counted
 
 
@@ -148,8 +148,8 @@ class WorkerMetrics:
 
     def __init__(self) -> None:
         self._noted: Noted[UUID, RequestEvent] = Noted(self._count_each, most=MOST_WAITING)
-        self._gauges: dict[str, Gauge] = {}
-        self._counters: dict[str, tuple[Counter, Sums[str]]] = {}  # and how far each has been counted
+        self._read: dict[str, Counter | Gauge] = {}
+        self._counted: Sums[tuple[str, str]] = Sums()  # how far the counters among them are
 
     def note(self, event: RequestEvent) -> None:
         """Takes a request in. A flood, beyond the room for notes, is counted at once."""
@@ -168,20 +168,17 @@ class WorkerMetrics:
             count(event)
 
     def _write_reading(self, reading: Reading) -> None:
-        labels = [reading.label] if reading.label else []
-        if reading.how == "counter":
-            if reading.name not in self._counters:
-                self._counters[reading.name] = Counter(reading.name, reading.help, labels), Sums()
-            counter, counted = self._counters[reading.name]
-            for value, number in reading.read().items():
-                (counter.labels(value) if labels else counter).inc(max(0, number - counted[value]))
-                counted[value] = number  # type: ignore[assignment]  # Counter counts floats as well
-            return
-        if reading.name not in self._gauges:
-            self._gauges[reading.name] = Gauge(reading.name, reading.help, labels, multiprocess_mode=reading.how)
-        gauge = self._gauges[reading.name]
+        labels, metric = [reading.label] if reading.label else [], self._read.get(reading.name)
+        if metric is None:
+            kind = Counter if reading.how == "counter" else partial(Gauge, multiprocess_mode=reading.how)
+            metric = self._read[reading.name] = kind(reading.name, reading.help, labels)
         for value, number in reading.read().items():
-            (gauge.labels(value) if labels else gauge).set(number)
+            child = metric.labels(value) if labels else metric
+            if isinstance(child, Counter):
+                child.inc(max(0, number - self._counted[reading.name, value]))
+                self._counted[reading.name, value] = number  # type: ignore[assignment]  # Counter counts floats as well
+            else:
+                child.set(number)
 
 
 def register() -> None:
