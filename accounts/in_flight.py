@@ -1,9 +1,8 @@
 """An account's requests in flight: no more at a time than its balance is expected to pay for, but always one.
 
-Each request reserves from its admission to its end what it is expected to cost. What is small beside the balance a
-worker admits by itself: all that it has admitted so makes 1/64 of the balance at most. Beyond that the sum over all
-workers decides, which is kept in Redis: of each account in question a field for each worker, which ends unless its
-worker renews it. While Redis is away, each worker's own sum decides.
+What is small beside the balance a worker admits by itself, up to 1/64 of it. Beyond that the sum over all workers in
+Redis decides: a field for each worker, which ends unless it is renewed. While Redis is away, each worker's own sum
+decides.
 """
 
 import uuid
@@ -59,10 +58,7 @@ _worker: bytes = b""  # its name in Redis, of the process that has forked
 
 
 def begin(event: RequestEvent, account_id: uuid.UUID, units: int, balance: int) -> bool:
-    """Counts a request in flight until `end`, expected to cost so much, where that is a small part of the balance.
-
-    Else it is not counted, and False. Raises TooManyAtOnce.
-    """
+    """Counts a request until `end`, expected to cost so much; False where that is no small part of the balance."""
     own = _own_of(account_id)
     if units and (own.units + units) * SMALL_PART > balance:
         return False
@@ -75,10 +71,9 @@ def begin(event: RequestEvent, account_id: uuid.UUID, units: int, balance: int) 
 def begin_within(
     event: RequestEvent, account_id: uuid.UUID, units: int, balance: int, read_balance: Callable[[uuid.UUID], int]
 ) -> None:
-    """Counts a request in flight until `end` where it is the only one, or the balance covers all of them.
+    """Counts a request until `end` where it is the only one, or the balance covers all of them.
 
-    The balance is read anew behind the reservation: who has left the sum by then has been debited. Raises TooManyAtOnce
-    and InsufficientCredits, which count nothing.
+    Raises TooManyAtOnce and InsufficientCredits, which count nothing.
     """
     own = _own_of(account_id)
     before = own.units
@@ -98,10 +93,7 @@ def begin_within(
 
 
 def end(event: RequestEvent) -> None:
-    """The account has one request less in flight; nothing where it was not counted, or has ended before.
-
-    Waits until Redis knows it: a client that has its answer may ask another worker at once.
-    """
+    """Ends a request that was counted. Waits until Redis knows it: its client may ask another worker at once."""
     if event.reserved is None:
         return
     (account_id, units), event.reserved = event.reserved, None
@@ -114,7 +106,7 @@ def end(event: RequestEvent) -> None:
 
 
 def renew() -> None:
-    """Of what Redis knows, with the beat: what nobody renews for half a minute belonged to a worker that is gone."""
+    """Renews with the beat; what nobody renews for half a minute belonged to a worker that is gone."""
     for account_id, own in _accounts.items():
         if own.is_shared:
             _renew(account_id, own)
@@ -136,7 +128,7 @@ def _count(event: RequestEvent, account_id: uuid.UUID, own: _Own, units: int) ->
 
 
 def _reserve(account_id: uuid.UUID, own: _Own, before: int, balance: int) -> int:
-    """Returns the sum that other workers have reserved, and tells them this one's; 0 while Redis is away."""
+    """The sum that other workers have reserved, who learn this one's; 0 while Redis is away."""
     global _worker  # noqa: PLW0603  # once a process
     _worker = _worker or uuid.uuid4().hex.encode()
     own.is_shared = True

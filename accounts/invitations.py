@@ -1,4 +1,4 @@
-"""The life of an invitation: send, renew, revoke, accept. Its link proves that whoever opens it reads the address.
+"""The life of an invitation: send, renew, revoke, accept. Its link proves that its reader reads the address.
 
 The link carries the invitation's id, signed with SECRET_KEY; all else is in the row. It works once.
 """
@@ -49,7 +49,7 @@ class InvitationRefused(ValueError):
 
 
 class InvitationGone(LookupError):
-    """Forged, accepted, revoked or lapsed: whoever holds the link learns no more than that it is of no use."""
+    """An invitation that is forged, accepted, revoked or lapsed."""
 
 
 class PersonExists(Exception):
@@ -78,10 +78,9 @@ def mail(invitation: Invitation, *, by: User) -> None:
 
 
 def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
-    """Invites an address, or renews its open invitation; to mail the link is the caller's.
+    """Invites an address, or renews its open invitation; mailing the link is the caller's.
 
-    Nothing depends on whether a person of that address exists. Raises PermissionDenied where `by` is neither an owner
-    nor staff with STAFF_RIGHT, and InvitationRefused.
+    Raises PermissionDenied where `by` is neither an owner nor staff with STAFF_RIGHT, and InvitationRefused.
     """
     email, now = email.lower(), timezone.now()
     is_staff = by.is_staff and by.has_perm(STAFF_RIGHT)
@@ -112,7 +111,7 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
 
 
 def sign(invitation: Invitation) -> str:
-    """What the mailed address ends with; whoever has it may join as the invited person."""
+    """The signed end of the mailed address."""
     return _signer().sign(invitation.pk.hex)
 
 
@@ -134,7 +133,7 @@ def behind(signed: str) -> Invitation:
 
 
 def newcomer(email: str, *, lock: bool = False) -> User | None:
-    """Who may choose a password by opening the link: a new person, or one who has none. None: they sign in."""
+    """The person who may choose a password by opening the link; None where they sign in."""
     people = User.objects.select_for_update(no_key=True) if lock else User.objects.all()
     person = people.filter(email=email).first()
     if person is None:
@@ -143,10 +142,7 @@ def newcomer(email: str, *, lock: bool = False) -> User | None:
 
 
 def accept(invitation: Invitation, person: User) -> None:
-    """Makes the invited person a member, once. One who has become a member meanwhile keeps their role.
-
-    Raises InvitationGone, and PermissionDenied where it is somebody else's.
-    """
+    """Makes the invited person a member, once; a member keeps their role. Raises InvitationGone, PermissionDenied."""
     if person.email != invitation.email:
         raise PermissionDenied
     with transaction.atomic():
@@ -174,7 +170,7 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
 
 
 def drop_ended(now: datetime) -> int:
-    """Removes invitations that are over, with the addresses in them, a month after they were last sent."""
+    """Removes invitations that are over a month after they were last sent, with their addresses."""
     over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.open())
     dropped, _ = over.delete()
     return dropped
@@ -187,7 +183,6 @@ def _accept(invitation: Invitation, person: User) -> None:
 
 
 def _require_room(invitation: Invitation, now: datetime) -> None:
-    """Keeps an account from filling somebody's mailbox, by revoking and inviting again neither."""
     own = Invitation.objects.filter(account=invitation.account)
     if own.filter(email=invitation.email, sent_at__gt=now - RESEND_AFTER).exists():
         raise InvitationRefused(

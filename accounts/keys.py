@@ -1,10 +1,7 @@
 """API keys: issued, found, deleted, purged; how a request names one, and proves it; when each was used last.
 
-A token carries 256 random bits, of which two domain-separated digests are kept. A plain SHA-256 of it cannot be
-searched; it does not depend on SECRET_KEY, whose rotation must not end every key.
-
-From a header to a key there are the four refusals of docs/api.md#authentication. The hot path joins more tables into
-its SELECT (`inference.authentication`). Uses are noted in memory by each request and written by the worker's beat.
+A token carries 256 random bits, of which two domain-separated digests are kept: a plain SHA-256 of it cannot be
+searched, and does not end with SECRET_KEY.
 """
 
 import hashlib
@@ -64,22 +61,22 @@ class InvalidKeyName(ValueError):
 
 
 def new_token() -> str:
-    """A fresh token: the prefix and 32 random bytes, which are 43 base64url characters."""
+    """A fresh token: the prefix and 43 base64url characters."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def is_token(text: str) -> bool:
-    """Whether the text could be a token of the current scheme."""
+    """True where the text could be a token of the current scheme."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def fingerprint(token: str) -> bytes:
-    """Finds the key's row; says nothing about the token to whoever reads the table."""
+    """The digest that finds the key's row, and tells nothing about the token."""
     return hashlib.sha256(b"gateway key fingerprint\0" + token.encode()).digest()
 
 
 def verifier(token: str) -> bytes:
-    """Proves the token, compared in constant time; purged when the key expires or is deleted."""
+    """The digest that proves the token, compared in constant time; purged with the key."""
     return hashlib.sha256(b"gateway key verifier\0" + token.encode()).digest()
 
 
@@ -127,7 +124,7 @@ def _checked(name: str) -> str:
 
 @contextmanager
 def unique_name(account: Account, name: str) -> Iterator[None]:
-    """Around what gives a key a name: raises KeyNameTaken where a live key of the account has it."""
+    """Raises KeyNameTaken where the block gives a key the name of a live one of its account."""
     try:
         yield
     except IntegrityError:
@@ -142,7 +139,7 @@ def find(account: Account, name: str) -> ApiKey | None:
 
 
 def delete(key: ApiKey) -> bool:
-    """Takes the key out of service for the very next request. False where it has already been deleted."""
+    """Takes the key out of service for the very next request; False where it was already."""
     changed = ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(
         deleted_at=timezone.now(), fingerprint=None, verifier=None
     )
@@ -150,13 +147,13 @@ def delete(key: ApiKey) -> bool:
 
 
 def purge_expired(now: datetime) -> int:
-    """Removes the verifiers of keys past their expiry; their fingerprints stay. Returns how many."""
+    """Removes the verifiers of expired keys, and returns how many; their fingerprints stay."""
     return ApiKey.objects.filter(expires_at__lte=now, verifier__isnull=False).update(verifier=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated key and the account that it belongs to: `request.user` of the control plane."""
+    """The authenticated key and its account: `request.user` of the control plane."""
 
     key_id: uuid.UUID
     account_id: uuid.UUID
@@ -175,10 +172,7 @@ def bearer_token(header: str | None) -> str:
 
 
 def token_of(environ: Mapping[str, Any]) -> str:
-    """The token of a request that may carry it in `x-api-key` too, as Anthropic's SDKs do.
-
-    Raises MissingKey, ApiKeyMalformed, and AuthenticationError where the two headers name different keys.
-    """
+    """The token of a request that may carry it in `x-api-key` too. Raises AuthenticationError."""
     key, header = environ.get("HTTP_X_API_KEY"), environ.get("HTTP_AUTHORIZATION")
     if not (key or header):
         raise MissingKey
@@ -190,10 +184,7 @@ def token_of(environ: Mapping[str, Any]) -> str:
 
 
 def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:
-    """Passes a key that may be used, by the verifier and expiry of its row. Raises ApiKeyNotRegistered, ApiKeyExpired.
-
-    Expiry comes first: an expired key's verifier may have been purged, and it is still recognised by its fingerprint.
-    """
+    """Passes a key that may be used, by its row. Raises ApiKeyNotRegistered, ApiKeyExpired."""
     if expires_at is not None and expires_at <= now:
         raise ApiKeyExpired
     if kept is None or not hmac.compare_digest(verifier(token), kept):
@@ -201,10 +192,7 @@ def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime
 
 
 def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
-    """One SELECT by fingerprint, uncached: a deleted key fails at once. Raises as `verify_key`.
-
-    The event, where there is one, learns whose key it is, of an expired one too.
-    """
+    """The caller behind a token, by one uncached SELECT; the event learns whose key it is. Raises as `verify_key`."""
     known = ApiKey.objects.filter(fingerprint=fingerprint(token))
     fields = known.values("id", "account_id", "verifier", "expires_at", currency=F("account__currency"))
     row = on_a_live_connection(fields.first)
@@ -219,7 +207,7 @@ def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
 
 
 def caller_behind(request: Request) -> Caller:
-    """Who asks, in a control-plane view."""
+    """The caller in a control-plane view."""
     caller: Caller = request.user  # type: ignore[assignment]  # what BearerAuthentication makes of a key
     return caller
 
@@ -240,7 +228,6 @@ class KeyAuthentication(BearerAuthentication):
     """The way into endpoints that Anthropic's SDKs ask too."""
 
     def token(self, request: Request) -> str:
-        """See BearerAuthentication."""
         return token_of(request.META)
 
 
@@ -253,5 +240,5 @@ note_use = _uses.note  # (the key's id, now)
 
 
 def write_uses() -> None:
-    """Writes what has been noted, with each beat."""
+    """Writes the uses that were noted, with each beat."""
     _uses.flush()

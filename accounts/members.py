@@ -1,4 +1,4 @@
-"""Who belongs to an account, and in which role. Owners change that; the last owner stays, and stays an owner.
+"""Members of an account and their roles. Owners change them; the last owner stays one.
 
 Every change takes the account row's lock and asks again who may: of two owners who remove each other, one does.
 """
@@ -30,16 +30,13 @@ def members_of(account: Account) -> list[Membership]:
 
 
 def is_last_owner(membership: Membership) -> bool:
-    """Whether nobody else owns the account."""
+    """True where nobody else owns the account."""
     owners = Membership.objects.filter(account=membership.account_id, role=Membership.Role.OWNER)
     return membership.role == Membership.Role.OWNER and not owners.exclude(pk=membership.pk).exists()
 
 
 def change_role(membership: Membership, role: str, *, by: User) -> None:
-    """Gives a role. Who is no owner any more loses their open invitations.
-
-    Raises PermissionDenied, NotAMember, LastOwner.
-    """
+    """Gives a role. Invitations made by a demoted owner are revoked. Raises PermissionDenied, NotAMember, LastOwner."""
     with transaction.atomic():
         locked_for_owner(membership.account_id, by)
         found = _still_there(membership)
@@ -53,10 +50,7 @@ def change_role(membership: Membership, role: str, *, by: User) -> None:
 
 
 def remove(membership: Membership, *, by: User) -> None:
-    """Ends a membership: somebody's by an owner, or one's own. The person's next page shows nothing of the account.
-
-    Raises PermissionDenied, NotAMember, LastOwner.
-    """
+    """Ends a membership: somebody's by an owner, or one's own. Raises PermissionDenied, NotAMember, LastOwner."""
     with transaction.atomic():
         if membership.user_id == by.pk:
             locked(membership.account_id)
@@ -92,7 +86,6 @@ def _still_there(membership: Membership) -> Membership:
 
 
 def _give_up_ownership(membership: Membership) -> None:
-    """An owner's word ends with the ownership: what they have invited would otherwise be a way back in."""
     if is_last_owner(membership):
         raise LastOwner
     sent = Q(account=membership.account_id, invited_by=membership.user_id)

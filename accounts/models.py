@@ -1,6 +1,4 @@
-"""Who asks: people (User), who pays (Account), who may see what (Membership, and Invitation to one), what a request
-presents (ApiKey).
-"""
+"""People (User), payers (Account), who may see what (Membership, Invitation), and what requests present (ApiKey)."""
 
 import uuid
 from typing import Any, ClassVar
@@ -65,7 +63,6 @@ class AccountManager(models.Manager["Account"]):
     """Finds an account as an operator names it."""
 
     def named(self, name_or_id: str) -> "Account":
-        """The account of that name, else of that id. Raises Account.DoesNotExist."""
         found = self.filter(name=name_or_id.strip()).first()
         if found is None and _is_uuid(name_or_id):
             found = self.filter(pk=uuid.UUID(name_or_id)).first()
@@ -75,7 +72,7 @@ class AccountManager(models.Manager["Account"]):
 
 
 class Account(models.Model):
-    """Who pays: one balance, one set of keys and aliases. The currency is fixed by the first ledger entry."""
+    """A payer: one balance, one set of keys and aliases. The currency is fixed by the first ledger entry."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=200, unique=True)
@@ -196,11 +193,10 @@ class Invitation(models.Model):
 
 
 class ApiKey(models.Model):
-    """A bearer token as far as we keep it: a one-way fingerprint to find it, a separate verifier to prove it.
+    """A bearer token as far as it is kept: a one-way fingerprint to find it, a verifier to prove it.
 
-    Expiry is decided by the clock at each request; `maintain` purges the verifier afterwards and the fingerprint
-    stays, so that the key is still answered `api_key_expired`. Deletion removes both and keeps the row and its
-    name for the usage history.
+    `maintain` purges the verifier of an expired key, and the fingerprint still answers `api_key_expired`. A deleted one
+    loses both and keeps its row and name for the usage history.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -248,5 +244,5 @@ class ApiKey(models.Model):
 
     @property
     def masked(self) -> str:
-        """What may be shown after creation: the prefix and the last four characters."""
+        """The prefix and the last four characters, which may be shown after creation."""
         return f"{TOKEN_PREFIX}…{self.last_four}"

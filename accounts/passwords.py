@@ -14,12 +14,11 @@ WAITING = 8  # behind the one under way; the last of them waits for some seconds
 
 
 class ThreadedHasher(PBKDF2PasswordHasher):
-    """Django's, in a native thread: hashlib releases the GIL, and the worker's other greenlets run meanwhile."""
+    """Django's hasher in a native thread: hashlib releases the GIL."""
 
     _under_way = 0
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        """Raises WorkerBusy where too many wait already. Holds no database connection, unless in a transaction."""
         if ThreadedHasher._under_way > WAITING:
             raise WorkerBusy("Too many people are signing in. Your password was not checked.")
         release_all()
@@ -35,5 +34,4 @@ class ThreadedHasher(PBKDF2PasswordHasher):
 
 @functools.cache
 def _threads() -> ThreadPool:
-    """Made in the worker's process: threads do not survive a fork."""
     return ThreadPool(THREADS)

@@ -1,9 +1,7 @@
 """Keys of the dashboard's Playground: a person's own in an account, made by the page, for minutes.
 
-A person has one that works, whatever pages and accounts they have open. Its row stays and gets another token each time:
-the usage history names one Playground for each person, and limits that an owner gives it hold for the next token too.
-The token is known to the page alone, which forgets it when it is closed. It ends with its lifetime, the next one, a
-sign-out, a new password, and the membership.
+A person has one row in an account, which gets another token each time: its name and limits stay. The token ends with
+its lifetime, the next one, a sign-out, a new password, and the membership.
 """
 
 from datetime import datetime, timedelta
@@ -21,9 +19,9 @@ RPM = 30  # requests in any minute, unless an owner changes it
 
 
 def issue(person: User, account: Account) -> tuple[ApiKey, str]:
-    """The person's key in the account with a new token; whatever Playground key of theirs worked before is refused now.
+    """The person's key in the account with a new token; the one before is refused now.
 
-    Raises Membership.DoesNotExist for who is no member at this moment, or not as signed in; KeyNameTaken.
+    Raises Membership.DoesNotExist, and KeyNameTaken.
     """
     token, now = keys.new_token(), timezone.now()
     with transaction.atomic():
@@ -45,7 +43,7 @@ def issue(person: User, account: Account) -> tuple[ApiKey, str]:
 
 
 def end(person_id: int, account_id: UUID | None = None) -> None:
-    """Takes the person's keys out of service for the very next request: in one account, or wherever they belong."""
+    """Takes the person's keys out of service for the very next request: in one account, or in all."""
     # By an index of accounts: keys have none by who made them.
     where = {"account__membership__user": person_id} if account_id is None else {"account": account_id}
     own = ApiKey.objects.filter(created_by=person_id, is_playground=True, deleted_at=None, **where)
@@ -53,7 +51,7 @@ def end(person_id: int, account_id: UUID | None = None) -> None:
 
 
 def delete_expired(now: datetime) -> int:
-    """Removes what is kept of expired tokens. Returns of how many."""
+    """Removes what is kept of expired tokens, and returns of how many."""
     expired = ApiKey.objects.filter(is_playground=True, deleted_at=None, expires_at__lte=now)
     return expired.update(deleted_at=now, fingerprint=None, verifier=None)
 

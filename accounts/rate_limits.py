@@ -1,11 +1,7 @@
 """A key's requests and tokens per minute: no more in any 60 seconds, whichever worker serves, streams included.
 
-A request is admitted while anything is left of both, and its tokens are spent when they are known, at the end of its
-answer. What is refused is not counted: whoever waits as long as the message says is served.
-
-A counter of the second s counts until s + 61, in Redis and in a worker's memory alike: what was counted at its very end
-has then counted for 60 seconds too. So no 60 seconds hold more than the limit was at the time, and how long a window
-will be full is known to the second.
+A counter of the second s counts until s + 61, in Redis and in a worker's memory alike, so that no 60 seconds hold more
+than the limit. What is refused is not counted; tokens are spent at the end of their answer.
 """
 
 import time
@@ -101,17 +97,14 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """What a key may use in a minute; 0 is no limit."""
+    """A key's limits for a minute; 0 is none."""
 
     requests: int
     tokens: int
 
 
 class BudgetState(NamedTuple):
-    """What is left of a budget in the window; all 0 where there is no limit.
-
-    `reset` and `wait` are seconds: until nothing counts any more, and until something is left (0 where something is).
-    """
+    """Seconds `reset` until nothing counts any more, `wait` until something is left; all 0 without a limit."""
 
     remaining: int
     reset: int
@@ -119,14 +112,13 @@ class BudgetState(NamedTuple):
 
 
 class KeyState(NamedTuple):
-    """Both budgets, with the request that was asked about where it is admitted: where neither waits."""
+    """Both budgets, with the request that was asked about where it is admitted."""
 
     requests: BudgetState
     tokens: BudgetState
 
     @property
     def wait(self) -> int:
-        """Seconds until something is left of both."""
         return max(self.requests.wait, self.tokens.wait)
 
 
@@ -134,9 +126,9 @@ class SharedWindows:
     """The windows of all keys, in Redis and by its clock."""
 
     def admit(self, key: str, budgets: Budgets, address: AddressCheck) -> KeyState | None:
-        """Counts one request where something is left of both budgets, else nothing. None while Redis is away.
+        """Counts one request, for its address first, where something is left of both budgets; None while Redis is away.
 
-        It is counted for its address before. Raises TooManyRequests where that is beyond its limit.
+        Raises TooManyRequests.
         """
         names = (f"rate:{{{key}}}:requests".encode(), f"rate:{{{key}}}:tokens".encode())
         counter, *rate = address.arguments
@@ -150,7 +142,7 @@ class SharedWindows:
         return KeyState(BudgetState(*numbers[:3]), BudgetState(*numbers[3:]))
 
     def spend(self, key: str, tokens: int, otherwise: Callable[[], object]) -> None:
-        """Counts tokens, whatever is left. Does not wait; `otherwise` is called where Redis does not answer."""
+        """Counts tokens without waiting; `otherwise` is called where Redis does not answer."""
         shared_store.send(SPEND, f"rate:{{{key}}}:tokens".encode(), b"%d" % tokens, otherwise=otherwise)
 
 
@@ -158,7 +150,7 @@ Counters = dict[int, int]  # of the seconds
 
 
 class OwnWindows:
-    """In this worker's memory, which forgets a key after a minute of rest."""
+    """The windows in this worker's memory, which forgets a key after a minute of rest."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[str, Counters] = defaultdict(dict)
@@ -166,7 +158,6 @@ class OwnWindows:
         self._swept_at = 0
 
     def admit(self, key: str, budgets: Budgets) -> KeyState:
-        """As Redis does it."""
         now = int(time.time())
         self._sweep(now)
         state = KeyState(
@@ -178,7 +169,6 @@ class OwnWindows:
         return KeyState(BudgetState(state.requests.remaining - 1, COUNTED_SECONDS, 0), state.tokens)
 
     def spend(self, key: str, tokens: int) -> None:
-        """As Redis does it."""
         _add(self._tokens[key], int(time.time()), tokens)
 
     def _sweep(self, now: int) -> None:
@@ -223,10 +213,9 @@ def budgets_of(rpm: int | None, tpm: int | None) -> Budgets:
 
 
 def spend_request(key_id: uuid.UUID, budgets: Budgets, address: AddressCheck) -> dict[str, str]:
-    """Counts one request, for its address too, and waits once for what Redis says of both.
+    """Counts one request, for its address too, and returns the `x-ratelimit-…` headers of its answer.
 
-    Returns the `x-ratelimit-…` headers of its answer: none for a budget that is no limit. Raises TooManyRequests, and
-    KeyBudgetSpent, with these headers, where nothing is left of a budget; either takes nothing of the budgets.
+    Raises TooManyRequests, and KeyBudgetSpent with these headers; either takes nothing of the budgets.
     """
     if not (budgets.requests or budgets.tokens):
         address.check()
@@ -251,7 +240,7 @@ def spend_request(key_id: uuid.UUID, budgets: Budgets, address: AddressCheck) ->
 
 
 def spend_tokens(key_id: uuid.UUID, budgets: Budgets, tokens: int) -> None:
-    """Counts what an answer took, whatever is left: it has been delivered. Does not wait."""
+    """Counts an answer's tokens, whatever is left: it has been delivered. Does not wait."""
     if budgets.tokens and tokens:
         key = key_id.hex
         _shared.spend(key, tokens, otherwise=lambda: _own.spend(key, tokens))

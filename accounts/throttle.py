@@ -1,8 +1,7 @@
-"""How often passwords may be guessed and reset mails asked for, counted in the cache that the workers share.
+"""Limits of guessing passwords and asking for reset mails, counted in the cache that the workers share.
 
-Failed sign-ins are counted for an address as typed, whether anybody has it or not, so that the counting tells nothing.
-An address together with a client's network has the narrow limit. The address alone has a wide one: a stranger can lock
-nobody out with a few requests, and many networks together can still not guess for long.
+Failed sign-ins count for an address as typed, whether anybody has it or not: narrowly together with a client's network,
+widely alone, so that a stranger locks nobody out and many networks cannot guess for long.
 """
 
 import math
@@ -21,23 +20,20 @@ TAKEN_BACK = ", taken back"  # the cache only counts up
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many of one thing in a window of django-ratelimit's, which is fixed: it ends for all that is in it at once."""
+    """A number of one thing in a fixed window of django-ratelimit's."""
 
     group: str
     rate: str
 
     def seconds_left(self, request: HttpRequest, value: str) -> int:
-        """Seconds until the window ends, one at least."""
         return max(1, self._usage(request, value)["time_left"])
 
     def count(self, request: HttpRequest, value: str) -> bool:
-        """Counts one, and returns whether it was within the limit."""
         counted = self._usage(request, value, increment=True)
         taken_back = self._usage(request, value, suffix=TAKEN_BACK)
         return counted["count"] - taken_back["count"] <= counted["limit"]
 
     def take_back(self, request: HttpRequest, value: str) -> None:
-        """Leaves one that was counted out again."""
         self._usage(request, value, suffix=TAKEN_BACK, increment=True)
 
     def _usage(self, request: HttpRequest, value: str, *, suffix: str = "", increment: bool = False) -> dict[str, int]:
@@ -63,16 +59,14 @@ class TooManyTries(Exception):
 
     @property
     def minutes(self) -> int:
-        """The wait in whole minutes, one at least."""
         return math.ceil(self.seconds / 60)
 
 
 @contextmanager
 def password_try(request: HttpRequest, email: str) -> Iterator[None]:
-    """Counts a try of a password before the block checks it; it stays counted where the block raises ValidationError.
+    """Counts a try before the block checks it; it stays counted where the block raises ValidationError.
 
-    Raises TooManyTries before the block where a limit is reached: of tries sent at once no more are checked than of
-    tries one after another.
+    Raises TooManyTries before the block.
     """
     counted: list[tuple[Limit, str]] = []
     network, address = client_network(request.META), _normal(email)
@@ -96,17 +90,16 @@ def password_try(request: HttpRequest, email: str) -> Iterator[None]:
 
 
 def require_reset(request: HttpRequest) -> None:
-    """Counts a request for a reset mail against the client's network; raises TooManyTries where those are too many."""
+    """Counts a request for a reset mail against the client's network. Raises TooManyTries."""
     network = client_network(request.META)
     if not RESET_NETWORK.count(request, network):
         raise TooManyTries(RESET_NETWORK.seconds_left(request, network))
 
 
 def may_mail(request: HttpRequest, email: str) -> bool:
-    """Counts a reset mail against its address, whether anybody has it or not, and returns whether to send it."""
+    """Counts a reset mail against its address, and returns whether to send it."""
     return RESET_ADDRESS.count(request, _normal(email))
 
 
 def _normal(email: str) -> str:
-    """As people are looked up."""
     return email.strip().lower()

@@ -22,13 +22,11 @@ class Aliases(ControlView):
     doing = "listing or creating aliases"
 
     def get(self, request: Request) -> Response:
-        """`{aliases, quota: {used, max}}`."""
         account = Account.objects.get(pk=caller_behind(request).account_id)
         found = AliasSerializer(Alias.objects.filter(account=account), many=True).data
         return Response({"aliases": found, "quota": {"used": len(found), "max": changes.limit_of(account)}})
 
     def post(self, request: Request) -> Response:
-        """201 with the new alias."""
         body = self.json_body(request)
         name = alias_name(body.get("name"))
         target = targets.from_body(body)
@@ -45,11 +43,9 @@ class NamedAlias(ControlView):
     doing = "reading or changing the alias"
 
     def get(self, request: Request, name: str) -> Response:
-        """The alias."""
         return Response(AliasSerializer(changes.find(caller_behind(request).account_id, name)).data)
 
     def patch(self, request: Request, name: str) -> Response:
-        """Rename, repoint, or both at once."""
         account_id = caller_behind(request).account_id
         changes.find(account_id, name)
         body = self.json_body(request)
@@ -63,24 +59,21 @@ class NamedAlias(ControlView):
         return Response(AliasSerializer(alias).data)
 
     def delete(self, request: Request, name: str) -> Response:
-        """204; the name is free at once."""
         changes.delete(caller_behind(request).account_id, name, by=caller_behind(request).key_id)
         return Response(status=204)
 
 
 def _require_routable(request: Request, target: targets.Target) -> None:
-    """For the caller's account, now."""
     targets.require_routable(target, snapshot.current(), timezone.now().date(), caller_behind(request).currency)
 
 
 class AliasStats(ControlView):
-    """What an alias was used for, whatever it was called at the time."""
+    """Use of an alias, whatever it was called at the time."""
 
     doing = "adding up the alias's use"
 
     @from_replica
     def get(self, request: Request, name: str) -> Response:
-        """`{alias, days, totals, breakdown}`."""
         alias = changes.find(caller_behind(request).account_id, name)
         query = StatsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -90,12 +83,11 @@ class AliasStats(ControlView):
 
 
 class AliasHistory(ControlView):
-    """What happened to an alias."""
+    """Changes of an alias, newest first."""
 
     doing = "reading the alias's history"
 
     def get(self, request: Request, name: str) -> Response:
-        """`{alias, events}`, newest first."""
         alias = changes.find(caller_behind(request).account_id, name)
         query = HistoryQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)

@@ -32,7 +32,7 @@ def find(account_id: uuid.UUID, name: str) -> Alias:
 
 
 def limit_of(account: Account) -> int:
-    """How many aliases an account may have: its own value, else the gateway's."""
+    """The number of aliases that an account may have: its own value, else the gateway's."""
     return int(settings.GATEWAY_ALIAS_LIMIT) if account.alias_limit is None else account.alias_limit
 
 
@@ -61,10 +61,9 @@ def change(
     only: uuid.UUID | None = None,
     by: Maker = None,
 ) -> Alias:
-    """Renames and repoints, both or neither; no change, no event.
+    """Renames and repoints, both or neither; no change, no event. `only` is the alias that the name must still mean.
 
-    An alias that is pinned to a place leaves it only for a target that states a locode. `only` is the alias that the
-    name must still mean. Raises AliasNotFound, InvalidAliasTarget, AliasExists.
+    Raises AliasNotFound, InvalidAliasTarget, AliasExists.
     """
     with transaction.atomic():
         alias = _locked_alias(account_id, current_name, only)

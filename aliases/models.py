@@ -10,10 +10,9 @@ from gateway.ids import uuid7
 
 
 class Alias(models.Model):
-    """A name for a pinned route. Its id stays when the name changes; a name that is created again gets a new id.
+    """A name for a pinned route; its id stays when the name changes.
 
-    The target is kept as the words of an id, not as a reference to the catalogue: what they lead to is decided at each
-    request, and an alias whose route has gone says so instead of vanishing.
+    The target is kept as the words of an id: what they lead to is decided at each request.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -38,20 +37,18 @@ class Alias(models.Model):
 
     @property
     def full_name(self) -> str:
-        """What a request puts into `model`."""
         return f"alias/{self.name}"
 
     @property
     def target(self) -> str:
-        """The 4-part id that it stands for."""
         return f"{self.provider}/{self.canonical_id}/{self.locode}"
 
 
 class AliasEvent(models.Model):
-    """One change of an alias. Outlives it, so it names the alias by id only. Targets are 4-part ids."""
+    """One change of an alias, which outlives it: it names the alias by id only. Targets are 4-part ids."""
 
     class Type(models.TextChoices):
-        """What happened."""
+        """A kind of change."""
 
         CREATED = "created", "created"
         RENAMED = "renamed", "renamed"

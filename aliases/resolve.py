@@ -1,4 +1,4 @@
-"""The one place where a request's `model` string becomes a route, or a refusal."""
+"""A request's `model` string becomes a route here alone, or a refusal."""
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,10 +26,9 @@ MOST_COMPARED = 100  # of an account's aliases
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What a route is wanted for: the modalities that serve the endpoint, and its name in messages.
+    """A use of a route: the modalities that serve the endpoint, and its name in messages.
 
-    An automatic choice also asks for the `refusals` of routes that cannot take this request, by region id, and among
-    equal routes for its `conversation`, of at most 64 bytes, which stays on one of them; None belongs to none.
+    `refusals`, by region id, are of routes that cannot take this request; a `conversation` stays on one of equals.
     """
 
     modalities: Collection[str]
@@ -40,10 +39,7 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A route, and how the request came to it. `routing_mode` is `auto` or `explicit` (aliases are explicit).
-
-    `others` are the candidates behind an automatic choice, in failover order.
-    """
+    """A route, how the request came to it, and the candidates behind an automatic choice, in failover order."""
 
     route: Route
     routing_mode: str = "explicit"
@@ -63,10 +59,9 @@ def resolve(
     now: datetime,
     event: RequestEvent | None = None,
 ) -> Resolution:
-    """The route that `text` means for this account at this moment. The event learns of an alias that leads nowhere too.
+    """The route that `text` means for this account at this moment.
 
-    Raises what `parse_model_id`, `routing.pin`, `quota.require_left` and `routing.eligible` refuse, and AliasNotFound;
-    for an auto id of which no route can take the request, the refusal of the best one.
+    Raises what routing refuses, and AliasNotFound; for an auto id the refusal of the best route.
     """
     with answering_within(BRIEF_SECONDS):
         try:

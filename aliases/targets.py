@@ -1,4 +1,4 @@
-"""What an alias may point at: the three forms in a request, and the same fail-closed routing as a request's."""
+"""Targets of an alias: the three forms in a request, and the same fail-closed routing as a request's."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -20,10 +20,7 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A route in words; the region label is spelled as in the catalogue.
-
-    `states_locode` is false where the request sent no locode and `global` stands in for it.
-    """
+    """A route in words. `states_locode` is false where the request sent none and `global` stands in for it."""
 
     provider: str
     canonical_id: str
@@ -35,9 +32,9 @@ class Target:
 
 
 def from_body(body: dict[str, Any]) -> Target | None:
-    """The target of a create or repoint, in any of its forms; None where the body holds none. Flat fields win.
+    """The target of a create or repoint, in any form, flat fields first; None where the body holds none.
 
-    What is empty is absent: typed clients send all of their fields. Raises InvalidAliasTarget for other shapes.
+    What is empty is absent: typed clients send all of their fields. Raises InvalidAliasTarget.
     """
     fields = _nested(body.get("target")) | _stated(body)
     return _target(fields) if fields else None
@@ -74,11 +71,7 @@ def _nested(target: Any) -> dict[str, Any]:
 
 
 def require_routable(target: Target, snapshot: Snapshot, today: date, currency: str) -> None:
-    """Refuses what could not be routed to: unknown, disabled, unserved, of no use to any endpoint, not priced in the
-    account's currency.
-
-    What is soft-disabled or held for now may be pointed at. Raises InvalidAliasTarget with the router's explanation.
-    """
+    """Refuses what could not be routed to. Raises InvalidAliasTarget with the router's explanation."""
     try:
         require_served(target, snapshot, today, currency, even_unavailable=True)
     except ApiError as error:

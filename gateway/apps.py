@@ -13,7 +13,7 @@ django_stubs_ext.monkeypatch()
 
 
 class GatewayConfig(AppConfig):
-    """What every other app uses: settings, errors, money, ids, the edge and the workers."""
+    """The floor of every other app."""
 
     name = "gateway"
 
@@ -46,7 +46,7 @@ class GatewayConfig(AppConfig):
 
 @checks.register(checks.Tags.caches)
 def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
-    """What gunicorn logs at its start, as warnings of `manage.py check`."""
+    """The warnings that gunicorn logs at its start, for `manage.py check`."""
     return [checks.Warning(found.message, hint=found.hint, id=found.id) for found in settings_warnings.current()]
 
 

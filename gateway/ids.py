@@ -23,7 +23,7 @@ def uuid7() -> UUID:
 
 
 def first_uuid7(moment: datetime) -> UUID:
-    """A bound: ids made before the moment are lower, those made at or after it are not."""
+    """The lowest id that is made at the moment or after it."""
     milliseconds = max(0, (moment - EPOCH) // timedelta(milliseconds=1))
     return UUID(int=milliseconds << 80)
 

@@ -1,7 +1,7 @@
-"""Where the code, what is not code, and the data are, which version this is, and the secret key of a first start.
+"""Places of code, templates and data, the product's version, and the secret key of a first start.
 
-In a checkout all of it is beside `manage.py`. Installed as a package, templates, static files and documents are inside
-`gateway`, and `.env` and `var/` in the working directory.
+In a checkout all of it is beside `manage.py`. Installed, templates, static files and documents are inside `gateway`,
+`.env` and `var/` in the working directory.
 """
 
 import os

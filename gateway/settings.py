@@ -19,7 +19,7 @@ environ.Env.read_env(os.environ.get("ENV_FILE", BASE_DIR / ".env"))
 
 
 def _read(read: Callable[[], Any], wanted: str) -> Any:
-    """What django-environ makes of a variable, whose value is not repeated in the complaint: it may be a secret."""
+    """A variable by django-environ; its value is not repeated in the complaint, since it may be a secret."""
     try:
         with warnings.catch_warnings(action="ignore"):  # it would print a database's address, password included
             return read()

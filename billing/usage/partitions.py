@@ -17,6 +17,7 @@ from django.db.backends.utils import CursorWrapper
 
 from gateway.ids import first_uuid7
 from gateway.stores.online_index import PARTITIONED
+from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 from ..models import Generation
 
@@ -27,7 +28,6 @@ LOCK_WAIT_MS = 500  # less than PostgreSQL's deadlock_timeout: this side is the 
 MONTHS_WANTED = 2
 TRIES = 120
 PAUSE_SECONDS = 0.5
-LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
 
 _BELOW = "SELECT conrelid::regclass::text FROM pg_constraint WHERE conname = %s"
 _CONSTRAINTS = """

@@ -18,6 +18,7 @@ from django.db.models.functions import Coalesce, Now, TruncDate, TruncHour
 
 from catalogue.pricing import MEASURED
 from gateway.money import EXACT, LossyValueError
+from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 from ..models import NO_ALIAS, DailyUsage, Generation, UsageWatermark, Wallet
 
@@ -33,7 +34,6 @@ OWN_ACCOUNTS_PER_ROUND = 1000  # of a worker's, looked at by their keys: 10 ms o
 ALL_EVERY_SECONDS = 3600.0
 FAILURES_PER_ROUND = 3  # a lock concerns one account, a fault of the database all of them
 LOCK_WAIT_MS = 250  # settlements of a busy account queue for some milliseconds
-LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What both the records and the rows are grouped by, and what is added up: column, and the sum over records.

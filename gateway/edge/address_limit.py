@@ -1,8 +1,7 @@
 """The limit of one client address on the API (GATEWAY_IP_RATE), the first check (docs/api.md#order-of-checks).
 
-Requests are counted in fixed windows, each from an address' first request on: by all workers together in Redis, by each
-alone while that is away. A worker that knows a window to be full asks nobody. The request of a key with budgets is
-counted with them, in one script (`accounts.rate_limits`), every other alone.
+Fixed windows, counted by all workers in Redis, by each alone while that is away. A worker that knows a window to be
+full asks nobody. The request of a key with budgets is counted with them, in one script (`accounts.rate_limits`).
 """
 
 import functools
@@ -39,11 +38,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def client_network(meta: Mapping[str, Any]) -> str:
-    """The IPv4 address or the IPv6 /64 that a request (its `META`) comes from; `unknown` behind a Unix socket.
-
-    It is the address as the outermost trusted proxy saw it. `X-Forwarded-For` is counted from the right, as far as
-    GATEWAY_TRUSTED_PROXIES goes: whatever a client wrote into it stands further left and is never looked at.
-    """
+    """The IPv4 address or the IPv6 /64 that a request comes from, as the outermost trusted proxy saw it."""
     proxies = settings.GATEWAY_TRUSTED_PROXIES
     forwarded = str(meta.get("HTTP_X_FORWARDED_FOR", "")).rsplit(",", proxies)[-proxies:] if proxies else []
     return _network(str(meta.get("REMOTE_ADDR", "")), *reversed(forwarded))
@@ -51,7 +46,6 @@ def client_network(meta: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _network(*hops: str) -> str:
-    """Of the furthest hop before the first that is no address."""
     address = _parsed(hops[0])
     for hop in hops[1:]:
         further = _parsed(hop.strip())
@@ -76,7 +70,7 @@ def _parsed(hop: str) -> Address | None:
 
 
 class Rate(NamedTuple):
-    """So many requests in a window of so many seconds."""
+    """A number of requests in a window of so many seconds."""
 
     limit: int
     seconds: int
@@ -84,14 +78,13 @@ class Rate(NamedTuple):
 
 @functools.cache
 def _parsed_rate(rate: str) -> Rate:
-    """`1200/m`, `100/5m`: as the settings allow it."""
     limit, _, period = rate.partition("/")
     number = period.rstrip("smhd")
     return Rate(int(limit), int(number or 1) * UNITS[period[len(number) :]])
 
 
 class AddressWindows:
-    """What this worker knows of addresses: counts while Redis is away, and whose window is full."""
+    """A worker's own counts while Redis is away, and the windows that it knows to be full."""
 
     def __init__(self) -> None:
         self._windows: dict[str, tuple[int, float]] = {}  # count and end, in the order of their beginnings
@@ -102,7 +95,7 @@ class AddressWindows:
         return max(0, math.ceil(end - time.monotonic())) if count > rate.limit else 0
 
     def count(self, network: str, rate: Rate) -> int:
-        """Counts one request. Seconds until the window ends where that is one too many, else 0: as Redis does it."""
+        """Counts one request, and returns `seconds_left`, as Redis does it."""
         now = time.monotonic()
         count, end = self._windows.get(network, (0, 0.0))
         if end <= now:
@@ -112,11 +105,9 @@ class AddressWindows:
         return self.seconds_left(network, rate)
 
     def fill(self, network: str, rate: Rate, seconds: int) -> None:
-        """What Redis has refused need not be asked again before the window ends."""
         self._begin(network, rate.limit + 1, time.monotonic() + seconds)
 
     def _begin(self, network: str, count: int, end: float) -> None:
-        """Forgets what has ended, and what is too much to remember."""
         self._windows.pop(network, None)
         self._windows[network] = count, end
         while True:
@@ -139,7 +130,6 @@ class AddressCheck:
 
     @property
     def arguments(self) -> tuple[bytes, bytes, bytes]:
-        """Of COUNT_ADDRESS: the counter, the limit and the seconds of its window."""
         limit, seconds = (0, 0) if self._is_counted else self._rate
         return f"address:{settings.GATEWAY_IP_RATE}:{self._network}".encode(), b"%d" % limit, b"%d" % seconds
 
@@ -156,7 +146,7 @@ class AddressCheck:
             raise _refusal(self._wait)
 
     def check(self) -> None:
-        """Counts the request, unless it is counted. Raises TooManyRequests. Waits `WAIT_SECONDS` at the worst."""
+        """Counts the request, unless it is counted. Raises TooManyRequests."""
         line = None if self._is_counted else shared_store.send(COUNT, *self.arguments).wait()
         self.counted(None if line is None else int(line[1:]))
 
@@ -165,10 +155,9 @@ UNLIMITED = AddressCheck("", Rate(0, 0), is_counted=True)
 
 
 def begin(meta: dict[str, Any]) -> AddressCheck:
-    """The check of a request (its `META`, or WSGI's environ), one however often this is called.
+    """The check of a request (by its META), one however often this is called.
 
-    It is made before the request has any other effect or answer. Raises TooManyRequests at once, without counting,
-    where the window is known to be full.
+    Raises TooManyRequests at once, without counting, where the window is known to be full.
     """
     check: AddressCheck | None = meta.get(CHECK)
     if check is None:

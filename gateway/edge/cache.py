@@ -19,22 +19,19 @@ return count
 
 
 class SharedCounters(LocMemCache):
-    """`add`, `get` and `incr` of numbers from 0 up. Other operations are on this worker's memory alone."""
+    """`add`, `get` and `incr` of numbers from 0 up; other operations are on this worker's memory alone."""
 
     def add(self, key: Any, value: int, timeout: Any = LONGEST_SECONDS, version: int | None = None) -> bool:
-        """Begins a counter that ends after `timeout` seconds, and returns whether there was none."""
         line = shared_store.send(ADD, self._name(key, version), b"%d" % value, b"%d" % timeout).wait()
         return super().add(key, value, timeout, version) if line is None else line == b":1"
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        """The count, or the default where there is none."""
         line = shared_store.send(GET, self._name(key, version)).wait()
         if line is None:
             return super().get(key, default, version)
         return default if line == b":-1" else int(line[1:])
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """The new count; from 0 on where it was lost."""
         line = shared_store.send(INCREMENT, self._name(key, version), b"%d" % delta, b"%d" % LONGEST_SECONDS).wait()
         if line is not None:
             return int(line[1:])

@@ -17,19 +17,14 @@ class ControlView(APIView):
     doing: ClassVar[str]
 
     def options(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
-        """What is allowed, and no body."""
         return Response(status=204)
 
     def json_body(self, request: Request) -> dict[str, Any]:
-        """The body as an object, whatever its Content-Type and framing. Raises InvalidRequest, RequestTooLarge.
-
-        The connection that authentication used goes back first: a client may send its body slowly.
-        """
+        """The body as an object, whatever its Content-Type. Raises InvalidRequest, RequestTooLarge."""
         release("default")
         return parse_object(read_body(request.META))
 
     def http_method_not_allowed(self, request: Request, *args: Any, **kwargs: Any) -> Response:  # type: ignore[override]
-        """405 with the verbs that work."""
         allowed = self.allowed_methods
         raise MethodNotAllowed(
             f"{request.method} is not allowed on {request.path}. Use {' or '.join(allowed)}.",
@@ -37,11 +32,10 @@ class ControlView(APIView):
         )
 
     def perform_authentication(self, request: Request) -> None:
-        """Everyone but OPTIONS, which tells nothing about anybody, says who they are."""
+        """Everyone but OPTIONS says who they are."""
         if request.method != "OPTIONS":
             super().perform_authentication(request)
 
     def check_permissions(self, request: Request) -> None:
-        """As `perform_authentication`."""
         if request.method != "OPTIONS":
             super().check_permissions(request)

@@ -48,12 +48,12 @@ MESSAGE_ERRORS = {
 
 
 def is_api(request: HttpRequest) -> bool:
-    """Whether the path belongs to the HTTP API, whose answers are in the envelope whatever happens."""
+    """True where the path belongs to the HTTP API, whose answers are in the envelope whatever happens."""
     return request.path_info.startswith(API_PREFIXES)
 
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
-    """docs/api.md#error-object. `param` and `code` are always there: the SDKs lift them onto their exceptions."""
+    """The error object (docs/api.md#error-object); `param` and `code` are always there, as SDKs want them."""
     body: dict[str, Any] = {"type": error.type, "message": error.message, "code": error.code, "param": error.param}
     if error.providers_attempted is not None:
         body["providers_attempted"] = list(error.providers_attempted)
@@ -63,7 +63,7 @@ def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
 
 
 def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
-    """The same as Anthropic's clients know it (docs/api.md#errors-of-messages), `code` and `param` beside its own."""
+    """The same as Anthropic's clients know it (docs/api.md#errors-of-messages)."""
     # Claude Code goes on asking what is overloaded for minutes, though `x-should-retry` says that a retry is futile.
     kind = "api_error" if error.status == 503 and not error.retry else MESSAGE_ERRORS.get(error.status, "api_error")
     details = envelope(error)["error"] | {"type": kind}
@@ -78,16 +78,13 @@ def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any
 
 
 def headers_of(error: ApiError) -> dict[str, str]:
-    """Response headers of an error: its own, how to say who asks (RFC 9110), and to the SDKs that a retry is futile."""
+    """Response headers of an error: its own, how to say who asks, and to SDKs that a retry is futile."""
     headers = error.headers | ({"WWW-Authenticate": "Bearer"} if error.status == UNAUTHORIZED else {})
     return headers if error.retry else headers | {"x-should-retry": "false"}
 
 
 def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainResponse:
-    """An error as a whole response to a request, by its WSGI environ or META.
-
-    It forgets its traceback, whose frames hold it: only the garbage collector would free all that they hold.
-    """
+    """An error as a whole response to a request, by its WSGI environ or META."""
     error.__traceback__ = None
     headers = headers_of(error) | {"Content-Type": "application/json"}
     return PlainResponse(error.status, headers, orjson.dumps(body_of(error, environ)), error)
@@ -190,7 +187,7 @@ def handler403(request: HttpRequest, exception: django.PermissionDenied) -> Http
 
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
-    """A page for who asks for one, outside of the API; the envelope for everybody else."""
+    """A page for those who ask for one, outside of the API; the envelope for everybody else."""
     asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
     if asks_for_a_page and not is_api(request):
         return _kept_by_nobody(render_page(request, "404.html", status=404))
@@ -200,16 +197,12 @@ def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  #
 
 
 def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
-    """These pages name who is signed in, too; a view's own `never_cache` ends with its exception."""
     add_never_cache_headers(page)
     return page
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """An exception that nothing folded: the client learns nothing of our insides, and Django logs it after this.
-
-    A page's own is a page, without the context processors: they might be what failed.
-    """
+    """An exception that nothing folded: the client learns nothing of our insides, and Django logs it after this."""
     if request.resolver_match is not None and not is_api(request):
         return HttpResponse(render_to_string("500.html"), status=500)
     response = render(StepFailed(UNNAMED_STEP), request)

@@ -1,10 +1,6 @@
-"""Probes: is this worker up, may it get requests? For orchestrators, load balancers and `make run`.
+"""Probes for orchestrators and load balancers. `/livez` (`/healthz`, `/health`) is 200 whenever a worker answers.
 
-`/livez`, and `/healthz` and `/health` for those who look there, are 200 whenever a worker answers: it does not accept
-before its start hooks have succeeded. They ask nothing of the database, so that one that is away ends no worker.
-
-`/readyz` is 503 where requests should go elsewhere. It looks at what the worker's beat has found, so that it waits for
-nothing and takes no connection.
+`/readyz` is 503 where requests should go elsewhere, by what the worker's beat has found. Neither takes a connection.
 """
 
 from collections.abc import Callable
@@ -21,7 +17,7 @@ needs: list[Callable[[], str | None]] = []  # of apps: what is wrong now, in wor
 
 
 def is_probe(request: HttpRequest) -> bool:
-    """Whether this asks for nothing but that: whatever Host a probe names, such as its pod's address."""
+    """True for a probe, whatever Host it names, such as its pod's address."""
     return request.path_info in _PATHS
 
 

@@ -161,7 +161,7 @@ def at_each_path(endpoints: Mapping[str, Callable[[dict[str, Any]], PlainRespons
 
 
 class PageMiddleware:
-    """What pages need beside Django's middleware, which comes behind this."""
+    """The policy of contents, cookies and sizes of pages, before Django's middleware."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response

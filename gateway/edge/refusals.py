@@ -139,7 +139,7 @@ class Overload:
             event.complete()
 
     def need(self) -> str | None:
-        """What /readyz says while requests are refused."""
+        """The reason that /readyz gives while requests are refused."""
         if time.monotonic() - self._refused_at > BUSY_SECONDS:
             return None
         return "This worker has more requests than it can serve, and refuses some."

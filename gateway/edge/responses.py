@@ -1,7 +1,4 @@
-"""What the HTTP API answers with: responses of the inference endpoints, and how DRF answers in the control plane.
-
-DRF's are JSON whatever the Accept. Bodies of requests are read by `ControlView.json_body`.
-"""
+"""Answers of the HTTP API: responses of the inference endpoints, and how DRF answers in the control plane."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

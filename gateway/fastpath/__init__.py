@@ -1,1 +1,3 @@
-"""What goes past the libraries, for speed: HTTP in and out, PostgreSQL, Redis."""
+"""HTTP in and out, PostgreSQL and Redis, past the libraries (README.md)."""
+
+READABLE, WRITABLE = 1, 2  # events of a watcher of the hub

@@ -26,9 +26,9 @@ from httptools import HttpParserError, HttpResponseParser
 
 from gateway.server import open_files
 
+from . import READABLE, WRITABLE
 from .faults import BrokenAnswer
 
-READABLE, WRITABLE = 1, 2
 BLOCK_BYTES = 64 * 1024
 MOST_FRAMING_BYTES = 64 * 1024  # received in a row without a byte of the body: heads, chunk sizes, trailers
 MOST_INTERIM = 16  # 100 Continue and its kind before the answer itself

@@ -58,7 +58,7 @@ class WorkerStopped(Exception):
 
 
 class Deadlines:
-    """What is allowed until when. `phase_ends` moves with the answer, `overall_ends` does not."""
+    """The budgets of a call: `phase_ends` moves with the answer, `overall_ends` does not."""
 
     __slots__ = ("_idle_seconds", "_overall_seconds", "_phase_seconds", "overall_ends", "phase", "phase_ends")
 

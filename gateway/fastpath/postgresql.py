@@ -21,8 +21,8 @@ from psycopg.pq import ConnStatus, ExecStatus, Format
 
 from ..stores import db as stores
 from ..stores.postgresql.base import NOT_THE_PRIMARY
+from . import READABLE, WRITABLE
 
-READABLE, WRITABLE = 1, 2
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # what a binary timestamp counts microseconds from
 # Above the statement timeout of that database (5 s): beyond it the connection has gone silent.
 SETTLEMENT_SECONDS = 7.0

@@ -13,6 +13,7 @@ from gevent import get_hub
 from greenlet import getcurrent, greenlet
 
 from ..stores.outages import Outage
+from . import READABLE, WRITABLE
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +21,6 @@ WAIT_SECONDS = 3.0  # for a connection or a reply: a busy worker may take a seco
 LOOK_SECONDS = 0.5  # how often the hub looks whether a reply is overdue
 AWAY_SECONDS = 10.0  # from a failure to the next try
 BLOCK_BYTES = 64 * 1024
-READABLE, WRITABLE = 1, 2
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 # What Redis refuses when it is full, read-only or closed to scripts, it refuses here already.
 PROBE = "return redis.call('SET', KEYS[1], '', 'PX', 1)"

@@ -11,7 +11,8 @@ from typing import Any
 
 from gevent import get_hub
 
-READABLE = 1
+from . import READABLE
+
 LOOK_SECONDS = 0.2
 PROBE_EVERY_LOOKS = 10
 TCP_ESTABLISHED, TCP_CLOSE, TCP_CLOSE_WAIT = 1, 7, 8

@@ -1,4 +1,4 @@
-"""What the operator's commands share: every failure is one line on stderr, and an exit status that says so."""
+"""The base of operators' commands: every failure is one line on stderr, and an exit status that says so."""
 
 import logging
 import sys
@@ -14,16 +14,14 @@ UNDEFINED_TABLE_OR_COLUMN = frozenset({"42P01", "42703"})  # SQLSTATE
 
 
 class OperatorCommand(BaseCommand):
-    """Base of our commands. Theirs to raise is CommandError; what argparse and the database refuse is told here."""
+    """A command that raises CommandError; what argparse and the database refuse is told here."""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """A parser that raises CommandError, instead of printing its usage above the error."""
         parser = super().create_parser(prog_name, subcommand, **kwargs)
         parser.called_from_command_line = False
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """As Django's, on connections for a command."""
         _connect_as_a_command()
         try:
             # Python keeps bytes that are not UTF-8 as lone surrogates.
@@ -37,7 +35,6 @@ class OperatorCommand(BaseCommand):
             sys.exit(EXIT_USAGE)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """As Django's, with the database's refusals in words for an operator."""
         try:
             return super().execute(*args, **options)
         except Error as error:
@@ -54,7 +51,6 @@ def explain(error: Error) -> str:
 
 
 def _connect_as_a_command() -> None:
-    """No pool, whose threads and time-outs hide why a server cannot be reached; patience, since no greenlet waits."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     for connection in connections.all():
         options = dict(connection.settings_dict["OPTIONS"])

@@ -1,8 +1,4 @@
-"""gunicorn's reading of a request, bounded: the bytes and seconds of a head, the seconds and tiny chunks of a body.
-
-gunicorn bounds each wait alone, and a head at 800 KB: strangers who send a byte now and then would cost a worker all of
-its time and memory.
-"""
+"""gunicorn's reading of a request within bounds: it bounds each wait alone, and a head at 800 KB."""
 
 import math
 import time
@@ -42,7 +38,6 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
     ends_at = math.inf
 
     def chunk(self, size_hint: int | None = None) -> bytes:
-        """The next bytes of the socket."""
         left = self.ends_at - time.monotonic()
         if left <= 0:
             raise TimeoutError
@@ -56,7 +51,7 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
             self.sock.settimeout(idle)  # of writing the answer, too
 
     def come(self, size: int) -> bytes:
-        """So many of the next bytes where all of them have come, else none. Waits for nothing; they stay to be read."""
+        """The next `size` bytes if all have arrived, else b"". Never blocks, never consumes."""
         held: bytes = self.buf.getvalue()
         if len(held) < size:
             waited = self.sock.gettimeout()
@@ -72,10 +67,7 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
 
 
 def begin(unreader: Any, seconds: float) -> bytes:
-    """The first bytes of a request, which are waited for that long; the rest of its head has HEAD_SECONDS.
-
-    Raises StopIteration where none come.
-    """
+    """The first bytes of a request; the rest of its head has HEAD_SECONDS. Raises StopIteration where none come."""
     unreader.ends_at = time.monotonic() + seconds
     try:
         begun: bytes = unreader.read()
@@ -88,7 +80,7 @@ def begin(unreader: Any, seconds: float) -> bytes:
 
 
 def begin_body(unreader: Any) -> None:
-    """From now on the body has GATEWAY_BODY_TIMEOUT."""
+    """Gives the body GATEWAY_BODY_TIMEOUT from now on."""
     unreader.ends_at = time.monotonic() + settings.GATEWAY_BODY_TIMEOUT
 
 
@@ -110,13 +102,11 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
 
     @property
     def declares_too_much(self) -> bool:
-        """True where the Content-Length is beyond GATEWAY_MAX_BODY_BYTES."""
         declared = next((value for name, value in self.headers if name == "CONTENT-LENGTH"), "")
         return declared.isdigit() and int(declared) > settings.GATEWAY_MAX_BODY_BYTES
 
     @property
     def left_unread(self) -> bool:
-        """Whether there is more of the body than anybody has read."""
         reader = self.body.reader
         if isinstance(reader, LengthReader):
             return bool(reader.length)
@@ -127,7 +117,6 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
         return self.left_unread or bool(super().should_close())
 
     def parse(self, unreader: Any) -> bytes:
-        """gunicorn's, but the whole head is bounded. Raises HeadTooSlow, and gunicorn's refusals."""
         self.max_buffer_headers = MOST_HEAD_BYTES + READ_BYTES
         try:
             behind: bytes = super().parse(unreader)
@@ -136,14 +125,12 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
         return behind
 
     def read_into(self, unreader: Any, buf: bytearray, stop: bool = False) -> None:
-        """gunicorn's, but a head comes in a bounded number of pieces."""
         self._reads += 1
         if self._reads > MOST_HEAD_READS:
             raise LimitRequestHeaders("too many pieces")
         super().read_into(unreader, buf, stop)
 
     def set_body_reader(self) -> None:
-        """gunicorn's, but no coding beside chunked is let through, and tiny chunks are counted."""
         for name, value in self.headers:
             if name == "TRANSFER-ENCODING" and not NOT_UNDONE.isdisjoint(value.lower().replace(",", " ").split()):
                 raise UnsupportedTransferCoding(value)

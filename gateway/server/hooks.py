@@ -1,8 +1,7 @@
-"""What a worker does beside answering requests. Apps register functions in `AppConfig.ready()`.
+"""Work of a worker beside answering requests. Apps register functions in `AppConfig.ready()`.
 
-start: before the worker accepts; raising keeps it from accepting (it is called again). beat: once a second.
-drain: when a graceful stop has waited for requests as long as it may. stop: at its end. readings: figures that are read
-with each beat where METRICS_BIND is set.
+start: before the worker accepts, again where it raises. beat: once a second. drain: when a graceful stop has waited as
+long as it may. stop: at its end. readings: figures that are read with each beat, where METRICS_BIND is set.
 """
 
 import logging
@@ -23,10 +22,9 @@ RETRY_SECONDS = 5.0  # of periodic work that failed: a database that is back fin
 
 
 class Reading(NamedTuple):
-    """A figure of a worker, for metrics: `read` returns it at once, by the values of `label` (`""` without a label).
+    """A figure of a worker, for metrics: `read` returns it by the values of `label` (`""` without one).
 
-    `how` the workers' figures become one: a counter is added up, over workers that have ended too; `livesum`,
-    `livemin` and `livemostrecent` are of those that live.
+    `how` values of several workers are merged: a counter over workers that have ended too, the others over living ones.
     """
 
     name: str
@@ -53,10 +51,7 @@ _outages: dict[str, Outage] = {}  # by the name of the hook
 
 
 def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> list[Hook]:
-    """Runs every hook and returns those that failed: a failure is logged, as an outage, and the next hook runs.
-
-    No statement of theirs is waited for longer than `statement_seconds`: nothing may hang in a silent connection.
-    """
+    """Runs every hook and returns those that failed; a failure is logged, as an outage, and the next hook runs."""
     failed = []
     for hook in hooks:
         try:
@@ -82,11 +77,10 @@ def _outage_of(hook: Hook) -> Outage:
 
 
 class Periodic:
-    """A hook of the beat that works every so many seconds, in a greenlet of its own: other hooks do not wait for it.
+    """A hook of the beat that works every so many seconds, in a greenlet of its own.
 
-    Where `work` returns True there is more to do, and it is called again with the next beat; where it fails, after
-    RETRY_SECONDS if that is sooner. `spread` puts the first time off by a random part of `every`, so that workers that
-    start together do not work together.
+    Where `work` returns True it is called again with the next beat; where it fails, after RETRY_SECONDS if that is
+    sooner. `spread` puts the first time off at random, so that workers that start together do not work together.
     """
 
     def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:
@@ -96,7 +90,6 @@ class Periodic:
         self._greenlet: gevent.Greenlet[..., Any] | None = None
 
     def __call__(self) -> None:
-        """With every beat."""
         now = time.monotonic()
         if now >= self._due_at and (self._greenlet is None or self._greenlet.ready()):
             self._due_at, self._next_at = now + min(self._every, RETRY_SECONDS), now + self._every

@@ -1,7 +1,4 @@
-"""The file descriptors of a worker: two fifths for clients, two for their upstreams, one for idle connections to those.
-
-The master raises the soft limit to the hard one, and its workers inherit that.
-"""
+"""File descriptors of a worker: two fifths for clients, two for their upstreams, one for idle connections to those."""
 
 import resource
 
@@ -15,6 +12,6 @@ def raise_limit() -> None:
 
 
 def fifths(count: int) -> int:
-    """So many fifths of the file descriptors that a worker may have open beside the reserved ones; at least one."""
+    """A number of fifths of the file descriptors beside the reserved ones; at least one descriptor."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, (soft - RESERVED) * count // 5)

@@ -1,5 +1,4 @@
-"""What is likely to be a mistake in the settings. Imported by gunicorn's master, so it must import nothing of Django's
-that keeps thread-local state (see `gateway.server.worker`)."""
+"""Likely mistakes in the settings. gunicorn's master imports this: nothing here may load Django's connections."""
 
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ class SettingsWarning(NamedTuple):
 
 
 def current() -> list[SettingsWarning]:
-    """What applies to these settings."""
+    """The warnings that these settings deserve."""
     if settings.WEB_CONCURRENCY == 1 or settings.SHARED_CACHE_URL is not None:
         return []
     return [

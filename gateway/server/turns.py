@@ -1,7 +1,4 @@
-"""Turns of a worker's requests: greenlets change only where one waits, so long work has to pause by itself.
-
-`for` in templates is this module's (settings.TEMPLATES): the worker's other requests run between rows.
-"""
+"""Turns of a worker's requests: greenlets change only where one waits, so long work has to pause by itself."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -44,10 +41,7 @@ def in_turns(items: Sequence[T]) -> Iterator[tuple[int, T]]:
 
 
 def take_turns() -> None:
-    """Called between steps of work on a page: pauses where its turn is over, or that of another page is not.
-
-    All pages together leave a part of the time to requests, however many there are.
-    """
+    """Pauses between steps of work on a page where its turn is over, or that of another page is not."""
     global _turn, _free_at  # noqa: PLW0603  # of the worker, which has one
     me, now = id(getcurrent()), time.perf_counter()
     whose, since = _turn
@@ -61,7 +55,7 @@ def take_turns() -> None:
 
 
 class TurnNode(Node):
-    """Writes nothing."""
+    """A node that writes nothing."""
 
     def render(self, context: Any) -> str:
         take_turns()
@@ -70,7 +64,7 @@ class TurnNode(Node):
 
 @register.tag("for")
 def do_for(parser: Parser, token: Token) -> Node:
-    """Django's, with a turn behind each row."""
+    """Django's `for`, with a turn behind each row (settings.TEMPLATES)."""
     node = defaulttags.do_for(parser, token)
     node.nodelist_loop.append(TurnNode())  # type: ignore[arg-type]  # a NodeList, which django-stubs takes for one of str
     return node

@@ -1,7 +1,6 @@
 """gunicorn's gevent worker, with our start, beat and drain, and our words for broken HTTP.
 
-The master imports this module. Whatever keeps thread-local state (Django's connections, above all) must be imported
-after gevent has patched the worker's process: that is why `patch` brings in the rest of the gateway.
+The master imports this module: what keeps thread-local state, Django's connections above all, comes with `patch`.
 """
 
 import array
@@ -37,7 +36,7 @@ BLOCK_BYTES = 64 * 1024
 
 
 class _Idle:
-    """The wait for a connection's next request, which a drain or a lack of places ends; `bounded_http` bounds it."""
+    """The wait for a connection's next request, which a drain or a lack of places ends."""
 
     def __init__(self, idle: "dict[gevent.Greenlet[Any, Any], float]") -> None:
         self._idle = idle
@@ -50,7 +49,7 @@ class _Idle:
 
 
 class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for these
-    """Its end loses nobody who has connected: closing resets those whom no worker has accepted."""
+    """A listener whose end loses nobody who has connected: closing would reset those whom no worker has accepted."""
 
     max_accept = ACCEPTED_AT_ONCE
 
@@ -82,7 +81,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         parser.SocketUnreader = bounded_http.DeadlineUnreader
 
     def run(self) -> None:
-        """Loads what routing needs before the first accept, then serves and beats until told to stop."""
         gc.enable()
         self._waiting: dict[gevent.Greenlet[Any, Any], float] = {}  # since when, by the monotonic clock
         self._connections: dict[gevent.Greenlet[Any, Any], socket.socket] = {}
@@ -101,13 +99,11 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._run(self._hooks.worker_hooks.stop)
 
     def handle(self, _listener: Any, client: Any, addr: Any) -> None:
-        """gunicorn's, but a client that neither sends nor takes anything for long is let go.
-
-        gunicorn asks the listener for its address only, and a drain may have closed it; the client's says the same.
-        """
+        """gunicorn's, but a client that neither sends nor takes anything for long is let go."""
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
         self._connections[gevent.getcurrent()] = client
         try:
+            # gunicorn asks the listener for its address only, which a drain may have closed: the client's says it too.
             super(ggevent.GeventWorker, self).handle(client, client, addr)
         finally:
             del self._connections[gevent.getcurrent()]
@@ -125,20 +121,15 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
                 gevent.sleep(BEAT_SECONDS)
 
     def _run(self, hooks: Any) -> Any:
-        """Returns those that failed."""
         return self._hooks.run_each(hooks, statement_seconds=self._database.BRIEF_SECONDS)
 
     def _beat(self) -> None:
-        """As long as the worker lives, a drain included: open streams need it to live."""
         while True:
             gevent.sleep(BEAT_SECONDS)
             self._run(self._hooks.worker_hooks.beat)
 
     def _drain(self) -> None:
-        """Lets idle connections go soon after the worker is told to stop, and the rest when it has waited enough.
-
-        Idle ones go as well where others wait for their places. Not in the beat's loop, which may hang in a database.
-        """
+        """Lets idle connections go soon after the worker is told to stop, and the rest when it has waited enough."""
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
             if len(self._connections) >= self.worker_connections:
@@ -154,19 +145,17 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             gevent.sleep(LET_GO_EVERY_SECONDS)
 
     def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
-        """Those that have been idle for so long, all of it after `told_at`."""
+        """Closes connections that have been idle for so long, all of it after `told_at`."""
         now = time.monotonic()
         for greenlet, since in self._waiting.items():
             if now - max(since, told_at) >= seconds:
                 self._let_go(greenlet)
 
     def _let_go(self, greenlet: Any) -> None:
-        """Ends this wait of a connection, but not where its next request has come: the hub looks, and throws at once.
-
-        gevent's `kill` throws some time later, into whatever the greenlet does by then.
-        """
+        """Ends the wait of a connection, but not where its next request has come."""
         began = self._waiting[greenlet]
 
+        # The hub looks, and throws at once: gevent's `kill` throws later, into whatever the greenlet does by then.
         def end() -> None:
             if self._waiting.get(greenlet) == began and not _has_unread(self._connections[greenlet]):
                 greenlet.throw(gevent.GreenletExit)
@@ -174,7 +163,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         gevent.get_hub().loop.run_callback(end)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """gunicorn's, with a short way for what is ordinary, and an end of a connection that loses no answer."""
+        """gunicorn's; load is shed before, and the end of a connection loses no answer."""
         try:
             if self._database.is_full() and self.overload.shed(self, req, sock):
                 return None
@@ -190,7 +179,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             raise StopIteration from None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
-        """gunicorn's refusals of broken HTTP, in the envelope instead of HTML."""
         if isinstance(exc, gevent.GreenletExit):
             return  # an idle connection, closed by a drain
         if isinstance(exc, OSError) and exc.errno in (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN):
@@ -204,7 +192,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
 
 def _has_unread(sock: socket.socket) -> bool:
-    """Whether bytes have come that nobody has read. A socket that is closed has none."""
     if sock.fileno() < 0:
         return False
     count = array.array("i", [0])

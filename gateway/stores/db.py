@@ -24,7 +24,7 @@ patience: ContextVar[float | None] = ContextVar("patience", default=None)
 
 @contextmanager
 def answering_within(seconds: float) -> Iterator[None]:
-    """A statement inside the block that gets no answer for so long raises OperationalError, and its connection goes."""
+    """A statement inside that gets no answer for so long raises OperationalError, and its connection goes."""
     token = patience.set(seconds)
     try:
         yield
@@ -33,7 +33,7 @@ def answering_within(seconds: float) -> Iterator[None]:
 
 
 def on_a_live_connection(read: Callable[[], T]) -> T:
-    """What a brief read finds; asked once more where its connection had died in the pool, or does not answer."""
+    """The result of a brief read, which is asked once more where its connection had died or is silent."""
     try:
         with answering_within(BRIEF_SECONDS):
             return read()
@@ -44,7 +44,7 @@ def on_a_live_connection(read: Callable[[], T]) -> T:
 
 
 def in_the_pool() -> int:
-    """How many wait for one of Django's connections to the default database; SQLite has no pool to wait for."""
+    """The number that waits for one of Django's connections to the default database; SQLite has no pool."""
     pool = getattr(connections["default"], "pool", None)
     return 0 if pool is None else int(pool.get_stats().get("requests_waiting", 0))
 
@@ -74,7 +74,7 @@ def _note_opened(**_signal: object) -> None:
 
 
 def release_all() -> None:
-    """`release` for every connection that this greenlet has opened since the last time; most open none."""
+    """Releases every connection that this greenlet has opened since the last time."""
     if not getattr(_greenlet, "has_opened", False):
         return
     _greenlet.has_opened = False

@@ -1,7 +1,7 @@
-"""What a migration may not do, since the release before serves while it runs (docs/operations.md#a-new-version).
+"""Rules for migrations, which run while the release before serves (docs/operations.md#a-new-version).
 
-`manage.py check --deploy` looks, and so `make check` fails. A migration that breaks a rule with
-reason says it in a class attribute: `reviewed = "nothing has read the column since 1.4"`.
+`manage.py check --deploy` looks. A migration that breaks a rule with reason says it in a class attribute:
+`reviewed = "nothing has read the column since 1.4"`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def broken() -> list[checks.CheckMessage]:
 
 
 def faults_of(migration: Migration, state: ProjectState) -> Iterator[tuple[str, str]]:
-    """What is wrong with a migration, and what to do instead; moves the state that was before it to that after it."""
+    """Faults of a migration, and what to do instead; `state` becomes that behind it."""
     created: set[str] = set()
     for operation in _on_the_database(migration.operations):
         if isinstance(operation, operations.CreateModel):

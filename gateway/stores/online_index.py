@@ -9,16 +9,14 @@ PARTITIONED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 
 
 
 class AddIndexOnline(AddIndex):
-    """Adds an index on PostgreSQL while rows are written, however long that takes; its migration is not `atomic`.
+    """Adds an index on PostgreSQL while rows are written; its migration is not `atomic`.
 
-    Run again after a failure it replaces what that left, an index that PostgreSQL does not use. On a partitioned table
-    (docs/growth.md) PostgreSQL builds no index beside writers: there they wait.
+    Run again after a failure it replaces what that left. On a partitioned table (docs/growth.md) writers wait.
     """
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
     ) -> None:
-        """Drops what is left of an attempt, and builds."""
         connection, name = schema_editor.connection, schema_editor.quote_name(self.index.name)
         if connection.vendor != "postgresql":
             schema_editor.execute(f"DROP INDEX IF EXISTS {name}")

@@ -1,4 +1,4 @@
-"""What the log says of something that fails again and again: a line when it begins, one a minute, one when it ends."""
+"""Log lines of something that fails again and again: one when it begins, one a minute, one when it ends."""
 
 import time
 from collections.abc import Callable
@@ -12,10 +12,7 @@ AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, OSError)
 
 
 class Outage:
-    """What fails, in the words of `name`. `log` is a logger's method, or takes a line where errors are lines.
-
-    An outage that begins anew within a minute of the last line is silent until that minute is over.
-    """
+    """A failure that lasts. `log` is a logger's method, or takes a line where errors are lines."""
 
     def __init__(self, name: str, log: Callable[..., object]) -> None:
         self._name, self._log = name, log
@@ -25,7 +22,7 @@ class Outage:
         self._is_logged = False
 
     def failed(self, error: Exception | str) -> None:
-        """It failed once more."""
+        """Notes one more failure; an outage that begins anew within a minute of the last line is silent until then."""
         now = time.monotonic()
         self._failures += 1
         if self._began_at is None or now - self._failed_at > EVERY_SECONDS:  # over, and nobody could know
@@ -44,7 +41,6 @@ class Outage:
         self._is_logged = True
 
     def worked(self) -> None:
-        """It did not fail."""
         if self._began_at is not None:
             if self._is_logged:
                 self._log(f"over after {time.monotonic() - self._began_at:.0f} s: {self._name}")

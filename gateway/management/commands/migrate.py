@@ -5,7 +5,7 @@ from django.core.management import CommandError
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections
 
-LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
+from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 
 class Command(migrate.Command):

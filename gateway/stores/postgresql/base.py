@@ -23,6 +23,7 @@ CONNECTION_LIMITS = {
     "target_session_attrs": "read-write",
 }
 # SQLSTATEs of a server that is not the primary, or is starting or stopping: the next connection may lead to another.
+LOCK_NOT_AVAILABLE = "55P03"  # SQLSTATE
 NOT_THE_PRIMARY = frozenset({"25006", "57P01", "57P02", "57P03"})
 LOST = frozenset({TransactionStatus.ACTIVE, TransactionStatus.UNKNOWN})  # in the middle of a statement, or closed
 
@@ -30,7 +31,7 @@ _drained_at: dict[str, float] = {}
 
 
 def waits() -> dict[str, tuple[int, float]]:
-    """How often something waited for a connection, and for how many seconds in all, by `connections <database>`."""
+    """Waits for a connection, and their seconds in all, by `connections <database>`."""
     pools = base.DatabaseWrapper._connection_pools  # type: ignore[attr-defined]  # django-stubs leaves it out
     found = {alias: pool.get_stats() for alias, pool in pools.items()}
     return {
@@ -40,14 +41,13 @@ def waits() -> dict[str, tuple[int, float]]:
 
 
 class Connection(psycopg.Connection[Any]):
-    """One whose statements are waited for as long as `db.patience` says, and that is closed after that."""
+    """A connection whose statements are waited for as long as `db.patience` says; then it is closed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.opened_at = time.monotonic()
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        """psycopg's, which every statement goes through."""
         try:
             return super().wait(gen, interval, patience.get() if timeout is None else timeout)
         except _WaitTimeout:
@@ -60,12 +60,10 @@ class Connection(psycopg.Connection[Any]):
             raise psycopg.OperationalError(str(error)) from error
 
 
+# A pool does not ask a connection whether it still lives before it hands it out: that would be a round trip more for
+# every request. What ends one of them (a restart, a firewall) mostly ends them all.
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's, with pools of such connections. A pool that gets a lost one back throws its idle ones away too.
-
-    A pool does not ask a connection whether it still lives before it hands it out: that would be a round trip more for
-    every request. What ends one of them (a restart, a firewall) mostly ends them all.
-    """
+    """Django's, with pools of such connections; one that gets a lost connection back drops its idle ones."""
 
     def __init__(self, settings_dict: dict[str, Any], alias: str = DEFAULT_DB_ALIAS) -> None:
         super().__init__(settings_dict, alias)
@@ -73,7 +71,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
             pool["connection_class"] = Connection
 
     def get_connection_params(self) -> dict[str, Any]:
-        """Django's, with our limits."""
         return CONNECTION_LIMITS | super().get_connection_params()
 
     def _close(self) -> None:
