@@ -7,9 +7,8 @@ from datetime import datetime
 
 from django.conf import settings
 
-from catalogue.routing import nearest, quota
-from catalogue.routing import selection as routing
-from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id
+from catalogue.routing import nearest, quota, selection
+from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id, pin
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
 from gateway.fastpath.postgresql import Statement, sessions_of
 from gateway.observing.request_events import RequestEvent
@@ -122,7 +121,7 @@ def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> Ali
 
 
 def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
-    route = routing.pin(snapshot, wanted, now.date())
+    route = pin(snapshot, wanted, now.date())
     if route.daily_token_quota:
         try:
             quota.require_left(route, now)
@@ -133,16 +132,16 @@ def _pinned(snapshot: Snapshot, wanted: ExplicitId, now: datetime) -> Route:
 
 def _chosen(snapshot: Snapshot, auto: AutoId, purpose: Purpose, now: datetime) -> Resolution:
     today = now.date()
-    offered = [route for offer in routing.offers_of(snapshot, auto) for route in offer.routes.values()]
+    offered = [route for offer in selection.offers_of(snapshot, auto) for route in offer.routes.values()]
     try:
         held = quota.held(offered, today)
-        allowed = routing.Eligibility(today, purpose.modalities, purpose.endpoint, held)
-        routes = routing.eligible(snapshot, auto, allowed)
+        allowed = selection.Eligibility(today, purpose.modalities, purpose.endpoint, held)
+        routes = selection.eligible(snapshot, auto, allowed)
     finally:
         release("default")
     refused = purpose.refusals(routes)
     able = [route for route in routes if route.region_id not in refused]
-    ranked = routing.rank(able or routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
+    ranked = selection.rank(able or routes, snapshot.units_per_eur, settings.GATEWAY_AUTO_OBJECTIVE)
     if not able:
         raise refused[ranked.routes[0].region_id]
     ordered = ranked.routes

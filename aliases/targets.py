@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any
 
 from catalogue.models import WITH_ENDPOINT
-from catalogue.routing import selection as routing
+from catalogue.routing import routes as routing
 from catalogue.routing.routes import GLOBAL, ExplicitId, Snapshot, region_label
 from gateway.errors import ApiError, InvalidAliasTarget
 

@@ -22,7 +22,7 @@ from billing.usage.statistics import By, Days, Scope, Totals, breakdown
 from catalogue.listing import View, listed
 from catalogue.models import WITH_ENDPOINT
 from catalogue.routing import quota, snapshot
-from catalogue.routing import selection as routing
+from catalogue.routing import routes as routing
 from catalogue.routing.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 

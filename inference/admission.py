@@ -18,7 +18,7 @@ from accounts import in_flight
 from aliases.resolve import Purpose, Resolution, resolve
 from billing.ledger.unsettled import Terms, terms_of
 from catalogue.pricing import expected_units
-from catalogue.routing import selection as routing
+from catalogue.routing import routes as routing
 from catalogue.routing import snapshot
 from catalogue.routing.routes import AUTO, Route
 from gateway.errors import NOTHING_BILLED, InsufficientCredits, InvalidRequest, step

@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import BooleanField, Field, JSONField, UUIDField
 
 from catalogue.pricing import EnergyFactors, Price, Rates, cache_writes
-from catalogue.routing import selection as routing
+from catalogue.routing import routes as routing
 from catalogue.routing.routes import Route, Snapshot, is_eu_sovereign
 from gateway.ids import generation_id
 

@@ -1,6 +1,6 @@
-"""The route of a request: pinned by an explicit id, or the first of an automatic id's ranking.
+"""Automatic routing: the routes that can serve an `auto/…` id, ranked (docs/api.md#automatic-routing).
 
-Pure functions over a snapshot, but for the turns (docs/api.md#automatic-routing). The unknown ranks last.
+Pure functions over a snapshot, but for the turns, which a worker counts. An unknown figure ranks last.
 """
 
 import os
@@ -22,87 +22,15 @@ from gateway.errors import (
     ModelUnavailable,
     NotFound,
     ProviderNotConfigured,
-    ProviderUnavailable,
     UnpricedRoute,
 )
 
-from ..pricing import Price, Rates, rates_between
+from ..pricing import rates_between
 from . import nearest
-from .routes import GLOBAL, AutoId, ExplicitId, Offer, Route, Snapshot, is_eu_sovereign, shown
+from .routes import AutoId, Offer, Route, Snapshot, is_eu_sovereign, shown
 
 Measure = Callable[[Route], Decimal | int | None]
 Found = TypeVar("Found")
-
-
-def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
-    """The route that an explicit id names; nothing is substituted.
-
-    Raises NotFound (not offered; `global` asked of a regional model), ModelNotFound (disabled), ModelUnavailable and
-    ProviderUnavailable (region not served).
-    """
-    offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
-    if offer is None:
-        asked = f"{wanted.provider}/{wanted.canonical_id}"
-        raise NotFound(
-            f"Model {shown(wanted.canonical_id)!r} is not offered by provider {shown(wanted.provider)!r}. "
-            f"{nearest.suggestion(snapshot, asked)}",
-            param="model",
-        )
-    if offer.is_disabled(today):
-        raise ModelNotFound(f"Model {offer.id!r} is disabled.")
-    if offer.state == "unavailable" and not even_unavailable:
-        reason = f": {offer.unavailable_reason}" if offer.unavailable_reason else "."
-        raise ModelUnavailable(f"Model {offer.id!r} is unavailable{reason}")
-    return _in_region(offer, wanted.locode or offer.default_locode)
-
-
-def _in_region(offer: Offer, locode: str) -> Route:
-    route = offer.routes.get(locode)
-    if route is None and locode == GLOBAL:
-        raise NotFound(
-            f"Model {offer.id!r} is served only in specific regions ({_served_regions(offer)}), not as 'global'. "
-            f"Name one of them; the model's default is {offer.default_locode}.",
-            param="model",
-        )
-    if route is None or not route.is_served:
-        raise ProviderUnavailable(
-            f"Region {shown(locode)!r} is not served for model {offer.id!r}; there is no substitution. "
-            f"Served: {_served_regions(offer) or 'none'}.",
-            param="model",
-        )
-    return route
-
-
-def _served_regions(offer: Offer) -> str:
-    return ", ".join(route.locode for route in offer.routes.values() if route.is_served)
-
-
-def require_modality(route: Route, fitting: tuple[str, ...], endpoint: str) -> None:
-    """Refuses a model that the endpoint does not serve. Raises InvalidRequest."""
-    if route.modality not in fitting:
-        raise InvalidRequest(
-            f"Model {route.id!r} has modality {route.modality or 'unknown'!r} and cannot serve {endpoint}.",
-            param="model",
-        )
-
-
-def require_configured(route: Route) -> None:
-    """Refuses a provider whose credential is not set here. Raises ProviderNotConfigured."""
-    if not route.upstream.configured:
-        raise ProviderNotConfigured(f"Provider {route.upstream.slug!r} has no credentials configured on this gateway.")
-
-
-def require_price(snapshot: Snapshot, route: Route, account_currency: str) -> tuple[Price, Rates]:
-    """The price and the exchange rates to freeze. Raises UnpricedRoute."""
-    if route.price is None:
-        raise UnpricedRoute(f"Provider {route.upstream.slug!r}: model {route.id!r} has no price and cannot be served.")
-    rates = rates_between(route.price.currency, account_currency, snapshot.units_per_eur)
-    if rates is None:
-        raise UnpricedRoute(
-            f"Provider {route.upstream.slug!r}: model {route.id!r} cannot be priced: there is no exchange rate from "
-            f"{route.price.currency} to {account_currency}."
-        )
-    return route.price, rates
 
 
 @dataclass(frozen=True, slots=True)

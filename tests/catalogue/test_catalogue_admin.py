@@ -21,7 +21,7 @@ from accounts.models import User
 from catalogue import changes, models
 from catalogue.admin import RegionInline
 from catalogue.routing import health, quota, snapshot
-from catalogue.routing import selection as routing
+from catalogue.routing import routes as routing
 from catalogue.routing.counters import PriceChange, ProviderMinute
 from catalogue.routing.routes import ExplicitId
 from gateway.errors import ApiError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aliases.resolve import Purpose, resolve
 from catalogue.pricing import EnergyFactors, Price
-from catalogue.routing import selection as routing
+from catalogue.routing import selection
 from catalogue.routing.routes import AutoId, Offer, Route
 from catalogue.routing.selection import Ranking
 from gateway.errors import ApiError
@@ -57,7 +57,7 @@ several = st.lists(routes, min_size=1, max_size=7, unique_by=lambda one: one.id)
 
 
 def ranked(found: Sequence[Route], objective: str = "carbon") -> Ranking:
-    return routing.rank(found, USD_PER_EUR, objective)
+    return selection.rank(found, USD_PER_EUR, objective)
 
 
 def is_sovereign(one: Route) -> bool:
@@ -287,8 +287,8 @@ def offered(names: Sequence[frozenset[str]]) -> list[Offer]:
 def eligible(*offers: Offer, wanted: AutoId = ECHO) -> list[str]:
     catalogue = snapshot(*offers, USD="1.25")
     held = {one.region_id for one in catalogue.with_quota}
-    allowed = routing.Eligibility(TODAY, CHAT, "chat completions", held)
-    return [one.upstream.slug for one in routing.eligible(catalogue, wanted, allowed)]
+    allowed = selection.Eligibility(TODAY, CHAT, "chat completions", held)
+    return [one.upstream.slug for one in selection.eligible(catalogue, wanted, allowed)]
 
 
 def refused(*offers: Offer, wanted: AutoId = ECHO) -> ApiError:

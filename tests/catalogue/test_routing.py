@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalogue.pricing import Price, Rates
-from catalogue.routing import selection as routing
+from catalogue.routing import routes as routing
 from catalogue.routing.routes import ExplicitId, Offer, Route, parse_model_id
 from gateway.edge.exception_handler import headers_of
 from gateway.errors import ApiError

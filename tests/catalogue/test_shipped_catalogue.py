@@ -14,7 +14,7 @@ from catalogue import loader
 from catalogue.loader.files import read
 from catalogue.models import EnergyEstimate, Provider
 from catalogue.pricing import Usage, cost_of, rates_between
-from catalogue.routing import selection as routing
+from catalogue.routing import routes as routing
 from catalogue.routing import snapshot
 from catalogue.routing.routes import EMBEDDING, GLOBAL, ExplicitId, Offer, Route, Snapshot
 from gateway.errors import ModelUnavailable, ProviderNotConfigured
