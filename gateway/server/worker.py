@@ -91,6 +91,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         # What is loaded stays: looking through it for garbage stopped all requests for 100 ms, each some thousand.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(10_000)  # an agent's request is thousands of objects, of which none is garbage yet
         beside = [gevent.spawn(self._beat), gevent.spawn(self._drain)]
         try:
             super().run()
