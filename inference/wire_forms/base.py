@@ -1,4 +1,4 @@
-"""What a wire form is, and what those of OpenAI's completions share.
+"""Wire forms: their interface, and the parts that those of OpenAI's completions share.
 
 A wire form is one API that clients speak: its request is turned into a `Call`, and the normalised answer into its own
 words, whole or piece by piece, whatever ends it. Admission, dialects, settlement and records know a form by its
@@ -11,12 +11,25 @@ from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import orjson
+from rest_framework import serializers
 
 from accounts.keys import bearer_token
 from billing.models import Generation
 from catalogue.models import Modality
 from catalogue.routing.routes import Route
 from gateway.edge.exception_handler import envelope, plain
+from gateway.edge.fields import (
+    CheckedField,
+    FlagField,
+    Json,
+    NumberField,
+    ObjectField,
+    TextField,
+    WholeNumberField,
+    fault,
+    optional,
+    require,
+)
 from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
 from gateway.ids import GENERATION_PREFIX
@@ -25,10 +38,8 @@ from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, Finish, Normaliser, without
-from .checks import REASONING
 
 Endpoint = Generation.Endpoint
-Json = dict[str, Any]
 Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer
 # The gateway's own fields: a dialect writes its form of them. The last three are those of other routers: `usage` is in
 # every answer, asked for or not.
@@ -39,6 +50,8 @@ OWNED = frozenset(
 # The effort that a budget of so many tokens of reasoning and more asks for.
 EFFORT_FROM = ((16_384, "high"), (4_096, "medium"))
 LEAST_EFFORT, USUAL_EFFORT, NO_EFFORT = "low", "medium", "none"
+NO_FILES = "must be absent: files are not kept here. Send the content itself, as a data URL."
+REASONING: Mapping[str, type] = {"effort": str, "max_tokens": int, "enabled": bool, "exclude": bool}
 DONE = b"data: [DONE]\n\n"
 # Line ends by Unicode's rules (U+0085, U+2028, U+2029) that JSON allows in a string.
 LINE_ENDS = ((b"\xc2\x85", rb"\u0085"), (b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"))
@@ -232,6 +245,42 @@ def _unthought(choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice of an answer or a chunk without its reasoning."""
     said = {name: without(choice[name], THOUGHTS) for name in ("message", "delta") if name in choice}
     return {**without(choice, THOUGHTS), **said}
+
+
+class ModelField(TextField):
+    """The model. Its form is checked when it is resolved."""
+
+
+def _stop(data: Any) -> Any:
+    if isinstance(data, str) or (isinstance(data, list) and all(isinstance(item, str) for item in data)):
+        return data
+    raise fault("", "must be a string or an array of strings.")
+
+
+def _stream_options(data: Any) -> Json:
+    optional(require(data, dict, "", "an object"), "include_usage", bool, "a boolean")
+    options: Json = data
+    return options
+
+
+class SamplingRequest(serializers.Serializer[Any]):
+    """The fields that chat and text completions share."""
+
+    model = ModelField()
+    temperature = NumberField(minimum=0, maximum=2, required=False)
+    top_p = NumberField(minimum=0, maximum=1, required=False)
+    n = WholeNumberField(minimum=1, required=False)
+    stream = FlagField(required=False)
+    stream_options = CheckedField(_stream_options, required=False)
+    stop = CheckedField(_stop, required=False)
+    max_tokens = WholeNumberField(minimum=1, required=False)
+    max_completion_tokens = WholeNumberField(minimum=1, required=False)
+    presence_penalty = NumberField(minimum=-2, maximum=2, required=False)
+    frequency_penalty = NumberField(minimum=-2, maximum=2, required=False)
+    user = TextField(required=False)
+    usage = ObjectField(required=False)
+    reasoning = ObjectField(REASONING, required=False)
+    include_reasoning = FlagField(required=False)
 
 
 def sampling_call(

@@ -7,16 +7,11 @@ upstreams take that of an assistant that calls tools, and some demand the field.
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.edge.fields import FlagField
-
-from ..call import Call, Shape, refuses
-from .base import Endpoint, WireForm, pass_through, sampling_call
-from .checks import (
-    NO_FILES,
+from gateway.edge.fields import (
     CheckedField,
     Checks,
+    FlagField,
     Json,
-    SamplingRequest,
     each,
     fault,
     optional,
@@ -24,6 +19,9 @@ from .checks import (
     text_in,
     without_nulls,
 )
+
+from ..call import Call, Shape, refuses
+from .base import NO_FILES, Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 
 ROLES = frozenset({"system", "user", "assistant", "function", "tool", "developer"})
 SPEAKERS = ("user", "assistant", "system", "developer")

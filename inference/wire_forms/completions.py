@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from gateway.edge.fields import CheckedField, Checks, fault
+
 from ..answers import choices_of
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of, field_bytes, finish_reason, message_bytes
-from .base import Endpoint, WireForm, pass_through, sampling_call
-from .checks import CheckedField, Checks, SamplingRequest, fault
+from .base import Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 
 OBJECT = "text_completion"
 SPOKEN = frozenset(THOUGHTS)

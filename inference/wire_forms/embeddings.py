@@ -9,12 +9,11 @@ from typing import Any
 
 from rest_framework import serializers
 
-from gateway.edge.fields import ChoiceField, TextField, WholeNumberField
+from gateway.edge.fields import CheckedField, Checks, ChoiceField, TextField, WholeNumberField, fault
 
 from ..call import Call, Shape
 from ..dialects.errors import MalformedReply, UnreadableEmbedding
-from .base import Endpoint, WireForm, pass_through
-from .checks import CheckedField, Checks, ModelField, fault
+from .base import Endpoint, ModelField, WireForm, pass_through
 
 NUMBERS = frozenset({int, float})
 

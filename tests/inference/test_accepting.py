@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rest_framework.serializers import ValidationError
 
 from gateway.edge.exception_handler import from_exception
+from gateway.edge.fields import Checks
 from gateway.errors import ApiError, InvalidRequest
 from inference.wire_forms import chat, completions, embeddings
 from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _is_usual, _message
-from inference.wire_forms.checks import Checks
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -15,7 +15,20 @@ from rest_framework import serializers
 from accounts.keys import token_of
 from catalogue.models import Thinking
 from catalogue.routing.routes import Route
-from gateway.edge.fields import ChoiceField, FlagField, NumberField, ObjectField, WholeNumberField
+from gateway.edge.fields import (
+    CheckedField,
+    Checks,
+    ChoiceField,
+    FlagField,
+    NumberField,
+    ObjectField,
+    WholeNumberField,
+    each,
+    fault,
+    optional,
+    require,
+    text_in,
+)
 from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError
 from gateway.ids import MESSAGE_PREFIX
@@ -24,8 +37,7 @@ from ...authentication import Payer, authenticate
 from ...call import Call, Shape
 from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
-from ..base import Endpoint, Framing, Report, WireForm, without_effort
-from ..checks import NO_FILES, CheckedField, Checks, ModelField, each, fault, optional, require, text_in
+from ..base import NO_FILES, Endpoint, Framing, ModelField, Report, WireForm, without_effort
 from .answers import MessageFraming, message_of
 from .passing import (
     PassedMessage,

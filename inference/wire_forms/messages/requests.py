@@ -9,11 +9,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from gateway.edge.fields import Json, each, fault, text_in
 from gateway.errors import InvalidRequest
 
 from ...dialects.base import Untold, encoded
 from ..base import effort_of, results_in_text
-from ..checks import Json, each, fault, text_in
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}

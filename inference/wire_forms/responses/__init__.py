@@ -12,11 +12,11 @@ from typing import Any
 
 from catalogue.models import Modality
 from catalogue.routing.routes import Route
+from gateway.edge.fields import Json
 from gateway.ids import RESPONSE_PREFIX
 
 from ...call import Call, Shape
 from ..base import Endpoint, Framing, Report, WireForm, results_in_text
-from ..checks import Json
 from ..passing import require_objects
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE

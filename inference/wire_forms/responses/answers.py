@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalogue.pricing import without_prices
+from gateway.edge.fields import Json
 from gateway.edge.responses import known
 from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
 from ...chunks import object_of, without
 from ..base import DONE, Report
-from ..checks import Json
 from .output import CITED, COMPLETED, INCOMPLETE, Output, frame
 from .requests import Asked
 

@@ -12,8 +12,10 @@ from typing import Any
 
 import orjson
 
+from gateway.edge.fields import Json, each, fault, require, text_in
+
 from ...dialects.base import Untold
-from ..checks import NO_FILES, Json, each, fault, require, text_in
+from ..base import NO_FILES
 from .tools import ADDED, arguments_of, function_name
 
 MAX_ITEMS = 50_000

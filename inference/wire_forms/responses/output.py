@@ -7,9 +7,10 @@ come mixed; a custom tool's input is complete only then and comes in one delta.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gateway.edge.fields import Json
+
 from ...chunks import REASONING_FIELDS, dicts, object_of, text_of, without
 from ..base import framed
-from ..checks import Json
 from .conversation import encrypted
 from .requests import Asked
 from .tools import Tool, input_of

@@ -7,11 +7,11 @@ the upstream's: it knows them again when they are sent back.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gateway.edge.fields import Json
 from gateway.errors import ApiError
 
 from ...chunks import dicts, field_bytes, object_of
 from ..base import DONE, Report
-from ..checks import Json
 from ..passing import PassedStream, require_objects
 from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE

@@ -9,20 +9,24 @@ import orjson
 from rest_framework import serializers
 
 from gateway.edge.fields import (
+    CheckedField,
+    Checks,
     ChoiceField,
     FlagField,
+    Json,
     ListField,
     NumberField,
     ObjectField,
     TextField,
     WholeNumberField,
+    fault,
+    require,
 )
 from gateway.errors import InvalidRequest
 
 from ...call import Call, Shape
 from ...dialects.base import Untold, encoded
-from ..base import effort_of
-from ..checks import CheckedField, Checks, Json, ModelField, fault, require
+from ..base import ModelField, effort_of
 from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Tool, choice_of, tools_of
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import orjson
 
+from gateway.edge.fields import Json, each, fault, optional, require, text_in
+
 from ...dialects.base import Untold
-from ..checks import Json, each, fault, optional, require, text_in
 
 MAX_TOOLS = 10_000
 CHOICES = ("none", "auto", "required")
