@@ -31,7 +31,7 @@ WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
 
 
 STATEMENTS = """
-SELECT CASE WHEN query LIKE '%%billing_wallet%%' THEN 'settlement' ELSE left(ltrim(query), 48) END,
+SELECT CASE WHEN query LIKE '%%INSERT INTO%%' THEN 'settlement' ELSE left(ltrim(query), 48) END,
     1000 * mean_exec_time, 1000 * min_exec_time
 FROM pg_stat_statements WHERE calls >= %s AND query !~ '^(BEGIN|COMMIT)' ORDER BY mean_exec_time DESC
 """
