@@ -86,10 +86,15 @@ class Normaliser(ABC):
         self.all_finished = False  # everything that was asked for has its finish
         self.is_complete = False  # an end of the stream here is a good one
         self.unsent: Json = {}  # fields of chunks that were not sent, for the closing one
+        self.reported: list[tuple[Any, int]] = []  # usage of chunks, and `text_bytes` until there; not counted yet
 
     @abstractmethod
     def normalise(self, chunk: Json) -> Json | None:
         """The chunk as it goes to the framing, a `Finish` at an end; None where it would say nothing."""
+
+    def normalise_all(self, chunks: list[Json]) -> list[Json]:
+        """What goes to the framing of these."""
+        return [sent for chunk in chunks if (sent := self.normalise(chunk)) is not None]
 
     @abstractmethod
     def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
@@ -124,24 +129,19 @@ class ChunkNormaliser(Normaliser):
                 self.has_surplus = True
             else:
                 finishes |= self._add(choice, choices)
+        if chunk.get("usage") is not None:
+            self.reported.append((chunk["usage"], self.text_bytes))
         self.is_complete = bool(self._choices) and not self._open
         self.all_finished = self.is_complete and len(self._choices) >= self._expected
         chunk = extras_of(chunk)
         if not choices:
             self.unsent |= {name: value for name, value in chunk.items() if value is not None}
             return None
-        chunk["choices"] = choices
-        chunk = self._owned(chunk)
-        return Finish(chunk) if finishes else chunk
-
-    def _owned(self, chunk: Json) -> Json:
-        """The chunk with what the gateway owns in it. A fingerprint that is null is left out: it is a string."""
-        chunk |= self._own
-        if chunk.get("system_fingerprint", "") is None:
-            del chunk["system_fingerprint"]
-        if self.unsent and not chunk.keys().isdisjoint(self.unsent):
+        if self.unsent:
             self.unsent = without(self.unsent, chunk)
-        return chunk
+        chunk |= self._own
+        chunk["choices"] = choices
+        return Finish(chunk) if finishes else chunk
 
     def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
         """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
@@ -213,25 +213,40 @@ class ChatNormaliser(ChunkNormaliser):
 
     object_name = "chat.completion.chunk"
 
-    def normalise(self, chunk: Json) -> Json | None:
+    def normalise_all(self, chunks: list[Json]) -> list[Json]:
         """See Normaliser. Nearly every chunk is one more delta of one choice: it has a short way of its own here, which
         leaves whatever is odd about a chunk to the long one."""
-        try:
-            (choice,) = chunk["choices"]
-            index, delta = choice["index"], choice["delta"]
-            state = self._going[index]
-            text = delta.get("content")
-            if choice.get("finish_reason") or type(index) is not int:
-                return super().normalise(chunk)
-        except (LookupError, TypeError, ValueError, AttributeError):
-            return super().normalise(chunk)
-        if len(delta) == 1 and text and isinstance(text, str):
-            self.text_bytes += len(text.encode())
-            self.has_output = True
-        elif not self._goes_on(choice, delta, state):
-            return super().normalise(chunk)
-        choice["finish_reason"] = None
-        return self._owned(chunk)
+        sent = []
+        going, own, said = self._going, self._own, 0
+        for chunk in chunks:
+            try:
+                (choice,) = chunk["choices"]
+                index, delta = choice["index"], choice["delta"]
+                state, text = going[index], delta.get("content")
+                is_odd = choice.get("finish_reason") or type(index) is not int
+            except (LookupError, TypeError, ValueError, AttributeError):
+                is_odd = True
+            if not is_odd and len(delta) == 1 and text and isinstance(text, str):
+                said += len(text.encode())
+            elif is_odd or not self._goes_on(choice, delta, state):
+                self.text_bytes, said = self.text_bytes + said, 0
+                odd = self.normalise(chunk)
+                if odd is not None:
+                    sent.append(odd)
+                continue
+            if "usage" in chunk and (usage := chunk.pop("usage")) is not None:
+                self.reported.append((usage, self.text_bytes + said))
+            choice["finish_reason"] = None
+            chunk |= own  # noqa: PLW2901  # in place
+            # A fingerprint that is null is left out: it is a string.
+            if chunk.get("system_fingerprint", "") is None:
+                del chunk["system_fingerprint"]
+            if self.unsent and not chunk.keys().isdisjoint(self.unsent):
+                self.unsent = without(self.unsent, chunk)
+            sent.append(chunk)
+        self.text_bytes += said
+        self.has_output = self.has_output or self.text_bytes > 0
+        return sent
 
     def _goes_on(self, choice: Json, delta: Json, state: Choice) -> bool:
         """Takes in a delta that is more than one text, or another; False where it says nothing."""

@@ -48,7 +48,7 @@ class ShapeAdapter:
         return _Converting(decoder, self.chunk)
 
 
-class _Converting:
+class _Converting(StreamDecoder):
     def __init__(self, decoder: StreamDecoder, convert: Convert) -> None:
         self._decoder, self._convert = decoder, convert
         self.one_text = decoder.one_text

@@ -184,10 +184,9 @@ class StreamReader:
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder, self._is_implausible = upstream, decoder, is_implausible
-        self._decode, self._normalise = decoder.decode, normaliser.normalise
+        self._decode_all = decoder.decode_all
         self._parser = SseParser()
         self._joined = TextJoiner(decoder.one_text).joined if joins_texts else None
-        self._uncounted: list[tuple[Any, int]] = []  # usage of this read, and the bytes of text until there
         self._counted_bytes = 0  # of text, when the last usage came
         self._has_first_event = False
         self._malformed: MalformedReply | None = None  # of the newest event, where it could not be read
@@ -232,35 +231,27 @@ class StreamReader:
 
         Raises UpstreamFault (DeadlineExpired among them), ContradictoryUsage, and what the call was aborted with.
         """
-        normaliser, pending, decode, normalise = self.normaliser, self.pending, self._decode, self._normalise
-        before, is_last = len(pending), False
+        normaliser = self.normaliser
+        before, is_last = len(self.pending), False
         try:
             block = self._upstream.read()
+            events = self._parser.feed(block) if block else self._parser.finish()
+            if self._joined is not None:
+                events = self._joined(events)
             try:
-                events = self._parser.feed(block) if block else self._parser.finish()
-                for data in events if self._joined is None else self._joined(events):
-                    try:
-                        said = decode(data)
-                    except MalformedReply as fault:
-                        if self._malformed is not None:
-                            raise
-                        self._malformed, self._is_malformed = fault, True
-                        continue
-                    if self._malformed is not None:
-                        self._malformed = None
-                    if isinstance(said, dict):  # a chunk, and nothing beside it, as nearly always
-                        chunk = normalise(said)
-                        if chunk is not None:
-                            pending.append(chunk)
-                    elif said is not None and self._take_event(said):
+                for said in self._decode_all(events):
+                    if isinstance(said, list):
+                        if said:
+                            self._take_run(said)
+                    elif self._is_last(said):
                         is_last = True
                         break
             finally:
                 if self.first_output_at is None:
                     self._note_output()
-                is_counted = self._count() if self._uncounted else False
+                is_counted = self._count() if normaliser.reported else False
             # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
-            if len(pending) > before or is_counted or not self._has_first_event:
+            if len(self.pending) > before or is_counted or not self._has_first_event:
                 self._has_first_event = True
                 self._upstream.deadlines.progressed()
             if is_last or not block:
@@ -280,33 +271,48 @@ class StreamReader:
         if self.first_output_at is None and self.normaliser.has_output:
             self.first_output_at = time.monotonic()
 
-    def _take_event(self, event: Event) -> bool:
-        """Takes in an event that says more than a chunk. True where it is the last."""
+    def _take_run(self, chunks: list[dict[str, Any]]) -> None:
+        """Takes in chunks with nothing between them."""
+        self._malformed = None
         normaliser = self.normaliser
-        if event.error is not None and not normaliser.all_finished:
-            raise event.error
-        before = normaliser.has_output, normaliser.text_bytes
-        chunk = None if event.chunk is None else normaliser.normalise(event.chunk)
-        if event.reported is not None:
-            self._uncounted.append((event.reported, normaliser.text_bytes))
-            if not before[0]:
+        at = 0
+        while not normaliser.has_output and at < len(chunks):
+            before = normaliser.text_bytes
+            sent = normaliser.normalise_all(chunks[at : at + 1])
+            if normaliser.reported:
                 try:
                     self._count()
-                except ContradictoryUsage:  # nothing was delivered, if this would have been the first of it
-                    normaliser.has_output, normaliser.text_bytes = before
+                except ContradictoryUsage:  # nothing was delivered: this would have been the first of it
+                    normaliser.has_output, normaliser.text_bytes = False, before
                     raise
-        if event.measured_units is not None:
-            self.measured_units = event.measured_units
-        if chunk is not None:
-            self.pending.append(chunk)
-        return event.is_last or event.error is not None
+            self.pending += sent
+            at += 1
+        if at < len(chunks):
+            self.pending += normaliser.normalise_all(chunks[at:] if at else chunks)
+
+    def _is_last(self, said: Event | UpstreamFault) -> bool:
+        """Takes in what is said between chunks. True where it is the last."""
+        if isinstance(said, UpstreamFault):
+            if not isinstance(said, MalformedReply) or self._malformed is not None:
+                raise said
+            self._malformed, self._is_malformed = said, True
+            return False
+        if said.error is not None and not self.normaliser.all_finished:
+            raise said.error
+        self._take_run([] if said.chunk is None else [said.chunk])
+        if said.reported is not None:
+            self.normaliser.reported.append((said.reported, self.normaliser.text_bytes))
+        if said.measured_units is not None:
+            self.measured_units = said.measured_units
+        return said.is_last or said.error is not None
 
     def _count(self) -> bool:
         """Counts the newest usage of this read: each holds all before it. True where there is a whole one.
 
         Raises ContradictoryUsage.
         """
-        said, self._uncounted = self._uncounted, []
+        normaliser = self.normaliser
+        said, normaliser.reported = normaliser.reported, []
         for reported, text_bytes in reversed(said):
             try:
                 usage, prompt = self._decoder.counted(reported)

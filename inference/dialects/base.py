@@ -9,6 +9,7 @@ provider's entry in the catalogue, says which fields are not taken.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ import orjson
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routing.routes import Route, Upstream
 from gateway.errors import InvalidRequest
+from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
 
 from ..call import Call
@@ -118,23 +120,40 @@ class Untold(dict[str, None]):
                 self[name] = None
 
 
-class StreamDecoder(Protocol):
+class StreamDecoder(ABC):
     """Understands one stream; holds what its dialect needs to remember between events."""
 
-    @property
-    def one_text(self) -> re.Pattern[bytes]:
-        """Matches an event that says one text and nothing else that adds up, with what is around it in two groups."""
+    one_text = NEVER  # matches an event of one text and nothing else that adds up, with what is around it in two groups
 
+    @abstractmethod
     def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         """An event's chunk, which is the caller's to change; an Event where it says more, None where it says nothing.
 
-        Raises UpstreamFault for an error event and MalformedReply for nonsense.
+        `usage` of a chunk is what the upstream reported, in its own words. Raises UpstreamFault for an error event and
+        MalformedReply for nonsense.
         """
 
+    @abstractmethod
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
-        """The usage that an Event reported, None where it is not all of it, and the prompt's part of that: what is
-        billed of the prompt where the stream ends without the rest. Raises ContradictoryUsage.
+        """The usage that was reported, None where it is not all of it, and the prompt's part of that: what is billed of
+        the prompt where the stream ends without the rest. Raises ContradictoryUsage.
         """
+
+    def decode_all(self, events: list[bytes]) -> list[list[dict[str, Any]] | Event | UpstreamFault]:
+        """What the events of one read say: runs of chunks, and what comes between them, faults as they are raised."""
+        run: list[dict[str, Any]] = []
+        said: list[list[dict[str, Any]] | Event | UpstreamFault] = [run]
+        for data in events:
+            try:
+                each = self.decode(data)
+            except UpstreamFault as fault:
+                said += [fault, run := []]
+            else:
+                if isinstance(each, dict):
+                    run.append(each)
+                else:
+                    said += [each or Event(), run := []]
+        return said
 
 
 class Dialect(Protocol):
@@ -209,10 +228,10 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         raise InvalidRequest("The request body is nested too deeply.") from None
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
+def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
     """The JSON object of an answer or an event. Raises MalformedReply.
 
-    An error where an answer belongs is an error, whatever the status said: raises ReportedError.
+    An error where an answer belongs is an error, whatever the status said: raises ReportedError, if it `refuses` it.
     """
     try:
         parsed = orjson.loads(data)
@@ -220,7 +239,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise MalformedReply("answered with something that is not JSON") from None
     if not isinstance(parsed, dict):
         raise MalformedReply("answered with JSON that is not an object")
-    if len(data) > 2 * SURELY_SHALLOW or parsed.get("error") or parsed.get("type") == "error":
+    if refuses and (len(data) > 2 * SURELY_SHALLOW or parsed.get("error") or parsed.get("type") == "error"):
         check_object(parsed, data)
     return parsed
 

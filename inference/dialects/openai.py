@@ -18,13 +18,13 @@ from catalogue.pricing import (
     Usage,
 )
 from catalogue.routing.routes import Route, Upstream
+from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
 from gateway.money import UNITS
 
 from ..call import Call, Shape
 from ..chunks import THOUGHTS, dicts, object_of, without
 from .base import (
-    NEVER,
     NOTHING,
     REROUTING_FIELDS,
     SURELY_SHALLOW,
@@ -144,7 +144,7 @@ class OpenAIDialect:
         return prompt_usage_of(reported)
 
 
-class OpenAIDecoder:
+class OpenAIDecoder(StreamDecoder):
     """See `base.StreamDecoder`."""
 
     __slots__ = ("_choices", "_counted_apart", "_finished", "_total_includes")
@@ -158,37 +158,52 @@ class OpenAIDecoder:
         self._finished: set[Any] = set()
         self._counted_apart: list[Any] = []
 
+    def decode_all(self, events: list[bytes]) -> list[list[dict[str, Any]] | Event | UpstreamFault]:
+        """See `base.StreamDecoder`. Of nearly every chunk nothing but its JSON has to be read here."""
+        run: list[dict[str, Any]] = []
+        said: list[list[dict[str, Any]] | Event | UpstreamFault] = [run]
+        is_single = self._choices == 1
+        for data in events:
+            try:
+                chunk = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                chunk = None
+            if (
+                isinstance(chunk, dict)
+                and TELLING.isdisjoint(chunk)
+                and (len(data) <= 2 * SURELY_SHALLOW or is_shallow(data))
+            ):
+                if not is_single:
+                    self._add_up(chunk)
+                run.append(chunk)
+            else:
+                said += [*super().decode_all([data]), run := []]
+        return said
+
     def decode(self, data: bytes) -> dict[str, Any] | Event | None:
-        """A chunk, usage on any of them, or `[DONE]`."""
+        """A chunk, or `[DONE]`."""
+        if data == b"[DONE]":
+            return Event(is_last=True)
+        chunk = parse_object(data, refuses=False)
         try:
-            chunk = orjson.loads(data)
-            usage = chunk.pop("usage", None)
-        except (orjson.JSONDecodeError, AttributeError, TypeError):  # no JSON, or no object
-            return Event(is_last=True) if data == b"[DONE]" else parse_object(data)
-        if self._choices == 1 and TELLING.isdisjoint(chunk) and (len(data) < 2 * SURELY_SHALLOW or is_shallow(data)):
-            return chunk if usage is None else Event(chunk, usage)
-        return self._event(chunk, usage, data)
+            check_object(chunk, data)
+        except ReportedError as error:
+            self._add_up(chunk)
+            usage = chunk.get("usage")
+            if usage is None or not self._may_be_counted(usage):  # the error says more
+                raise
+            return Event(reported=usage, error=error)
+        chunk.pop("gateway_metadata", None)
+        if chunk.get("usage") is None and "x_groq" in chunk:
+            chunk["usage"] = _usage_of_groq(chunk)
+        self._add_up(chunk)
+        measured = measured_units_in(chunk)
+        return chunk if measured is None else Event(chunk, measured_units=measured)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""
         usage = usage_of(reported, self._total_includes)
         return usage, prompt_usage_of(reported)
-
-    def _event(self, chunk: dict[str, Any], usage: Any, data: bytes) -> dict[str, Any] | Event:
-        """A chunk, and what stands in it beside its choices."""
-        try:
-            check_object(chunk, data)
-        except ReportedError as error:
-            if usage is None or not self._may_be_counted(usage):  # the error says more
-                raise
-            return Event(reported=self._of_all_choices({}, usage), error=error)
-        chunk.pop("gateway_metadata", None)
-        if usage is None and "x_groq" in chunk:
-            usage = _usage_of_groq(chunk)
-        if self._choices > 1:
-            usage = self._of_all_choices(chunk, usage)
-        measured = measured_units_in(chunk)
-        return chunk if usage is None and measured is None else Event(chunk, usage, measured_units=measured)
 
     def _may_be_counted(self, usage: Any) -> bool:
         try:
@@ -197,30 +212,28 @@ class OpenAIDecoder:
             return False
         return True
 
-    def _of_all_choices(self, chunk: dict[str, Any], usage: Any) -> Any:
-        """The usage of the request so far, where a server may count each choice by itself.
+    def _add_up(self, chunk: dict[str, Any]) -> None:
+        """Makes the usage of a chunk that of the request so far, where a server may count each choice by itself.
 
         llama.cpp sends the usage of a choice in a chunk without choices, behind its finish: one that comes before all
         have finished can be no total. From then on every such chunk counts one more choice.
         """
-        choices = chunk.get("choices")
-        if isinstance(choices, list):
-            for choice in choices:
-                if isinstance(choice, dict) and choice.get("finish_reason"):
-                    self._finished.add(choice.get("index"))
+        choices, usage = chunk.get("choices"), chunk.get("usage")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and choice.get("finish_reason") and type(choice.get("index")) is int:
+                self._finished.add(choice["index"])
         if usage is None or choices or not self._finished:
-            return usage
+            return
         if self._counted_apart or len(self._finished) < self._choices:
             self._counted_apart.append(usage)
-            return list(self._counted_apart) if len(self._counted_apart) > 1 else usage
-        return usage
+            if len(self._counted_apart) > 1:
+                chunk["usage"] = list(self._counted_apart)
 
 
-class ResponseDecoder:
+class ResponseDecoder(StreamDecoder):
     """See `base.StreamDecoder`. Chunks are the events of a response, the last of which has its usage."""
 
     __slots__ = ("_total_includes",)
-    one_text = NEVER
 
     def __init__(self, total_includes: Collection[str] = NOTHING) -> None:
         self._total_includes = total_includes

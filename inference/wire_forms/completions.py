@@ -11,7 +11,8 @@ from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of, f
 from .base import Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 
 OBJECT = "text_completion"
-SPOKEN = frozenset(THOUGHTS)
+SPOKEN = frozenset({*THOUGHTS, "delta"})
+PLAIN = frozenset({"id", "object", "created", "model", "choices"})
 DEFAULT_MAX_TOKENS = 16
 
 
@@ -59,26 +60,24 @@ class TextNormaliser(ChunkNormaliser):
     object_name = OBJECT
     nullable: ClassVar = {"logprobs": None}
 
-    def normalise(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
-        """See Normaliser, and ChatNormaliser's: one more text of one choice is nearly every chunk here too."""
-        try:
-            (choice,) = chunk["choices"]
-            text, index = choice["text"], choice["index"]
-            if (
-                choice["finish_reason"]
-                or index not in self._going
-                or type(index) is not int
-                or not SPOKEN.isdisjoint(choice)
-            ):
-                return super().normalise(chunk)
-        except (LookupError, TypeError, ValueError):
-            return super().normalise(chunk)
-        if not text or not isinstance(text, str):
-            return super().normalise(chunk)
-        self.text_bytes += len(text.encode())
-        self.has_output = True
-        choice["finish_reason"] = None
-        return self._owned(chunk)
+    def normalise_all(self, chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """See ChatNormaliser: one more text of one choice is nearly every chunk here too."""
+        sent = []
+        for chunk in chunks:
+            try:
+                (choice,) = chunk["choices"]
+                text, index = choice["text"], choice["index"]
+                is_odd = choice["finish_reason"] or index not in self._going or not SPOKEN.isdisjoint(choice)
+            except (LookupError, TypeError, ValueError):
+                is_odd = True
+            if is_odd or not text or not isinstance(text, str) or type(index) is not int or not chunk.keys() <= PLAIN:
+                odd = self.normalise(chunk)
+                if odd is not None:
+                    sent.append(odd)
+            else:
+                self.text_bytes += len(text.encode())
+                sent.append(chunk | self._own)
+        return sent
 
     def _finish(self, reported: Any) -> str | None:
         return text_finish_reason(reported)

@@ -15,6 +15,7 @@ from gateway.fastpath.http_client import Deadlines
 from inference.answers import Aggregate
 from inference.call import Shape
 from inference.chunks import ChatNormaliser, ChunkNormaliser
+from inference.dialects.base import StreamDecoder
 from inference.dialects.openai import OpenAIDecoder, OpenAIDialect
 from inference.reader import StreamReader, TextJoiner
 from inference.wire_forms.completions import TextNormaliser
@@ -144,7 +145,8 @@ def test_the_short_way_and_the_long_way_are_one(
     blocks = [block for block in (*blocks, data[at:]) if block]
     short = outcome(blocks, shape, choices)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ChatNormaliser, "normalise", ChunkNormaliser.normalise)
+        patch.setattr(ChatNormaliser, "normalise_all", ChunkNormaliser.normalise_all)
+        patch.setattr(OpenAIDecoder, "decode_all", StreamDecoder.decode_all)
         assert outcome(blocks, shape, choices) == short
 
 

@@ -18,7 +18,7 @@ import orjson
 from catalogue.pricing import Usage
 
 from ...chunks import object_of, text_of
-from ..base import Event, count, optional_count, parse_object
+from ..base import Event, StreamDecoder, count, optional_count, parse_object
 from ..errors import MalformedReply
 
 Json = dict[str, Any]
@@ -156,7 +156,7 @@ class _Block:
     signature: str = ""
 
 
-class AnthropicDecoder:
+class AnthropicDecoder(StreamDecoder):
     """See `base.StreamDecoder`."""
 
     __slots__ = ("_blocks", "_citations", "_has_counted_all", "_held", "_held_delta", "_thoughts", "_tools", "_usage")

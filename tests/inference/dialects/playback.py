@@ -85,8 +85,11 @@ def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormalise
 
 
 def event_of(said: Chunk | Event | None) -> Event:
-    """What a decoder has said, as an event."""
-    return said if isinstance(said, Event) else Event(said)
+    """What a decoder has said, as an event that has the usage of its chunk."""
+    event = said if isinstance(said, Event) else Event(said)
+    if event.reported is None and event.chunk is not None and "choices" in event.chunk:
+        event.reported = event.chunk.pop("usage", None)
+    return event
 
 
 def events(*payloads: dict[str, Any]) -> list[bytes]:
