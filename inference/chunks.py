@@ -228,6 +228,8 @@ class ChatNormaliser(ChunkNormaliser):
                 is_odd = True
             if not is_odd and len(delta) == 1 and text and isinstance(text, str):
                 said += len(text.encode())
+            elif not is_odd and len(delta) == 1 and self._goes_on_calling(delta.get("tool_calls"), state):
+                pass
             elif is_odd or not self._goes_on(choice, delta, state):
                 self.text_bytes, said = self.text_bytes + said, 0
                 odd = self.normalise(chunk)
@@ -258,10 +260,7 @@ class ChatNormaliser(ChunkNormaliser):
             }
         if len(delta) == 1:
             ((name, value),) = delta.items()
-            if name == "tool_calls":
-                if self._goes_on_calling(value, state):
-                    return True
-            elif name in TEXT_FIELDS and value and isinstance(value, str):
+            if name in TEXT_FIELDS and value and isinstance(value, str):
                 self.text_bytes += len(value.encode())
                 self.has_output = True
                 return True

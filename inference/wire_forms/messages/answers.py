@@ -136,7 +136,12 @@ class MessageFraming:
             if not self._has_begun:
                 self._begin(chunk, frames)
             for choice in chunk["choices"]:
-                self._take(choice, frames)
+                delta = choice["delta"]
+                text = delta.get("content")
+                if text and len(delta) == 1 and self._block == "text" and choice["finish_reason"] is None:
+                    self._send({"type": "text_delta", "text": text}, frames)  # as nearly all are
+                else:
+                    self._take(choice, frames)
         return frames
 
     def finished(self, report: Report) -> list[bytes]:
@@ -190,7 +195,8 @@ class MessageFraming:
         self._send({"type": f"{kind}_delta", kind: text}, frames)
 
     def _send(self, delta: Json, frames: list[bytes]) -> None:
-        frames.append(event({"type": "content_block_delta", "index": self._index, "delta": delta}))
+        payload = {"type": "content_block_delta", "index": self._index, "delta": delta}
+        frames.append(framed(payload, b"content_block_delta"))
 
     def _open_text(self, kind: str, frames: list[bytes]) -> None:
         if self._block != kind:

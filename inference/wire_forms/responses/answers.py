@@ -11,8 +11,8 @@ from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
 from ...chunks import object_of, without
-from ..base import DONE, Report
-from .output import CITED, COMPLETED, INCOMPLETE, Output, frame
+from ..base import DONE, Report, framed
+from .output import CITED, COMPLETED, INCOMPLETE, Output
 from .requests import Asked
 
 FAILED = "failed"
@@ -82,9 +82,10 @@ class ResponseFraming:
         return [self._frame({"type": "response.failed", "response": response}), DONE]
 
     def _frame(self, event: Json) -> bytes:
-        framed = frame(event, self._sequence)
+        """An event with its name and number."""
+        event["sequence_number"] = self._sequence
         self._sequence += 1
-        return framed
+        return framed(event, event["type"].encode())
 
 
 def response_object(

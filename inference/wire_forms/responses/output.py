@@ -10,7 +10,6 @@ from typing import Any
 from gateway.edge.fields import Json
 
 from ...chunks import REASONING_FIELDS, dicts, object_of, text_of, without
-from ..base import framed
 from .conversation import encrypted
 from .requests import Asked
 from .tools import Tool, input_of
@@ -39,6 +38,9 @@ class Output:
     def add(self, delta: Mapping[str, Any], logprobs: Any = None) -> list[Json]:
         """Takes in a delta, or a whole message whose tool calls are numbered. Returns the events that tell it."""
         events: list[Json] = []
+        if len(delta) == 1 and (text := delta.get("content")):  # as nearly all are
+            events.append(self._part_of("content", events).delta(text, logprobs))
+            return events
         if "thinking_blocks" in delta and self._asked.encrypts and (blocks := dicts(delta["thinking_blocks"])):
             self._think(blocks, events)
         if cited := [*_cited(delta)]:
@@ -161,8 +163,9 @@ class _Part:
         self.pieces.append(text)
         event: Json = {"type": self._delta, **self._place, "delta": text}
         if self.kind == "output_text":
-            listed = logprobs.get("content") if isinstance(logprobs, dict) else None
-            event["logprobs"] = listed = listed if isinstance(listed, list) else []
+            event["logprobs"] = listed = []
+            if isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list):
+                event["logprobs"] = listed = logprobs["content"]
             self.logprobs += listed
         return event
 
@@ -245,12 +248,6 @@ def _cited(delta: Mapping[str, Any]) -> Iterator[Json]:
         elif type(number) is int:
             name = text_of(each.get("document_title"))
             yield {**each, "type": "file_citation", "file_id": "", "filename": name, "index": number}
-
-
-def frame(event: Json, sequence: int) -> bytes:
-    """An event with its name and number."""
-    event["sequence_number"] = sequence
-    return framed(event, event["type"].encode())
 
 
 def _done(item: Json, output_index: int) -> Json:
