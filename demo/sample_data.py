@@ -39,7 +39,7 @@ from inference.admission import Admitted, purpose_of
 from inference.authentication import Payer
 from inference.call import Call
 from inference.dialects import DIALECTS
-from inference.generation import Outcome, record
+from inference.generation import Delivery, record
 from inference.wire_forms import WIRE_FORMS
 
 NAME = "Sample data"
@@ -160,7 +160,7 @@ def _request(account: Account, key: ApiKey, draw: random.Random, habit: Habit, m
     )
     ending = draw.choices(list(ENDINGS), list(ENDINGS.values()))[0] if habit.endpoint == CHAT else Ending.FINISHED
     usage = Usage(_about(draw, habit.prompt), completion=_about(draw, habit.completion))
-    outcome = Outcome(ending, first_output_at=started + min(seconds, 0.3) if habit.endpoint == CHAT else None)
+    outcome = Delivery(ending, first_output_at=started + min(seconds, 0.3) if habit.endpoint == CHAT else None)
     cut = ending not in (Ending.FINISHED, Ending.COST_UNRESOLVABLE)
     ledger.book(record(admitted, outcome, usage, usage_estimated=cut).generation(), using="default")
     key.last_used_at = moment

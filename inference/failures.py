@@ -68,8 +68,8 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, re
     return broken(fault, admitted)
 
 
-def failed(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
-    """The same, and noted of the provider."""
+def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
+    """The same error; the provider's health takes note of it."""
     error, slug = refusal(fault, admitted), admitted.route.upstream.slug
     health.note(slug, failed=health.is_failure(getattr(fault, "status", None)), words=error.message)
     return error

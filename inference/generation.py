@@ -29,8 +29,8 @@ OWN_DETAILS = frozenset({"cached_tokens", "cache_write_tokens", "reasoning_token
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a request: how it ended, the usage that the upstream reported, and what was delivered.
+class Delivery:
+    """The end of a request: how it ended, the usage that the upstream reported, and what was delivered.
 
     `prompt_usage` is the prompt's part of a usage of which the rest never came; `text_bytes` is the UTF-8 length of the
     output, for an estimate, `uncounted_bytes` of what was delivered after the last usage, negative where some of what
@@ -50,7 +50,7 @@ class Outcome:
     measured_units: int | None = None
 
 
-def settle(admitted: Admitted, outcome: Outcome, *, has_checkpoint: bool = False) -> Report:
+def settle(admitted: Admitted, outcome: Delivery, *, has_checkpoint: bool = False) -> Report:
     """Settles, and returns the answer's `usage` and `gateway_metadata` (docs/api.md#usage)."""
     unsettled = unsettled_of(admitted, outcome)
     figures, event, began = unsettled.figures, admitted.event, time.monotonic()
@@ -62,7 +62,7 @@ def settle(admitted: Admitted, outcome: Outcome, *, has_checkpoint: bool = False
     return {"usage": _usage(unsettled, settlement, details), "gateway_metadata": _metadata(unsettled)}
 
 
-def unsettled_of(admitted: Admitted, outcome: Outcome) -> Unsettled:
+def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
     """What is settled of an outcome, now: with an estimate where no usage arrived or none that holds."""
     reported = outcome.usage if ENDINGS[outcome.ending].is_billed else None
     if reported is None:
@@ -82,7 +82,7 @@ def unsettled_of(admitted: Admitted, outcome: Outcome) -> Unsettled:
     return record(admitted, outcome, reported, usage_estimated=False)
 
 
-def record(admitted: Admitted, outcome: Outcome, usage: Usage, *, usage_estimated: bool) -> Unsettled:
+def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimated: bool) -> Unsettled:
     """The record that `ledger.settle` takes. It has no cost where the usage contradicted itself."""
     resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
     cost = cost_of(terms.price, usage, terms.rates) if ending.is_billed else None

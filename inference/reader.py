@@ -17,7 +17,7 @@ from .chunks import Normaliser
 from .dialects.base import Event, StreamDecoder
 from .dialects.errors import MalformedReply
 from .dialects.openai import measured_units_in
-from .generation import Ending, Outcome
+from .generation import Delivery, Ending
 
 _ENERGY = b": energy "
 LEAST_RUN = 4  # events in a read, for which it is worth to look
@@ -202,11 +202,11 @@ class StreamReader:
         pending, self.pending = self.pending, []
         return pending
 
-    def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Outcome:
+    def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Delivery:
         """What became of the answer, as far as it was read, or delivered (`text_bytes`)."""
         delivered = self.text_bytes if text_bytes is None else text_bytes
         malformed = (MALFORMED_EVENT,) if self._is_malformed or self.normaliser.has_surplus else ()
-        return Outcome(
+        return Delivery(
             ending,
             self.usage,
             self.prompt_usage,

@@ -40,8 +40,8 @@ from .authentication import Payer
 from .call import Call, Shape
 from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
-from .failures import failed, refusal, refusal_of_status
-from .generation import Ending, Outcome, settle
+from .failures import noted_failure, refusal, refusal_of_status
+from .generation import Delivery, Ending, settle
 from .reader import StreamReader, is_event_stream
 from .stream import BilledStream
 from .wire_forms.base import WireForm
@@ -186,7 +186,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
             raise refused
     except UpstreamFault as fault:
         upstream.close()
-        raise failed(fault, admitted) from fault
+        raise noted_failure(fault, admitted) from fault
     except BaseException:
         upstream.close()
         raise
@@ -219,7 +219,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
             upstream.abort(ContradictoryUsage())
     except UpstreamFault as error:
         upstream.abort(error)
-        raise failed(error, admitted) from error
+        raise noted_failure(error, admitted) from error
     finally:
         upstream.close()
     health.note(admitted.route.upstream.slug, failed=False)
@@ -248,7 +248,7 @@ def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
     except (UpstreamFault, ContradictoryUsage) as error:
         upstream.abort(error)
         upstream.close()
-        raise failed(error, admitted) from error
+        raise noted_failure(error, admitted) from error
     except BaseException:
         upstream.close()
         raise
@@ -288,7 +288,7 @@ def _reader(admitted: Admitted, upstream: UpstreamCall, *, joins_texts: bool = F
     return StreamReader(upstream, decoder, normaliser, believes, joins_texts=joins_texts)
 
 
-def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Outcome]:
+def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
     """Reads a stream to its end and puts the answer together. Contradictory usage leaves it empty."""
     reader, whole = _reader(admitted, upstream, joins_texts=True), admitted.form.aggregate()
     try:
@@ -303,7 +303,7 @@ def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, A
     return _in_shape(admitted, whole.answer() | reader.normaliser.unsent), reader.outcome(Ending.FINISHED)
 
 
-def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Outcome]:
+def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
     """Reads a whole answer. Contradictory usage leaves it empty."""
     first = upstream.read()
     upstream.deadlines.whole_answer()
@@ -312,7 +312,7 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
         reply = admitted.dialect.reply(body, admitted.upstream_call, admitted.route.upstream.total_includes)
     except ContradictoryUsage as error:
         unpriced = {} if error.answer is None else _in_shape(admitted, _adapted(admitted, error.answer))
-        contradictory = Outcome(
+        contradictory = Delivery(
             Ending.COST_UNRESOLVABLE, text_bytes=admitted.form.output_bytes(unpriced), reported=error.reported
         )
         return {}, contradictory
@@ -323,8 +323,8 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
     text_bytes, counted = admitted.form.output_bytes(answer), usage or reply.prompt_usage
     if counted is not None and is_implausible(admitted, upstream.sent_bytes, counted, text_bytes):
         flags = (IMPLAUSIBLE_USAGE,)
-        return {}, Outcome(Ending.COST_UNRESOLVABLE, text_bytes=text_bytes, reported=reply.reported, flags=flags)
-    outcome = Outcome(
+        return {}, Delivery(Ending.COST_UNRESOLVABLE, text_bytes=text_bytes, reported=reply.reported, flags=flags)
+    outcome = Delivery(
         Ending.FINISHED,
         usage,
         reply.prompt_usage,

@@ -27,7 +27,7 @@ from gateway.observing.request_events import Outcome
 
 from . import checkpointing
 from .admission import Admitted
-from .failures import broken, failed, fault_sentence, refusal
+from .failures import broken, fault_sentence, noted_failure, refusal
 from .generation import Ending, Report, settle, unsettled_of
 from .reader import StreamReader
 
@@ -57,6 +57,14 @@ class BilledStream:
         self._admitted, self._upstream, self._reader = admitted, upstream, reader
         self._framing = admitted.form.framing(reader.normaliser, admitted.call)
         self._ready: list[bytes] = []
+        # What has reached the client, by an example of three pieces, the last one large and half written:
+        #
+        #   frames  0 ------ 900 ------ 1,700 - - - - - - - - - 9,700    _marks: (900, 40), (1700, 75), (9700, 475)
+        #   text    0         40           75                      475
+        #           `-- _written: 1,700 --'`-- _handed_out: 9,700, so 8,000 are being written
+        #
+        # The kernel had sent 2,000 bytes of the connection before it took the last one (_sent_before, with the head of
+        # the answer), and has sent 6,000 now: 1,700 + 4,000 have reached the client, and 75 + 400 / 2 of the text.
         self._handed_out = self._written = 0  # bytes of frames: given to the server, and known to have been written
         self._marks = deque([(0, 0)], KEPT_MARKS)  # behind each piece: bytes of frames and of text until there
         self._sent_before = 0  # by the kernel's count, when a large piece was handed out
@@ -94,7 +102,7 @@ class BilledStream:
             self._settle(Ending.COST_UNRESOLVABLE)
             return refusal(error, self._admitted, record=self.generation_id)
         self._abandon()
-        return failed(error, self._admitted)
+        return noted_failure(error, self._admitted)
 
     @property
     def generation_id(self) -> str:
