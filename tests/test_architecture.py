@@ -31,7 +31,7 @@ WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
 MONEY = {"bills", "Generation", "LedgerEntry", "Wallet"}  # what tests read records, entries and balances by
-LINES_OF_CODE = 25_300  # `make size` prints them by app
+LINES_OF_CODE = 25_400  # `make size` prints them by app
 
 
 def test_every_setting_is_documented() -> None:
