@@ -11,7 +11,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gateway.settings")
 _django = get_wsgi_application()
 get_resolver().url_patterns  # noqa: B018  # imports every view now: a worker's first request waited a second for it
 
-from .edge.middleware import at_each_path, is_allowed  # noqa: E402  # Django is set up from here on
+from .edge.middleware import at_each_path  # noqa: E402  # Django is set up from here on
+from .edge.responses import is_allowed  # noqa: E402
 from .fastpath.http_server import Application  # noqa: E402
 
 application = Application(

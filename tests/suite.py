@@ -19,7 +19,10 @@ NO_TESTS = 5  # pytest's status where all that was asked for is marked for the o
 INTERRUPTED = 2
 # Their answers could differ where the gateway goes the libraries' own ways (GATEWAY_FASTPATH=off).
 BOTH_WAYS = (
-    *(f"tests/inference/test_{name}.py" for name in ("chat_completions", "chat_streams", "chat_validation")),
+    *(
+        f"tests/inference/test_{name}.py"
+        for name in ("chat_completions", "chat_streams", "chat_validation", "overload")
+    ),
     *("tests/inference/test_completions.py", "tests/inference/test_embeddings.py"),
     *("tests/inference/messages/test_messages.py", "tests/inference/responses/test_responses.py"),
     *(f"tests/gateway/test_{name}.py" for name in ("edge", "bodies", "bounded_http", "errors")),

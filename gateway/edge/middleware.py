@@ -1,32 +1,28 @@
 """The edge of every request: its id, the API's way past the page middleware, and what pages need besides."""
 
 import functools
-import http.client
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from django.conf import settings
-from django.core.exceptions import DisallowedHost, ValidationError
+from django.core.exceptions import ValidationError
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import resolve
 
-from ..errors import ApiError, InvalidRequest, RequestTooLarge, WorkerBusy
+from ..errors import ApiError, RequestTooLarge, WorkerBusy
 from ..observing import request_events
 from ..stores.db import WORK_SECONDS, answering_within, release_all
 from . import address_limit
 from .exception_handler import API_PREFIXES, from_exception, handler400, is_api, plain, refusal_page, render
 from .health import is_probe
-from .jsonbody import too_large
-from .responses import PlainResponse, name_request
+from .responses import Endpoint, Environ, PlainResponse, name_request, require_allowed
 
 logger = logging.getLogger(__name__)
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
 NO_CONTENT = 204
-STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}
 WITHOUT_LENGTH = frozenset({NO_CONTENT, 304})  # RFC 9110: no content, or that of another response
 # Everything from this origin, nothing inline. `data:` pictures are for the admin's style sheets.
 CONTENT_SECURITY_POLICY = (
@@ -98,62 +94,14 @@ class ApiMiddleware:
         return response.render() if hasattr(response, "render") else response
 
 
-def require_allowed(request: HttpRequest) -> None:
-    """Raises DisallowedHost, which becomes a 400, InvalidRequest for a Content-Length that is no number, and
-    RequestTooLarge."""
-    request.get_host()
-    declared = request.META.get("CONTENT_LENGTH")
-    if not declared:
-        return
-    if not (declared.isascii() and declared.isdigit()):
-        raise InvalidRequest("Content-Length is not a number.")
-    if int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
-        raise too_large()
+def _refused(error: Exception, environ: Environ) -> PlainResponse:
+    return plain(from_exception(error), environ)
 
 
-def is_allowed(environ: dict[str, Any]) -> bool:
-    """True where `require_allowed` has nothing to refuse."""
-    request = HttpRequest.__new__(HttpRequest)  # its initial state costs ten times what is asked of it here
-    request.META = environ
-    try:
-        require_allowed(request)
-    except (ApiError, DisallowedHost):
-        return False
-    return True
-
-
-class Endpoint:
-    """An endpoint as a WSGI application, which does what the middleware does for the API.
-
-    The limit of the address is the endpoint's to count, with its other limits.
-    """
-
-    def __init__(self, name: str, answer: Callable[[dict[str, Any]], PlainResponse]) -> None:
-        self.name, self._answer = name, answer
-
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
-        event = request_events.begin(environ, self.name)
-        try:
-            with answering_within(WORK_SECONDS):
-                response = self._answer(environ)
-            release_all()
-        except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
-            response = plain(from_exception(error), environ)
-        headers, body = response.headers, response.body
-        name_request(headers, environ, event.request_id)
-        event.answered(response.status, response.error)
-        if isinstance(body, bytes):
-            headers["Content-Length"] = str(len(body))
-            body = [body]
-            event.complete()  # a stream is complete when it is closed
-        start_response(STATUS_LINES[response.status], list(headers.items()))
-        return body
-
-
-def at_each_path(endpoints: Mapping[str, Callable[[dict[str, Any]], PlainResponse]]) -> dict[str, Endpoint]:
+def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, Endpoint]:
     """The endpoints by every path that is theirs."""
     return {
-        f"{prefix}{name}{slash}": Endpoint(name, answer)
+        f"{prefix}{name}{slash}": Endpoint(name, answer, _refused)
         for name, answer in endpoints.items()
         for prefix in API_PREFIXES
         for slash in ("", "/")

@@ -1,19 +1,26 @@
-"""Answers of the HTTP API: responses of the inference endpoints, and how DRF answers in the control plane."""
+"""Answers of the HTTP API: endpoints past Django's handler and their responses, and DRF's in the control plane."""
 
-from collections.abc import Iterable, Mapping
+import http.client
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
-from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.conf import settings
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.http.response import ResponseHeaders
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 
-if TYPE_CHECKING:
-    from ..errors import ApiError
+from ..errors import ApiError, InvalidRequest
+from ..observing import request_events
+from ..stores.db import WORK_SECONDS, answering_within, release_all
+from .jsonbody import too_large
 
+Environ = dict[str, Any]
+STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}
 ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client that speaks Anthropic's API
 
 
@@ -46,7 +53,7 @@ class PlainResponse:
     status: int
     headers: dict[str, str]
     body: bytes | Iterable[bytes]
-    error: "ApiError | None" = None
+    error: ApiError | None = None
 
     def for_django(self) -> HttpResponseBase:
         """The same as Django's views return it."""
@@ -80,3 +87,60 @@ class OrjsonRenderer(BaseRenderer):
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
     ) -> bytes:
         return b"" if data is None else orjson.dumps(data)
+
+
+def require_allowed(request: HttpRequest) -> None:
+    """Raises DisallowedHost, which becomes a 400, InvalidRequest for a Content-Length that is no number, and
+    RequestTooLarge."""
+    request.get_host()
+    declared = request.META.get("CONTENT_LENGTH")
+    if not declared:
+        return
+    if not (declared.isascii() and declared.isdigit()):
+        raise InvalidRequest("Content-Length is not a number.")
+    if int(declared) > settings.GATEWAY_MAX_BODY_BYTES:
+        raise too_large()
+
+
+def is_allowed(environ: Environ) -> bool:
+    """True where `require_allowed` has nothing to refuse."""
+    request = HttpRequest.__new__(HttpRequest)  # its initial state costs ten times what is asked of it here
+    request.META = environ
+    try:
+        require_allowed(request)
+    except (ApiError, DisallowedHost):
+        return False
+    return True
+
+
+class Endpoint:
+    """An endpoint as a WSGI application, which does what the middleware does for the API.
+
+    The limit of the address is the endpoint's to count, with its other limits.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        answer: Callable[[Environ], PlainResponse],
+        refused: Callable[[Exception, Environ], PlainResponse],
+    ) -> None:
+        self.name, self._answer, self._refused = name, answer, refused
+
+    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
+        event = request_events.begin(environ, self.name)
+        try:
+            with answering_within(WORK_SECONDS):
+                response = self._answer(environ)
+            release_all()
+        except Exception as error:  # noqa: BLE001  # the boundary: known errors are rendered, others logged as 500
+            response = self._refused(error, environ)
+        headers, body = response.headers, response.body
+        name_request(headers, environ, event.request_id)
+        event.answered(response.status, response.error)
+        if isinstance(body, bytes):
+            headers["Content-Length"] = str(len(body))
+            body = [body]
+            event.complete()  # a stream is complete when it is closed
+        start_response(STATUS_LINES[response.status], list(headers.items()))
+        return body

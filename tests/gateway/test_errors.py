@@ -15,7 +15,7 @@ from rest_framework import exceptions as drf
 
 from gateway import errors
 from gateway.edge.exception_handler import drf_exception_handler, envelope, first_fault, from_exception, plain
-from gateway.edge.middleware import Endpoint
+from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from tests.servers.process import ROOT
@@ -260,7 +260,7 @@ def test_an_unexpected_failure_is_told_to_nobody_but_the_log_which_says_where(ca
     def broken_inside(_environ: Any) -> PlainResponse:
         raise RuntimeError("what nobody expected")
 
-    chain = Endpoint("chat/completions", broken_inside)
+    chain = at_each_path({"chat/completions": broken_inside})["/v1/chat/completions"]
     environ = {"PATH_INFO": "/v1/chat/completions", "REQUEST_METHOD": "POST", "SCRIPT_NAME": ""}
     setup_testing_defaults(environ)
     answered = b"".join(chain(environ, lambda *_: lambda _: None))

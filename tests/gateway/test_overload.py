@@ -7,8 +7,8 @@ import pytest
 from gunicorn.config import Config
 
 from gateway.edge import refusals
-from gateway.edge.middleware import at_each_path, is_allowed
-from gateway.edge.responses import PlainResponse
+from gateway.edge.middleware import at_each_path
+from gateway.edge.responses import PlainResponse, is_allowed
 from gateway.fastpath.http_server import Application, Request
 from gateway.server.bounded_http import DeadlineUnreader
 from gateway.stores import db
