@@ -22,7 +22,7 @@ from gateway.errors import InvalidRequest
 from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
 
-from ..call import Call
+from ..call import Call, Shape
 from .errors import MalformedReply, ReportedError, report_of
 
 NEVER = re.compile(rb"(?!)()()")  # a `StreamDecoder.one_text`
@@ -158,6 +158,9 @@ class StreamDecoder(ABC):
 
 class Dialect(Protocol):
     """One wire language."""
+
+    own_shape: Shape  # of calls, beside chats, that go upstream as they came
+    results_in_parts: bool  # a tool's result may hold pictures and files
 
     def check(self, call: Call, route: Route) -> None:
         """Refuses fields that would move price, place or provider, and those that the upstream lacks and the answer

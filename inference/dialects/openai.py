@@ -75,6 +75,8 @@ HEADERS = partial(headers_for, default_header="Authorization", default_scheme="B
 class OpenAIDialect:
     """See `base.Dialect`."""
 
+    own_shape, results_in_parts = Shape.RESPONSES, False
+
     def check(self, call: Call, route: Route) -> None:
         """Refuses routing fields of other gateways, priced service tiers, storage at the provider, and what the
         catalogue says that it answers with an error."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from catalogue.pricing import ContradictoryUsage
 from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import Deadlines
 from inference.answers import Aggregate
@@ -172,6 +173,7 @@ def test_a_whole_answer_is_the_same_with_its_texts_joined(
         (b'{"choices":[{"index":0,"delta":{"content":"b","content":"c"}}]}', False),
         (b'{"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"stop"}]}', False),
         (b'{"choices":[{"index":0,"delta":{"content":null}}]}', False),
+        (b'{"choices":[{"index":0,"delta":{"content":"b","c"}}]}', False),
     ],
 )
 def test_only_what_differs_in_its_text_alone_is_joined(between: bytes, joined: bool) -> None:
@@ -181,3 +183,16 @@ def test_only_what_differs_in_its_text_alone_is_joined(between: bytes, joined: b
     assert (len(joiner.joined(events)) == 3) is joined
     for strange in (plain.replace(b"}}", b'},"finish_reason":"stop"}'), plain.replace(b'"a"', b'"a","x":[1]')):
         assert TextJoiner(OpenAIDecoder.one_text).joined([strange] * 9) == [strange] * 9
+
+
+def test_the_first_output_is_none_where_its_usage_contradicts_itself() -> None:
+    sent = {
+        "choices": [{"index": 0, "delta": {"content": "hi"}}],
+        "usage": {"prompt_tokens": -1, "completion_tokens": 1},
+    }
+    chunks = ChatNormaliser(id="gen-1", created=1, model="m", choices=1)
+    upstream: Any = Bytes([b"data: %b\n\n" % orjson.dumps(sent)])
+    reader = StreamReader(upstream, OpenAIDialect().decoder(call()), chunks, lambda _usage, _bytes: False)
+    with pytest.raises(ContradictoryUsage):
+        reader.advance()
+    assert (reader.first_output_at, reader.text_bytes, reader.take()) == (None, 0, [])

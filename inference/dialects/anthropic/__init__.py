@@ -73,6 +73,8 @@ class AnthropicDialect:
       reach the client: better than a field that seems to work and does nothing.
     """
 
+    own_shape, results_in_parts = Shape.MESSAGES, True
+
     def check(self, call: Call, route: Route) -> None:
         """Refuses what moves price, place or provider, and what the API does not offer: embeddings, several choices,
         the fields that it lacks."""

@@ -35,6 +35,7 @@ from gateway.ids import MESSAGE_PREFIX
 
 from ...authentication import Payer, authenticate
 from ...call import Call, Shape
+from ...dialects import DIALECTS
 from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import NO_FILES, Endpoint, Framing, ModelField, Report, WireForm, without_effort
@@ -223,7 +224,7 @@ class MessagesForm(WireForm):
         )
 
     def over(self, route: Route) -> WireForm:
-        return PASSED if route.upstream.dialect == "anthropic" else TRANSLATED
+        return PASSED if DIALECTS[route.upstream.dialect].own_shape == Shape.MESSAGES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
         """The call as a chat. Agents ask every model to think: one that cannot be told how hard is not told."""

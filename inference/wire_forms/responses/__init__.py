@@ -16,6 +16,7 @@ from gateway.edge.fields import Json
 from gateway.ids import RESPONSE_PREFIX
 
 from ...call import Call, Shape
+from ...dialects import DIALECTS
 from ..base import Endpoint, Framing, Report, WireForm, results_in_text
 from ..passing import require_objects
 from .answers import ResponseFraming, response_of, with_bill
@@ -46,7 +47,7 @@ class ResponsesForm(WireForm):
         return PASSED if route.modality == Modality.RESPONSES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        if route.upstream.dialect == "anthropic":
+        if DIALECTS[route.upstream.dialect].results_in_parts:
             return replace(call, shape=Shape.CHAT)
         messages, has_moved = results_in_text(call.body["messages"])
         adjusted = (*call.adjusted, "function_call_output") if has_moved else call.adjusted

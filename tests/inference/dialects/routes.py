@@ -17,7 +17,7 @@ def upstream(**fields: Any) -> Upstream:
         country="FR",
         eu_native=True,
         us_legal_reach=False,
-        dialect="any",
+        dialect="openai",
         base_url="https://api.acme.example/v1",
         auth_header="",
         auth_scheme="",
