@@ -16,20 +16,9 @@ import orjson
 from gateway.ids import uuid7
 
 from .call import Shape
-from .chunks import (
-    SPOKEN,
-    TOOL_TEXT,
-    after_calls,
-    dicts,
-    extras_of,
-    finish_reason,
-    flatten_content,
-    kind_of,
-    message_bytes,
-    object_of,
-    without,
-)
+from .chunks import SPOKEN, after_calls, extras_of, finish_reason, kind_of
 from .dialects.errors import MalformedReply
+from .words import TOOL_TEXT, dicts, flatten_content, message_bytes, object_of, without
 
 PLAIN = frozenset({"index", "delta", "logprobs", "finish_reason"})  # members of a choice that most have
 IDENTIFIERS = ("id", "type", "format")

@@ -20,7 +20,7 @@ from gateway.money import UNITS
 from . import estimator
 from .admission import Admitted
 from .call import Shape
-from .chunks import without
+from .words import without
 
 Ending = Generation.Ending
 Report = dict[str, Any]

@@ -9,8 +9,8 @@ from catalogue.pricing import Usage
 from gateway.errors import InvalidRequest
 
 from .call import Call, Shape, content_of
-from .chunks import REASONING_FIELDS, dicts, flatten_content, object_of
 from .dialects.base import Event, StreamDecoder, refuse_parameters, without_parameters
+from .words import REASONING_FIELDS, dicts, flatten_content, object_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
 # Fields of one endpoint alone, or of another meaning on each: nothing of a call that goes to the other one.

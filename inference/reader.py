@@ -241,7 +241,9 @@ class StreamReader:
             try:
                 for said in self._decode_all(events):
                     if isinstance(said, list):
-                        if said:
+                        if said and normaliser.has_output and self._malformed is None:
+                            self.pending += normaliser.normalise_all(said)
+                        elif said:
                             self._take_run(said)
                     elif self._is_last(said):
                         is_last = True

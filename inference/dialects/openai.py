@@ -23,7 +23,8 @@ from gateway.fastpath.http_client import UpstreamRequest
 from gateway.money import UNITS
 
 from ..call import Call, Shape
-from ..chunks import THOUGHTS, dicts, object_of, without
+from ..chunks import THOUGHTS
+from ..words import dicts, object_of, without
 from .base import (
     NOTHING,
     REROUTING_FIELDS,

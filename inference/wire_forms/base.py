@@ -37,7 +37,8 @@ from gateway.ids import GENERATION_PREFIX
 from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
-from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, Finish, Normaliser, without
+from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, Finish, Normaliser
+from ..words import without
 
 Endpoint = Generation.Endpoint
 Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer

@@ -17,7 +17,7 @@ import orjson
 
 from catalogue.pricing import Usage
 
-from ...chunks import object_of, text_of
+from ...words import object_of, text_of
 from ..base import Event, StreamDecoder, count, optional_count, parse_object
 from ..errors import MalformedReply
 

@@ -27,7 +27,7 @@ from catalogue.models import Thinking
 from gateway.errors import InvalidRequest
 
 from ...call import content_of
-from ...chunks import REASONING_FIELDS, dicts
+from ...words import REASONING_FIELDS, dicts
 from ..base import Untold
 
 Block = dict[str, Any]

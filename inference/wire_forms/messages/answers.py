@@ -10,9 +10,10 @@ from gateway.errors import ApiError
 
 from ... import estimator
 from ...call import Call
-from ...chunks import REASONING_FIELDS, ChatNormaliser, dicts, object_of
+from ...chunks import ChatNormaliser
 from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
+from ...words import REASONING_FIELDS, dicts, object_of
 from ..base import Report, framed
 
 Json = dict[str, Any]

@@ -15,7 +15,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...chunks import dicts, object_of, without
+from ...words import dicts, object_of, without
 from ..base import Framing, Report
 from ..passing import PassedStream, require_objects
 from .answers import billed, event, failed, input_of

@@ -10,7 +10,7 @@ from gateway.edge.responses import known
 from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
-from ...chunks import object_of, without
+from ...words import object_of, without
 from ..base import DONE, Report, framed
 from .output import CITED, COMPLETED, INCOMPLETE, Output
 from .requests import Asked

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.edge.fields import Json
 
-from ...chunks import REASONING_FIELDS, dicts, object_of, text_of, without
+from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
 from .conversation import encrypted
 from .requests import Asked
 from .tools import Tool, input_of

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.edge.fields import Json
 from gateway.errors import ApiError
 
-from ...chunks import dicts, field_bytes, object_of
+from ...words import dicts, field_bytes, object_of
 from ..base import DONE, Report
 from ..passing import PassedStream, require_objects
 from .answers import FAILED, fault_of, with_bill

@@ -1,0 +1,108 @@
+"""The words of a message or a delta: in the strings that clients know, and counted for the estimator."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+Json = dict[str, Any]
+
+# A chat model's reasoning comes under either name.
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+REASONING_PARTS = ("text", "summary")
+# Members of a message that are text or nothing.
+TEXT_FIELDS = frozenset({"content", "refusal", *REASONING_FIELDS})
+# Kinds of tool calls, and what the piece of text that a call brings its tool is named.
+TOOL_TEXT = {"function": "arguments", "custom": "input"}
+
+
+def flatten_content(message: Json) -> None:
+    """Puts content that is no string into the strings that OpenAI's clients know, in a message or a delta.
+
+    It is an array of blocks, as from Mistral's reasoning models, or the JSON that was asked for as an object
+    (Cloudflare). Text becomes `content`, thinking `reasoning_content` and a refusal `refusal`. What is said in no words
+    (references, images) is left out.
+    """
+    content = message.get("content")
+    if not isinstance(content, list | dict):
+        return
+    del message["content"]
+    texts: dict[str, str] = {}
+    for block in content if isinstance(content, list) else [orjson.dumps(content).decode()]:
+        field, text = _field_and_text(block)
+        if text:
+            texts[field] = texts.get(field, "") + text
+    for field, text in texts.items():
+        # An upstream that fills the field as well says the same in two ways.
+        message[field] = message.get(field) or text
+
+
+def _field_and_text(block: Any) -> tuple[str, str]:
+    """What a block of content says, and the field of a message that it belongs in."""
+    if not isinstance(block, dict):
+        return "content", text_of(block)
+    kind = block.get("type")
+    if kind == "thinking":
+        thinking = block.get("thinking")
+        if isinstance(thinking, list):
+            return "reasoning_content", "".join([_field_and_text(part)[1] for part in thinking])
+        if isinstance(thinking, str):
+            return "reasoning_content", thinking
+    elif kind == "refusal" and isinstance(block.get("refusal"), str):
+        return "refusal", block["refusal"]
+    return "content", text_of(block.get("text"))
+
+
+def message_bytes(message: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of what a message or a delta says in words, its tool calls normalised, for the estimator.
+
+    Reasoning counts once: some upstreams say the same under both names, and in parts as well. Of audio it is the
+    transcript; what is in no words (sound, images, encrypted reasoning) is not estimated.
+    """
+    said = thought = 0
+    for name, value in message.items():
+        if name in TEXT_FIELDS:
+            if isinstance(value, str):
+                if name in REASONING_FIELDS:
+                    thought = max(thought, len(value.encode()))
+                else:
+                    said += len(value.encode())
+        elif name == "tool_calls":
+            said += sum(
+                field_bytes(call[kind], ("name", text))
+                for call in value or ()
+                for kind, text in TOOL_TEXT.items()
+                if kind in call
+            )
+        elif name == "reasoning_details":
+            thought = max(thought, sum(field_bytes(part, REASONING_PARTS) for part in dicts(value)))
+        elif name == "audio":
+            said += field_bytes(object_of(value), ("transcript",))
+        elif name == "function_call":
+            said += field_bytes(object_of(value), ("name", "arguments"))
+    return said + thought
+
+
+def text_of(value: Any) -> str:
+    """The text, where it is one; an empty one else."""
+    return value if isinstance(value, str) else ""
+
+
+def without(source: Mapping[str, Any], owned: Iterable[str]) -> Json:
+    """The fields of `source` that are not in `owned`."""
+    return {name: value for name, value in source.items() if name not in owned}
+
+
+def object_of(value: Any) -> Json:
+    """What should be an object, to change; an empty one where an upstream has something else in its place."""
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def field_bytes(source: Mapping[str, Any], fields: Iterable[str]) -> int:
+    """UTF-8 bytes of the text in these fields, for the estimator."""
+    return sum(len(source[name].encode()) for name in fields if isinstance(source.get(name), str))
+
+
+def dicts(value: Any) -> list[Json]:
+    """The objects in what should be an array of them."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
