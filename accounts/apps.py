@@ -12,10 +12,10 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from . import in_flight, keys, playground_keys  # models exist from here on
+        from . import budgets, keys, playground_keys  # models exist from here on
         from .models import Membership, User
 
-        worker_hooks.beat += [keys.write_uses, Periodic(in_flight.RENEW_SECONDS, in_flight.renew)]
+        worker_hooks.beat += [keys.write_uses, Periodic(budgets.RENEW_SECONDS, budgets.renew)]
         worker_hooks.stop.append(keys.write_uses)
         user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")

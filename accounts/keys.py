@@ -31,7 +31,7 @@ from gateway.errors import (
     step,
 )
 from gateway.observing.request_events import Noted, RequestEvent, event_of
-from gateway.stores.db import on_a_live_connection
+from gateway.server.db import on_a_live_connection
 
 from .models import TOKEN_PREFIX, Account, ApiKey, User
 

@@ -7,7 +7,7 @@ from gevent import monkey
 from gevent.threadpool import ThreadPool
 
 from gateway.errors import WorkerBusy
-from gateway.stores.db import release_all
+from gateway.server.db import release_all
 
 THREADS = 1  # of a worker, so that the other cores are left to requests
 WAITING = 8  # behind the one under way; the last of them waits for some seconds

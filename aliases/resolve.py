@@ -12,7 +12,7 @@ from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, 
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
 from gateway.fastpath.postgresql import Statement, sessions_of
 from gateway.observing.request_events import RequestEvent
-from gateway.stores.db import BRIEF_SECONDS, answering_within, release
+from gateway.server.db import BRIEF_SECONDS, answering_within, release
 
 from .models import Alias
 

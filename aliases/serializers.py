@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from catalogue.routing.routes import ALIAS_NAME, ALIAS_RULE
-from gateway.edge.fields import LimitField
+from gateway.edge.tables import LimitField
 from gateway.errors import InvalidAliasName
 
 from .models import Alias, AliasEvent

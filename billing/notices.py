@@ -19,7 +19,7 @@ from accounts.models import Account, ApiKey, Membership, User
 from gateway.ids import uuid7
 from gateway.money import plain
 from gateway.pages import mail
-from gateway.stores.db import release
+from gateway.server.db import release
 
 EVERY_SECONDS = 300.0
 AHEAD = timedelta(days=7)  # of a key's expiry

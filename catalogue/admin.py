@@ -20,7 +20,7 @@ from django.utils.safestring import SafeString
 from rest_framework import serializers
 
 from accounts.models import User
-from gateway.edge.fields import dotted, faults_of
+from gateway.edge.tables import dotted, faults_of
 from gateway.money import plain
 from gateway.pages.admin import ExactSearch, RecordAdmin, SaysValues
 

@@ -52,7 +52,7 @@ def entry(info: Info) -> Info:
 def _entries(snapshot: Snapshot, view: View) -> tuple[list[Info], dict[str, int]]:
     """All entries, and the position of each."""
     explicit = [model_info(offer, routes) for offer, routes in listed(snapshot, view)]
-    infos = (info for _, info in in_turns([*explicit, *autos(snapshot, view)]))
+    infos = in_turns([*explicit, *autos(snapshot, view)])
     entries = [entry(info) for info in infos if info.get("modality") in SERVED]
     return entries, {each["id"]: position for position, each in enumerate(entries)}
 

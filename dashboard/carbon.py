@@ -19,8 +19,8 @@ from catalogue.models import GridIntensity
 from catalogue.pricing import FOOTPRINT_PLACES, MEASURED, MODELLED
 from catalogue.routing import snapshot
 from catalogue.routing.routes import Route
+from gateway.server.db import release
 from gateway.server.turns import take_turns
-from gateway.stores.db import release
 
 from .parts import choices
 from .parts.access import AccountContext, account_page

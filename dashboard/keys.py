@@ -14,8 +14,8 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils import timezone
 
 from accounts import keys
+from accounts.budgets import budgets_of
 from accounts.models import ApiKey
-from accounts.rate_limits import budgets_of
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
 

@@ -17,8 +17,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts import keys
+from accounts.budgets import Budgets
 from accounts.models import Account, ApiKey
-from accounts.rate_limits import Budgets
 from aliases import changes
 from aliases.resolve import resolve
 from aliases.targets import Target

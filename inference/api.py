@@ -13,14 +13,14 @@ import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
-from accounts import in_flight, rate_limits
+from accounts import budgets
 from gateway.edge import address_limit
 from gateway.edge.exception_handler import from_exception
-from gateway.edge.jsonbody import HeldBody, parse_object, read_body
+from gateway.edge.fields import HeldBody, parse_object, read_body
 from gateway.edge.responses import PlainResponse
 from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, NotFound, ReplicaGivesUp, step
 from gateway.fastpath.http_client import WorkerStopped
-from gateway.fastpath.watch import Client, ClientLeft
+from gateway.fastpath.http_server import Client, ClientLeft
 from gateway.observing.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
 
 from .authentication import Payer
@@ -65,7 +65,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
                 path = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
                 message = f"{environ['REQUEST_METHOD']} is not allowed on {path}. Use POST."
                 raise MethodNotAllowed(message, headers=ALLOWED)
-            limits = rate_limits.spend_request(payer.key_id, payer.budgets, address)
+            limits = budgets.spend_request(payer.key_id, payer.budgets, address)
         finally:  # where it was not counted with the budgets; its refusal goes before what is wrong with the key
             address.check()
         sent = read_body(environ, held)
@@ -89,7 +89,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
     finally:
         held.release()
         if not is_open:
-            in_flight.end(event)
+            budgets.end(event)
     response.headers.update(limits)
     return response
 

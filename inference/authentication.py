@@ -10,15 +10,15 @@ from typing import Any
 from django.db import connection
 
 from accounts import keys
+from accounts.budgets import Budgets, budgets_of
 from accounts.keys import note_use, verify_key
-from accounts.rate_limits import Budgets, budgets_of
 from billing.models import Wallet
 from gateway.edge.refusals import overload
 from gateway.errors import ApiKeyNotRegistered
 from gateway.fastpath.postgresql import Sessions, Statement, integer, moment, sessions_of
 from gateway.money import to_units
 from gateway.observing.request_events import event_of
-from gateway.stores.db import is_full, on_a_live_connection, release
+from gateway.server.db import is_full, on_a_live_connection, release
 
 SELECT = """
     SELECT k.id, k.account_id, k.verifier, k.expires_at, a.currency, w.balance, k.rpm, k.tpm

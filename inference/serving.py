@@ -31,7 +31,7 @@ from gateway.errors import (
 )
 from gateway.fastpath.faults import BrokenAnswer, Unreachable, UpstreamFault
 from gateway.fastpath.http_client import Deadlines, UpstreamCall
-from gateway.fastpath.watch import Client
+from gateway.fastpath.http_server import Client
 from gateway.observing.request_events import RequestEvent
 
 from . import estimator

@@ -7,7 +7,7 @@ from typing import Self
 
 import gevent
 
-from accounts import in_flight
+from accounts import budgets
 from billing.ledger.endings import ENDINGS, Closing
 from billing.models import Generation
 from catalogue.pricing import ContradictoryUsage
@@ -22,7 +22,7 @@ from gateway.errors import (
 )
 from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
 from gateway.fastpath.http_client import UpstreamCall, WorkerStopped
-from gateway.fastpath.watch import ClientLeft
+from gateway.fastpath.http_server import ClientLeft
 from gateway.observing.request_events import Outcome
 
 from . import checkpointing
@@ -256,7 +256,7 @@ class BilledStream:
         try:
             return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:
-            in_flight.end(self._admitted.event)  # before its last bytes are written: its client may go on with them
+            budgets.end(self._admitted.event)  # before its last bytes are written: its client may go on with them
             self._upstream.close()
             is_failure = ENDINGS[ending].is_provider_failure
             words = self._error_of(ending).message if is_failure else ""
@@ -266,5 +266,5 @@ class BilledStream:
         """Ends a stream of which nothing was delivered: no bill, no record."""
         self._settled = True
         checkpointing.forget(self)
-        in_flight.end(self._admitted.event)
+        budgets.end(self._admitted.event)
         self._upstream.close()

@@ -15,7 +15,7 @@ from gevent.event import AsyncResult
 from gevent.lock import Semaphore
 
 from gateway.fastpath.postgresql import Sessions, sessions_of
-from gateway.stores.db import release
+from gateway.server.db import release
 
 from . import spool
 from .booking import Settlement, book, book_together

@@ -19,7 +19,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from gateway.edge import rfc3339
-from gateway.stores.db import BRIEF_SECONDS, answering_within, release
+from gateway.server.db import BRIEF_SECONDS, answering_within, release
 from gateway.stores.outages import Outage
 
 from ..models import DailyUsage, FrozenTerms, Generation, LedgerEntry, UsageWatermark

@@ -21,8 +21,8 @@ from catalogue.pricing import MEASURED
 from gateway.edge.rfc3339 import parse as parse_moment
 from gateway.edge.rfc3339 import to_text
 from gateway.money import plain
+from gateway.server.db import release
 from gateway.server.turns import take_turns
-from gateway.stores.db import release
 
 from ..models import Generation, LedgerEntry, Wallet
 from .keyset import newer_than

@@ -9,8 +9,8 @@ from rest_framework.exceptions import ValidationError
 
 from catalogue.models import Place, Provider
 from catalogue.routing.routes import GLOBAL
-from gateway.edge import fields
-from gateway.edge.fields import dotted, faults_of, printable
+from gateway.edge import tables
+from gateway.edge.tables import dotted, faults_of, printable
 
 from .fields import PLACEHOLDER
 from .files import BadCatalogue, read
@@ -126,7 +126,7 @@ def _entries(file: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Entry]
             yield section, Entry(file, f"{section} {key}", key, columns)
 
 
-def _line(file: str, document: Mapping[str, Any], path: fields.Path, reason: str) -> str:
+def _line(file: str, document: Mapping[str, Any], path: tables.Path, reason: str) -> str:
     """A fault as a line that names the entry by more than its position."""
     entry, rest = "", path
     match path:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from rest_framework import serializers
 
-from gateway.edge.fields import LineField, PatternField
+from gateway.edge.tables import LineField, PatternField
 
 ANNOTATIONS = frozenset({"source", "as_of", "notes"})  # welcome everywhere, stored nowhere but where a shape names them
 PLACEHOLDER = re.compile(r"\{(\w+)\}")

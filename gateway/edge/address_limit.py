@@ -1,7 +1,7 @@
 """The limit of one client address on the API (GATEWAY_IP_RATE), the first check (docs/api.md#order-of-checks).
 
 Fixed windows, counted by all workers in Redis, by each alone while that is away. A worker that knows a window to be
-full asks nobody. The request of a key with budgets is counted with them, in one script (`accounts.rate_limits`).
+full asks nobody. The request of a key with budgets is counted with them, in one script (`accounts.budgets`).
 """
 
 import functools

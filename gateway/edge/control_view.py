@@ -7,8 +7,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ..errors import MethodNotAllowed
-from ..stores.db import release
-from .jsonbody import parse_object, read_body
+from ..server.db import release
+from .fields import parse_object, read_body
 
 
 class ControlView(APIView):

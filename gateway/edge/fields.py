@@ -1,32 +1,182 @@
-"""Serializer fields, tables and checks that take a value as it came, or refuse it.
+"""Request bodies: read within the bound however they are framed, parsed strictly, and checked field by field.
 
-DRF's coerce: they read "1" as a number, 1 as a string and "yes" as a boolean.
+DRF's fields coerce: they read "1" as a number, 1 as a string and "yes" as a boolean. These take a value as it came.
 
-A check is a function that returns what it accepts, and raises a `fault` with the path within what it was given. Whoever
-calls it for a member or an item adds the way there: no path is written before something is wrong.
+A check is a function that returns what it accepts, and raises a `fault` with the path within what it was given. Its
+caller adds the way to a member or an item: no path is written before something is wrong.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
-from decimal import Decimal
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+import orjson
 from django.conf import settings
+from gunicorn.http.errors import ParseException
 from rest_framework import serializers
 
-from ..errors import InvalidRequest
-from ..server.turns import in_blocks
-from .rfc3339 import InvalidMoment, parse
+from ..errors import InvalidRequest, RequestTooLarge, WorkerBusy
+from ..server.turns import ITEMS_A_TURN, pause
+from ..server.worker import MOST_TINY_CHUNKS, TINY_CHUNK_BYTES, TooManyTinyChunks
 
 Json = dict[str, Any]
-Path = tuple[str | int, ...]
 T = TypeVar("T")
-_LONGEST_SHOWN = 120
-
+BLOCK_BYTES = 64 * 1024
+COUNT_ABOVE_BYTES = 1024 * 1024
+QUOTE_LENGTH = 50
+MAX_MEMBERS = 500  # of the object itself: each is looked at and copied several times on its way
+MAX_CONTAINERS = 200_000  # objects and arrays
+MAX_COMMAS = 1_000_000  # every scalar has one beside it
+COUNTED_AT_ONCE = 256 * 1024
+# orjson turns integers beyond 64 bits into floats. They have 19 digits and more.
+_LONG = 19
+_STEPS = (9, 6, 1)  # among every ninth byte a long integer has two digits in a row, among every sixth three
+_EACH_DIGIT_A_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
+_STRING = re.compile(rb'"[^"]*"')
+_LONG_INTEGER = re.compile(rb"[\[:,\s](-?\d{19,}+)(?![.eE])")
+_SIXTY_FOUR_BITS = range(-(2**63), 2**64)
+_LONGEST_OF_64_BITS = 20  # characters, of both ends
 
 fault = InvalidRequest.of_field
+
+
+def too_large() -> RequestTooLarge:
+    """The 413, with the bound in its message."""
+    return RequestTooLarge(f"The request body exceeds the limit of {settings.GATEWAY_MAX_BODY_BYTES} bytes.")
+
+
+class HeldBody:
+    """One request's share of the bytes of bodies that its worker holds (at most GATEWAY_MAX_BODIES_BYTES)."""
+
+    __slots__ = ("_bytes",)
+    held_by_all = 0
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def take(self, count: int) -> None:
+        """Takes so many bytes more. Raises WorkerBusy."""
+        if HeldBody.held_by_all + count > settings.GATEWAY_MAX_BODIES_BYTES:
+            raise WorkerBusy("This replica holds as many request bodies as it may. Nothing was billed: retry.")
+        HeldBody.held_by_all += count
+        self._bytes += count
+
+    def release(self) -> None:
+        """Gives them all back."""
+        HeldBody.held_by_all -= self._bytes
+        self._bytes = 0
+
+
+def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes:
+    """The whole body of a WSGI request, by Content-Length or chunked. Raises RequestTooLarge, WorkerBusy, and
+    InvalidRequest where it is compressed or ends early."""
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
+    if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
+        raise InvalidRequest(
+            f"The request body has the Content-Encoding {encoding[:QUOTE_LENGTH]!r}: bodies are taken uncompressed."
+        )
+    stream = environ["wsgi.input"]
+    declared = environ.get("CONTENT_LENGTH") or ""
+    try:
+        if declared:
+            return _read_declared(stream, int(declared), held)
+        if environ.get("HTTP_TRANSFER_ENCODING"):
+            return _read_chunked(stream, held)
+    except TooManyTinyChunks:
+        rule = f"more than {MOST_TINY_CHUNKS} chunks of less than {TINY_CHUNK_BYTES} bytes"
+        raise InvalidRequest(f"The request body has {rule}.") from None
+    except (OSError, ParseException):  # the client stopped sending, left, or cut its chunks wrongly
+        raise InvalidRequest("The request body could not be read to its end.") from None
+    return b""
+
+
+def _read_declared(stream: Any, length: int, held: HeldBody | None) -> bytes:
+    reader = getattr(stream, "reader", stream)  # below gunicorn's `Body`, which copies what it hands on
+    blocks = []
+    while length > 0:
+        block = reader.read(length)
+        if not block:
+            raise InvalidRequest("The request body ended before its Content-Length.")
+        if held is not None:
+            held.take(len(block))
+        blocks.append(block)
+        length -= len(block)
+    return b"".join(blocks)
+
+
+def _read_chunked(stream: Any, held: HeldBody | None) -> bytes:
+    blocks, total = [], 0
+    while block := stream.read(BLOCK_BYTES):
+        total += len(block)
+        if total > settings.GATEWAY_MAX_BODY_BYTES:
+            stream.reader.req.force_close()  # gunicorn's: the answer says that the rest of the body is not read
+            raise too_large()
+        if held is not None:
+            held.take(len(block))
+        blocks.append(block)
+        if len(block) == BLOCK_BYTES:
+            pause()  # the next block may be there already
+    return b"".join(blocks)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """The body as a JSON object. Raises InvalidRequest, for integers beyond 64 bits too."""
+    _bound_counts(body)
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The request body is not valid JSON: {error}.") from None
+    if not isinstance(parsed, dict):
+        raise InvalidRequest("The request body must be a JSON object.")
+    if len(parsed) > MAX_MEMBERS:
+        raise InvalidRequest(f"The request body has more than {MAX_MEMBERS} fields.")
+    if _holds_an_integer_beyond_64_bits(body):
+        raise InvalidRequest("The request body holds an integer beyond 64 bits.")
+    return parsed
+
+
+def _bound_counts(body: bytes) -> None:
+    """Refuses very many values: parsed, short ones take many times their size, and seconds."""
+    if len(body) <= COUNT_ABOVE_BYTES:
+        return
+    if holds_more(body, b"{[", MAX_CONTAINERS):
+        raise InvalidRequest(f"A request holds at most {MAX_CONTAINERS} objects and arrays.")
+    if holds_more(body, b",", MAX_COMMAS):
+        raise InvalidRequest(f"A request holds at most {MAX_COMMAS} values, counted by the commas between them.")
+
+
+def holds_more(body: bytes, characters: bytes, limit: int) -> bool:
+    """True where more than `limit` of these characters stand outside strings."""
+    if sum(map(body.count, characters)) <= limit:
+        return False
+    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+    others = bytes(set(range(256)) - {*characters, *b'"'})
+    found = within = 0  # within is 1 where a block begins inside a string
+    for start in range(0, len(unescaped), COUNTED_AT_ONCE):
+        block = unescaped[start : start + COUNTED_AT_ONCE]
+        if b'"' in block:
+            # Two quotes in a row change nothing, whether they are of one string or of two.
+            parts = block.translate(None, others).replace(b'""', b"").split(b'"')
+            found += sum(map(len, parts[within::2]))
+            within = (within + len(parts) - 1) % 2
+        elif not within:
+            found += sum(map(block.count, characters))
+        if found > limit:
+            return True
+        pause()
+    return False
+
+
+def _holds_an_integer_beyond_64_bits(valid: bytes) -> bool:
+    for step in _STEPS:  # most bodies need no look at every byte
+        if b"0" * (_LONG // step) not in valid[::step].translate(_EACH_DIGIT_A_ZERO):
+            return False
+    # Without its escapes a string holds no quote, and ends at the next one.
+    unescaped = valid.replace(rb"\\", b"").replace(rb"\"", b"")
+    found = _LONG_INTEGER.findall(_STRING.sub(b'""', unescaped))
+    if max(map(len, found), default=0) > _LONGEST_OF_64_BITS:
+        return True  # `int` takes seconds for millions of digits
+    return not all(map(_SIXTY_FOUR_BITS.__contains__, map(int, found)))
 
 
 def require(value: Any, kind: type, path: str, expected: str) -> Any:
@@ -54,8 +204,11 @@ def each(items: list[Any], check: Callable[[Any], T], path: str = "") -> list[T]
     """All items, checked; other requests of the worker run in between."""
     checked: list[T] = []
     try:
-        for block in in_blocks(items):
-            checked.extend(map(check, block))  # what has been taken before a fault stays, and so tells its position
+        for start in range(0, len(items), ITEMS_A_TURN):
+            if start:
+                pause()
+            # what has been taken before a fault stays, and so tells its position
+            checked.extend(map(check, items[start : start + ITEMS_A_TURN]))
     except InvalidRequest as error:
         raise error.within(f"{path}[{len(checked)}]") from None
     return checked
@@ -210,139 +363,3 @@ class Checks:
         except (InvalidRequest, serializers.ValidationError):
             fields = self.serializer.run_validation(present)  # raises the refusal
         return present, fields
-
-
-class LineField(serializers.CharField):
-    """A string of one printable line, without the spaces around it."""
-
-    default_error_messages = {
-        "type": "must be a string (quote it)",
-        "unprintable": "must be one line of printable text",
-    }
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("type")
-        text = super().to_internal_value(data)
-        if not text.isprintable():
-            self.fail("unprintable")
-        return text
-
-
-class PatternField(LineField):
-    """A line of a given form; `form` is how a refusal describes it."""
-
-    def __init__(self, pattern: str, form: str, **options: Any) -> None:
-        super().__init__(**options)
-        self.pattern, self.form = re.compile(pattern), form
-
-    def to_internal_value(self, data: Any) -> str:
-        text = super().to_internal_value(data)
-        if not self.pattern.fullmatch(text):
-            raise serializers.ValidationError(f"must be {self.form}")
-        return text
-
-
-class ExactField(StrictField):
-    """A Decimal from 0 to `most` with at most `places` fractional digits, from a number or its string. No float: it is
-    not what was written."""
-
-    _PLAIN = re.compile(r"[0-9]{1,40}(\.[0-9]{1,40})?")
-
-    def __init__(self, *, places: int, most: Decimal, above_zero: bool = False, **options: Any) -> None:
-        super().__init__(**options)
-        self.places, self.most, self.above_zero = places, most, above_zero
-
-    def to_internal_value(self, data: Any) -> Decimal:
-        is_number = type(data) in (int, Decimal) or (isinstance(data, str) and self._PLAIN.fullmatch(data))
-        value = Decimal(data) if is_number else Decimal("NaN")
-        if not value.is_finite():
-            raise serializers.ValidationError("must be a number")
-        if value < 0 or (self.above_zero and value == 0):
-            raise serializers.ValidationError("must be above zero" if self.above_zero else "must not be negative")
-        if value > self.most:
-            raise serializers.ValidationError(f"must be at most {self.most:,f}")
-        # Not `normalize`, which rounds to the 28 digits of the context first.
-        sign, digits, exponent = value.as_tuple()
-        text = "".join(map(str, digits))
-        kept = text.rstrip("0")
-        if not kept:
-            return Decimal(0)
-        shortest = int(exponent) + len(text) - len(kept)
-        if shortest < -self.places:
-            raise serializers.ValidationError(f"must have at most {self.places} fractional digits")
-        return Decimal((sign, tuple(map(int, kept)), shortest))
-
-
-class MomentField(serializers.Field[datetime, str, str, Any]):
-    """An RFC 3339 date-time with an offset, as a moment in UTC."""
-
-    def __init__(self, *, round_up: bool = False, **options: Any) -> None:
-        self._round_up = round_up
-        super().__init__(**options)
-
-    def to_internal_value(self, data: str) -> datetime:
-        try:
-            return parse(data, round_up=self._round_up)
-        except InvalidMoment as error:
-            raise serializers.ValidationError(str(error)) from None
-
-
-class LimitField(serializers.Field[int, str, int, Any]):
-    """A count in a query, in plain digits. DRF's would take ` 5 `, `1_0`, `5.0` and other scripts' too."""
-
-    def __init__(self, *, maximum: int, **options: Any) -> None:
-        self._maximum = maximum
-        super().__init__(**options)
-
-    def to_internal_value(self, data: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,4}", data) or not 1 <= int(data) <= self._maximum:
-            raise serializers.ValidationError(f"must be a whole number from 1 to {self._maximum}.")
-        return int(data)
-
-
-class Table(serializers.Serializer[Any]):
-    """A table with known keys, whose faults are all listed. `null` means absent."""
-
-    ignored: frozenset[str] = frozenset()
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            raise serializers.ValidationError("must be a table")
-        unknown = {printable(str(key)): "is not a known key" for key in data if key not in self._known}
-        try:
-            values = super().to_internal_value({key: value for key, value in data.items() if value is not None})
-        except serializers.ValidationError as error:
-            raise serializers.ValidationError({**unknown, **error.detail}) from None  # type: ignore[dict-item]
-        if unknown:
-            raise serializers.ValidationError(unknown)
-        return values
-
-    @cached_property
-    def _known(self) -> frozenset[str]:
-        return self.ignored | frozenset(self.fields)
-
-
-def faults_of(detail: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """The path and the reason of each fault in a ValidationError's nested `detail`."""
-    if isinstance(detail, dict):
-        for key, inner in detail.items():
-            yield from faults_of(inner, path if key == "non_field_errors" else (*path, key))
-    elif isinstance(detail, list):
-        for position, inner in enumerate(detail):
-            yield from faults_of(inner, (*path, position) if isinstance(inner, dict | list) else path)
-    else:
-        yield path, str(detail)
-
-
-def dotted(path: Path) -> str:
-    """`("regions", 0, "locode")` as `regions[0].locode`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{printable(str(part))}" for part in path)
-    return text.removeprefix(".")
-
-
-def printable(value: object) -> str:
-    """A short printable string for a line that people read, or nothing."""
-    if not isinstance(value, str) or not value.isprintable():
-        return ""
-    return value if len(value) <= _LONGEST_SHOWN else value[:_LONGEST_SHOWN] + "…"

@@ -13,7 +13,7 @@ from django.urls import resolve
 
 from ..errors import ApiError, RequestTooLarge, WorkerBusy
 from ..observing import request_events
-from ..stores.db import WORK_SECONDS, answering_within, release_all
+from ..server.db import WORK_SECONDS, answering_within, release_all
 from . import address_limit
 from .exception_handler import API_PREFIXES, from_exception, handler400, is_api, plain, refusal_page, render
 from .health import is_probe

@@ -20,12 +20,12 @@ from gunicorn.http import errors as http_errors
 from ..errors import BUSY_SECONDS, ApiError, InvalidRequest, WorkerBusy
 from ..ids import request_id, uuid7
 from ..observing.request_events import EVENT, RequestEvent
-from ..server.bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
+from ..server import db
 from ..server.hooks import Reading
 from ..server.turns import pause
-from ..stores import db
+from ..server.worker import HEAD_SECONDS, MOST_HEAD_BYTES, HeadTooSlow
 from .exception_handler import body_of, headers_of
-from .jsonbody import BLOCK_BYTES
+from .fields import BLOCK_BYTES
 from .responses import name_request
 
 MALFORMED = "400 Bad Request", "The HTTP request is malformed."

@@ -16,8 +16,8 @@ from rest_framework.request import Request
 
 from ..errors import ApiError, InvalidRequest
 from ..observing import request_events
-from ..stores.db import WORK_SECONDS, answering_within, release_all
-from .jsonbody import too_large
+from ..server.db import WORK_SECONDS, answering_within, release_all
+from .fields import too_large
 
 Environ = dict[str, Any]
 STATUS_LINES = {status: f"{status} {reason}" for status, reason in http.client.responses.items()}

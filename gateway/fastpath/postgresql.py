@@ -19,7 +19,7 @@ from gevent.lock import BoundedSemaphore
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 
-from ..stores import db as stores
+from ..server import db as stores
 from ..stores.postgresql.base import NOT_THE_PRIMARY
 from . import READABLE, WRITABLE
 

@@ -84,7 +84,7 @@ class RequestEvent:
     """One request of the API, without its content. The unknown is empty or None."""
 
     # `endpoint` is a path below `/v1` without ids, empty for unknown paths; `model` as the client wrote it, cut;
-    # `reserved` the account and what is set aside for it (`accounts.in_flight`); `route` and `provider` of the last
+    # `reserved` the account and what is set aside for it (`accounts.budgets`); `route` and `provider` of the last
     # attempt; `code` and `message` the client's error, or what would be where a stream broke.
 
     method: str

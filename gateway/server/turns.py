@@ -1,8 +1,7 @@
 """Turns of a worker's requests: greenlets change only where one waits, so long work has to pause by itself."""
 
 import time
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from django import template
@@ -27,17 +26,12 @@ def pause(seconds: float = PAUSE_SECONDS) -> None:
     time.sleep(seconds)
 
 
-def in_blocks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items in blocks of a thousand, with a pause after each."""
-    for start in range(0, len(items), ITEMS_A_TURN):
-        if start:
+def in_turns(items: Iterable[T]) -> Iterator[T]:
+    """The items, with a pause after each thousand."""
+    for position, item in enumerate(items, 1):
+        yield item
+        if not position % ITEMS_A_TURN:
             pause()
-        yield items[start : start + ITEMS_A_TURN]
-
-
-def in_turns(items: Sequence[T]) -> Iterator[tuple[int, T]]:
-    """Positions and items, as `enumerate` gives them, with a pause after each thousand."""
-    return enumerate(chain.from_iterable(in_blocks(items)))
 
 
 def take_turns() -> None:

@@ -1,1 +1,1 @@
-"""Databases: connections, outages, migrations under load."""
+"""Databases: PostgreSQL's backend, outages, migrations under load."""

@@ -8,8 +8,7 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from accounts import rate_limits
-from accounts.rate_limits import Budgets, BudgetState, KeyState, OwnWindows, SharedWindows
+from accounts.budgets import Budgets, BudgetState, KeyState, OwnWindows, SharedWindows
 from gateway.edge.address_limit import UNLIMITED, AddressCheck, Rate
 from gateway.errors import TooManyRequests
 from gateway.fastpath.redis import SharedStore
@@ -42,7 +41,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(rate_limits, "time", clock)
+    monkeypatch.setattr("accounts.budgets.time", clock)
     return clock
 
 

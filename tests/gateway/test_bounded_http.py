@@ -8,9 +8,14 @@ import gevent
 import gevent.socket
 import pytest
 
-from gateway.server import bounded_http
-from gateway.server.bounded_http import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_TINY_CHUNKS
-from gateway.server.worker import GatewayWorker
+from gateway.server.worker import (
+    HEAD_SECONDS,
+    MOST_HEAD_BYTES,
+    MOST_TINY_CHUNKS,
+    DeadlineUnreader,
+    GatewayWorker,
+    begin,
+)
 from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
@@ -106,7 +111,7 @@ def test_a_wait_ends_in_time_but_not_once_its_next_request_has_come(sent: bytes)
 
     def wait() -> bytes:
         with worker.timeout_ctx():
-            return bounded_http.begin(bounded_http.DeadlineUnreader(ours), HEAD_SECONDS)
+            return begin(DeadlineUnreader(ours), HEAD_SECONDS)
 
     with ours, theirs:
         reading = gevent.spawn(wait)

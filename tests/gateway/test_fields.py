@@ -6,19 +6,8 @@ from typing import Any
 import pytest
 from rest_framework.exceptions import ValidationError
 
-from gateway.edge.fields import (
-    ChoiceField,
-    ExactField,
-    FlagField,
-    LineField,
-    NumberField,
-    StrictField,
-    Table,
-    TextField,
-    WholeNumberField,
-    dotted,
-    faults_of,
-)
+from gateway.edge.fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
+from gateway.edge.tables import ExactField, LineField, Table, dotted, faults_of
 
 pytestmark = pytest.mark.sqlite_is_enough
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.edge.jsonbody import COUNTED_AT_ONCE, MAX_COMMAS, MAX_CONTAINERS, MAX_MEMBERS, holds_more, parse_object
+from gateway.edge.fields import COUNTED_AT_ONCE, MAX_COMMAS, MAX_CONTAINERS, MAX_MEMBERS, holds_more, parse_object
 from gateway.errors import InvalidRequest
 
 pytestmark = pytest.mark.sqlite_is_enough

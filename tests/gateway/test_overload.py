@@ -10,8 +10,8 @@ from gateway.edge import refusals
 from gateway.edge.middleware import at_each_path
 from gateway.edge.responses import PlainResponse, is_allowed
 from gateway.fastpath.http_server import Application, Request
-from gateway.server.bounded_http import DeadlineUnreader
-from gateway.stores import db
+from gateway.server import db
+from gateway.server.worker import DeadlineUnreader
 
 pytestmark = pytest.mark.sqlite_is_enough
 

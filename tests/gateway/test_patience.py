@@ -1,4 +1,4 @@
-"""How long a statement is waited for, by who asks: none without end (gateway.stores.db)."""
+"""How long a statement is waited for, by who asks: none without end (gateway.server.db)."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from django.db import connection
 from django.test import Client
 
 from accounts.models import User
-from gateway.stores.db import BRIEF_SECONDS, WORK_SECONDS, patience
+from gateway.server.db import BRIEF_SECONDS, WORK_SECONDS
+from gateway.stores.postgresql import patience
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
 

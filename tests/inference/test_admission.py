@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from accounts.rate_limits import Budgets
+from accounts.budgets import Budgets
 from inference.admission import conversation
 from inference.authentication import Payer
 from inference.call import Call, Shape

@@ -10,7 +10,7 @@ from psycopg.abc import RV, PQGen
 from psycopg.errors import _WaitTimeout
 from psycopg.pq import TransactionStatus
 
-from gateway.stores.db import patience
+from . import patience
 
 # What the kernel gives up in seconds instead of hours; DATABASE_URL may say otherwise.
 CONNECTION_LIMITS = {
@@ -41,7 +41,7 @@ def waits() -> dict[str, tuple[int, float]]:
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection whose statements are waited for as long as `db.patience` says; then it is closed."""
+    """A connection whose statements are waited for as long as `patience` says; then it is closed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

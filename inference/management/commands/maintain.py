@@ -15,7 +15,7 @@ from billing.usage import request_failures
 from catalogue.footprint import grid_import
 from catalogue.routing import health, quota
 from gateway.management.base import OperatorCommand, explain
-from gateway.stores.db import release_all
+from gateway.server.db import release_all
 from gateway.stores.outages import Outage
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TypeVar
 
 from django.conf import settings
@@ -11,15 +10,14 @@ from django.db import InterfaceError, OperationalError, connections
 from django.db.backends.signals import connection_created
 from django.dispatch import receiver
 
+from ..stores.postgresql import patience
+
 T = TypeVar("T")
 
 # What takes milliseconds: the reads of a request's admission, the hooks of the beat.
 BRIEF_SECONDS = 10.0
 # Everything else a worker does by itself; above the statement timeout, which ends what is merely slow.
 WORK_SECONDS = 35.0
-
-# How many seconds a statement of PostgreSQL is waited for (`gateway.stores.postgresql`); None is without end.
-patience: ContextVar[float | None] = ContextVar("patience", default=None)
 
 
 @contextmanager
