@@ -47,7 +47,8 @@ _REMOVE_CHECKPOINT = f""", checkpoint AS (
         )"""  # noqa: S608
 
 # Wallets that several wait for, until when. A commit that waits for the disk keeps its wallet locked meanwhile: theirs
-# does not, so that the wallet is free at once, and a second commit behind it waits for the disk for both.
+# does not, so that the wallet is free at once, and a second commit behind it waits for the disk for both. Where that
+# one fails, the next try finds the record, and waits in its place.
 _crowded: dict[uuid.UUID, float] = {}
 _FLUSH = Statement(b"flush", b"SELECT pg_logical_emit_message(true, '', '')")
 
@@ -88,6 +89,9 @@ def book(
         if generation.terms is not None:
             generation.terms._state.adding = True  # to be written again
         raise OperationalError("nothing was booked: a primary that took over has lost the terms")
+    if connections[using].vendor == "postgresql":  # whoever wrote it may not have waited for the disk
+        with connections[using].cursor() as cursor:
+            cursor.execute(_FLUSH.sql.decode())
     return Settlement(before.balance_after)
 
 

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from typing import Any
 
@@ -252,7 +253,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(db: None, is_committed: bool)
 
 
 def test_what_the_database_refuses_is_let_go_with_an_error(db: None) -> None:
-    log, impossible = FailureLog(), failed()
+    log, impossible = FailureLog(), copy(failed())  # the process's own log has noted the other
     impossible.status = -1
     log.note(impossible)
     with pytest.raises(IntegrityError):

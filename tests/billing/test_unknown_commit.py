@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, connections
 
 from accounts.models import Account
-from billing.ledger.booking import Settlement
+from billing.ledger.booking import Settlement, book
 from billing.ledger.settlement import settle
 from billing.models import Generation, LedgerEntry, Wallet
 from tests.factories import mismatches, new_account, served, unsettled
@@ -84,3 +84,17 @@ def test_a_backend_that_is_killed_while_it_waits_is_tried_again(
     assert killed.is_set()
     assert "terminating connection" in caplog.text
     assert_settled_once(generation, settlement)
+
+
+def test_a_record_that_is_found_is_on_the_disk_before_anybody_is_told(acme: Account) -> None:
+    """Its commit may have been one that did not wait for the disk, and whoever made it may have got no further."""
+    generation = served(acme)
+    with connections["settlement"].cursor() as cursor:
+        cursor.execute("SET synchronous_commit = off")
+        assert book(generation).balance == Decimal("0.99916")
+        cursor.execute("SET synchronous_commit = on")
+        cursor.execute("SELECT pg_current_wal_insert_lsn()")
+        (written,) = cursor.fetchone()
+        assert_settled_once(generation, book(generation))
+        cursor.execute("SELECT pg_current_wal_flush_lsn() >= %s::pg_lsn", [written])
+        assert cursor.fetchone() == (True,)
