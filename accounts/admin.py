@@ -27,8 +27,7 @@ RIGHTS = ("is_staff", "is_superuser", "groups", "user_permissions")
 
 
 class _LowercaseEmail(forms.BaseForm):
-    """An address in lower case, which people may type in any."""
-
+    # people may type an address in any case
     def clean_email(self) -> str:
         return str(self.cleaned_data["email"]).lower()
 
@@ -88,7 +87,7 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin):
-    """Rights that several people have together, guarded as those of one."""
+    """Shared rights, guarded as a person's."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return _is_superuser(request) and super().has_add_permission(request)
@@ -119,7 +118,7 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
 
 
 class KeyState(NamedChoices):
-    """Keys by state; without a choice, every key that is not deleted."""
+    """Keys by state; by default all that are not deleted."""
 
     title = parameter_name = "state"
     choices_by_value: ClassVar = {
@@ -175,14 +174,13 @@ class ApiKeyAdmin(SaysValues, BoundedAdmin):
 
     @admin.display(description="state")
     def state(self, key: ApiKey) -> str:
-        """`active`, `expired` or `deleted`, by the clock."""
         if key.deleted_at is not None:
             return "deleted"
         return "expired" if key.expires_at is not None and key.expires_at <= timezone.now() else "active"
 
     @admin.action(description="Delete the selected keys: they fail on their next request", permissions=["change"])
     def delete_keys(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
-        """Names the keys first; confirmed, deletes as `delete_key` does."""
+        # names the keys first; confirmed, deletes as `delete_key` does
         chosen = list(queryset.filter(deleted_at=None)[: self.list_per_page + 1])
         if len(chosen) > self.list_per_page:
             message = f"Nothing was deleted. Choose at most {self.list_per_page} keys at once."

@@ -1,4 +1,4 @@
-"""Invitations that staff send from an account's page in the admin."""
+"""Invitations from an account's page in the admin."""
 
 from typing import Any
 
@@ -33,7 +33,6 @@ class InvitesMembers(RowPages):
         return [path("<path:object_id>/invite/", view, name="accounts_account_invite"), *super().get_urls()]
 
     def invite_member(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """GET: the form. POST: invites, and returns to the account."""
         allowed = self.has_view_permission(request) and request.user.has_perm(invitations.STAFF_RIGHT)
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         role = Membership.Role.MEMBER if account.membership_set.exists() else Membership.Role.OWNER

@@ -1,10 +1,7 @@
-"""The limits of a key and of an account: a key's budgets per minute, an account's requests in flight.
+"""Limits of keys and accounts: a key's budgets a minute, an account's requests in flight.
 
-A key has so many requests and tokens in any 60 seconds, whichever worker serves: a counter of the second s counts until
-s + 61, in Redis and in a worker's memory alike. What is refused is not counted; tokens are spent when answered.
-
-An account has no more in flight than its balance is expected to pay for, but always one. Small parts of the balance a
-worker admits by itself; beyond them the sum over all workers in Redis decides, or, while that is away, its own.
+A counter of the second s counts until s + 61: no 60 seconds hold more than the limit. Small parts of a balance a worker
+admits by itself; beyond them Redis has the sum of all.
 """
 
 import time
@@ -108,7 +105,7 @@ class Budgets:
 
 
 class BudgetState(NamedTuple):
-    """Seconds `reset` until nothing counts any more, `wait` until something is left; all 0 without a limit."""
+    """Seconds until nothing counts (`reset`), and until something is left (`wait`)."""
 
     remaining: int
     reset: int
@@ -116,7 +113,7 @@ class BudgetState(NamedTuple):
 
 
 class KeyState(NamedTuple):
-    """Both budgets, with the request that was asked about where it is admitted."""
+    """Both budgets, an admitted request included."""
 
     requests: BudgetState
     tokens: BudgetState
@@ -127,13 +124,10 @@ class KeyState(NamedTuple):
 
 
 class SharedWindows:
-    """The windows of all keys, in Redis and by its clock."""
+    """All keys' windows, in Redis by its clock."""
 
     def admit(self, key: str, budgets: Budgets, address: AddressCheck) -> KeyState | None:
-        """Counts one request, for its address first, where something is left of both budgets; None while Redis is away.
-
-        Raises TooManyRequests.
-        """
+        # for its address first; None while Redis is away
         names = (f"rate:{{{key}}}:requests".encode(), f"rate:{{{key}}}:tokens".encode())
         counter, *rate = address.arguments
         bounds = (b"%d" % budgets.requests, b"%d" % budgets.tokens)
@@ -146,7 +140,6 @@ class SharedWindows:
         return KeyState(BudgetState(*numbers[:3]), BudgetState(*numbers[3:]))
 
     def spend(self, key: str, tokens: int, otherwise: Callable[[], object]) -> None:
-        """Counts tokens without waiting; `otherwise` is called where Redis does not answer."""
         shared_store.send(SPEND, f"rate:{{{key}}}:tokens".encode(), b"%d" % tokens, otherwise=otherwise)
 
 
@@ -154,7 +147,7 @@ Counters = dict[int, int]  # of the seconds
 
 
 class OwnWindows:
-    """The windows in this worker's memory, which forgets a key after a minute of rest."""
+    """The windows in this worker's memory."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[str, Counters] = defaultdict(dict)
@@ -209,7 +202,7 @@ _own = OwnWindows()
 
 
 def budgets_of(rpm: int | None, tpm: int | None) -> Budgets:
-    """The key's own values, and the gateway's defaults where it has none."""
+    """The key's own values, else the gateway's."""
     return Budgets(
         requests=settings.GATEWAY_KEY_RPM if rpm is None else rpm,
         tokens=settings.GATEWAY_KEY_TPM if tpm is None else tpm,
@@ -217,9 +210,9 @@ def budgets_of(rpm: int | None, tpm: int | None) -> Budgets:
 
 
 def spend_request(key_id: uuid.UUID, budgets: Budgets, address: AddressCheck) -> dict[str, str]:
-    """Counts one request, for its address too, and returns the `x-ratelimit-…` headers of its answer.
+    """Counts a request, for its address too, and returns its `x-ratelimit-…` headers.
 
-    Raises TooManyRequests, and KeyBudgetSpent with these headers; either takes nothing of the budgets.
+    Raises TooManyRequests or KeyBudgetSpent, which take nothing.
     """
     if not (budgets.requests or budgets.tokens):
         address.check()
@@ -244,7 +237,7 @@ def spend_request(key_id: uuid.UUID, budgets: Budgets, address: AddressCheck) ->
 
 
 def spend_tokens(key_id: uuid.UUID, budgets: Budgets, tokens: int) -> None:
-    """Counts an answer's tokens, whatever is left: it has been delivered. Does not wait."""
+    """Counts delivered tokens, whatever is left."""
     if budgets.tokens and tokens:
         key = key_id.hex
         _shared.spend(key, tokens, otherwise=lambda: _own.spend(key, tokens))
@@ -281,8 +274,7 @@ return redis.call('EXPIRE', KEYS[1], 30)
 
 @dataclass(slots=True)
 class _Own:
-    """An account's requests in this worker, and what they have reserved, in units of money."""
-
+    # units of money that the account's requests in this worker have reserved
     requests: int = 0
     units: int = 0
     is_shared: bool = False  # Redis may know of them
@@ -293,7 +285,7 @@ _worker: bytes = b""  # its name in Redis, of the process that has forked
 
 
 def begin(event: RequestEvent, account_id: uuid.UUID, units: int, balance: int) -> bool:
-    """Counts a request until `end`, expected to cost so much; False where that is no small part of the balance."""
+    """Counts a request until `end`; False where it is no small part of the balance."""
     own = _own_of(account_id)
     if units and (own.units + units) * SMALL_PART > balance:
         return False
@@ -306,7 +298,7 @@ def begin(event: RequestEvent, account_id: uuid.UUID, units: int, balance: int) 
 def begin_within(
     event: RequestEvent, account_id: uuid.UUID, units: int, balance: int, read_balance: Callable[[uuid.UUID], int]
 ) -> None:
-    """Counts a request until `end` where it is the only one, or the balance covers all of them.
+    """Counts a request until `end`, if alone or covered by the balance.
 
     Raises TooManyAtOnce and InsufficientCredits, which count nothing.
     """
@@ -328,7 +320,7 @@ def begin_within(
 
 
 def end(event: RequestEvent) -> None:
-    """Ends a request that was counted. Waits until Redis knows it: its client may ask another worker at once."""
+    """Ends a counted request. Waits until Redis knows: its client may ask another worker at once."""
     if event.reserved is None:
         return
     (account_id, units), event.reserved = event.reserved, None
@@ -341,7 +333,7 @@ def end(event: RequestEvent) -> None:
 
 
 def renew() -> None:
-    """Renews with the beat; what nobody renews for half a minute belonged to a worker that is gone."""
+    """Renews with the beat; a worker that is gone does not."""
     for account_id, own in _accounts.items():
         if own.is_shared:
             _renew(account_id, own)
@@ -363,7 +355,7 @@ def _count(event: RequestEvent, account_id: uuid.UUID, own: _Own, units: int) ->
 
 
 def _reserve(account_id: uuid.UUID, own: _Own, before: int, balance: int) -> int:
-    """The sum that other workers have reserved, who learn this one's; 0 while Redis is away."""
+    # returns the sum of other workers, who learn this one's; 0 while Redis is away
     global _worker  # noqa: PLW0603  # once a process
     _worker = _worker or uuid.uuid4().hex.encode()
     own.is_shared = True

@@ -1,6 +1,6 @@
-"""The life of an invitation: send, renew, revoke, accept. Its link proves that its reader reads the address.
+"""The life of an invitation.
 
-The link carries the invitation's id, signed with SECRET_KEY; all else is in the row. It works once.
+Its link carries its signed id, works once, and proves that its reader reads the address.
 """
 
 import logging
@@ -45,15 +45,15 @@ If you did not expect this email, you can ignore it.
 
 
 class InvitationRefused(ValueError):
-    """Nobody is invited; the message says why, to an owner."""
+    """Nobody is invited; the message tells an owner why."""
 
 
 class InvitationGone(LookupError):
-    """An invitation that is forged, accepted, revoked or lapsed."""
+    """Forged, accepted, revoked or lapsed."""
 
 
 class PersonExists(Exception):
-    """Somebody of this address has a password, and signs in with it."""
+    """The address' person has a password."""
 
 
 def send(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
@@ -64,7 +64,7 @@ def send(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitatio
 
 
 def mail(invitation: Invitation, *, by: User) -> None:
-    """Sends the link to the invited address, in the background."""
+    """Mails the link in the background."""
     account = " ".join(invitation.account.name.split())  # a header is one line
     body = BODY.format(
         sender=by.email,
@@ -78,10 +78,7 @@ def mail(invitation: Invitation, *, by: User) -> None:
 
 
 def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
-    """Invites an address, or renews its open invitation; mailing the link is the caller's.
-
-    Raises PermissionDenied where `by` is neither an owner nor staff with STAFF_RIGHT, and InvitationRefused.
-    """
+    """Invites an address, or renews its invitation, without a mail. Raises PermissionDenied, InvitationRefused."""
     email, now = email.lower(), timezone.now()
     is_staff = by.is_staff and by.has_perm(STAFF_RIGHT)
     with transaction.atomic():
@@ -100,7 +97,7 @@ def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitat
 
 
 def revoke(invitation: Invitation, *, by: User) -> bool:
-    """Makes the link useless. False where it was already. Raises PermissionDenied where `by` is no owner."""
+    """Makes the link useless; False where it was already. Raises PermissionDenied."""
     with transaction.atomic():
         locked_for_owner(invitation.account_id, by)
         pending = Invitation.objects.pending().filter(pk=invitation.pk)
@@ -111,7 +108,7 @@ def revoke(invitation: Invitation, *, by: User) -> bool:
 
 
 def sign(invitation: Invitation) -> str:
-    """The signed end of the mailed address."""
+    """The signed end of the link."""
     return _signer().sign(invitation.pk.hex)
 
 
@@ -121,7 +118,7 @@ def link(invitation: Invitation) -> str:
 
 
 def behind(signed: str) -> Invitation:
-    """The open invitation that was signed, with `account` and `invited_by`. Raises InvitationGone."""
+    """The open invitation that was signed. Raises InvitationGone."""
     try:
         identifier = uuid.UUID(_signer().unsign(signed))
     except (signing.BadSignature, ValueError):
@@ -133,7 +130,7 @@ def behind(signed: str) -> Invitation:
 
 
 def newcomer(email: str, *, lock: bool = False) -> User | None:
-    """The person who may choose a password by opening the link; None where they sign in."""
+    """The person who may choose a password, if any."""
     people = User.objects.select_for_update(no_key=True) if lock else User.objects.all()
     person = people.filter(email=email).first()
     if person is None:
@@ -142,7 +139,7 @@ def newcomer(email: str, *, lock: bool = False) -> User | None:
 
 
 def accept(invitation: Invitation, person: User) -> None:
-    """Makes the invited person a member, once; a member keeps their role. Raises InvitationGone, PermissionDenied."""
+    """Makes the invited person a member, in their own role if they are one. Raises InvitationGone, PermissionDenied."""
     if person.email != invitation.email:
         raise PermissionDenied
     with transaction.atomic():
@@ -152,7 +149,7 @@ def accept(invitation: Invitation, person: User) -> None:
 
 
 def accept_as_newcomer(invitation: Invitation, password: str) -> User:
-    """Makes a person with that password, and a member of them: both or neither. Raises InvitationGone, PersonExists."""
+    """Makes a person and member, or neither. Raises InvitationGone, PersonExists."""
     hashed = make_password(password)  # most of a second: before the lock
     try:
         with transaction.atomic():
@@ -170,7 +167,7 @@ def accept_as_newcomer(invitation: Invitation, password: str) -> User:
 
 
 def drop_ended(now: datetime) -> int:
-    """Removes invitations that are over a month after they were last sent, with their addresses."""
+    """Removes invitations a month after they were sent."""
     over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.open())
     dropped, _ = over.delete()
     return dropped

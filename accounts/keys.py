@@ -1,8 +1,4 @@
-"""API keys: issued, found, deleted, purged; how a request names one, and proves it; when each was used last.
-
-A token carries 256 random bits, of which two domain-separated digests are kept: a plain SHA-256 of it cannot be
-searched, and does not end with SECRET_KEY.
-"""
+"""API keys, and how a request names and proves one. Of a token's 256 random bits two digests are kept."""
 
 import hashlib
 import hmac
@@ -53,7 +49,7 @@ USES_IN_A_STATEMENT = 100
 
 
 class KeyNameTaken(ValueError):
-    """The account has a live key of that name."""
+    """A live key has that name."""
 
 
 class InvalidKeyName(ValueError):
@@ -61,22 +57,22 @@ class InvalidKeyName(ValueError):
 
 
 def new_token() -> str:
-    """A fresh token: the prefix and 43 base64url characters."""
+    """The prefix and 43 base64url characters."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def is_token(text: str) -> bool:
-    """True where the text could be a token of the current scheme."""
+    """True for the form of a token."""
     return _TOKEN.fullmatch(text) is not None
 
 
 def fingerprint(token: str) -> bytes:
-    """The digest that finds the key's row, and tells nothing about the token."""
+    """The digest that finds the key's row."""
     return hashlib.sha256(b"gateway key fingerprint\0" + token.encode()).digest()
 
 
 def verifier(token: str) -> bytes:
-    """The digest that proves the token, compared in constant time; purged with the key."""
+    """The digest that proves the token; purged with the key."""
     return hashlib.sha256(b"gateway key verifier\0" + token.encode()).digest()
 
 
@@ -89,7 +85,7 @@ def issue(
     tpm: int | None = None,
     created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
-    """Creates a key and returns it with its token, which cannot be had again. Raises KeyNameTaken, InvalidKeyName."""
+    """Creates a key; its token cannot be had again. Raises KeyNameTaken, InvalidKeyName."""
     name = _checked(name)
     token, window = new_token(), LIFETIMES[lifetime]
     key = ApiKey(
@@ -109,7 +105,7 @@ def issue(
 
 
 def rename(key: ApiKey, name: str) -> None:
-    """Gives the key another name, in its records too. Raises KeyNameTaken, InvalidKeyName."""
+    """Renames the key and its records. Raises KeyNameTaken, InvalidKeyName."""
     name = _checked(name)
     with unique_name(key.account, name), transaction.atomic():
         ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(name=name)
@@ -124,7 +120,7 @@ def _checked(name: str) -> str:
 
 @contextmanager
 def unique_name(account: Account, name: str) -> Iterator[None]:
-    """Raises KeyNameTaken where the block gives a key the name of a live one of its account."""
+    """Raises KeyNameTaken where the block takes a live key's name."""
     try:
         yield
     except IntegrityError:
@@ -134,12 +130,12 @@ def unique_name(account: Account, name: str) -> Iterator[None]:
 
 
 def find(account: Account, name: str) -> ApiKey | None:
-    """The account's live key of that name, expired ones included."""
+    """The account's live key of that name."""
     return ApiKey.objects.filter(account=account, name=name, deleted_at=None).first()
 
 
 def delete(key: ApiKey) -> bool:
-    """Takes the key out of service for the very next request; False where it was already."""
+    """Takes the key out of service at once; False where it was already."""
     changed = ApiKey.objects.filter(pk=key.pk, deleted_at=None).update(
         deleted_at=timezone.now(), fingerprint=None, verifier=None
     )
@@ -147,13 +143,13 @@ def delete(key: ApiKey) -> bool:
 
 
 def purge_expired(now: datetime) -> int:
-    """Removes the verifiers of expired keys, and returns how many; their fingerprints stay."""
+    """Removes expired keys' verifiers, and returns how many."""
     return ApiKey.objects.filter(expires_at__lte=now, verifier__isnull=False).update(verifier=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated key and its account: `request.user` of the control plane."""
+    """The key and its account: `request.user` of the control plane."""
 
     key_id: uuid.UUID
     account_id: uuid.UUID
@@ -162,7 +158,7 @@ class Caller:
 
 
 def bearer_token(header: str | None) -> str:
-    """The token of an Authorization header. Raises MissingAuthorization and ApiKeyMalformed."""
+    """The token of an Authorization header. Raises AuthenticationError."""
     if not header:
         raise MissingAuthorization
     token = header.removeprefix(SCHEME)
@@ -172,7 +168,7 @@ def bearer_token(header: str | None) -> str:
 
 
 def token_of(environ: Mapping[str, Any]) -> str:
-    """The token of a request that may carry it in `x-api-key` too. Raises AuthenticationError."""
+    """The token, in `x-api-key` too. Raises AuthenticationError."""
     key, header = environ.get("HTTP_X_API_KEY"), environ.get("HTTP_AUTHORIZATION")
     if not (key or header):
         raise MissingKey
@@ -184,7 +180,7 @@ def token_of(environ: Mapping[str, Any]) -> str:
 
 
 def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime | None, now: datetime) -> None:
-    """Passes a key that may be used, by its row. Raises ApiKeyNotRegistered, ApiKeyExpired."""
+    """Passes a usable key. Raises AuthenticationError."""
     if expires_at is not None and expires_at <= now:
         raise ApiKeyExpired
     if kept is None or not hmac.compare_digest(verifier(token), kept):
@@ -192,7 +188,7 @@ def verify_key(token: str, kept: bytes | memoryview | None, expires_at: datetime
 
 
 def caller_of(token: str, event: RequestEvent | None = None) -> Caller:
-    """The caller behind a token, by one uncached SELECT; the event learns whose key it is. Raises as `verify_key`."""
+    """The caller behind a token, by one uncached SELECT."""
     known = ApiKey.objects.filter(fingerprint=fingerprint(token))
     fields = known.values("id", "account_id", "verifier", "expires_at", currency=F("account__currency"))
     row = on_a_live_connection(fields.first)
@@ -213,19 +209,18 @@ def caller_behind(request: Request) -> Caller:
 
 
 class BearerAuthentication(BaseAuthentication):
-    """DRF's way in for every control-plane endpoint."""
+    """DRF's way into the control plane."""
 
     def authenticate(self, request: Request) -> tuple[Caller, None]:
         with step("authenticating the key"):
             return caller_of(self.token(request), event_of(request.META)), None
 
     def token(self, request: Request) -> str:
-        """The key that the request carries. Raises AuthenticationError."""
         return bearer_token(request.META.get("HTTP_AUTHORIZATION"))
 
 
 class KeyAuthentication(BearerAuthentication):
-    """The way into endpoints that Anthropic's SDKs ask too."""
+    """The way in for Anthropic's SDKs too."""
 
     def token(self, request: Request) -> str:
         return token_of(request.META)
@@ -240,5 +235,5 @@ note_use = _uses.note  # (the key's id, now)
 
 
 def write_uses() -> None:
-    """Writes the uses that were noted, with each beat."""
+    """Writes the noted uses."""
     _uses.flush()

@@ -1,6 +1,6 @@
-"""Members of an account and their roles. Owners change them; the last owner stays one.
+"""Members of an account and their roles.
 
-Every change takes the account row's lock and asks again who may: of two owners who remove each other, one does.
+Every change locks the account's row and asks again who may; the last owner stays.
 """
 
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class LastOwner(Exception):
-    """The account would be left without an owner."""
+    """No owner would be left."""
 
 
 class NotAMember(LookupError):
@@ -25,7 +25,7 @@ class NotAMember(LookupError):
 
 
 def members_of(account: Account) -> list[Membership]:
-    """Everybody in the account, owners first, with `user`."""
+    """All members, owners first."""
     return list(account.membership_set.select_related("user").order_by("-role", "user__email"))
 
 
@@ -36,7 +36,7 @@ def is_last_owner(membership: Membership) -> bool:
 
 
 def change_role(membership: Membership, role: str, *, by: User) -> None:
-    """Gives a role. Invitations made by a demoted owner are revoked. Raises PermissionDenied, NotAMember, LastOwner."""
+    """Gives a role; a demoted owner's invitations end. Raises PermissionDenied, NotAMember, LastOwner."""
     with transaction.atomic():
         locked_for_owner(membership.account_id, by)
         found = _still_there(membership)
@@ -50,7 +50,7 @@ def change_role(membership: Membership, role: str, *, by: User) -> None:
 
 
 def remove(membership: Membership, *, by: User) -> None:
-    """Ends a membership: somebody's by an owner, or one's own. Raises PermissionDenied, NotAMember, LastOwner."""
+    """Ends a membership: by an owner, or one's own. Raises PermissionDenied, NotAMember, LastOwner."""
     with transaction.atomic():
         if membership.user_id == by.pk:
             locked(membership.account_id)
@@ -66,12 +66,12 @@ def remove(membership: Membership, *, by: User) -> None:
 
 
 def locked(account_id: uuid.UUID) -> Account:
-    """The account, whose members and invitations nobody else changes until the transaction ends."""
+    """The account, locked with its members and invitations."""
     return Account.objects.select_for_update(no_key=True).get(pk=account_id)
 
 
 def locked_for_owner(account_id: uuid.UUID, person: User) -> Account:
-    """`locked`, for somebody who is an owner at this moment. Raises PermissionDenied."""
+    """`locked`, for an owner. Raises PermissionDenied."""
     account = locked(account_id)
     if not Membership.objects.filter(account=account, user=person, role=Membership.Role.OWNER).exists():
         raise PermissionDenied

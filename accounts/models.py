@@ -1,4 +1,4 @@
-"""People (User), payers (Account), who may see what (Membership, Invitation), and what requests present (ApiKey)."""
+"""People, payers, memberships, invitations and keys."""
 
 import uuid
 from typing import Any, ClassVar
@@ -36,7 +36,7 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractUser):
-    """A person, known by e-mail address. Staff see the admin, members the dashboard."""
+    """A person, known by e-mail address."""
 
     username = None  # type: ignore[assignment]
     email = models.EmailField("e-mail address", unique=True)
@@ -72,7 +72,7 @@ class AccountManager(models.Manager["Account"]):
 
 
 class Account(models.Model):
-    """A payer: one balance, one set of keys and aliases. The currency is fixed by the first ledger entry."""
+    """A payer. The first ledger entry fixes the currency."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     name = models.CharField(max_length=200, unique=True)
@@ -97,7 +97,7 @@ class Account(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Operators name an account by its name or its id, so that no name may look like an id."""
+        # operators name an account by its name or its id
         if not self.name.isprintable():
             raise ValidationError({"name": "Printable characters only."})
         if _is_uuid(self.name):
@@ -137,22 +137,18 @@ class Membership(models.Model):
 
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
-    """Invitations by what became of them."""
+    """Invitations by state."""
 
     def pending(self) -> "InvitationQuerySet":
-        """Neither accepted nor revoked; there is one to an address at most."""
+        # one to an address at most
         return self.filter(accepted_at=None, revoked_at=None)
 
     def open(self) -> "InvitationQuerySet":
-        """Pending, and not lapsed."""
         return self.pending().filter(expires_at__gt=timezone.now())
 
 
 class Invitation(models.Model):
-    """An account's word that whoever reads an address may join. The link that is mailed carries its id, signed.
-
-    Open until it is accepted, revoked or lapses (`expires_at`). One that lapsed is renewed by inviting again.
-    """
+    """An invitation of whoever reads an address, open until accepted, revoked or lapsed. Inviting again renews it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="invitations")
@@ -188,15 +184,13 @@ class Invitation(models.Model):
 
     @property
     def role_in_words(self) -> str:
-        """With its article."""
         return "an owner" if self.role == Membership.Role.OWNER else "a member"
 
 
 class ApiKey(models.Model):
-    """A bearer token as far as it is kept: a one-way fingerprint to find it, a verifier to prove it.
+    """A token, kept as a fingerprint to find it and a verifier to prove it.
 
-    `maintain` purges the verifier of an expired key, and the fingerprint still answers `api_key_expired`. A deleted one
-    loses both and keeps its row and name for the usage history.
+    An expired one loses the verifier, a deleted one both; its row stays for the history.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
@@ -244,5 +238,4 @@ class ApiKey(models.Model):
 
     @property
     def masked(self) -> str:
-        """The prefix and the last four characters, which may be shown after creation."""
         return f"{TOKEN_PREFIX}…{self.last_four}"

@@ -1,4 +1,4 @@
-"""Hashing of passwords beside a worker's requests: it takes most of a second of CPU time on purpose."""
+"""Hashing of passwords in threads: it takes most of a second."""
 
 import functools
 
@@ -14,7 +14,7 @@ WAITING = 8  # behind the one under way; the last of them waits for some seconds
 
 
 class ThreadedHasher(PBKDF2PasswordHasher):
-    """Django's hasher in a native thread: hashlib releases the GIL."""
+    """Django's hasher; hashlib releases the GIL."""
 
     _under_way = 0
 

@@ -1,8 +1,4 @@
-"""Keys of the dashboard's Playground: a person's own in an account, made by the page, for minutes.
-
-A person has one row in an account, which gets another token each time: its name and limits stay. The token ends with
-its lifetime, the next one, a sign-out, a new password, and the membership.
-"""
+"""Keys of the Playground: a person's row in an account, with another token each time."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,10 +15,7 @@ RPM = 30  # requests in any minute, unless an owner changes it
 
 
 def issue(person: User, account: Account) -> tuple[ApiKey, str]:
-    """The person's key in the account with a new token; the one before is refused now.
-
-    Raises Membership.DoesNotExist, and KeyNameTaken.
-    """
+    """The person's key with a new token. Raises Membership.DoesNotExist, KeyNameTaken."""
     token, now = keys.new_token(), timezone.now()
     with transaction.atomic():
         # Whoever ends the membership, makes the person inactive or changes the password waits, or has done it: the
@@ -43,7 +36,7 @@ def issue(person: User, account: Account) -> tuple[ApiKey, str]:
 
 
 def end(person_id: int, account_id: UUID | None = None) -> None:
-    """Takes the person's keys out of service for the very next request: in one account, or in all."""
+    """Ends the person's keys at once, in one account or all."""
     # By an index of accounts: keys have none by who made them.
     where = {"account__membership__user": person_id} if account_id is None else {"account": account_id}
     own = ApiKey.objects.filter(created_by=person_id, is_playground=True, deleted_at=None, **where)
@@ -51,30 +44,30 @@ def end(person_id: int, account_id: UUID | None = None) -> None:
 
 
 def delete_expired(now: datetime) -> int:
-    """Removes what is kept of expired tokens, and returns of how many."""
+    """Removes expired tokens, and returns how many."""
     expired = ApiKey.objects.filter(is_playground=True, deleted_at=None, expires_at__lte=now)
     return expired.update(deleted_at=now, fingerprint=None, verifier=None)
 
 
 def on_sign_out(*, user: User | None, **_signal: Any) -> None:
-    """A browser's: the keys of the person's other browsers end too, and their pages make new ones."""
+    """Ends other browsers' keys too; their pages make new ones."""
     if user is not None:
         end(user.pk)
 
 
 def on_change_of_person(*, instance: User, created: bool, update_fields: frozenset[str] | None, **_signal: Any) -> None:
-    """A new password, or a person made inactive, ends the sessions; signing in changes nothing but `last_login`."""
+    """Ends keys with the sessions: a new password, or an inactive person."""
     if not created and update_fields != frozenset({"last_login"}):
         end(instance.pk)
 
 
 def on_removal_of_person(*, instance: User, **_signal: Any) -> None:
-    """Before it: afterwards a key does not know who made it."""
+    """Ends keys, before it: afterwards nobody knows whose they are."""
     end(instance.pk)
 
 
 def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
-    """After it: no key can be made in between."""
+    """Ends keys, after it: none can be made in between."""
     end(instance.user_id, instance.account_id)
 
 

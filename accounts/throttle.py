@@ -1,7 +1,6 @@
-"""Limits of guessing passwords and asking for reset mails, counted in the cache that the workers share.
+"""Limits of guessing passwords and of reset mails, shared by the workers.
 
-Failed sign-ins count for an address as typed, whether anybody has it or not: narrowly together with a client's network,
-widely alone, so that a stranger locks nobody out and many networks cannot guess for long.
+Failures count narrowly for an address with a network, and widely alone: strangers lock nobody out.
 """
 
 import math
@@ -20,7 +19,7 @@ TAKEN_BACK = ", taken back"  # the cache only counts up
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A number of one thing in a fixed window of django-ratelimit's."""
+    """A number in a fixed window."""
 
     group: str
     rate: str
@@ -64,10 +63,7 @@ class TooManyTries(Exception):
 
 @contextmanager
 def password_try(request: HttpRequest, email: str) -> Iterator[None]:
-    """Counts a try before the block checks it; it stays counted where the block raises ValidationError.
-
-    Raises TooManyTries before the block.
-    """
+    """Counts a try, for good where the block raises ValidationError. Raises TooManyTries."""
     counted: list[tuple[Limit, str]] = []
     network, address = client_network(request.META), _normal(email)
     try:
@@ -90,14 +86,14 @@ def password_try(request: HttpRequest, email: str) -> Iterator[None]:
 
 
 def require_reset(request: HttpRequest) -> None:
-    """Counts a request for a reset mail against the client's network. Raises TooManyTries."""
+    """Counts a request for a reset mail. Raises TooManyTries."""
     network = client_network(request.META)
     if not RESET_NETWORK.count(request, network):
         raise TooManyTries(RESET_NETWORK.seconds_left(request, network))
 
 
 def may_mail(request: HttpRequest, email: str) -> bool:
-    """Counts a reset mail against its address, and returns whether to send it."""
+    """Counts a reset mail; False where it is too many."""
     return RESET_ADDRESS.count(request, _normal(email))
 
 

@@ -17,7 +17,7 @@ from .serializers import AliasEventSerializer, AliasSerializer, HistoryQuery, St
 
 
 class Aliases(ControlView):
-    """All of an account's aliases; every key of the account sees the same."""
+    """All of an account's aliases."""
 
     doing = "listing or creating aliases"
 
@@ -68,7 +68,7 @@ def _require_routable(request: Request, target: targets.Target) -> None:
 
 
 class AliasStats(ControlView):
-    """Use of an alias, whatever it was called at the time."""
+    """Use of an alias under all its names."""
 
     doing = "adding up the alias's use"
 

@@ -1,7 +1,4 @@
-"""Creating, renaming, repointing and deleting aliases; each writes its event in the same transaction.
-
-Changes of one account take its row's lock, so that the slot limit and the names hold under concurrent requests.
-"""
+"""Changes of aliases, each with its event. The account's row is locked, so that limit and names hold."""
 
 import uuid
 from datetime import datetime
@@ -22,7 +19,7 @@ Maker = User | uuid.UUID | None  # a person, or the id of a key; None: a program
 
 
 def find(account_id: uuid.UUID, name: str) -> Alias:
-    """The account's alias of that name, in any case. Raises AliasNotFound: another account's is as absent as none."""
+    """The account's alias, in any case. Raises AliasNotFound."""
     wanted = name.lower() if name.isascii() else ""
     # What can be no name is not asked for: PostgreSQL takes no NUL.
     alias = Alias.objects.filter(account_id=account_id, name=wanted).first() if ALIAS_NAME.fullmatch(wanted) else None
@@ -32,7 +29,7 @@ def find(account_id: uuid.UUID, name: str) -> Alias:
 
 
 def limit_of(account: Account) -> int:
-    """The number of aliases that an account may have: its own value, else the gateway's."""
+    """The account's own limit, else the gateway's."""
     return int(settings.GATEWAY_ALIAS_LIMIT) if account.alias_limit is None else account.alias_limit
 
 
@@ -61,10 +58,7 @@ def change(
     only: uuid.UUID | None = None,
     by: Maker = None,
 ) -> Alias:
-    """Renames and repoints, both or neither; no change, no event. `only` is the alias that the name must still mean.
-
-    Raises AliasNotFound, InvalidAliasTarget, AliasExists.
-    """
+    """Renames and repoints, both or neither. Raises AliasNotFound, InvalidAliasTarget, AliasExists."""
     with transaction.atomic():
         alias = _locked_alias(account_id, current_name, only)
         if target is not None and not target.states_locode and alias.locode != GLOBAL:
@@ -89,7 +83,7 @@ def change(
 
 
 def delete(account_id: uuid.UUID, name: str, *, only: uuid.UUID | None = None, by: Maker = None) -> None:
-    """Deletes for good; the name is free at once. `only` as in `change`. Raises AliasNotFound."""
+    """Deletes for good. Raises AliasNotFound."""
     with transaction.atomic():
         alias = _locked_alias(account_id, name, only)
         _note(alias, AliasEvent.Type.DELETED, timezone.now(), by, old_name=alias.name, old_target=alias.target)

@@ -10,10 +10,7 @@ from gateway.ids import uuid7
 
 
 class Alias(models.Model):
-    """A name for a pinned route; its id stays when the name changes.
-
-    The target is kept as the words of an id: what they lead to is decided at each request.
-    """
+    """A name for a pinned route, kept as words: each request decides where they lead."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="aliases")
@@ -45,7 +42,7 @@ class Alias(models.Model):
 
 
 class AliasEvent(models.Model):
-    """One change of an alias, which outlives it: it names the alias by id only. Targets are 4-part ids."""
+    """One change of an alias, which outlives it. Targets are 4-part ids."""
 
     class Type(models.TextChoices):
         """A kind of change."""

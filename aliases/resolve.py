@@ -1,4 +1,4 @@
-"""A request's `model` string becomes a route here alone, or a refusal."""
+"""The one way from a `model` string to a route."""
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,9 +25,9 @@ MOST_COMPARED = 100  # of an account's aliases
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """A use of a route: the modalities that serve the endpoint, and its name in messages.
+    """A use of a route: its endpoint and modalities.
 
-    `refusals`, by region id, are of routes that cannot take this request; a `conversation` stays on one of equals.
+    `refusals`, by region id, are of unfit routes; a `conversation` stays on one of equals.
     """
 
     modalities: Collection[str]
@@ -38,7 +38,7 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A route, how the request came to it, and the candidates behind an automatic choice, in failover order."""
+    """A route, and the candidates behind an automatic choice."""
 
     route: Route
     routing_mode: str = "explicit"
@@ -58,10 +58,7 @@ def resolve(
     now: datetime,
     event: RequestEvent | None = None,
 ) -> Resolution:
-    """The route that `text` means for this account at this moment.
-
-    Raises what routing refuses, and AliasNotFound; for an auto id the refusal of the best route.
-    """
+    """The route that `text` means now. Raises what routing refuses, and AliasNotFound."""
     with answering_within(BRIEF_SECONDS):
         try:
             wanted_id = parse_model_id(text)
@@ -96,7 +93,7 @@ def _aliased(
 
 
 def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] | None:
-    """Id, provider, canonical id and locode, on every request and uncached: a repoint acts on the very next one."""
+    # uncached: a repoint acts on the very next request
     sessions = sessions_of("default")
     if sessions is not None:
         row = sessions.read(BY_NAME, [account_id.hex.encode(), name.encode()])
@@ -109,7 +106,7 @@ def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] |
 
 
 def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:
-    """The refusal of an alias that the account does not have, with those of its own that are called alike."""
+    """The refusal, with the account's similar aliases."""
     try:
         own = Alias.objects.filter(account_id=account_id).order_by("name").values_list("name", flat=True)
         near = nearest.near_names(name, list(own[:MOST_COMPARED]))

@@ -12,7 +12,7 @@ from .models import Alias, AliasEvent
 
 
 def alias_name(value: Any) -> str:
-    """A bare name, lowercased as names are on write. Raises InvalidAliasName, `param` name."""
+    """A bare name in lower case. Raises InvalidAliasName."""
     # Beyond ASCII, letters such as the Kelvin sign become a plain `k` in lower case.
     name = value.lower() if isinstance(value, str) and value.isascii() else ""
     if not ALIAS_NAME.fullmatch(name):
@@ -21,7 +21,7 @@ def alias_name(value: Any) -> str:
 
 
 class AliasSerializer(serializers.ModelSerializer[Alias]):
-    """The Alias object; every field is always there."""
+    """The Alias object."""
 
     class Meta:
         model = Alias
@@ -29,7 +29,7 @@ class AliasSerializer(serializers.ModelSerializer[Alias]):
 
 
 class AliasEventSerializer(serializers.ModelSerializer[AliasEvent]):
-    """The AliasEvent object, without what the event does not have."""
+    """The AliasEvent object."""
 
     class Meta:
         model = AliasEvent

@@ -1,4 +1,4 @@
-"""Statistics of an alias by its identity: a rename keeps them, a name created anew starts fresh."""
+"""Statistics of an alias by its identity: a rename keeps them."""
 
 from datetime import date, timedelta
 from decimal import Decimal
@@ -12,7 +12,7 @@ from .models import Alias
 
 
 def of_alias(alias: Alias, *, days: int, today: date, catalogue: Snapshot) -> dict[str, Any]:
-    """`{totals, breakdown}` of the last `days` UTC days, today included."""
+    """Totals and breakdown of the last `days` UTC days."""
     rows = rows_of(alias, days=days, today=today)
     return {
         "totals": _figures(sum((row.totals for row in rows), Totals())),
@@ -21,7 +21,7 @@ def of_alias(alias: Alias, *, days: int, today: date, catalogue: Snapshot) -> di
 
 
 def rows_of(alias: Alias, *, days: int, today: date) -> list[Row]:
-    """A row for each provider, model and region that served it, in their order."""
+    """A row for each provider, model and region."""
     scope = Scope(alias.account_id, alias_id=alias.pk)
     period = Days(today - timedelta(days=days - 1), today)
     return breakdown(scope, period, By.PROVIDER, By.MODEL, By.REGION)
@@ -36,7 +36,7 @@ def _represented(row: Row, catalogue: Snapshot) -> dict[str, Any]:
 
 
 def _figures(totals: Totals) -> dict[str, int | float]:
-    """The totals, all of them required: a sum that no record knows is zero."""
+    # all of them are required: a sum that no record knows is zero
     return {
         "requests": totals.requests,
         "prompt_tokens": totals.prompt_tokens,

@@ -1,4 +1,4 @@
-"""Targets of an alias: the three forms in a request, and the same fail-closed routing as a request's."""
+"""Targets of an alias, routed as fail-closed as requests."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -20,7 +20,7 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A route in words. `states_locode` is false where the request sent none and `global` stands in for it."""
+    """A route in words, `global` where `states_locode` is false."""
 
     provider: str
     canonical_id: str
@@ -32,16 +32,13 @@ class Target:
 
 
 def from_body(body: dict[str, Any]) -> Target | None:
-    """The target of a create or repoint, in any form, flat fields first; None where the body holds none.
-
-    What is empty is absent: typed clients send all of their fields. Raises InvalidAliasTarget.
-    """
+    """The target of a create or repoint, flat fields first, if any. Raises InvalidAliasTarget."""
     fields = _nested(body.get("target")) | _stated(body)
     return _target(fields) if fields else None
 
 
 def from_id(text: str) -> Target:
-    """The target of an id with 3 or 4 segments. Raises InvalidAliasTarget for other texts."""
+    """The target of 3 or 4 segments. Raises InvalidAliasTarget."""
     return _target(_nested(text))
 
 
@@ -71,7 +68,7 @@ def _nested(target: Any) -> dict[str, Any]:
 
 
 def require_routable(target: Target, snapshot: Snapshot, today: date, currency: str) -> None:
-    """Refuses what could not be routed to. Raises InvalidAliasTarget with the router's explanation."""
+    """Raises InvalidAliasTarget with the router's explanation."""
     try:
         require_served(target, snapshot, today, currency, even_unavailable=True)
     except ApiError as error:
@@ -81,7 +78,7 @@ def require_routable(target: Target, snapshot: Snapshot, today: date, currency: 
 def require_served(
     target: Target, snapshot: Snapshot, today: date, currency: str, *, even_unavailable: bool = False
 ) -> None:
-    """Raises what a request of that target would be refused with, whatever its endpoint; quotas aside."""
+    """Raises what a request of it would be refused with."""
     wanted = ExplicitId(target.provider, target.canonical_id, target.locode)
     route = routing.pin(snapshot, wanted, today, even_unavailable=even_unavailable)
     routing.require_modality(route, WITH_ENDPOINT, "any endpoint")

@@ -1,4 +1,4 @@
-"""The catalogue in the admin. Edits hold until the file that states the value is seeded again."""
+"""The catalogue in the admin; a seeded file overwrites edits."""
 # Addresses, headers and names of variables are changed by seeding only: whoever could edit where a credential is sent
 # could have the gateway send its keys elsewhere.
 
@@ -49,8 +49,7 @@ CHANGES_SHOWN = 20
 
 
 class _Seeded:
-    """Rows that seeding alone adds and removes; an offer is switched off by its state."""
-
+    # seeding alone adds and removes; an offer is switched off by its state
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 

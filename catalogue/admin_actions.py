@@ -1,4 +1,4 @@
-"""Actions of staff on several offers or routes, each with a line in the history of every row."""
+"""Actions on offers and routes, each in every row's history."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ class ServiceForm(forms.Form):
 
 
 class ProviderActions(_Switching, RowPages):
-    """Providers: out of service with all their offers, whatever the files say, and back."""
+    """Takes providers with their offers out of service, and back."""
 
     actions = ("disable", "serve_again")
 

@@ -1,4 +1,4 @@
-"""The models that `POST /v1/messages` serves, page by page, as Anthropic's clients list them."""
+"""The models of `POST /v1/messages`, as Anthropic's clients list them."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -25,7 +25,7 @@ from .routing.routes import JURISDICTIONS, AliasId, AutoId, ExplicitId, Snapshot
 
 
 class ProvidersQuery(serializers.Serializer[Any]):
-    """A filter that may be left out; its empty value is refused too, so it takes a plain dict."""
+    """A filter that may be left out, but not be empty."""
 
     jurisdiction = ChoiceField(sorted(JURISDICTIONS), required=False)
 
@@ -43,7 +43,7 @@ class Models(ControlView):
     authentication_classes = (KeyAuthentication,)
 
     def get(self, request: Request) -> HttpResponse | Response:
-        """Prepared once per catalogue version and filter, with an ETag; pages for Anthropic's clients."""
+        # prepared once per catalogue version and filter
         catalogue = snapshot.current()
         query = ModelsQuery(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -70,7 +70,7 @@ class Model(ControlView):
     authentication_classes = (KeyAuthentication,)
 
     def get(self, request: Request, model_id: str) -> Response:
-        """A ModelInfo; 404 for all that is not listed, ids of the wrong form included."""
+        # 404 for all that is not listed, ids of the wrong form included
         try:
             wanted = parse_model_id(model_id)
         except ApiError as error:

@@ -7,7 +7,7 @@ from gateway.server.hooks import Periodic, Reading, worker_hooks
 
 
 class CatalogueConfig(AppConfig):
-    """The offers of providers: places, prices, footprints, and the snapshot that routing reads."""
+    """Offers, and the snapshot that routing reads."""
 
     name = "catalogue"
 

@@ -34,7 +34,7 @@ def version() -> int:
 
 
 def bump_from(expected: int) -> bool:
-    """Moves the version if it is the one expected, and holds its row until the transaction ends."""
+    """Moves the expected version, and holds its row."""
     if expected == 0:
         models.CatalogueVersion.objects.get_or_create(pk=1)
     return bool(models.CatalogueVersion.objects.filter(pk=1, version=expected).update(version=F("version") + 1))
@@ -42,7 +42,7 @@ def bump_from(expected: int) -> bool:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Row signals leave the version alone: the writer moves it once, by itself."""
+    """Row signals leave the version to the writer."""
     token = _quiet.set(True)
     try:
         yield

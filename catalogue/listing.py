@@ -1,4 +1,4 @@
-"""The catalogue as clients read it (docs/api.md#models). What is unknown is absent, never zero."""
+"""The catalogue as clients read it; the unknown is absent."""
 
 import hashlib
 import threading
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The filter of a listing: today's date and spent quotas (by region id), and the client's own."""
+    """The filter of a listing: today, spent quotas, the client's own."""
 
     today: date
     held: Collection[int] = ()
@@ -44,7 +44,7 @@ class View:
 
 
 def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]]:
-    """Every offer that can be served now, by id, with its routes that pass the filters."""
+    """Offers that can be served now, with the routes that pass."""
     for _, offer in sorted(snapshot.offers.items()):
         take_turns()
         if view.modality is None or offer.modality == view.modality:
@@ -54,7 +54,7 @@ def listed(snapshot: Snapshot, view: View) -> Iterator[tuple[Offer, list[Route]]
 
 
 def servable(offer: Offer, view: View) -> list[Route]:
-    """The routes of an offer that can be served now, in the jurisdiction."""
+    """An offer's routes of now, in the jurisdiction."""
     return [route for route in served_now(offer, view) if view.passes(route)]
 
 
@@ -94,7 +94,7 @@ def model_info(offer: Offer, routes: list[Route]) -> Info:
 
 
 def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], str]) -> list[Info]:
-    """Every configured provider with what it serves now; in a jurisdiction, those with a region left."""
+    """Configured providers with what they serve."""
     regions: dict[str, set[str]] = {}
     grids: dict[str, Info] = {}
     counts: dict[str, int] = {}
@@ -119,7 +119,7 @@ def providers(snapshot: Snapshot, view: View, status_of: Callable[[str, str], st
 
 
 def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]:
-    """An entry for each canonical model, by id, of which every eligible route passes the filters."""
+    """Canonical models whose eligible routes all pass."""
     for canonical_id in sorted(snapshot.by_canonical_id):
         info = auto_info(snapshot, canonical_id, view, objective)
         if info is not None:
@@ -127,7 +127,7 @@ def auto_infos(snapshot: Snapshot, view: View, objective: str) -> Iterator[Info]
 
 
 def auto_info(snapshot: Snapshot, canonical_id: str, view: View, objective: str) -> Info | None:
-    """The entry of one canonical model, if it has an eligible route and all of them pass the filters."""
+    """One canonical model's entry, if any."""
     offers = [offer for offer in snapshot.by_canonical_id.get(canonical_id, ()) if offer.modality in AUTO_MODALITIES]
     routes = [route for offer in offers for route in served_now(offer, view)]
     eligible = [route for route in routes if cost_in_eur(snapshot.units_per_eur, route) is not None]
@@ -185,7 +185,7 @@ def _prices(published: PublishedPricing) -> dict[str, float]:
 
 
 def _carbon_metrics(route: Route) -> Info | None:
-    """By region label; `global` is published as what it is, a world average."""
+    # by region label; `global` is a world average
     energy = route.energy
     grams = carbon_per_token(energy)
     per_token = {
@@ -206,7 +206,6 @@ def _label(route: Route) -> str:
 
 
 def _pricing_range(snapshot: Snapshot, routes: Sequence[Route]) -> Info:
-    """In EUR per 1,000,000 tokens. Eligible routes have a price and a rate."""
     prompts, completions = [], []
     for route in routes:
         rates = route.price and rates_between(route.price.currency, "EUR", snapshot.units_per_eur)
@@ -256,7 +255,7 @@ class Listing:
 
 
 class PerSnapshot(Generic[T]):
-    """Values built once for a snapshot and a view; requests meanwhile wait for the first."""
+    """Values built once for a snapshot and view."""
 
     def __init__(self, build: Callable[[Snapshot, View], T]) -> None:
         self._build = build
@@ -287,7 +286,7 @@ def models(snapshot: Snapshot, view: View) -> Listing:
 
 
 def autos(snapshot: Snapshot, view: View) -> list[Info]:
-    """The `auto/…` entries: ranking a large catalogue takes a quarter of a second."""
+    """The `auto/…` entries, kept: ranking takes long."""
     return _autos.of(snapshot, view)
 
 

@@ -1,4 +1,4 @@
-"""Tables of what can be served, where, at what price and footprint: seeded from files, edited by staff."""
+"""Tables of the catalogue: seeded from files, edited by staff."""
 
 from decimal import Decimal
 from typing import ClassVar
@@ -94,7 +94,7 @@ class Place(models.Model):
 
 
 class GridIntensity(models.Model):
-    """A year's mean intensity of a country, or of `WORLD`, which `global` uses."""
+    """A year's mean of a country or `WORLD`."""
 
     country = models.CharField(primary_key=True, max_length=5)
     gco2_per_kwh = models.PositiveIntegerField("gCO2e per kWh")
@@ -110,7 +110,7 @@ class GridIntensity(models.Model):
 
 
 class EnergyEstimate(models.Model):
-    """Wh per token of a canonical model, where an offer states no figure of its own."""
+    """A canonical model's Wh per token."""
 
     canonical_id = models.CharField(primary_key=True, max_length=255, validators=[canonical_model_id])
     energy_per_token_wh = ExactDecimalField("Wh per token", places=ENERGY_PLACES)
@@ -139,7 +139,7 @@ class ExchangeRate(models.Model):
 
 
 class Provider(models.Model):
-    """An upstream company and how to talk to it. Its credential lives in the environment."""
+    """An upstream; its credential is in the environment."""
 
     slug = models.CharField(max_length=100, unique=True, validators=[provider_slug])
     name = models.CharField(max_length=200)
@@ -247,7 +247,7 @@ def _price() -> "MoneyField[Decimal | str | int | None, Decimal | None]":
 
 
 class Region(models.Model):
-    """A route: one offer in one place, at prices per 1,000,000 tokens in `currency`; empty is unknown."""
+    """A route: an offer in a place, with its prices."""
 
     class State(models.TextChoices):
         """On or off; unavailable for a reason is the model."""

@@ -1,4 +1,4 @@
-"""The history of prices: who changed which price of which route, from what to what."""
+"""The history of prices."""
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ ROWS_PER_STATEMENT = 500
 
 
 def between(route: str, before: Region | None, after: Region, at: datetime) -> Iterator[PriceChange]:
-    """Changes, unsaved, from one state of a route to the next; `before` is None for a new route."""
+    """Unsaved changes from one state to the next."""
     earlier, later = {} if before is None else _prices(before), _prices(after)
     for name in {**earlier, **later}:
         old, new = earlier.get(name), later.get(name)
@@ -51,7 +51,7 @@ def record_seeding(found: Iterable[PriceChange]) -> None:
 
 @contextmanager
 def edited_by(user: User, region_pks: Collection[int]) -> Iterator[None]:
-    """Records what the block changes of these routes' prices, in the caller's transaction."""
+    """Records the block's changes of prices."""
     changes.bump()  # first: other writers wait for its row, so what is read here is what is changed
     before = Region.objects.in_bulk(region_pks)
     yield
@@ -61,12 +61,12 @@ def edited_by(user: User, region_pks: Collection[int]) -> Iterator[None]:
 
 
 def of_route(route: str, newest: int) -> list[PriceChange]:
-    """The newest changes of a route, also of an earlier route of the same id."""
+    """A route's newest changes, by its id."""
     return list(PriceChange.objects.filter(route=route).order_by("-id")[:newest])
 
 
 def changes_of(routes: Collection[str], newest: int) -> list[PriceChange]:
-    """The newest changes of these routes' prices, without those that a route came with."""
+    """The routes' newest changes, without first prices."""
     return list(PriceChange.objects.filter(route__in=routes, old__isnull=False).order_by("-id")[:newest])
 
 

@@ -1,4 +1,4 @@
-"""Usage and its products: cost by prices (docs/api.md#cost), energy and carbon by factors (#energy-and-carbon)."""
+"""Usage and its products: cost, energy and carbon."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,13 +46,13 @@ Units = tuple[int, int, int]  # 10^-15 Wh or grams per token, or tokens: output,
 
 
 def cache_writes(for_5m: int | None, for_1h: int | None) -> int | None:
-    """Prompt tokens written to the cache; None where the upstream did not say."""
+    """Prompt tokens written to the cache, if reported."""
     return None if for_5m is None and for_1h is None else (for_5m or 0) + (for_1h or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request, in buckets that add up. None in a cache bucket: not reported."""
+    """A request's tokens in buckets that add up; None is not reported."""
 
     uncached_prompt: int = 0
     cache_read: int | None = None
@@ -101,7 +101,7 @@ def without_prices(usage: Any) -> Any:
 
 
 class ContradictoryUsage(ValueError):
-    """Usage that cannot be true. `answer` is the one that it came with, if any; `reported` the usage."""
+    """Usage that cannot be true, and its `answer`."""
 
     answer: dict[str, Any] | None = None
     reported: Any = None
@@ -109,10 +109,7 @@ class ContradictoryUsage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices per 1,000,000 tokens in `currency`.
-
-    `tiers`, by ascending threshold, are whole prices of prompts of more than `above_prompt_tokens` tokens.
-    """
+    """Prices per 1,000,000 tokens. `tiers` are whole prices of longer prompts."""
 
     currency: str
     prompt: Decimal
@@ -131,7 +128,6 @@ class Price:
         object.__setattr__(self, "units", tuple(map(to_units, billed)))
 
     def for_prompt(self, tokens: int) -> "Price":
-        """The price of a request by the length of its prompt, cached tokens included."""
         return next((tier for tier in reversed(self.tiers) if tokens > tier.above_prompt_tokens), self)
 
     @property
@@ -168,7 +164,7 @@ class Rates:
 
 
 class Cost(NamedTuple):
-    """The cost of a request in units of money: two parts in the account's currency, the total in EUR."""
+    """The cost in units: parts in the account's currency, total in EUR."""
 
     prompt_units: int
     completion_units: int
@@ -196,7 +192,7 @@ class Cost(NamedTuple):
 
 
 def rates_between(price_currency: str, account_currency: str, units_per_eur: Mapping[str, Decimal]) -> Rates | None:
-    """The rates to freeze, to 12 fractional digits; None where one is unknown."""
+    """The rates to freeze, if known."""
     known = {**units_per_eur, "EUR": Decimal(1)}
     if price_currency not in known or account_currency not in known:
         return None
@@ -251,7 +247,7 @@ def expected_units(price: Price, rates: Rates, prompt: int, completion: int) -> 
 
 
 def former_eur_units(price: Price, usage: Usage, rates: Rates) -> int:
-    """The cost in EUR as older records have it: rounded once, as a whole."""
+    """Older records' cost in EUR, rounded once."""
     return rounded_quotient(sum(_parts(price, usage)) * rates.eur_units, COST_DIVISOR)
 
 
@@ -268,7 +264,7 @@ def _parts(price: Price, usage: Usage) -> tuple[int, int]:
 
 
 class GridBasis(NamedTuple):
-    """The ground of a grid intensity: `measured` or `forecast` of the slot from `as_of`, `annual`, or `stated`."""
+    """The ground of an intensity: `measured`, `forecast`, `annual` or `stated`."""
 
     kind: str
     source: str = ""
@@ -277,7 +273,7 @@ class GridBasis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EnergyFactors:
-    """Wh per token and the grid's gCO2e per kWh, frozen at admission. None is unknown."""
+    """Wh per token and gCO2e per kWh, frozen at admission."""
 
     per_token_wh: Decimal | None
     per_prompt_token_wh: Decimal | None
@@ -307,7 +303,6 @@ class EnergyFactors:
 
     @property
     def source(self) -> str | None:
-        """`modelled`, or `provider` where it published its own; None: energy is not known."""
         if self.units is None:
             return None
         return MODELLED if self.figures is None else self.figures.kind
@@ -320,7 +315,7 @@ class EnergyFactors:
         return METHODOLOGY_BY_KIND.format(method=method) if method else METHODOLOGY
 
     def by_kind(self, output: int, prompt: int, cached: int) -> Units:
-        """Energy in 10^-10 Wh of each kind of token; `prompt` includes cached ones."""
+        # `prompt` includes cached tokens
         of_output, of_prompt, of_cached = self.units or (0, 0, 0)
         return (
             rounded_quotient(output * of_output, _UNITS_PER_FOOTPRINT),
@@ -338,7 +333,7 @@ class EnergyFactors:
 
 
 class Footprint(NamedTuple):
-    """Energy, its bounds and carbon in 10^-10 Wh and grams CO2e. None is unknown."""
+    """Energy, bounds and carbon, in 10^-10 units."""
 
     energy_units: int | None
     carbon_units: int | None
@@ -357,7 +352,7 @@ class Footprint(NamedTuple):
 
 
 def footprint_of(usage: Usage, factors: EnergyFactors, measured_units: int | None = None) -> Footprint:
-    """The footprint of a request, as far as it is known. Measured energy wins where it is within reason."""
+    """A request's footprint; measured energy wins within reason."""
     prompt, cached = usage.prompt, usage.cache_read or 0
     tokens = usage.completion, prompt - cached, cached
     embodied = None if factors.embodied is None else _rounded(_product(tokens, factors.embodied))

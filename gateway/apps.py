@@ -46,13 +46,13 @@ class GatewayConfig(AppConfig):
 
 @checks.register(checks.Tags.caches)
 def settings_are_sensible(**_options: Any) -> list[checks.CheckMessage]:
-    """The warnings that gunicorn logs at its start, for `manage.py check`."""
+    """gunicorn's warnings at its start, for `manage.py check`."""
     return [checks.Warning(found.message, hint=found.hint, id=found.id) for found in settings_warnings.current()]
 
 
 @checks.register("migrations", deploy=True)
 def migrations_are_safe_on_a_live_system(**_options: Any) -> list[checks.CheckMessage]:
-    """An error for each rule that a migration breaks."""
+    """An error for each rule a migration breaks."""
     from .stores import migration_rules  # loads every migration, which a server has no use for
 
     return migration_rules.broken()

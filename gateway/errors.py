@@ -41,10 +41,7 @@ BUSY_SECONDS = 5  # after which what was refused by `WorkerBusy` may be tried ag
 
 
 class ApiError(Exception):
-    """An error that a client may receive.
-
-    `retry` False adds `x-should-retry: false`, which the OpenAI SDKs honour: a further try would end the same way.
-    """
+    """An error for clients. `retry` False adds `x-should-retry: false`, which SDKs honour."""
 
     status = 500
     type = "internal_server_error"
@@ -71,32 +68,32 @@ class ApiError(Exception):
 
 
 class AuthenticationError(ApiError):
-    """401: who is asking is not established."""
+    """401: nobody knows who asks."""
 
     status, type, code, retry = 401, "authentication_error", "authentication_error", False
 
 
 class MissingAuthorization(AuthenticationError):
-    """No Authorization header, or an empty one."""
+    """No Authorization header."""
 
     message = "Missing Authorization header. Send `Authorization: Bearer <API_KEY>`."
 
 
 class MissingKey(MissingAuthorization):
-    """The same of a path where the key may be in `x-api-key` too."""
+    """Neither that nor `x-api-key`."""
 
     message = "Missing Authorization header. Send `Authorization: Bearer <API_KEY>`, or `x-api-key: <API_KEY>`."
 
 
 class ApiKeyMalformed(AuthenticationError):
-    """Another scheme, quotes, spaces, a foreign prefix or a body that is not 43 characters."""
+    """No token of our form."""
 
     code = "api_key_malformed"
     message = "Malformed API key: expected `Bearer sk-gw-` followed by exactly 43 characters."
 
 
 class ApiKeyNotRegistered(AuthenticationError):
-    """Well shaped, but no account owns it; a deleted key is one nobody owns."""
+    """No account's, or deleted."""
 
     code = "api_key_not_registered"
     message = "This API key is not registered to any account."
@@ -110,7 +107,7 @@ class ApiKeyExpired(AuthenticationError):
 
 
 class InvalidRequest(ApiError):
-    """400: the request breaks a rule of the API; `param` names the field."""
+    """400: a broken rule; `param` names the field."""
 
     status, type, code, retry = 400, "invalid_request_error", "invalid_request_error", False
     message = "The request is not valid."
@@ -142,46 +139,43 @@ class InsufficientCredits(InvalidRequest):
 
 
 class MethodNotAllowed(InvalidRequest):
-    """405: the path exists, the verb does not."""
+    """405: another verb."""
 
     status, code = 405, "method_not_allowed"
 
 
 class RequestTooLarge(InvalidRequest):
-    """413: a body above GATEWAY_MAX_BODY_BYTES; a page's form above 1 MiB."""
+    """413: a body above GATEWAY_MAX_BODY_BYTES."""
 
     status, code = 413, "request_too_large"
 
 
 class AliasExists(InvalidRequest):
-    """409: the account has an alias of that name."""
+    """409: the name is taken."""
 
     status, code, param = 409, "alias_exists", "name"
 
 
 class InvalidAliasTarget(InvalidRequest):
-    """422: nothing that can be routed to, or in none of the three shapes; the message says which."""
+    """422: no routable target; the message says why."""
 
     status, code, param = 422, "invalid_alias_target", "target"
 
 
 class AliasLimitReached(InvalidRequest):
-    """422: the account's alias slots are full; the message states the limit."""
+    """422: the account's aliases are full."""
 
     status, code, param = 422, "alias_limit_reached", "name"
 
 
 class TooManyRequests(InvalidRequest):
-    """429: the limit of one address at the edge. It goes out with `Retry-After`."""
+    """429: an address' limit, with `Retry-After`."""
 
     status, code, retry = 429, "rate_limit_exceeded", True
 
 
 class UpstreamRefused(InvalidRequest):
-    """400: the upstream refuses the request for what it says; the message names and quotes it.
-
-    `code` is the upstream's own word for what is wrong, where it has one that is not among this family's.
-    """
+    """400: the upstream refuses what the request says, in its words and with its `code`."""
 
     fallback_reason = "primary_error"
 
@@ -191,49 +185,49 @@ class UpstreamRefused(InvalidRequest):
 
 
 class KeyBudgetSpent(ApiError):
-    """429: the key's own requests or tokens per minute. It goes out with `Retry-After`."""
+    """429: the key's minute, with `Retry-After`."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class TooManyAtOnce(KeyBudgetSpent):
-    """429: the account has as many requests in flight as it may have in one worker, or as its balance covers."""
+    """429: as many in flight as allowed, or paid for."""
 
 
 class NotFound(ApiError):
-    """404: no such path, record or model offered."""
+    """404: no such path, record or model."""
 
     status, type, code, retry = 404, "not_found", "not_found", False
     message = "Not found."
 
 
 class AliasNotFound(NotFound):
-    """The account has no alias of that name."""
+    """No such alias of the account."""
 
     code = "alias_not_found"
 
 
 class ModelNotFound(ApiError):
-    """404: the model is fully disabled. Its `type` is a documented quirk; clients branch on code and status."""
+    """404: a disabled model. Its `type` is a documented quirk."""
 
     status, type, code, retry = 404, "internal_server_error", "model_not_found", False
     param = "model"
 
 
 class ProviderError(ApiError):
-    """503: the upstream route failed, or cannot be served at a known price."""
+    """503: the route failed, or has no known price."""
 
     status, type, code = 503, "provider_error", "provider_error"
 
 
 class UnpricedRoute(ProviderError):
-    """A route without a price (or an exchange rate) is declined before dispatch."""
+    """A route without a price or exchange rate."""
 
     retry = False
 
 
 class UpstreamFailed(ProviderError):
-    """The upstream's failure, named and quoted, without credentials, headers or addresses."""
+    """The upstream's failure, quoted without secrets."""
 
     def __init__(
         self,
@@ -249,50 +243,50 @@ class UpstreamFailed(ProviderError):
 
 
 class ProviderRateLimited(UpstreamFailed):
-    """429: the provider's own rate limit. It goes out with `Retry-After` where the provider named a wait."""
+    """429: the provider's limit, with its `Retry-After`."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class UsageContradicted(ProviderError):
-    """The upstream's usage contradicts itself, so the answer has no price. Nothing is debited."""
+    """The upstream's usage contradicts itself; nothing is debited."""
 
     retry = False
 
 
 class CostUnresolvable(UsageContradicted):
-    """The same inside an open stream, where the code alone can tell."""
+    """The same in an open stream."""
 
     code = "cost_unresolvable"
 
 
 class ProviderUnavailable(ApiError):
-    """503: the pinned region is not served. There is no substitution."""
+    """503: the pinned region is not served."""
 
     status, type, code, retry = 503, "provider_unavailable", "provider_unavailable", False
     param: str | None = "model"
 
 
 class ModelUnavailable(ProviderUnavailable):
-    """The model is switched off for now; the message gives the reason where there is one."""
+    """The model is switched off for now."""
 
     code = "model_unavailable"
 
 
 class ProviderNotConfigured(ProviderUnavailable):
-    """The provider's credential is not set on this gateway."""
+    """The provider has no credential here."""
 
     code, param = "provider_not_configured", None
 
 
 class ProviderQuotaExhausted(ProviderUnavailable):
-    """The route's tokens of this UTC day are spent. It goes out with `Retry-After`: the seconds until midnight."""
+    """The route's tokens of the UTC day are spent; `Retry-After` is midnight."""
 
     code = "provider_quota_exhausted"
 
 
 class AllProvidersFailed(ProviderUnavailable):
-    """Automatic failover has tried every candidate; `providers_attempted` and `last_error` tell."""
+    """Failover has tried every candidate."""
 
     param = None
 
@@ -310,20 +304,20 @@ class AllProvidersFailed(ProviderUnavailable):
 
 
 class AllProvidersRateLimited(AllProvidersFailed):
-    """429: the same where each candidate that may serve again is a ProviderRateLimited."""
+    """429: the same, by rate limits alone."""
 
     status, type, code = 429, "rate_limit_error", "rate_limit_exceeded"
 
 
 class ProviderTimeout(ProviderUnavailable):
-    """504: a dispatch budget ran out before anything was delivered; the message names the budget."""
+    """504: the named budget ran out undelivered."""
 
     status, code, param, retry = 504, "provider_timeout", None, True
     fallback_reason = "primary_timeout"
 
 
 class ServiceUnavailable(ApiError):
-    """503: this replica has not loaded its catalogue snapshot yet."""
+    """503: no catalogue snapshot yet."""
 
     status, code = 503, "service_unavailable"
     param: str | None = "model"
@@ -331,13 +325,13 @@ class ServiceUnavailable(ApiError):
 
 
 class ReplicaGivesUp(ServiceUnavailable):
-    """503, or an error in an open stream: this replica stops, or cannot vouch for the bill of what goes on."""
+    """503: this replica stops, or cannot vouch for the bill."""
 
     param = None
 
 
 class WorkerBusy(ServiceUnavailable):
-    """503: this worker does as much work of one kind as it may at once."""
+    """503: as much of one kind of work as allowed."""
 
     param = None
 
@@ -346,17 +340,14 @@ class WorkerBusy(ServiceUnavailable):
 
 
 class StepFailed(ApiError):
-    """500: something of ours broke. The client learns which step, the log the rest.
-
-    `bill` says what is known of the charge, where the step is one of a request that is charged.
-    """
+    """500: ours broke. The client learns the step, and by `bill` of the charge."""
 
     def __init__(self, doing: str, bill: str = "") -> None:
         super().__init__(f"Internal error while {doing}. {bill}".rstrip())
 
 
 class step:  # noqa: N801  # reads as a statement: `with step("settling the charge"):`
-    """Turns an unexpected exception inside the block into a `StepFailed` that names the step and says `bill`."""
+    """Turns an unexpected exception into a `StepFailed`."""
 
     __slots__ = ("bill", "doing")
 
@@ -379,7 +370,7 @@ _outages: dict[str, Outage] = {}  # by what was being done
 
 
 def log_failure(doing: str, error: Exception) -> None:
-    """An unexpected exception, with its traceback; a database that is away is a line, not one for each request."""
+    """Logs an unexpected exception; a database that is away is one line."""
     if isinstance(error, AWAY):
         _outages.setdefault(doing, Outage(f"failing while {doing}", logger.error)).failed(error)
     else:

@@ -32,7 +32,7 @@ forwarder_headers = ""  # a client beside the gateway could otherwise put a pref
 
 
 def on_starting(server: object) -> None:
-    """Logs what is likely to be a mistake in the settings, and starts what serves metrics."""
+    """Logs likely mistakes, and starts the metrics' process."""
     for warning in settings_warnings.current():
         server.log.warning("%s %s", warning.message, warning.hint)  # type: ignore[attr-defined]
     if settings.METRICS_BIND is not None:
@@ -40,9 +40,9 @@ def on_starting(server: object) -> None:
 
 
 def post_worker_init(worker: object) -> None:
-    """Puts the rooms above `server` into the worker, which imports none of them. Django is set up by now.
+    """Puts the rooms above `server` into the worker.
 
-    Its own drain has less time than the master's patience, so that open streams settle.
+    Its drain ends before the master's patience, so that streams settle.
     """
     from gunicorn.http import wsgi
     from gunicorn.http.parser import RequestParser
@@ -58,13 +58,13 @@ def post_worker_init(worker: object) -> None:
 
 
 def child_exit(_server: object, worker: object) -> None:
-    """Metrics of living workers are those of one less."""
+    """Forgets the worker's gauges."""
     if settings.METRICS_BIND is not None:
         metrics_server.forget(worker.pid)  # type: ignore[attr-defined]
 
 
 def worker_exit(_server: object, _worker: object) -> None:
-    """Closes the connection pools, whose threads would otherwise keep the process: also those of other greenlets."""
+    """Closes the pools, whose threads would keep the process."""
     from django.db import connections
 
     for connection in connections.all():

@@ -1,7 +1,4 @@
-"""Identifiers: time-ordered UUIDs (RFC 9562, version 7), generation ids and request ids.
-
-Answers of Responses and Messages have a generation's id with the prefix that their clients know.
-"""
+"""Identifiers: time-ordered UUIDs (RFC 9562, version 7), ids of generations and requests."""
 
 import os
 import time
@@ -14,7 +11,7 @@ REQUEST_PREFIX = "req-"
 
 
 def uuid7() -> UUID:
-    """A UUID that sorts by its time of creation: 48 bits of milliseconds, 12 of their fraction, 62 random."""
+    """A UUID that sorts by its time of creation."""
     milliseconds, fraction = divmod(time.time_ns(), 1_000_000)
     value = milliseconds << 80
     value |= 0x7 << 76 | (fraction * 4096 // 1_000_000) << 64
@@ -23,29 +20,29 @@ def uuid7() -> UUID:
 
 
 def first_uuid7(moment: datetime) -> UUID:
-    """The lowest id that is made at the moment or after it."""
+    """The lowest id made from a moment on."""
     milliseconds = max(0, (moment - EPOCH) // timedelta(milliseconds=1))
     return UUID(int=milliseconds << 80)
 
 
 def generation_id(uuid: UUID, prefix: str = GENERATION_PREFIX) -> str:
-    """The public form: `gen-`, or what an answer has in its place, and 32 hex digits."""
+    """The public form, with `gen-` or an answer's prefix."""
     return prefix + uuid.hex
 
 
 def parse_generation_id(text: str) -> UUID | None:
-    """The UUID behind a public generation id or an answer's, or None where the text is none."""
+    """The UUID behind a generation's public id, if it is one."""
     prefixes = (GENERATION_PREFIX, RESPONSE_PREFIX, MESSAGE_PREFIX)
     return next((parsed for prefix in prefixes if (parsed := _parsed(text, prefix))), None)
 
 
 def request_id(uuid: UUID) -> str:
-    """Our own name for one HTTP request, never taken from the client: `req-` and 32 hex digits."""
+    """Our own name for an HTTP request."""
     return REQUEST_PREFIX + uuid.hex
 
 
 def parse_request_id(text: str) -> UUID | None:
-    """The UUID behind a request id, or None where the text is no such id."""
+    """The UUID behind a request id, if it is one."""
     return _parsed(text, REQUEST_PREFIX)
 
 

@@ -1,7 +1,6 @@
-"""Places of code, templates and data, the product's version, and the secret key of a first start.
+"""Places of files, the version, and a first start's secret key.
 
-In a checkout all of it is beside `manage.py`. Installed, templates, static files and documents are inside `gateway`,
-`.env` and `var/` in the working directory.
+Installed, files are inside `gateway`, `.env` and `var/` in the working directory.
 """
 
 import os
@@ -20,14 +19,14 @@ SECRET_KEY_FILE = VAR_DIR / "secret_key"
 
 
 def version() -> str:
-    """The product's version, which stands in pyproject.toml alone."""
+    """The version, from pyproject.toml."""
     if IN_CHECKOUT:
         return str(tomllib.loads(_PROJECT.read_text())["project"]["version"])
     return metadata.version("inference-gateway")
 
 
 def ensure_secret_key(path: Path = SECRET_KEY_FILE) -> None:
-    """Generates the file (0600) where neither it nor SECRET_KEY is there. A key that is there is never replaced."""
+    """Generates the file (0600) where there is no key."""
     if path.exists() or os.environ.get("SECRET_KEY"):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,7 @@
-"""Exact decimals: Decimal in Python, a scaled whole number in the table, a float only in JSON.
+"""Exact decimals: Decimal in Python, scaled whole numbers in tables (SQLite would keep reals), floats only in JSON.
 
-SQLite keeps a DecimalField as a binary real, so sums and `F("balance") - cost` drift there. A whole number does not,
-and behaves the same in PostgreSQL. A 64-bit integer with 10 fractional digits reaches 922,337,203 units of currency.
-
-In SQL such a column is its whole number: `F("balance") - Decimal(1)` would take away one of the smallest units. So the
-fields take part in SQL only by what keeps their units (columns, sums, least and greatest, choices between such) and
-raise `UnitsError` for everything else, wherever it is written, compared or read. Arithmetic is done in Python.
+In SQL a field is its whole number, so it takes part only where units are kept, and raises `UnitsError` elsewhere;
+arithmetic is Python's.
 """
 
 from decimal import Context, Decimal
@@ -30,52 +26,52 @@ EXACT = Context(prec=100)
 
 
 def to_units(amount: Decimal, places: int = MONEY_PLACES) -> int:
-    """The whole number of the smallest unit, of an amount with no more fractional digits than `places`."""
+    """Smallest units of an amount that has no more digits than `places`."""
     return int(amount.scaleb(places, EXACT))
 
 
 def from_units(units: int) -> Decimal:
-    """The amount of money that so many of its smallest units are."""
+    """The amount of so many smallest units."""
     return Decimal(units).scaleb(-MONEY_PLACES, EXACT)
 
 
 def rounded_quotient(numerator: int, denominator: int) -> int:
-    """The one rounding of money: a quotient to the nearest whole number, half-way cases to the even one."""
+    """The one rounding of money: half to even."""
     quotient, remainder = divmod(numerator, denominator)
     twice = 2 * remainder
     return quotient + 1 if twice > denominator or (twice == denominator and quotient & 1) else quotient
 
 
 def fractional_digits(number: Decimal) -> int:
-    """How many fractional digits a finite number needs; idle zeros need none."""
+    """A number's fractional digits, without idle zeros."""
     _, digits, exponent = number.as_tuple()
     needed = "".join(map(str, digits)).rstrip("0")
     return max(0, len(needed) - len(digits) - int(exponent)) if needed else 0
 
 
 def to_json(amount: Decimal) -> float:
-    """The border where money stops being exact: JSON's only number."""
+    """Money as JSON's only number, no more exact."""
     return float(amount)
 
 
 def plain(amount: Decimal) -> str:
-    """An exact amount for people and scripts: no exponent, no idle zeros, at least two fractional digits."""
+    """An exact amount for people: no exponent, two fractional digits at least."""
     return f"{amount:.{max(2, fractional_digits(amount))}f}"
 
 
 class ExactDecimalFormField(DecimalFormField):
-    """Shows the stored value as people write it: a zero as `0.00`, not as `0E-10`."""
+    """Shows a zero as `0.00`, not `0E-10`."""
 
     def prepare_value(self, value: Any) -> Any:
         return plain(value) if isinstance(value, Decimal) and value.is_finite() else value
 
 
 class LossyValueError(ValueError):
-    """A value that the column could not keep exactly: a float, or more fractional digits than it has."""
+    """A value that the column could not keep exactly."""
 
 
 class UnitsError(TypeError):
-    """An SQL expression that would mix a column's whole numbers with other numbers."""
+    """SQL that would mix whole numbers of different units."""
 
 
 _ST = TypeVar("_ST")
@@ -83,10 +79,7 @@ _GT = TypeVar("_GT")
 
 
 class ExactDecimalField(models.Field[_ST, _GT]):
-    """A Decimal with a fixed number of fractional digits, stored as a whole number of the smallest unit.
-
-    Refuses floats and anything it would have to round (`LossyValueError`): rounding is the caller's decision.
-    """
+    """A Decimal stored as a whole number of smallest units. Rounding is its caller's."""
 
     description = "Exact decimal number"
     _pyi_private_set_type: Decimal | str | int  # for the type checker's plugin, which adds None where a column has it
@@ -110,7 +103,6 @@ class ExactDecimalField(models.Field[_ST, _GT]):
         return self.from_units(value)
 
     def from_units(self, units: int | None) -> Decimal | None:
-        """The inverse of `to_units`."""
         return None if units is None else Decimal(units).scaleb(-self.places)
 
     def to_python(self, value: Any) -> Decimal | None:
@@ -124,7 +116,6 @@ class ExactDecimalField(models.Field[_ST, _GT]):
             raise ValidationError("Enter a number.", code="invalid") from None
 
     def to_units(self, value: Any) -> int | None:
-        """The whole number that the table keeps."""
         exact = self.to_python(value)
         if exact is None:
             return None
@@ -143,7 +134,7 @@ class ExactDecimalField(models.Field[_ST, _GT]):
         return super().get_db_prep_save(value, connection)
 
     def get_placeholder(self, value: Any, _compiler: Any, _connection: BaseDatabaseWrapper) -> str:
-        """Called by Django with what an UPDATE sets, the one place that sees its expressions."""
+        # Django calls it with what an UPDATE sets: the one place that sees its expressions
         self.check_units(value)
         return "%s"
 
@@ -199,7 +190,6 @@ class ExactDecimalField(models.Field[_ST, _GT]):
 
 @cache
 def _in_units(lookup: type[Any]) -> type[Any]:
-    """The lookup, refusing to compare a column's whole numbers with other numbers."""
 
     class InUnits(lookup):  # type: ignore[misc]
         def get_prep_lookup(self) -> Any:
@@ -212,4 +202,4 @@ def _in_units(lookup: type[Any]) -> type[Any]:
 
 
 class MoneyField(ExactDecimalField[_ST, _GT]):
-    """An amount of money or a price, with 10 fractional digits."""
+    """Money or a price, with 10 fractional digits."""

@@ -1,4 +1,4 @@
-"""The environment, read top to bottom. A bad value stops the start (docs/settings.md)."""
+"""The environment, read top to bottom; a bad value stops the start."""
 
 import math
 import os
@@ -19,7 +19,7 @@ environ.Env.read_env(os.environ.get("ENV_FILE", BASE_DIR / ".env"))
 
 
 def _read(read: Callable[[], Any], wanted: str) -> Any:
-    """A variable by django-environ; its value is not repeated in the complaint, since it may be a secret."""
+    # the value is not repeated in the complaint: it may be a secret
     try:
         with warnings.catch_warnings(action="ignore"):  # it would print a database's address, password included
             return read()
@@ -44,7 +44,6 @@ def _at_least(name: str, default: int, minimum: int, maximum: int = 2**63 - 1) -
 
 
 def _rate(name: str, default: str) -> str | None:
-    """A rate as django-ratelimit writes it; None where it is off."""
     rate: str = env.str(name, default).strip().lower()
     if rate == "off":
         return None
@@ -54,7 +53,6 @@ def _rate(name: str, default: str) -> str | None:
 
 
 def _address(name: str) -> tuple[str, int] | None:
-    """Host and port; None where it is off."""
     value: str = env.str(name, "off").strip().lower()
     if value == "off":
         return None
@@ -65,7 +63,7 @@ def _address(name: str) -> tuple[str, int] | None:
 
 
 def _switch(name: str) -> bool:
-    """Off unless it is said to be on; django-environ would take a word that it does not know for `false`."""
+    # django-environ would take a word that it does not know for `false`
     value: str = env.str(name, "false").strip().lower()
     if value not in (*env.BOOLEAN_TRUE_STRINGS, "false", "off", "no", "n", "0", ""):
         raise ImproperlyConfigured(f"{name} is true or false.")
@@ -80,7 +78,7 @@ def _one_of(name: str, default: str, *others: str) -> str:
 
 
 def _secret_key() -> str:
-    """SECRET_KEY, else the file that `make` generates; never a default that somebody could know."""
+    # never a default that somebody could know
     from_environment = os.environ.get("SECRET_KEY")  # django-environ would look up what follows a leading `$`
     if from_environment:
         return from_environment
@@ -226,7 +224,6 @@ DATABASE_URL_RULE = "DATABASE_URL is sqlite:///path or postgres://user:password@
 
 
 def _database(*, pool_size: int, statement_timeout_ms: int, variable: str = "DATABASE_URL") -> dict[str, Any]:
-    """One connection alias on that address, with a pool and a time limit of its own on PostgreSQL."""
     database: dict[str, Any] = _read(
         lambda: env.db_url(variable, f"sqlite:///{VAR_DIR / 'gateway.sqlite3'}"), DATABASE_URL_RULE
     )
@@ -278,7 +275,6 @@ CACHE_URL_RULE = "CACHE_URL is redis://host:port/number (rediss:// with TLS), or
 
 
 def _redis_url() -> str | None:
-    """The Redis that all workers share; None where each has a memory of its own."""
     url: str = env.str("CACHE_URL", "locmemcache://")
     if url == "locmemcache://":
         return None

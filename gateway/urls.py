@@ -1,4 +1,4 @@
-"""Every address of the product. The apps are named by string: this module imports none of them."""
+"""Every address of the product; the apps are named by string."""
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path

@@ -11,7 +11,7 @@ def add_account(parser: CommandParser) -> None:
 
 
 def account_from(name_or_id: str) -> Account:
-    """The account that the operator named, or a CommandError of one line."""
+    """The named account, or a CommandError."""
     try:
         return Account.objects.named(name_or_id)
     except Account.DoesNotExist as error:

@@ -13,7 +13,7 @@ StoredFigures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A figure with its bounds: corners of what may be, not a confidence interval."""
+    """A figure with its bounds, which are no confidence interval."""
 
     low: Decimal
     value: Decimal
@@ -28,14 +28,13 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class PerToken:
-    """A quantity per token of each kind: Wh with PUE, or grams CO2e embodied."""
+    """A quantity per token: Wh, or grams CO2e embodied."""
 
     output: Range
     prompt: Range
     cached: Range
 
     def of(self, *, output: int, prompt: int, cached: int) -> Range:
-        """The quantity of a request; `prompt` are the tokens processed, without cached ones."""
         return self.output * output + self.prompt * prompt + self.cached * cached
 
     def stored(self) -> dict[str, list[str]]:
@@ -45,7 +44,7 @@ class PerToken:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigures:
-    """Figures of a model's tokens, and their source. `pue` is that in the energy."""
+    """A model's figures, their source and PUE."""
 
     wh: PerToken
     embodied_g: PerToken | None = None
@@ -83,7 +82,7 @@ def figures_in(stored: StoredFigures) -> EnergyFigures:
 
 
 def at_pue(figures: EnergyFigures, pue: Decimal) -> EnergyFigures:
-    """The same work in data centres of this PUE; figures whose own is not known stay."""
+    """The same work at this PUE."""
     if figures.pue is None or figures.pue == pue:
         return figures
     # All figures alike: bounds that took several PUEs stay as far apart, wider than they had to be.

@@ -18,7 +18,7 @@ LOOK_AHEAD = timedelta(hours=1)
 
 
 class GridSlot(models.Model):
-    """The intensity of a zone (`FR`, `SE3`) from `start` up to `end`, by one source."""
+    """A zone's intensity in a slot, by one source."""
 
     class Kind(models.TextChoices):
         MEASURED = "measured", "measured"
@@ -44,7 +44,7 @@ class GridSlot(models.Model):
 
 
 class GridImport(models.Model):
-    """The last attempt to ask a source, by any process; `fault` is empty where all went well."""
+    """The last asking of a source; `fault` is empty if it went well."""
 
     source = models.CharField(primary_key=True, max_length=40)
     attempted_at = models.DateTimeField()
@@ -60,14 +60,14 @@ class GridImport(models.Model):
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The figures of one moment, gCO2e per kWh by zone, until the next ones begin."""
+    """The figures of a moment, until the next begin."""
 
     by_zone: Mapping[str, tuple[int, GridBasis]] = field(default_factory=dict)
     until: datetime | None = None
 
 
 def in_force(now: datetime) -> InForce:
-    """Each zone's slot at `now`, measured before forecast, else the newest that is not too old."""
+    """Each zone's slot at `now`, measured before forecast."""
     current = GridSlot.objects.filter(end__gt=now - MOST_STALE, start__lte=now + LOOK_AHEAD)
     best: dict[str, tuple[tuple[bool, bool, datetime, str], GridSlot]] = {}
     changes_at: list[datetime] = []

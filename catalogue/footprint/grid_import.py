@@ -1,7 +1,4 @@
-"""Importing grid intensities, from a source's address or a file, now and then by the beat.
-
-Faults quote nothing of an answer: an address may hold a token.
-"""
+"""Imports of grid intensities. Faults quote nothing: an address may hold a token."""
 
 import logging
 import os
@@ -37,7 +34,7 @@ class ImportFailed(Exception):
 
 
 class Imported(NamedTuple):
-    """Slots that were new or changed, by zone, and the faults of the other zones."""
+    """New slots by zone, and faults."""
 
     changed: dict[str, int]
     faults: list[str]
@@ -53,7 +50,7 @@ def zones_in_use(source: Source) -> list[str]:
 
 
 def import_from(name: str, zones: Collection[str], base_url: str = "") -> Imported:
-    """Asks a source for each zone and stores the answers; a fault of one keeps no other back."""
+    """Asks a source for each zone; no fault keeps another back."""
     source = SOURCES[name]
     changed: dict[str, int] = {}
     faults = []
@@ -67,7 +64,7 @@ def import_from(name: str, zones: Collection[str], base_url: str = "") -> Import
 
 
 def store(name: str, zone: str, slots: Collection[Slot]) -> int:
-    """Keeps a source's slots of a zone, drops old ones, and returns the number of rows written."""
+    """Keeps a zone's slots, and returns the number written."""
     with transaction.atomic():
         expired, _ = GridSlot.objects.filter(end__lt=timezone.now() - KEPT).delete()
         since = min((slot.start for slot in slots), default=timezone.now())

@@ -1,4 +1,4 @@
-"""Answers of the sources of grid intensity: from bytes to figures of a zone."""
+"""Sources of grid intensity: from bytes to a zone's figures."""
 
 import itertools
 import json
@@ -95,7 +95,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An address with its zones, how one is asked for, and how an answer is read."""
+    """A source's address and zones, and how to read it."""
 
     base_url: str
     zones: Mapping[str, str]
@@ -122,7 +122,7 @@ def slots_in(source: Source, content: bytes) -> list[Slot]:
 
 
 def _energy_charts(content: bytes) -> Iterator[Slot]:
-    """`/co2eq`: a value at each of `unix_seconds`, measured where there is one, else forecast."""
+    # measured where there is one, else forecast
     columns = json.loads(content)
     seconds, measured = _list(columns["unix_seconds"]), _list(columns["co2eq"])
     forecast = _list(columns.get("co2eq_forecast") or [None] * len(seconds))
@@ -133,7 +133,7 @@ def _energy_charts(content: bytes) -> Iterator[Slot]:
 
 
 def _carbon_intensity(content: bytes) -> Iterator[Slot]:
-    """`/intensity/{from}/fw48h`: half hours with a forecast, and the actual figure where it is known."""
+    # the actual figure where it is known
     for row in _list(json.loads(content)["data"]):
         figures = row["intensity"]
         yield from _known(_minute(row["from"]), _minute(row["to"]), figures.get("actual"), figures.get("forecast"))
@@ -153,7 +153,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _entsoe(content: bytes) -> Iterator[Slot]:
-    """A75, generation per type: the mean of the types' figures, weighted by what they produced."""
+    # A75, generation per type: the mean of the types' figures, weighted by what they produced
     text = content.decode("utf-8")
     if "<!" in re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL):
         raise BadAnswer("a document type, which no answer has")

@@ -26,7 +26,7 @@ def seed(
     dry_run: bool = False,
     accept_price_jumps: bool = False,
 ) -> Plan:
-    """Makes the catalogue say what the files together say. Raises CatalogueError, having written nothing."""
+    """Makes the catalogue say what the files say. Raises CatalogueError, nothing written."""
     catalogue = collect(map(Path, paths))
     check_references(catalogue, lambda: collect([_DATA / "places.yaml"]), prune=prune)
     for pause in (*_PAUSES, None):

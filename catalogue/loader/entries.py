@@ -21,7 +21,7 @@ Columns = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row as the files state it, by its key. `name` is its place in its file, `models[3] acme/meta/llama`."""
+    """A row as files state it; `name` is its place, `models[3] acme/meta/llama`."""
 
     file: str
     name: str
@@ -30,7 +30,6 @@ class Entry:
     regions: tuple["Entry", ...] = ()
 
     def fault(self, field: str, reason: str) -> str:
-        """A line that names it; `field` is empty where the whole entry is meant."""
         return ": ".join(part for part in (self.file, self.name, field, reason) if part)
 
     @property
@@ -54,7 +53,7 @@ Catalogue = dict[str, dict[str, Entry]]
 
 
 def collect(paths: Iterable[Path]) -> Catalogue:
-    """Files as one catalogue. Raises BadCatalogue with the faults of all of them."""
+    """Files as one catalogue. Raises BadCatalogue."""
     shape = File()
     catalogue: Catalogue = {section: {} for section in SECTIONS}
     faults: list[str] = []
@@ -79,7 +78,7 @@ def collect(paths: Iterable[Path]) -> Catalogue:
 
 
 def check_references(catalogue: Catalogue, shipped_places: Callable[[], Catalogue], *, prune: bool) -> None:
-    """Checks entries against each other and the tables, and adds shipped places. Raises BadCatalogue."""
+    """Checks entries together, and adds shipped places. Raises BadCatalogue."""
     stored = Provider.objects.none() if prune else Provider.objects.all()
     providers: dict[str, Mapping[str, Any]] = {
         row["slug"]: row for row in stored.values("slug", "base_url", "extra_env")
@@ -127,7 +126,6 @@ def _entries(file: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Entry]
 
 
 def _line(file: str, document: Mapping[str, Any], path: tables.Path, reason: str) -> str:
-    """A fault as a line that names the entry by more than its position."""
     entry, rest = "", path
     match path:
         case ("providers" | "models" as section, int(position), *within):

@@ -1,7 +1,4 @@
-"""Kinds of value that only a catalogue file holds.
-
-Reasons quote no value: it may be a secret in the wrong place.
-"""
+"""Values of catalogue files. Reasons quote none: it may be a secret."""
 
 import contextlib
 import re
@@ -47,7 +44,7 @@ class IsoDate(serializers.Field[date, Any, Any, Any]):
 
 
 class UnixTime(IsoDate):
-    """A moment in Unix seconds; a date stands for its first second in UTC."""
+    """A moment in Unix seconds, or a date."""
 
     def to_internal_value(self, data: Any) -> Any:
         if type(data) is int:
@@ -101,7 +98,7 @@ class BaseUrl(LineField):
 
 
 class Rows(serializers.Field[dict[str, Any], Any, Any, Any]):
-    """Rows by their key, `{FRPAR: {…}}`; a row that is a single value has one column."""
+    """Rows by their key."""
 
     def __init__(self, key: str, row: serializers.Field[Any, Any, Any, Any], column: str = "", **options: Any) -> None:
         super().__init__(**options)
@@ -131,7 +128,7 @@ class Rows(serializers.Field[dict[str, Any], Any, Any, Any]):
 
 
 class SourcedRows(Rows):
-    """Rows with the table's `source` and `as_of`; what is no text or no day stays a note."""
+    """Rows with `source` and `as_of`."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         rows = super().to_internal_value(data)

@@ -1,4 +1,4 @@
-"""Reading catalogue files: YAML 1.2 or JSON, with exact decimals and without duplicate keys."""
+"""Catalogue files: YAML 1.2 or JSON, with exact decimals."""
 
 import json
 from decimal import Decimal
@@ -18,7 +18,7 @@ class CatalogueError(Exception):
 
 
 class BadCatalogue(CatalogueError):
-    """The files are at fault: lines that name file, entry, field and reason."""
+    """Faults: file, entry, field and reason."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults

@@ -42,7 +42,7 @@ class Counts:
 
 @dataclass(slots=True)
 class TablePlan(Generic[Row]):
-    """The plan of one table. `upserts` find their row by the `unique` fields."""
+    """One table's plan; `upserts` go by `unique`."""
 
     name: str
     table: type[Row]
@@ -53,7 +53,6 @@ class TablePlan(Generic[Row]):
     changes: list[str] = field(default_factory=list)
 
     def take(self, label: str, row: Row | None, keys: Mapping[str, Any], columns: Columns) -> Row:
-        """The row that is there, if it says the same, else one to upsert."""
         if row is None:
             self.counts.created += 1
             self.changes.append(f"create {self.name} {label}")
@@ -78,7 +77,7 @@ class TablePlan(Generic[Row]):
             self.table._default_manager.filter(pk__in=part).delete()
 
     def upsert(self) -> None:
-        """INSERT … ON CONFLICT DO UPDATE: many times faster than an UPDATE with a CASE per column."""
+        # INSERT … ON CONFLICT DO UPDATE: many times faster than an UPDATE with a CASE per column
         if self.upserts:
             names = [column.name for column in self.table._meta.concrete_fields]
             self.table._default_manager.bulk_create(

@@ -1,4 +1,4 @@
-"""Prices that move too far: a slipped decimal point must not reach a bill unseen."""
+"""Jumping prices: a slipped decimal point reaches no bill unseen."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,10 +28,9 @@ class HeldPrice:
 def without_jumps(
     route: str, wanted: Columns, row: Region, units_per_eur: Mapping[str, Decimal]
 ) -> tuple[Columns, list[HeldPrice]]:
-    """The columns to write, with jumping prices as they are.
+    """The columns to write, without jumps.
 
-    A jump holds the whole pricing where the currency changes or there are tiers: half of it would be a price list that
-    nobody wrote.
+    With tiers or another currency the whole pricing is held: half of it would be nobody's.
     """
     before: Columns = {name: getattr(row, name) for name in (*PRICES, "currency", "price_tiers")}
     jumping = {name: HeldPrice(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
@@ -43,7 +42,6 @@ def without_jumps(
 def _jumps(
     before: Columns, after: Columns, units_per_eur: Mapping[str, Decimal]
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Each price or threshold that moves too far, with what it is and would be."""
     thresholds = sorted({above for columns in (before, after) for above, _ in read_tiers(columns["price_tiers"])})
     for above in (0, *thresholds):
         old, new = _in_force(before, above), _in_force(after, above)
@@ -67,7 +65,7 @@ def _in_force(columns: Columns, above: int) -> Mapping[str, Decimal | None]:
 
 
 def _exchange(old: str, new: str, units_per_eur: Mapping[str, Decimal]) -> tuple[Decimal, Decimal]:
-    """Divisors that make prices in two currencies comparable: 1 where a rate is unknown."""
+    # 1 where a rate is unknown
     rates = units_per_eur.get(old), units_per_eur.get(new)
     return (rates[0], rates[1]) if old != new and rates[0] and rates[1] else (Decimal(1), Decimal(1))
 

@@ -1,4 +1,4 @@
-"""The shape of a catalogue file (docs/contract.md#catalogue-file), and the columns that entries become."""
+"""The shape of a catalogue file, and its columns."""
 
 import re
 from collections.abc import Mapping
@@ -165,7 +165,7 @@ class Provider(Entry):
         return list(dict.fromkeys(names))
 
     def validate(self, attrs: Any) -> Any:
-        """The credential's header is not for `extra_headers`: what is there lies in the database."""
+        # what is in `extra_headers` lies in the database
         header = (attrs["auth_header"] or "Authorization").lower()
         if header in {name.lower() for name in attrs["extra_headers"]}:
             raise serializers.ValidationError({"extra_headers": "must not set the header of the credential"})
@@ -185,7 +185,7 @@ class Prices(Entry):
 
 
 class Tier(Prices):
-    """The prices of requests whose prompt, cached tokens included, is above the threshold."""
+    """Prices above a threshold of the prompt."""
 
     above_prompt_tokens = _count(1)
 
@@ -197,7 +197,6 @@ class Pricing(Prices):
     tiers = Tier(many=True, default=list)
 
     def validate(self, attrs: Any) -> Any:
-        """A tier states the prices that the base states, and comes after lower thresholds."""
         tiers = attrs.pop("tiers")
         if tiers and attrs["prompt_per_1m_tokens"] is None:
             raise serializers.ValidationError({"tiers": "need a prompt_per_1m_tokens beside them"})
@@ -230,8 +229,7 @@ class _Bounds(serializers.Field[Range, Any, Any, Any]):
 
 
 class _PerToken(Entry):
-    """A quantity by kind of token: an absent prompt's is the output's, an absent cached one's the prompt's."""
-
+    # an absent prompt's is the output's, an absent cached one's the prompt's
     output = _Bounds()
     prompt = _Bounds(default=None)
     cached = _Bounds(default=None)
@@ -258,8 +256,6 @@ class Energy(Entry):
 
 
 class _EnergyEstimate(serializers.Field[dict[str, Any], Any, Any, Any]):
-    """A row of the table `energy`: figures by kind of token, or Wh per token."""
-
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         if not isinstance(data, Mapping):
             return {"energy_per_token_wh": _energy().run_validation(data), "figures": None}
@@ -316,7 +312,6 @@ class Model(Entry):
     regions = RegionOfModel(many=True, default=list)
 
     def validate_regions(self, regions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One route per place, one default, and that one `global` where there is such a route."""
         locodes = [region["locode"] for region in regions]
         defaults = [region["locode"] for region in regions if region["is_default"]]
         twice = sorted({locode for locode in locodes if locodes.count(locode) > 1})
@@ -329,7 +324,6 @@ class Model(Entry):
         return regions
 
     def validate(self, attrs: Any) -> Any:
-        """Fills in names, one `global` route where none is listed, prices and the default."""
         single = [name for name in ("energy_per_token_wh", "energy_per_prompt_token_wh") if attrs[name] is not None]
         if attrs["energy"] is not None and single:
             raise serializers.ValidationError(dict.fromkeys(single, "contradicts energy: state one of them"))

@@ -1,1 +1,1 @@
-"""Routes, the snapshot that holds them, how one is chosen, and the state of those behind them."""
+"""Routes, and the choice among them."""

@@ -1,4 +1,4 @@
-"""Counts and memories of the catalogue in use; `catalogue.models` holds what is offered."""
+"""Counts of the catalogue in use."""
 
 from decimal import Decimal
 from typing import ClassVar
@@ -13,10 +13,7 @@ SHARDS = 16
 
 
 class RouteDay(models.Model):
-    """Tokens of a route on a UTC day, over shards so that accounts do not meet on one row.
-
-    No foreign key in the database: a settlement must not wait for a seeding.
-    """
+    """A route's tokens of a UTC day, over shards. It has no foreign key: a settlement must not wait for a seeding."""
 
     region = models.ForeignKey("catalogue.Region", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False)
     day = models.DateField()
@@ -35,7 +32,7 @@ class RouteDay(models.Model):
 
 
 class ProviderMinute(models.Model):
-    """Calls dispatched to a provider in one minute, by all workers, and how many failed."""
+    """A minute's calls to a provider, and failures."""
 
     minute = models.DateTimeField()
     provider = models.CharField(max_length=100)  # the slug: what was observed needs no row to hang on
@@ -52,7 +49,7 @@ class ProviderMinute(models.Model):
 
 
 class ProviderFailure(models.Model):
-    """The last failure of each provider, in the words that the client received."""
+    """A provider's last failure, in the client's words."""
 
     provider = models.CharField(primary_key=True, max_length=100)
     failed_at = models.DateTimeField()
@@ -63,7 +60,7 @@ class ProviderFailure(models.Model):
 
 
 class PriceChange(models.Model):
-    """One price of one route, as it was and as it became; kept when route or person go."""
+    """One change of a price, kept when its route goes."""
 
     class Via(models.TextChoices):
         """Ways to change a price."""

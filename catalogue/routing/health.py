@@ -1,4 +1,4 @@
-"""The health of providers as the workers see it, and the status that follows (docs/api.md#providers)."""
+"""The health of providers, and the status that follows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +46,6 @@ class Observed:
 
     @property
     def fails(self) -> bool:
-        """True where it fails as often as not, however few calls there were."""
         return bool(self.failures) and self.failures >= DOWN_FROM * self.attempts
 
     @property
@@ -60,7 +59,7 @@ def is_failure(status: int | None) -> bool:
 
 
 def note(slug: str, *, failed: bool, words: str = "") -> None:
-    """Counts one dispatched call; `words` say what failed, as clients may read it."""
+    """Counts one call; `words` say what failed."""
     now = timezone.now()
     _outcomes.note((now.replace(second=0, microsecond=0), slug), Observed(1, int(failed)))
     if failed:
@@ -101,7 +100,7 @@ def with_observed(providers: QuerySet[Provider], now: datetime) -> QuerySet[Prov
 
 @dataclass(frozen=True, slots=True)
 class UnwellProvider:
-    """A provider that staff should look at; severe where it serves nothing, or little."""
+    """A provider for staff to look at."""
 
     provider: Provider
     words: str
@@ -127,7 +126,7 @@ def unwell(now: datetime) -> list[UnwellProvider]:
 
 
 def by_hour(slug: str, now: datetime) -> list[tuple[datetime, Observed]]:
-    """The calls of a provider in each hour of the last day, newest first."""
+    """The last day's calls by hour, newest first."""
     rows = ProviderMinute.objects.filter(minute__gt=now - DAY, minute__lte=now, provider=slug)
     hours = rows.annotate(hour=TruncHour("minute")).values_list("hour").order_by("-hour")
     sums = hours.annotate(Sum("attempts"), Sum("failures"))

@@ -1,7 +1,4 @@
-"""Suggestions for a model that is not there: "Did you mean `openai/openai/gpt-5.1`?".
-
-An index of three-letter pieces, made once for a snapshot, keeps this cheap: clients may ask for thousands.
-"""
+"""Suggestions for an absent model, by an index of three-letter pieces: clients may ask for thousands."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -32,7 +29,6 @@ class Ids:
                 self._of_piece[piece].append(id_)
 
     def nearest(self, asked: str) -> list[str]:
-        """Up to three ids, the nearest first: automatic ones for an automatic one."""
         asked = asked[:LONGEST].lower().strip("/ ")
         asked = "/".join(asked.split("/")[:3])  # the region aside
         if asked not in self._known:
@@ -98,6 +94,6 @@ def _pieces(text: str) -> set[str]:
 
 
 def _likeness(asked: str, id_: str) -> float:
-    """Of 1, as a whole and by the model's own name."""
+    """Similarity up to 1, as a whole and by the model's own name."""
     name_asked, name = asked.rpartition("/")[2], id_.rpartition("/")[2]
     return (SequenceMatcher(None, asked, id_).ratio() + SequenceMatcher(None, name_asked, name).ratio()) / 2

@@ -1,4 +1,4 @@
-"""Daily token quotas of routes, counted as requests are settled, in UTC days, by all workers together."""
+"""Daily token quotas of routes, in UTC days, for all workers."""
 
 import math
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ def seconds_to_midnight(now: datetime) -> int:
 
 
 def used(region_ids: Iterable[int], day: date) -> dict[int, int]:
-    """Tokens served on a day, by region id; routes that served none are left out."""
+    """A day's tokens by region id."""
     wanted = list(region_ids)
     if not wanted:
         return {}
@@ -81,7 +81,7 @@ def count(region_id: int, tokens: int, day: date, *, shard: int = 0, using: str 
 
 
 def spend(region: Region, day: date) -> int:
-    """Holds a route for the rest of a day by counting what is left of its quota. Raises NoQuota."""
+    """Holds a route for the day by counting the rest. Raises NoQuota."""
     if not region.daily_token_quota:
         raise NoQuota(f"{region} has no daily quota.")
     with transaction.atomic():

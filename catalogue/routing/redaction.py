@@ -1,4 +1,4 @@
-"""Quoting an upstream without its secrets and addresses, and with its ordinary words."""
+"""Quoting an upstream without secrets and addresses."""
 
 import base64
 import re
@@ -96,7 +96,7 @@ def without_secrets(text: str) -> str:
 
 
 def _private(route: Route) -> Iterator[str]:
-    """Patterns of a route's credential and address, as they are and as they may be encoded."""
+    # as they are and as they may be encoded
     if credential := route.upstream.credential:
         yield _in_any_writing(credential)
         for part in _within_base64(credential.encode()):
@@ -114,7 +114,7 @@ def _private(route: Route) -> Iterator[str]:
 
 
 def _within_base64(secret: bytes) -> Iterator[str]:
-    """The secret's own part of base64 of any text with it: it has three places in a group."""
+    # a secret has three places in a group of base64
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + secret).decode()
         part = encoded[-(-before * 8 // 6) : (before + len(secret)) * 8 // 6]
@@ -123,7 +123,7 @@ def _within_base64(secret: bytes) -> Iterator[str]:
 
 
 def _in_any_writing(text: str) -> str:
-    """A pattern of the text, also percent-encoded (twice, too), escaped in JSON, or in URLs' base64."""
+    # also percent-encoded (twice, too), escaped in JSON, or in URLs' base64
     return "".join(char if char.isascii() and char.isalnum() else _written(char) for char in text)
 
 

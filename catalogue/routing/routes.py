@@ -1,4 +1,4 @@
-"""The catalogue as routing sees it: immutable values, their ids, and the one route that an explicit id pins."""
+"""The catalogue as routing sees it: immutable values."""
 
 import itertools
 import re
@@ -33,7 +33,7 @@ EU_MEMBERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider, with what it takes to call it. The credential is never printed."""
+    """A provider, with what calling it takes."""
 
     slug: str
     name: str
@@ -86,7 +86,7 @@ class PublishedPricing:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One offer in one place. `price` is None where it cannot be billed."""
+    """One offer in one place; unbilled without a `price`."""
 
     region_id: int
     upstream: Upstream
@@ -117,7 +117,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One provider's service of one model: its routes by region label, `global` first, then the default."""
+    """A provider's service of a model: routes by region, default first or second."""
 
     upstream: Upstream
     canonical_id: str
@@ -142,13 +142,12 @@ class Offer:
         return f"{self.upstream.slug}/{self.canonical_id}"
 
     def is_disabled(self, today: date) -> bool:
-        """True where it is switched off, or past the day it retires on."""
         return self.state == "disabled" or (self.retires_on is not None and today > self.retires_on)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The catalogue at one version, with the grid intensities of one hour, until `grid_until`."""
+    """The catalogue at one version, until `grid_until`."""
 
     version: int
     offers: Mapping[tuple[str, str], Offer]
@@ -161,7 +160,7 @@ class Snapshot:
 
 
 def is_eu_sovereign(route: Route) -> bool:
-    """True of an EU provider, beyond control from outside and US law, in an EU or EEA region."""
+    """True of an EU provider beyond foreign control, in the EU or EEA."""
     upstream, place = route.upstream, route.place
     return (
         upstream.eu_native
@@ -235,10 +234,9 @@ def parse_model_id(text: str) -> ExplicitId | AutoId | AliasId:
 
 
 def pin(snapshot: Snapshot, wanted: ExplicitId, today: date, *, even_unavailable: bool = False) -> Route:
-    """The route that an explicit id names; nothing is substituted.
+    """The route that an explicit id names, never a substitute.
 
-    Raises NotFound (not offered; `global` asked of a regional model), ModelNotFound (disabled), ModelUnavailable and
-    ProviderUnavailable (region not served).
+    Raises NotFound, ModelNotFound, ModelUnavailable or ProviderUnavailable.
     """
     offer = snapshot.offers.get((wanted.provider, wanted.canonical_id))
     if offer is None:
@@ -308,7 +306,7 @@ def require_price(snapshot: Snapshot, route: Route, account_currency: str) -> tu
 
 
 def region_label(text: str) -> str:
-    """A region label in the catalogue's spelling: `global` in lower case, UN/LOCODEs in upper case."""
+    """A region in the catalogue's spelling."""
     if not text.isascii():  # beyond ASCII, letters such as the long s become plain ones in upper case
         return text
     return GLOBAL if text.lower() == GLOBAL else text.upper()

@@ -1,7 +1,4 @@
-"""Automatic routing: the routes that can serve an `auto/…` id, ranked (docs/api.md#automatic-routing).
-
-Pure functions over a snapshot, but for the turns, which a worker counts. An unknown figure ranks last.
-"""
+"""Automatic routing: an `auto/…` id's routes, ranked. An unknown figure ranks last."""
 
 import os
 import socket
@@ -35,17 +32,14 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Routes in order of preference; the first `tied` are equal in everything.
-
-    `reason` is the step that left one route, `round_robin` where none did.
-    """
+    """Routes by preference; the first `tied` are equal. `reason` is the deciding step."""
 
     routes: tuple[Route, ...]
     tied: int
     reason: str
 
     def kept_together(self, conversation: bytes) -> tuple[Route, ...]:
-        """The same order, its tied routes in one that the conversation (at most 64 bytes) decides."""
+        # the conversation decides among tied routes
 
         # A rendezvous hash: even over conversations, the same in every process, and a route that comes or goes moves
         # only the conversations of its own.
@@ -69,7 +63,7 @@ def _turns(_tied: tuple[str, ...]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """The day, the endpoint and the spent quotas (`held`, by region id) that routes must fit."""
+    """The day, endpoint and spent quotas to fit."""
 
     today: date
     modalities: Collection[str]
@@ -83,7 +77,7 @@ def offers_of(snapshot: Snapshot, wanted: AutoId) -> Sequence[Offer]:
 
 
 def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequence[Route]:
-    """The routes that may take part. Raises the refusal of the first condition that leaves none."""
+    """The routes that fit. Raises the first refusal that leaves none."""
     offers = offers_of(snapshot, wanted)
     if not offers:
         raise NotFound(
@@ -105,7 +99,7 @@ def eligible(snapshot: Snapshot, wanted: AutoId, allowed: Eligibility) -> Sequen
 
 
 def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objective: str) -> Ranking:
-    """The order of eligible routes (at least one), whatever order they come in."""
+    """The order of eligible routes."""
     measures: list[tuple[str, Measure]] = [
         ("lowest_carbon_intensity", lambda route: route.energy.intensity_gco2_per_kwh),
         ("lowest_cost", lambda route: cost_in_eur(units_per_eur, route)),
@@ -125,7 +119,7 @@ def rank(routes: Sequence[Route], units_per_eur: Mapping[str, Decimal], objectiv
 
 
 def cost_in_eur(units_per_eur: Mapping[str, Decimal], route: Route) -> Decimal | None:
-    """Prompt plus completion price in EUR; None without a price or a rate."""
+    """Prompt plus completion price in EUR, if known."""
     if route.price is None:
         return None
     rates = rates_between(route.price.currency, "EUR", units_per_eur)

@@ -1,4 +1,4 @@
-"""This worker's copy of the catalogue: loaded before it accepts requests, replaced within a second of any change."""
+"""This worker's copy of the catalogue, replaced within a second of any change."""
 
 import logging
 import os
@@ -40,14 +40,14 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
 def current() -> Snapshot:
-    """The snapshot for a request. Raises ServiceUnavailable where none has been loaded yet."""
+    """The snapshot. Raises ServiceUnavailable before there is one."""
     if _current is None:
         raise ServiceUnavailable
     return _current
 
 
 def refresh() -> None:
-    """Takes a new snapshot if the catalogue has changed, or the hour of its grid intensities is over."""
+    """Follows the catalogue, and the hour of its grid."""
     global _current, _checked_at  # noqa: PLW0603  # one worker, one snapshot, swapped whole
     if _current is None or _current.version != changes.version() or _is_over(_current):
         level = logging.DEBUG if _current is None else logging.INFO  # a change is news, a start is not
@@ -87,7 +87,7 @@ def forget() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The tables in one consistent read. Regions come by locode, models by primary key."""
+    """The tables in one consistent read."""
 
     version: int
     places: list[models.Place]
@@ -120,7 +120,7 @@ def _read() -> Rows:
 
 @contextmanager
 def _one_view() -> Iterator[None]:
-    """One consistent view of all tables, without a lock that a settlement would wait for."""
+    # without a lock that a settlement would wait for
     if connection.in_atomic_block:
         yield
     elif connection.vendor == "postgresql":
@@ -137,7 +137,7 @@ def _one_view() -> Iterator[None]:
 
 
 def build(rows: Rows) -> Snapshot:
-    """The snapshot of these rows. Other requests of the worker get turns between slices of them."""
+    """The snapshot of these rows, in slices."""
     regions: dict[int, list[models.Region]] = defaultdict(list)
     for region in in_slices(rows.regions):
         regions[region.model_id].append(region)
@@ -187,7 +187,6 @@ def _upstream(row: models.Provider) -> Upstream:
 
 
 def _made(kind: type[Value], row: DjangoModel, **others: Any) -> Value:
-    """A value of this kind: the row's columns of the same names, and the others as given."""
     columns = {each.name: getattr(row, each.name) for each in fields(kind) if each.name not in others and each.init}
     return kind(**columns, **others)
 
@@ -261,7 +260,7 @@ class _Builder:
     def _energy(
         self, model: models.Model, region: models.Region, intensity: int | None, basis: GridBasis | None
     ) -> EnergyFactors:
-        """The region's figures, else the offer's, else the canonical model's at the provider's PUE."""
+        # the region's figures, else the offer's, else the canonical model's at the provider's PUE
         per_token, per_prompt_token = model.energy_per_token_wh, model.energy_per_prompt_token_wh
         stored = region.energy or model.energy
         if stored is None and per_token is None:
@@ -276,7 +275,7 @@ class _Builder:
         return EnergyFactors(figures.wh.output.value, figures.wh.prompt.value, intensity, figures, basis)
 
     def _intensity(self, region: models.Region, place: Place | None) -> tuple[int | None, GridBasis | None]:
-        """The region's own figure, else the hour's of its zone or country, else the country's of a year."""
+        # the region's own figure, else the hour's of its zone or country, else the country's of a year
         if region.grid_carbon_intensity_gco2_per_kwh is not None:
             return region.grid_carbon_intensity_gco2_per_kwh, GridBasis("stated")
         if region.locode == GLOBAL:
@@ -294,7 +293,7 @@ class _Builder:
 
 
 def _default_locode(regions: list[models.Region]) -> str:
-    """The region of a 3-part id: the marked one, else `global`, else the first of the file."""
+    # the marked one, else `global`, else the first of the file
     marked = next((region for region in regions if region.is_default), None)
     if marked is not None:
         return marked.locode
@@ -315,7 +314,7 @@ def _pricing(currency: str, prices: Mapping[str, Decimal | None], above: int = 0
 
 
 def _price(published: PublishedPricing | None, modality: str) -> Price | None:
-    """The billed price: an embedding needs no completion price, everything else needs both."""
+    # an embedding needs no completion price, everything else needs both
     if published is None or published.prompt is None:
         return None
     completion = Decimal(0) if modality == EMBEDDING else published.completion

@@ -1,7 +1,6 @@
-"""The limit of one client address on the API (GATEWAY_IP_RATE), the first check (docs/api.md#order-of-checks).
+"""The limit of a client address on the API (GATEWAY_IP_RATE), the first check.
 
-Fixed windows, counted by all workers in Redis, by each alone while that is away. A worker that knows a window to be
-full asks nobody. The request of a key with budgets is counted with them, in one script (`accounts.budgets`).
+Fixed windows, counted by all workers in Redis, by each alone while that is away.
 """
 
 import functools
@@ -38,7 +37,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def client_network(meta: Mapping[str, Any]) -> str:
-    """The IPv4 address or the IPv6 /64 that a request comes from, as the outermost trusted proxy saw it."""
+    """The IPv4 address or IPv6 /64 of a request, as the outermost trusted proxy saw it."""
     proxies = settings.GATEWAY_TRUSTED_PROXIES
     forwarded = str(meta.get("HTTP_X_FORWARDED_FOR", "")).rsplit(",", proxies)[-proxies:] if proxies else []
     return _network(str(meta.get("REMOTE_ADDR", "")), *reversed(forwarded))
@@ -60,7 +59,7 @@ def _network(*hops: str) -> str:
 
 
 def _parsed(hop: str) -> Address | None:
-    """An address, in brackets or with a port as some proxies write it; None for anything else."""
+    # in brackets or with a port, as some proxies write it
     for text in (hop, hop.rpartition(":")[0].strip("[]"), hop.strip("[]")):
         try:
             return ipaddress.ip_address(text.partition("%")[0])
@@ -70,7 +69,7 @@ def _parsed(hop: str) -> Address | None:
 
 
 class Rate(NamedTuple):
-    """A number of requests in a window of so many seconds."""
+    """Requests in a window of seconds."""
 
     limit: int
     seconds: int
@@ -84,18 +83,16 @@ def _parsed_rate(rate: str) -> Rate:
 
 
 class AddressWindows:
-    """A worker's own counts while Redis is away, and the windows that it knows to be full."""
+    """A worker's counts while Redis is away, and the windows known to be full."""
 
     def __init__(self) -> None:
         self._windows: dict[str, tuple[int, float]] = {}  # count and end, in the order of their beginnings
 
     def seconds_left(self, network: str, rate: Rate) -> int:
-        """Seconds until the network's window ends; 0 unless it is more than full."""
         count, end = self._windows.get(network, (0, 0.0))
         return max(0, math.ceil(end - time.monotonic())) if count > rate.limit else 0
 
     def count(self, network: str, rate: Rate) -> int:
-        """Counts one request, and returns `seconds_left`, as Redis does it."""
         now = time.monotonic()
         count, end = self._windows.get(network, (0, 0.0))
         if end <= now:
@@ -121,7 +118,7 @@ _own = AddressWindows()
 
 
 class AddressCheck:
-    """The limit of a request's address, for which it is counted once: by `check`, or beside other counters."""
+    """The limit of one request's address, counted once."""
 
     __slots__ = ("_is_counted", "_network", "_rate", "_wait")
 
@@ -134,7 +131,7 @@ class AddressCheck:
         return f"address:{settings.GATEWAY_IP_RATE}:{self._network}".encode(), b"%d" % limit, b"%d" % seconds
 
     def counted(self, wait: int | None) -> None:
-        """Takes the answer of COUNT_ADDRESS; None while Redis is away. Raises TooManyRequests."""
+        # `wait` is COUNT_ADDRESS's answer; None while Redis is away
         if not self._is_counted:
             self._is_counted = True
             if wait is None:
@@ -146,7 +143,6 @@ class AddressCheck:
             raise _refusal(self._wait)
 
     def check(self) -> None:
-        """Counts the request, unless it is counted. Raises TooManyRequests."""
         line = None if self._is_counted else shared_store.send(COUNT, *self.arguments).wait()
         self.counted(None if line is None else int(line[1:]))
 
@@ -155,9 +151,9 @@ UNLIMITED = AddressCheck("", Rate(0, 0), is_counted=True)
 
 
 def begin(meta: dict[str, Any]) -> AddressCheck:
-    """The check of a request (by its META), one however often this is called.
+    """The check of a request, one however often this is called.
 
-    Raises TooManyRequests at once, without counting, where the window is known to be full.
+    Raises TooManyRequests, uncounted, where the window is known to be full.
     """
     check: AddressCheck | None = meta.get(CHECK)
     if check is None:

@@ -1,4 +1,4 @@
-"""Django's cache as django-ratelimit uses it: counters in Redis, or in this worker's memory while that is away."""
+"""Django's cache as django-ratelimit uses it: in Redis, or in this worker's memory while that is away."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ return count
 
 
 class SharedCounters(LocMemCache):
-    """`add`, `get` and `incr` of numbers from 0 up; other operations are on this worker's memory alone."""
+    """Numbers from 0 up; other operations are on this worker's memory."""
 
     def add(self, key: Any, value: int, timeout: Any = LONGEST_SECONDS, version: int | None = None) -> bool:
         line = shared_store.send(ADD, self._name(key, version), b"%d" % value, b"%d" % timeout).wait()

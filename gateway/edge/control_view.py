@@ -1,4 +1,4 @@
-"""The control plane's view: DRF, with our words for OPTIONS and wrong methods."""
+"""The control plane's view."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from .fields import parse_object, read_body
 
 
 class ControlView(APIView):
-    """Base of every endpoint that is not inference. `doing` is what a 500 says that failed."""
+    """Base of endpoints that are not inference; a 500 says `doing`."""
 
     doing: ClassVar[str]
 
@@ -20,7 +20,7 @@ class ControlView(APIView):
         return Response(status=204)
 
     def json_body(self, request: Request) -> dict[str, Any]:
-        """The body as an object, whatever its Content-Type. Raises InvalidRequest, RequestTooLarge."""
+        # whatever its Content-Type
         release("default")
         return parse_object(read_body(request.META))
 
@@ -32,7 +32,6 @@ class ControlView(APIView):
         )
 
     def perform_authentication(self, request: Request) -> None:
-        """Everyone but OPTIONS says who they are."""
         if request.method != "OPTIONS":
             super().perform_authentication(request)
 

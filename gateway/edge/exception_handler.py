@@ -1,4 +1,4 @@
-"""The one place where an error becomes a body: views, DRF, middleware, unknown paths, 500s and open streams."""
+"""The one place where an error becomes a body."""
 
 import math
 from collections.abc import Mapping
@@ -48,12 +48,12 @@ MESSAGE_ERRORS = {
 
 
 def is_api(request: HttpRequest) -> bool:
-    """True where the path belongs to the HTTP API, whose answers are in the envelope whatever happens."""
+    """True for a path of the HTTP API."""
     return request.path_info.startswith(API_PREFIXES)
 
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
-    """The error object (docs/api.md#error-object); `param` and `code` are always there, as SDKs want them."""
+    """The error object; SDKs want `param` and `code` always."""
     body: dict[str, Any] = {"type": error.type, "message": error.message, "code": error.code, "param": error.param}
     if error.providers_attempted is not None:
         body["providers_attempted"] = list(error.providers_attempted)
@@ -63,7 +63,7 @@ def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
 
 
 def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str, Any]:
-    """The same as Anthropic's clients know it (docs/api.md#errors-of-messages)."""
+    """The error as Anthropic's clients know it."""
     # Claude Code goes on asking what is overloaded for minutes, though `x-should-retry` says that a retry is futile.
     kind = "api_error" if error.status == 503 and not error.retry else MESSAGE_ERRORS.get(error.status, "api_error")
     details = envelope(error)["error"] | {"type": kind}
@@ -71,20 +71,20 @@ def message_envelope(error: ApiError, request_id: str | None = None) -> dict[str
 
 
 def body_of(error: ApiError, environ: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The envelope that the client of this request knows, where one has come so far."""
+    """The envelope that the request's client knows."""
     if environ is None or EVENT not in environ or not speaks_messages(environ):
         return envelope(error)
     return message_envelope(error, event_of(environ).request_id)
 
 
 def headers_of(error: ApiError) -> dict[str, str]:
-    """Response headers of an error: its own, how to say who asks, and to SDKs that a retry is futile."""
+    """Headers of an error's response."""
     headers = error.headers | ({"WWW-Authenticate": "Bearer"} if error.status == UNAUTHORIZED else {})
     return headers if error.retry else headers | {"x-should-retry": "false"}
 
 
 def plain(error: ApiError, environ: Mapping[str, Any] | None = None) -> PlainResponse:
-    """An error as a whole response to a request, by its WSGI environ or META."""
+    """An error as a response to a request, by its environ or META."""
     error.__traceback__ = None
     headers = headers_of(error) | {"Content-Type": "application/json"}
     return PlainResponse(error.status, headers, orjson.dumps(body_of(error, environ)), error)
@@ -96,7 +96,7 @@ def render(error: ApiError, request: HttpRequest | None = None) -> HttpResponseB
 
 
 def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
-    """The same as a page, which needs neither session nor database."""
+    """A page without session and database."""
     title = "The gateway is busy" if error.status == WorkerBusy.status else "Request too large"
     context = {"status": error.status, "title": title, "message": error.message}
     page = HttpResponse(render_to_string("refused.html", context), status=error.status, headers=error.headers)
@@ -105,7 +105,7 @@ def refusal_page(error: RequestTooLarge | WorkerBusy) -> HttpResponse:
 
 
 def from_exception(error: Exception, doing: str = UNNAMED_STEP) -> ApiError:
-    """Folds DRF's and Django's exceptions into the family; what is unknown becomes a logged 500 that says `doing`."""
+    """Folds DRF's and Django's exceptions into the family; the unknown is a logged 500."""
     known = error if isinstance(error, ApiError) else _from_drf(error) or _from_django(error)
     if known is None:
         log_failure(doing, error)
@@ -150,7 +150,7 @@ def _from_django(error: Exception) -> ApiError | None:
 
 
 def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response:
-    """DRF's hook (settings.REST_FRAMEWORK): the same envelope for the control plane, whose views say what they do."""
+    """DRF's hook (settings.REST_FRAMEWORK)."""
     known = from_exception(error, getattr(context.get("view"), "doing", UNNAMED_STEP))
     request = context.get("request")
     body = body_of(known, None if request is None else request.META)
@@ -160,7 +160,7 @@ def drf_exception_handler(error: Exception, context: dict[str, Any]) -> Response
 
 
 def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
-    """The first message in DRF's nested error detail, and the path of the field it is about (`messages[2].role`)."""
+    """The first message in DRF's nested detail, and its field's path (`messages[2].role`)."""
     if not detail:
         return InvalidRequest.message, path or None
     if isinstance(detail, dict):
@@ -177,17 +177,17 @@ def first_fault(detail: Any, path: str = "") -> tuple[str, str | None]:
 
 
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
-    """Requests that Django itself refuses, such as a Host header that is not ours."""
+    """Requests that Django refuses, such as a foreign Host."""
     return render(InvalidRequest("The request is not acceptable: bad Host header, or malformed."), request)
 
 
 def handler403(request: HttpRequest, exception: django.PermissionDenied) -> HttpResponse:  # noqa: ARG001  # Django passes it by name
-    """A page that the signed-in person may not see. The API never answers 403."""
+    """A page that a person may not see. The API never answers 403."""
     return _kept_by_nobody(render_page(request, "403.html", status=403))
 
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
-    """A page for those who ask for one, outside of the API; the envelope for everybody else."""
+    """A page for who asks for one; the envelope otherwise."""
     asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
     if asks_for_a_page and not is_api(request):
         return _kept_by_nobody(render_page(request, "404.html", status=404))
@@ -202,7 +202,7 @@ def _kept_by_nobody(page: HttpResponse) -> HttpResponse:
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """An exception that nothing folded: the client learns nothing of our insides, and Django logs it after this."""
+    """An exception that nothing folded; Django logs it after this."""
     if request.resolver_match is not None and not is_api(request):
         return HttpResponse(render_to_string("500.html"), status=500)
     response = render(StepFailed(UNNAMED_STEP), request)

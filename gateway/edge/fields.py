@@ -1,9 +1,7 @@
-"""Request bodies: read within the bound however they are framed, parsed strictly, and checked field by field.
+"""Request bodies: read within bounds, parsed strictly, checked field by field.
 
-DRF's fields coerce: they read "1" as a number, 1 as a string and "yes" as a boolean. These take a value as it came.
-
-A check is a function that returns what it accepts, and raises a `fault` with the path within what it was given. Its
-caller adds the way to a member or an item: no path is written before something is wrong.
+A check returns what it accepts, and raises a `fault` with the path within what it was given; its caller adds the way
+there.
 """
 
 import re
@@ -41,12 +39,12 @@ fault = InvalidRequest.of_field
 
 
 def too_large() -> RequestTooLarge:
-    """The 413, with the bound in its message."""
+    """The 413, with the bound."""
     return RequestTooLarge(f"The request body exceeds the limit of {settings.GATEWAY_MAX_BODY_BYTES} bytes.")
 
 
 class HeldBody:
-    """One request's share of the bytes of bodies that its worker holds (at most GATEWAY_MAX_BODIES_BYTES)."""
+    """One request's share of the bodies that its worker holds."""
 
     __slots__ = ("_bytes",)
     held_by_all = 0
@@ -55,21 +53,21 @@ class HeldBody:
         self._bytes = 0
 
     def take(self, count: int) -> None:
-        """Takes so many bytes more. Raises WorkerBusy."""
         if HeldBody.held_by_all + count > settings.GATEWAY_MAX_BODIES_BYTES:
             raise WorkerBusy("This replica holds as many request bodies as it may. Nothing was billed: retry.")
         HeldBody.held_by_all += count
         self._bytes += count
 
     def release(self) -> None:
-        """Gives them all back."""
         HeldBody.held_by_all -= self._bytes
         self._bytes = 0
 
 
 def read_body(environ: Mapping[str, Any], held: HeldBody | None = None) -> bytes:
-    """The whole body of a WSGI request, by Content-Length or chunked. Raises RequestTooLarge, WorkerBusy, and
-    InvalidRequest where it is compressed or ends early."""
+    """The body of a WSGI request.
+
+    Raises RequestTooLarge, WorkerBusy, and InvalidRequest where it is compressed or ends early.
+    """
     encoding = environ.get("HTTP_CONTENT_ENCODING")
     if encoding and (encoding := encoding.strip()).lower() not in ("", "identity"):
         raise InvalidRequest(
@@ -120,7 +118,7 @@ def _read_chunked(stream: Any, held: HeldBody | None) -> bytes:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """The body as a JSON object. Raises InvalidRequest, for integers beyond 64 bits too."""
+    """The body as a JSON object. Raises InvalidRequest."""
     _bound_counts(body)
     try:
         parsed = orjson.loads(body)
@@ -136,7 +134,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _bound_counts(body: bytes) -> None:
-    """Refuses very many values: parsed, short ones take many times their size, and seconds."""
+    # parsed, short values take many times their size, and seconds
     if len(body) <= COUNT_ABOVE_BYTES:
         return
     if holds_more(body, b"{[", MAX_CONTAINERS):
@@ -146,7 +144,7 @@ def _bound_counts(body: bytes) -> None:
 
 
 def holds_more(body: bytes, characters: bytes, limit: int) -> bool:
-    """True where more than `limit` of these characters stand outside strings."""
+    """True where more than `limit` of these stand outside strings."""
     if sum(map(body.count, characters)) <= limit:
         return False
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
@@ -180,14 +178,14 @@ def _holds_an_integer_beyond_64_bits(valid: bytes) -> bool:
 
 
 def require(value: Any, kind: type, path: str, expected: str) -> Any:
-    """The value, which must be of a JSON type."""
+    """The value, of a JSON type."""
     if not isinstance(value, kind):
         raise fault(path, f"must be {expected}.")
     return value
 
 
 def text_in(owner: Mapping[str, Any], name: str) -> str:
-    """A member that must be a string."""
+    """A required string."""
     text = owner.get(name)
     if not isinstance(text, str):
         raise fault(f".{name}", "must be a string.")
@@ -201,7 +199,7 @@ def optional(owner: Mapping[str, Any], name: str, kind: type, expected: str) -> 
 
 
 def each(items: list[Any], check: Callable[[Any], T], path: str = "") -> list[T]:
-    """All items, checked; other requests of the worker run in between."""
+    """The items, checked; other requests run in between."""
     checked: list[T] = []
     try:
         for start in range(0, len(items), ITEMS_A_TURN):
@@ -215,7 +213,7 @@ def each(items: list[Any], check: Callable[[Any], T], path: str = "") -> list[T]
 
 
 def without_nulls(owner: Json, parts: Iterable[str] = ()) -> Json:
-    """The object without null members, and those of its members that `parts` names."""
+    """The object without null members, its own and those of `parts`."""
     if None in owner.values():
         owner = {name: value for name, value in owner.items() if value is not None}
     for part in parts:
@@ -226,7 +224,7 @@ def without_nulls(owner: Json, parts: Iterable[str] = ()) -> Json:
 
 
 class StrictField(serializers.Field[Any, Any, Any, Any]):
-    """A value of one JSON type."""
+    """A value of one JSON type; DRF's own fields coerce "1" and 1."""
 
     default_error_messages = {"type": "must be {expected}."}
     types: tuple[type, ...] = ()
@@ -276,7 +274,7 @@ class NumberField(StrictField):
 
 
 class WholeNumberField(NumberField):
-    """An integer within closed bounds."""
+    """A bounded integer."""
 
     types = (int,)
     expected = "an integer"
@@ -306,7 +304,7 @@ class ListField(StrictField):
 
 
 class ObjectField(StrictField):
-    """An object; `members` are those of its members that have one type."""
+    """An object; `members` have one type."""
 
     types = (dict,)
     expected = "an object"
@@ -338,10 +336,9 @@ class CheckedField(StrictField):
 
 
 class Checks:
-    """A request's serializer, and a shorter way to accept: each field that is there is checked, nothing else is done.
+    """A request's serializer, and a shorter way to accept, which costs less than DRF's loop.
 
-    Where that way refuses, the serializer words the refusal. DRF's own loop over all fields costs 0.17 of a bare
-    pass-through. Null means absent; defaults are the upstream's business; other fields pass on.
+    A refusal is worded by the serializer. Null means absent; other fields pass on.
     """
 
     def __init__(self, serializer: serializers.Serializer[Any], *required: str) -> None:
@@ -350,8 +347,7 @@ class Checks:
         self._required = required  # the first field that most clients forget is the one that is named first
 
     def checked(self, body: Json) -> tuple[Json, Json]:
-        """The members that are not null, and of them the serializer's fields. Raises InvalidRequest and
-        ValidationError."""
+        """The members that are not null, and of them the serializer's fields."""
         present = {name: value for name, value in body.items() if value is not None}
         for name in self._required:
             if name not in present:

@@ -1,6 +1,7 @@
-"""Probes for orchestrators and load balancers. `/livez` (`/healthz`, `/health`) is 200 whenever a worker answers.
+"""Probes.
 
-`/readyz` is 503 where requests should go elsewhere, by what the worker's beat has found. Neither takes a connection.
+`/livez` is 200 whenever a worker answers; `/readyz` is 503 where requests should go elsewhere. Neither takes a
+connection.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ needs: list[Callable[[], str | None]] = []  # of apps: what is wrong now, in wor
 
 
 def is_probe(request: HttpRequest) -> bool:
-    """True for a probe, whatever Host it names, such as its pod's address."""
+    """True for a probe, whatever its Host."""
     return request.path_info in _PATHS
 
 

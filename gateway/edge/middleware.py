@@ -1,4 +1,4 @@
-"""The edge of every request: its id, the API's way past the page middleware, and what pages need besides."""
+"""The edge of every request, and of pages."""
 
 import functools
 import logging
@@ -36,7 +36,7 @@ $scheme;). docs/operations.md has the rest.
 
 
 class RequestIdMiddleware:
-    """Gives each response an id of our own, and its length; returns the database connections before it is written."""
+    """Gives each response an id and a length, and returns database connections."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -66,14 +66,14 @@ class RequestIdMiddleware:
 
 @functools.cache
 def _endpoint(route: str) -> str:
-    """The path below `/v1` that a pattern of an address stands for: `generation/<generation_id>`."""
+    # a pattern of an address, as its path below `/v1`: `generation/<generation_id>`
     return re.sub(r"\(\?P(<\w+>)[^()]*\)|/\?\$$|\^(\(\?:api/\)\?v1/)?", r"\1", route)
 
 
 class ApiMiddleware:
-    """Answers the API and probes by their views, past the page middleware: sessions, CSRF and frames are for browsers.
+    """Answers the API and probes past the page middleware.
 
-    The API's checks come in the order of docs/api.md#order-of-checks, before a byte of the body is read.
+    Its checks come in the order of docs/api.md#order-of-checks.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -99,7 +99,7 @@ def _refused(error: Exception, environ: Environ) -> PlainResponse:
 
 
 def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) -> dict[str, Endpoint]:
-    """The endpoints by every path that is theirs."""
+    """The endpoints by their paths."""
     return {
         f"{prefix}{name}{slash}": Endpoint(name, answer, _refused)
         for name, answer in endpoints.items()
@@ -109,7 +109,7 @@ def at_each_path(endpoints: Mapping[str, Callable[[Environ], PlainResponse]]) ->
 
 
 class PageMiddleware:
-    """The policy of contents, cookies and sizes of pages, before Django's middleware."""
+    """The policy of contents, cookies and sizes of pages."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -127,17 +127,14 @@ class PageMiddleware:
     def process_view(
         self, request: HttpRequest, _view: object, _args: object, _kwargs: object
     ) -> HttpResponseBase | None:
-        """A 413 for a form that is too large, before anything has read of it; None for others."""
+        # a 413 for a form that is too large, before anything has read of it
         if int(request.META.get("CONTENT_LENGTH") or 0) <= settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             return None
         return refusal_page(RequestTooLarge("A form holds 1 MiB at most, and no files."))
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
-        """A 503 where the worker is busy, and a 400 where Django's admin asks for what no database can be asked.
-
-        None leaves every other exception. The admin takes any column's filter and any row's id from an address: a NUL
-        in a text, a number beyond 64 bits.
-        """
+        # The admin takes any column's filter and any row's id from an address: a NUL in a text, a number beyond 64
+        # bits. No database can be asked for these.
         if isinstance(error, WorkerBusy):
             return refusal_page(error)
         if request.path_info.startswith("/admin/") and isinstance(error, DataError | OverflowError | ValidationError):
@@ -147,7 +144,7 @@ class PageMiddleware:
 
 
 def _explanation(request: HttpRequest) -> HttpResponse | None:
-    """In place of an endless redirect to HTTPS, where the proxy does not say how a page was asked for."""
+    # in place of an endless redirect to HTTPS
     says_how = not settings.GATEWAY_TRUSTED_PROXIES or "HTTP_X_FORWARDED_PROTO" in request.META
     if says_how or request.is_secure() or not settings.SECURE_SSL_REDIRECT:
         return None

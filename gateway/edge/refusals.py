@@ -1,8 +1,7 @@
-"""Answers made of bytes, where no request of Django's is: to broken HTTP, and to load that a worker sheds.
+"""Answers made of bytes: to broken HTTP, and to load that a worker sheds.
 
-A request begins with a look at its key, for which it needs one of a few connections: what comes faster than it is
-served, or while the database is slow, waits there. Beyond GATEWAY_MAX_WAITING a request is refused by its head alone,
-and has no event: the beat reports all of them at once.
+More requests than GATEWAY_MAX_WAITING that wait for a connection are refused by their heads, without events: the beat
+reports them.
 """
 
 import functools
@@ -60,7 +59,7 @@ WINDOW_SECONDS, BURST_SECONDS = 0.1, 0.02
 
 
 def of_broken_http(error: BaseException) -> bytes:
-    """A whole response, after which the connection closes. Anything but a parse error is our own failure."""
+    """A whole response, after which the connection closes."""
     status_line, refused = "500 Internal Server Error", ApiError()
     if isinstance(error, http_errors.ParseException):
         fault = next((fault for kind, fault in FAULTS.items() if isinstance(error, kind)), MALFORMED)
@@ -82,7 +81,7 @@ def _response(status_line: str, first: dict[str, str], error: ApiError, environ:
 
 
 class Overload:
-    """Counts what one worker has refused."""
+    """Counts a worker's refusals."""
 
     def __init__(self) -> None:
         self._refused: Counter[str] = Counter()  # by endpoint, since the last beat
@@ -92,7 +91,6 @@ class Overload:
         self._seconds_each = 1 / REFUSALS_A_SECOND
 
     def refusal(self) -> WorkerBusy:
-        """The refusal of a request that has an event of its own."""
         self._count(time.monotonic())
         return WorkerBusy(BUSY)
 
@@ -101,9 +99,9 @@ class Overload:
         self._refused_at = now
 
     def shed(self, worker: Any, req: Any, sock: Any) -> bool:
-        """Answers a request to an inference endpoint with 503. False where it may be served after all.
+        """False where a request may be served after all.
 
-        Raises StopIteration where the connection ends with it: its body has not come, and nobody waits for that.
+        Raises StopIteration where the connection ends with it, its body unread.
         """
         endpoint = worker.wsgi.paths.get(req.path)
         if endpoint is None or req.method != "POST" or req.declares_too_much:  # which is said first
@@ -131,7 +129,7 @@ class Overload:
         return True
 
     def report(self) -> None:
-        """With each beat: one event for the requests of an endpoint that had none."""
+        """One event, each beat, for an endpoint's requests without one."""
         refused, self._refused = self._refused, Counter()
         for endpoint, count in refused.items():
             event = RequestEvent("POST", endpoint)
@@ -139,7 +137,7 @@ class Overload:
             event.complete()
 
     def need(self) -> str | None:
-        """The reason that /readyz gives while requests are refused."""
+        """The reason that /readyz gives."""
         if time.monotonic() - self._refused_at > BUSY_SECONDS:
             return None
         return "This worker has more requests than it can serve, and refuses some."
@@ -159,7 +157,7 @@ READINGS = [
 
 @functools.lru_cache(maxsize=32)
 def _busy(path: str, keeps: bool, second: int) -> bytes:
-    """A refusal in this second, with NO_ID where its request's id goes."""
+    # with NO_ID where the request's id goes
     first = {"Server": SERVER, "Date": util.http_date(second), "Connection": "keep-alive" if keeps else "close"}
     environ = {"PATH_INFO": path, EVENT: RequestEvent("POST", id=UUID(int=0))}
     return _response("503 Service Unavailable", first, WorkerBusy(BUSY), environ)

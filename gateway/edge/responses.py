@@ -1,4 +1,4 @@
-"""Answers of the HTTP API: endpoints past Django's handler and their responses, and DRF's in the control plane."""
+"""Answers of the HTTP API: endpoints past Django's handler, and DRF's."""
 
 import http.client
 from collections.abc import Callable, Iterable, Mapping
@@ -25,30 +25,26 @@ ANTHROPIC_VERSION = "HTTP_ANTHROPIC_VERSION"  # of a request's META: a client th
 
 
 def name_request(headers: dict[str, str] | ResponseHeaders, environ: Mapping[str, Any], request_id: str) -> None:
-    """Puts a request's id into the headers of its answer; `request-id` is the one that Anthropic's clients read."""
+    """Puts a request's id into its answer's headers; Anthropic's clients read `request-id`."""
     headers["X-Request-Id"] = request_id
     if speaks_messages(environ):
         headers["request-id"] = request_id
 
 
 def speaks_messages(environ: Mapping[str, Any]) -> bool:
-    """True where the client of a request knows Anthropic's envelope, and no other."""
+    """True where the client knows Anthropic's envelope only."""
     path = environ["PATH_INFO"].partition("/v1/")[2]
     return path.startswith("messages") or (path.startswith("models") and ANTHROPIC_VERSION in environ)
 
 
 def known(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that have a value: what is unknown is absent, never null or zero."""
+    """The fields that have a value: what is unknown is absent."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(slots=True)
 class PlainResponse:
-    """A response that is no object of Django's, which the inference endpoints give to both of their chains.
-
-    A status, headers, and a body that is whole or comes in blocks; the server closes what has `close`.
-    `error` is what the body tells, where that is an error.
-    """
+    """A response that is no object of Django's. Its body is whole or in blocks; the server closes what has `close`."""
 
     status: int
     headers: dict[str, str]
@@ -56,7 +52,6 @@ class PlainResponse:
     error: ApiError | None = None
 
     def for_django(self) -> HttpResponseBase:
-        """The same as Django's views return it."""
         kind: type[Any] = HttpResponse if isinstance(self.body, bytes) else StreamingHttpResponse
         response: HttpResponseBase = kind(self.body, status=self.status, headers=self.headers)
         # Django would log each 4xx and 5xx with its path; what deserves a line has been logged where it happened.
@@ -66,7 +61,7 @@ class PlainResponse:
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """The API has one representation, so there is nothing to negotiate."""
+    """No negotiation: there is one representation."""
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
@@ -76,7 +71,7 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class OrjsonRenderer(BaseRenderer):
-    """JSON by orjson. Decimals never get here: money leaves through `money.to_json`."""
+    """JSON by orjson; money has left Decimal by `money.to_json`."""
 
     media_type = "application/json"
     format = "json"
@@ -90,8 +85,7 @@ class OrjsonRenderer(BaseRenderer):
 
 
 def require_allowed(request: HttpRequest) -> None:
-    """Raises DisallowedHost, which becomes a 400, InvalidRequest for a Content-Length that is no number, and
-    RequestTooLarge."""
+    """Refuses a foreign Host, and a Content-Length that is no number or too large."""
     request.get_host()
     declared = request.META.get("CONTENT_LENGTH")
     if not declared:
@@ -103,7 +97,7 @@ def require_allowed(request: HttpRequest) -> None:
 
 
 def is_allowed(environ: Environ) -> bool:
-    """True where `require_allowed` has nothing to refuse."""
+    """True where `require_allowed` passes."""
     request = HttpRequest.__new__(HttpRequest)  # its initial state costs ten times what is asked of it here
     request.META = environ
     try:
@@ -114,10 +108,7 @@ def is_allowed(environ: Environ) -> bool:
 
 
 class Endpoint:
-    """An endpoint as a WSGI application, which does what the middleware does for the API.
-
-    The limit of the address is the endpoint's to count, with its other limits.
-    """
+    """An endpoint as a WSGI application, doing the middleware's work. The address' limit is the endpoint's to count."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Date-times on the wire: RFC 3339, in UTC with a `Z` on the way out, with any offset on the way in."""
+"""Date-times on the wire (RFC 3339): in UTC out, with any offset in."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,19 +10,16 @@ RULE = "must be an RFC 3339 date-time with an offset, such as 2026-10-30T12:00:0
 
 
 class InvalidMoment(ValueError):
-    """No RFC 3339 date-time: malformed, without an offset, not in the calendar, or outside the years 1 to 9999."""
+    """Malformed, without an offset, or outside the years 1 to 9999."""
 
 
 def to_text(moment: datetime) -> str:
-    """An aware date-time with its microseconds, so that a client can send it back as an exact bound."""
+    """An aware date-time with microseconds: an exact bound when sent back."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse(text: str, *, round_up: bool = False) -> datetime:
-    """The moment in UTC. Raises InvalidMoment.
-
-    Digits beyond microseconds are cut off; with `round_up` they count as one more microsecond, as a lower bound needs.
-    """
+    """The moment in UTC. Digits beyond microseconds are cut off, or with `round_up` add one."""
     shape = _SHAPE.fullmatch(text)
     if shape is None:
         raise InvalidMoment(RULE)

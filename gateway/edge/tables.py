@@ -17,7 +17,7 @@ _LONGEST_SHOWN = 120
 
 
 class LineField(serializers.CharField):
-    """A string of one printable line, without the spaces around it."""
+    """One printable line, stripped."""
 
     default_error_messages = {
         "type": "must be a string (quote it)",
@@ -34,7 +34,7 @@ class LineField(serializers.CharField):
 
 
 class PatternField(LineField):
-    """A line of a given form; `form` is how a refusal describes it."""
+    """A line of a given form, which refusals describe."""
 
     def __init__(self, pattern: str, form: str, **options: Any) -> None:
         super().__init__(**options)

@@ -1,7 +1,6 @@
-"""Connections to upstreams: opened, kept for reuse, written to and read from; HTTP/1.1 parsed by httptools (llhttp).
+"""Connections to upstreams, kept for reuse; HTTP/1.1 is parsed by httptools.
 
-A connection carries one request at a time, serves one account, and may be waited on without a timeout: `cut`, which any
-greenlet may call, ends the wait.
+A connection carries one request at a time, for one account; `cut`, by any greenlet, ends its wait.
 """
 
 import errno
@@ -61,7 +60,7 @@ class Origin(NamedTuple):
 
 
 class Answer:
-    """The answer that a connection is receiving; one object, and one parser, for all of them."""
+    """The answer being received; one object and parser for all of them."""
 
     __slots__ = (
         *("blocks", "body_bytes_at", "headers", "interim", "is_complete", "keeps_alive"),
@@ -129,7 +128,7 @@ class Answer:
 
 
 class Connection:
-    """An open connection. `send` and `receive` raise OSError where it breaks, BrokenAnswer for no HTTP."""
+    """An open connection. Raises OSError where it breaks, BrokenAnswer for no HTTP."""
 
     __slots__ = (
         *("_has_ended", "_readable", "_sock", "account", "answer", "idle_since"),
@@ -155,7 +154,6 @@ class Connection:
             self._send_all(body)
 
     def receive(self) -> None:
-        """Waits for more of the answer. The end of the connection completes what only that ends."""
         # TLS may hold bytes that it has decrypted already, of which the kernel's socket knows nothing
         if not (self.is_tls and self._sock.pending()):
             get_hub().wait(self._readable)
@@ -215,7 +213,7 @@ class Connection:
         return self.answer.is_complete and self.answer.keeps_alive
 
     def is_good(self) -> bool:
-        """True where an idle connection may serve again: open, and without bytes that nobody asked for."""
+        # open, and without bytes that nobody asked for
         try:
             if self.is_tls:
                 poll = _poll()
@@ -273,7 +271,7 @@ _distrusted_at: dict[Origin, float] = {}  # when one of its connections last was
 
 
 def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
-    """An idle connection of the account, else a new one within `timeout` seconds. Raises OSError."""
+    """An idle connection of the account, else a new one. Raises OSError."""
     while kept := _idle_of.get((origin, account.int)):
         connection = next(reversed(kept))
         _withdraw(connection)
@@ -293,7 +291,7 @@ def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) 
 
 
 def keep(connection: Connection) -> None:
-    """Takes a connection back for its account's next request to its origin, unless it has served enough."""
+    """Takes a connection back, unless it has served enough."""
     now = time.monotonic()
     oldest_kept = max(now - MOST_SECONDS, _distrusted_at.get(connection.origin, 0.0))
     if connection.uses >= MOST_USES or connection.opened_at <= oldest_kept:
@@ -311,7 +309,7 @@ def keep(connection: Connection) -> None:
 
 
 def close_idle(seconds: float = MOST_IDLE_SECONDS) -> int:
-    """Closes connections that have been idle for so long, or are good no more; returns how many."""
+    """Closes idle and dead connections; returns how many."""
     oldest = time.monotonic() - seconds
     closed = 0
     for idle in _idle.values():
@@ -372,7 +370,7 @@ def _tls() -> ssl.SSLContext:
 
 @lru_cache(maxsize=MOST_HEADS)
 def head_of(url: str, headers: tuple[tuple[str, str], ...]) -> tuple[Origin, bytes]:
-    """Where to connect for a URL, and the head of a POST to it. Raises ValueError for a header of two lines."""
+    """The origin of a URL, and the head of a POST to it."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -2,7 +2,7 @@
 
 
 class UpstreamFault(Exception):
-    """A fault that ends the request; `message` quotes no secrets. One that `is_lasting` would come again."""
+    """A fault, with a `message` without secrets; if `is_lasting` it would come again."""
 
     is_lasting = False
 
@@ -12,11 +12,11 @@ class UpstreamFault(Exception):
 
 
 class BrokenAnswer(UpstreamFault):
-    """Bytes that are no HTTP, or more of it than an answer needs."""
+    """No HTTP, or too much of it."""
 
 
 class Unreachable(UpstreamFault):
-    """No connection, no TLS, or none that lasted until an answer."""
+    """No connection that lasted until an answer."""
 
 
 class AnswerTooLarge(UpstreamFault):
@@ -24,7 +24,7 @@ class AnswerTooLarge(UpstreamFault):
 
 
 class DeadlineExpired(UpstreamFault):
-    """A budget ran out; `budget` is its public name."""
+    """A budget, named `budget`, ran out."""
 
     def __init__(self, budget: str, seconds: float) -> None:
         super().__init__(f"exceeded the {budget} budget of {seconds:g} s")

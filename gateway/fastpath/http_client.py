@@ -1,4 +1,4 @@
-"""One request to an upstream and its answer, which anything in the worker may end at any moment."""
+"""One request to an upstream and its answer, which anything may end at any moment."""
 
 import ssl
 import time
@@ -26,9 +26,9 @@ AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A request as it goes out: the body that was built for it, no cookies, no proxies, no redirects.
+    """A request as it goes out, without cookies, proxies and redirects.
 
-    `headers` carry the credential. `adjusted` names fields of the client's that do not go out as they came.
+    `headers` carry the credential; fields in `adjusted` differ from the client's.
     """
 
     url: str
@@ -39,7 +39,7 @@ class UpstreamRequest:
 
 @dataclass(slots=True)
 class UpstreamAttempt:
-    """One call of an upstream, for those who observe. Moments are of the monotonic clock; 0 has not come."""
+    """One call, for observers. Moments are monotonic; 0 has not come."""
 
     provider: str = ""
     route: str = ""
@@ -54,11 +54,11 @@ class UpstreamAttempt:
 
 
 class WorkerStopped(Exception):
-    """The worker's graceful stop has waited as long as it may."""
+    """The graceful stop has waited enough."""
 
 
 class Deadlines:
-    """The budgets of a call: `phase_ends` moves with the answer, `overall_ends` does not."""
+    """The budgets of a call: `phase_ends` moves with the answer."""
 
     __slots__ = ("_idle_seconds", "_overall_seconds", "_phase_seconds", "overall_ends", "phase", "phase_ends")
 
@@ -96,9 +96,9 @@ class Deadlines:
 
 
 class UpstreamCall:
-    """One request and its answer. Its client is watched once it has been open for a while, or is in doubt.
+    """One request and its answer; its client is watched after a while.
 
-    `open` and `read` raise DeadlineExpired, Unreachable, BrokenAnswer, AnswerTooLarge, or what `abort` was given.
+    `open` and `read` raise an UpstreamFault, or what `abort` was given.
     """
 
     def __init__(self, request: UpstreamRequest, deadlines: Deadlines, client: Client, account: UUID) -> None:
@@ -117,7 +117,6 @@ class UpstreamCall:
         self._abort_with: Exception | None = None
 
     def open(self) -> None:
-        """Sends the request and waits for the head of the answer."""
         # let go of: a body may be large, and the answer is long under way
         request, self._request = self._request, None
         if request is None:
@@ -153,7 +152,7 @@ class UpstreamCall:
         self.content_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def read(self) -> bytes:
-        """The next bytes of the body as soon as there are any; empty at its end."""
+        """The next bytes as soon as there are any; empty at the end."""
         connection = self._connection
         if connection is None:
             raise RuntimeError("read before open")
@@ -176,7 +175,7 @@ class UpstreamCall:
         return block
 
     def peek(self) -> bytes:
-        """The first bytes of the body, which are read again."""
+        """The first bytes, which are read again."""
         body = b""
         while len(body) < PEEKED_BYTES and (block := self.read()):
             body += block
@@ -198,14 +197,14 @@ class UpstreamCall:
         return body[:MOST_ERROR_BYTES]
 
     def abort(self, reason: Exception) -> None:
-        """Cuts the connection; whoever reads gets `reason`. Any greenlet may call it, at any time."""
+        """Cuts the connection; its reader gets `reason`."""
         if self._abort_with is None:
             self._abort_with = reason
             if self._connection is not None:
                 self._connection.cut()
 
     def close(self) -> None:
-        """Keeps the connection if the answer was read to its end, and cuts it otherwise. Idempotent."""
+        """Keeps a connection whose answer was read, and cuts any other."""
         self.stop_watching()
         connection, self._connection = self._connection, None
         if connection is None:
@@ -222,14 +221,13 @@ class UpstreamCall:
         )
 
     def stop_watching(self) -> None:
-        """Looks no more at client and deadlines: nothing more is wanted. Idempotent."""
         self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
         _in_flight.discard(self)
         if self.watch is not None:
             self.watch.stop()
 
     def _raise_fault(self, error: Exception) -> None:
-        """Raises the failure of a wait as a fault, or the reason of `abort`; returns where it is a fault already."""
+        # returns where it is a fault already
         if self._abort_with is not None:
             raise self._abort_with from error
         match error:
@@ -244,13 +242,13 @@ class UpstreamCall:
 
 
 def stop_all() -> None:
-    """Ends every call of this worker with WorkerStopped."""
+    """Ends every call with WorkerStopped."""
     for call in list(_in_flight):
         call.abort(WorkerStopped())
 
 
 def open_calls() -> dict[str, float]:
-    """The calls under way, as a reading of metrics."""
+    """The calls under way, for metrics."""
     return {"": len(_in_flight)}
 
 

@@ -1,7 +1,4 @@
-"""HTTP with clients: ordinary POSTs past gunicorn's parser and writer and Django's handler, and clients that leave.
-
-README.md has why, and what it saves.
-"""
+"""HTTP with clients, past gunicorn's parser and writer (README.md), and clients that leave."""
 
 import fcntl
 import re
@@ -47,7 +44,7 @@ TCP_INFO_BYTES, BYTES_ACKED_AT = 256, 120  # of `struct tcp_info`, and of its 64
 
 
 class Request(BoundedRequest):
-    """gunicorn's request, of which an ordinary head is read by one expression, any other by gunicorn."""
+    """gunicorn's request, of which an ordinary head is read by one expression."""
 
     def __init__(self, cfg: Any, unreader: Any, peer_addr: Any, req_number: int = 1) -> None:
         data = begin(unreader, HEAD_SECONDS if req_number == 1 else cfg.keepalive)
@@ -97,7 +94,7 @@ class Request(BoundedRequest):
 
 
 class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
-    """gunicorn's response: the head goes out with the first block, each block in one system call."""
+    """gunicorn's response, in one system call a block."""
 
     headers_sent: bool
     _head = b""
@@ -126,7 +123,7 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
 
 
 class Application:
-    """Hands an ordinary POST to the WSGI application of its path, and everything else to Django's."""
+    """Hands ordinary POSTs to their path's application, and the rest to Django's."""
 
     def __init__(
         self,
@@ -157,9 +154,7 @@ class ClientLeft(Exception):
 
 @dataclass(slots=True)
 class Client:
-    """The connection that waits for an answer. `answering` begins with the answer's head; a `doubtful` one has closed
-    its sending side.
-    """
+    """The connection that waits for an answer. A `doubtful` one has closed its sending side."""
 
     connection: socket.socket | None
     speaks_http_1_1: bool = True
@@ -168,7 +163,6 @@ class Client:
 
     @classmethod
     def of(cls, environ: Mapping[str, Any]) -> "Client":
-        """The client behind a WSGI request; without a connection where there is no gunicorn."""
         return cls(environ.get("gunicorn.socket"), environ.get("SERVER_PROTOCOL") == "HTTP/1.1")
 
     @property
@@ -216,7 +210,7 @@ class Client:
             return 0
 
     def probe(self) -> bool:
-        """Sends bytes that mean nothing, between two writes of the answer. False where none can be sent."""
+        """Sends bytes that mean nothing; False where none can be sent."""
         # What every client skips: an interim response before the head, a comment within the stream.
         raw = getattr(self.connection, "_sock", None)  # gevent's own send would wait, which the hub must not
         if raw is None or hasattr(self.connection, "cipher"):
@@ -232,7 +226,7 @@ class Client:
 
 
 class ClientWatch:
-    """Calls `on_gone` once when the client has left. It probes only while `is_quiet()`: no write is under way."""
+    """Calls `on_gone` once when the client has left; probes only while `is_quiet()`."""
 
     __slots__ = ("_client", "_is_quiet", "_looks", "_on_gone", "_timer", "_watcher")
 

@@ -1,7 +1,4 @@
-"""Prepared statements on connections of a worker's own, by psycopg's binding of libpq; all values are bytes.
-
-`execute` is one round trip; `execute_all` sends several statements in one and commits them together.
-"""
+"""Prepared statements on a worker's own connections, by psycopg's libpq; all values are bytes."""
 
 import socket
 import time
@@ -32,14 +29,14 @@ Parameters = Sequence[bytes | None]
 
 
 class Statement(NamedTuple):
-    """SQL with `$1` placeholders, typed where that cannot be inferred. Results are binary."""
+    """SQL with `$1` placeholders; results are binary."""
 
     name: bytes
     sql: bytes
 
 
 class Session:
-    """One connection and the statements prepared on it. Raises Django's OperationalError where it is lost."""
+    """One connection and the statements prepared on it. Raises OperationalError where it is lost."""
 
     __slots__ = ("_connection", "_is_refused", "_pgconn", "_prepared", "_readable", "busy_since")
 
@@ -70,7 +67,7 @@ class Session:
         return self._good(result)
 
     def execute_all(self, work: Sequence[tuple[Statement, Parameters]], then: Statement | None = None) -> list[Any]:
-        """All of them or none, and `then` behind their commit; raises Django's error of the first that failed."""
+        """All or none in one round trip, and `then` behind their commit."""
         self.busy_since = time.monotonic()
         behind = [] if then is None else [then]
         try:
@@ -133,7 +130,6 @@ class Session:
             self._pgconn.send_query_prepared(statement.name, parameters, result_format=Format.BINARY)
 
     def _result(self) -> Any:
-        """The next result; None behind the last of a statement."""
         pgconn = self._pgconn
         while pgconn.flush():
             writable = get_hub().loop.io(pgconn.socket, WRITABLE)
@@ -159,8 +155,7 @@ class Session:
 
 
 class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
-    """A semaphore that counts who had to wait, and for how long."""
-
+    # counts who had to wait, and for how long
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.waits, self.wait_seconds = 0, 0.0
@@ -174,7 +169,7 @@ class _Places(BoundedSemaphore):  # type: ignore[misc]  # gevent ships no types
 
 
 class Sessions:
-    """The sessions of one database, `size` at most, each used by one greenlet at a time."""
+    """The sessions of one database, each used by one greenlet at a time."""
 
     def __init__(self, database: str, *, size: int, patience: float) -> None:
         self._database, self._patience = database, patience
@@ -192,7 +187,7 @@ class Sessions:
                 self._give_back(session)
 
     def read(self, statement: Statement, parameters: Parameters) -> list[Any] | None:
-        """The first row of a statement that only reads; sent once more where its connection had died."""
+        """The first row; sent again where its connection had died."""
         try:
             result = self.execute(statement, parameters)
         except db.OperationalError:
@@ -245,7 +240,7 @@ _opened: dict[str, Sessions] = {}
 
 
 def open_sessions() -> None:
-    """Called at a worker's start; other processes have none and use Django's connections."""
+    """Opens a worker's; other processes use Django's connections."""
     if settings.GATEWAY_FASTPATH and connections["default"].vendor == "postgresql" and not _opened:
         _opened["default"] = Sessions("default", size=8, patience=stores.BRIEF_SECONDS)
         _opened["settlement"] = Sessions("settlement", size=4, patience=SETTLEMENT_SECONDS)
@@ -254,19 +249,19 @@ def open_sessions() -> None:
 
 
 def close_sessions() -> None:
-    """Called at a worker's end."""
+    """Closes them at its end."""
     stores.waiting = stores.in_the_pool
     while _opened:
         _opened.popitem()[1].close()
 
 
 def sessions_of(database: str) -> Sessions | None:
-    """The worker's sessions on a database; None where it has none."""
+    """The worker's sessions on a database, if any."""
     return _opened.get(database)
 
 
 def waits() -> dict[str, tuple[int, float]]:
-    """Waits for a session, and their seconds in all, by `sessions <database>`."""
+    """Waits for a session, and their seconds, by database."""
     return {f"sessions {database}": (each.places.waits, each.places.wait_seconds) for database, each in _opened.items()}
 
 

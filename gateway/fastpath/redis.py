@@ -1,4 +1,4 @@
-"""The Redis that workers share, over one connection of each; while it is away, a worker counts alone."""
+"""The workers' Redis, over one connection each; while it is away, a worker counts alone."""
 
 import hashlib
 import logging
@@ -27,7 +27,7 @@ PROBE = "return redis.call('SET', KEYS[1], '', 'PX', 1)"
 
 
 class Script:
-    """A Lua script with so many keys, whose answer is one line."""
+    """A Lua script whose answer is one line."""
 
     __slots__ = ("digest", "keys", "source")
 
@@ -38,7 +38,7 @@ class Script:
 
 
 class Reply:
-    """The reply to one command, which may be on its way. `otherwise` is called where none will come."""
+    """One command's reply. `otherwise` is called where none will come."""
 
     __slots__ = ("_is_here", "_line", "_otherwise", "_waiter", "sent_after")
 
@@ -50,7 +50,7 @@ class Reply:
         self.sent_after = 0  # so many looks of its connection
 
     def wait(self) -> bytes | None:
-        """The line that Redis answered; None where it is away, after WAIT_SECONDS at the worst."""
+        """The line, or None after WAIT_SECONDS."""
         while not self._is_here:
             self._waiter = getcurrent()
             try:
@@ -60,7 +60,7 @@ class Reply:
         return self._line
 
     def resolve(self, line: bytes | None) -> None:
-        """Runs in the hub, once; control returns here when the woken greenlet blocks again."""
+        # in the hub, once; control returns here when the woken greenlet blocks again
         self._line, self._is_here = line, True
         if line is None and self._otherwise is not None:
             self._otherwise()
@@ -69,9 +69,9 @@ class Reply:
 
 
 class Connection:
-    """An open connection and the replies awaited on it. Raises RedisError or OSError where none can be had.
+    """An open connection and its awaited replies.
 
-    `on_lost` is called in the hub, once; without a reason a new connection may do at once.
+    The hub calls `on_lost` once; without a reason a new connection may do at once.
     """
 
     def __init__(self, url: str, on_lost: Callable[[str | None], None]) -> None:
@@ -126,7 +126,7 @@ class Connection:
         self._awaited.append(reply)
 
     def close(self) -> None:
-        """Only in the hub. Whoever waits for a reply goes without."""
+        # only in the hub
         self._outgoing.clear()
         for watcher in (self._readable, self._writable, self._timer):
             watcher.stop()
@@ -187,7 +187,7 @@ class Connection:
 
 
 class SharedStore:
-    """The Redis of CACHE_URL, which may be away: then a reply is None at once, and it is tried again beside."""
+    """The Redis of CACHE_URL; while it is away a reply is None at once."""
 
     def __init__(self) -> None:
         self._url: str | None = None
@@ -214,7 +214,7 @@ class SharedStore:
         return self._connection is None
 
     def send(self, script: Script, *words: bytes, otherwise: Callable[[], object] | None = None) -> Reply:
-        """Runs the script on keys and arguments without waiting. `otherwise` is called where Redis does not answer."""
+        """Runs the script without waiting."""
         reply = Reply(otherwise)
         if self._connection is None:
             reply.resolve(None)

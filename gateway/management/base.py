@@ -1,4 +1,4 @@
-"""The base of operators' commands: every failure is one line on stderr, and an exit status that says so."""
+"""The base of operators' commands: a failure is one line and an exit status."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ UNDEFINED_TABLE_OR_COLUMN = frozenset({"42P01", "42703"})  # SQLSTATE
 
 
 class OperatorCommand(BaseCommand):
-    """A command that raises CommandError; what argparse and the database refuse is told here."""
+    """A command whose refusals are CommandErrors."""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -42,7 +42,7 @@ class OperatorCommand(BaseCommand):
 
 
 def explain(error: Error) -> str:
-    """A database error as one line, with what to do about it where that is known."""
+    """A database error as one line, with advice."""
     words = " ".join(str(error).split())
     sqlstate = getattr(error.__cause__, "sqlstate", None)
     if sqlstate in UNDEFINED_TABLE_OR_COLUMN or words.startswith(("no such table", "no such column")):

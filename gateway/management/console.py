@@ -1,4 +1,4 @@
-"""`manage.py`, and an installation's `inference-gateway`: Django's command line on the gateway's settings."""
+"""Django's command line on the gateway's settings."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""ACCESS_LOG: a line for each request of the API, or each failure; never its content, nor a secret."""
+"""ACCESS_LOG: a line for each request or failure, without content and secrets."""
 
 import logging
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def register() -> None:
 
 
 class AccessLines:
-    """The events of one worker that wait for their lines."""
+    """Events that wait for their lines."""
 
     # Beyond MOST_WAITING in one beat they are only counted: a flood of refusals costs no more.
 
@@ -48,7 +48,7 @@ def _log_each(events: dict[UUID, RequestEvent]) -> None:
 
 
 def log(event: RequestEvent) -> None:
-    """One line: `name=value`, or members of an object in JSON."""
+    """Writes a line: `name=value`, or JSON."""
     known = {name: value for name, value in fields(event).items() if value not in (None, "")}
     if settings.LOG_FORMAT == "json":
         logger.info("request", extra={"fields": known})
@@ -57,7 +57,7 @@ def log(event: RequestEvent) -> None:
 
 
 def fields(event: RequestEvent) -> dict[str, Any]:
-    """The fields of a line. Times are milliseconds; the cost is in the account's currency."""
+    """The fields of a line; times are milliseconds."""
     # Neither the model as it was asked for nor the error's words: a client may have put anything into them.
     settled, attempt = event.settled, event.attempts[-1] if event.attempts else None
     first = event.first_output_at

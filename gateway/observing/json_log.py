@@ -1,4 +1,4 @@
-"""LOG_FORMAT=json. gunicorn's master imports this before gevent has patched."""
+"""LOG_FORMAT=json; gunicorn's master imports this unpatched."""
 
 import logging
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""METRICS_BIND: the figures of requests for Prometheus (docs/operations.md#metrics)."""
+"""METRICS_BIND: figures for Prometheus."""
 # Label values are from the catalogue, from tables of the product, or `other`: never anything
 # that a client has sent. docs/decisions/0007-metrics-beside-the-workers.md says why the beat counts.
 
@@ -144,7 +144,7 @@ def _write_sums() -> None:
 
 
 class WorkerMetrics:
-    """The requests that one worker has noted since its last beat, and the figures that the apps read."""
+    """A worker's requests since its last beat, and the apps' readings."""
 
     def __init__(self) -> None:
         self._noted: Noted[UUID, RequestEvent] = Noted(self._count_each, most=MOST_WAITING)
@@ -152,7 +152,7 @@ class WorkerMetrics:
         self._counted: Sums[tuple[str, str]] = Sums()  # how far the counters among them are
 
     def note(self, event: RequestEvent) -> None:
-        """Takes a request in. A flood, beyond the room for notes, is counted at once."""
+        # a flood, beyond the room for notes, is counted at once
         if not self._noted.note(event.id, event):
             count(event)
 
@@ -182,7 +182,7 @@ class WorkerMetrics:
 
 
 def register() -> None:
-    """Observes requests, in a worker but not in a command."""
+    """Observes requests in a worker."""
     if FOLDER not in os.environ:
         return
     metrics = WorkerMetrics()

@@ -1,4 +1,4 @@
-"""The process that answers `/metrics`, adding up what the workers have written. It ends with gunicorn's master."""
+"""The process that answers `/metrics` until gunicorn's master ends."""
 
 import logging
 import logging.config
@@ -21,13 +21,13 @@ AGAIN_SECONDS = 1.0
 
 
 def begin() -> None:
-    """Makes a fresh folder and starts the process: in the master, before it forks."""
+    """Makes a fresh folder and starts it, before the master forks."""
     os.environ[FOLDER] = tempfile.mkdtemp(prefix="gateway-metrics-")
     threading.Thread(target=_keep_running, daemon=True).start()
 
 
 def forget(pid: int) -> None:
-    """Removes the gauges of a worker that is gone; its counts stay."""
+    """Removes a gone worker's gauges; its counts stay."""
     for file in Path(os.environ[FOLDER]).glob(f"gauge_live*_{pid}.db"):
         file.unlink(missing_ok=True)
 
@@ -39,7 +39,7 @@ def _keep_running() -> None:
 
 
 def main(master: int) -> None:
-    """Serves until the master is gone: through its drain, though all were told to stop."""
+    """Serves through the master's drain, until that is gone."""
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.multiprocess import MultiProcessCollector
 

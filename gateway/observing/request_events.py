@@ -1,4 +1,4 @@
-"""The event of each request of the API, which observers get at its end; and the notes that the beat writes."""
+"""The event of each request of the API, and the notes that the beat writes."""
 # A request begins at the edge (`middleware`; `refusals` where there is no request yet). It is complete when its answer
 # is, a stream when the server closes it.
 
@@ -45,7 +45,7 @@ class Outcome(StrEnum):
 
 
 class Settled(Protocol):
-    """The figures of a settled request; money and footprint in 10^-10 units."""
+    """Figures of a settled request, in 10^-10 units."""
 
     @property
     def uncached_prompt_tokens(self) -> int: ...
@@ -70,18 +70,18 @@ class Settled(Protocol):
 
 
 class Trace(Protocol):
-    """The ids of the spans of a traced request."""
+    """The ids of a request's spans."""
 
     @property
     def trace_id(self) -> str: ...
 
     def begin_attempt(self) -> bytes:
-        """The header lines that tell the upstream of its span."""
+        """The header lines that name the upstream's span."""
 
 
 @dataclass(slots=True)
 class RequestEvent:
-    """One request of the API, without its content. The unknown is empty or None."""
+    """A request without its content; the unknown is empty or None."""
 
     # `endpoint` is a path below `/v1` without ids, empty for unknown paths; `model` as the client wrote it, cut;
     # `reserved` the account and what is set aside for it (`accounts.budgets`); `route` and `provider` of the last
@@ -144,7 +144,7 @@ class RequestEvent:
         self.outcome, self.code, self.message = Outcome.BROKEN, code, message[:LONGEST_TEXT]
 
     def complete(self) -> None:
-        """Calls the observers, once. None of them can fail the request."""
+        # once; no observer can fail the request
         if self.ended_at:
             return
         self.ended_at = time.monotonic()
@@ -164,7 +164,7 @@ _outage = Outage("a request's event is lost on an observer", logger.error)
 
 
 def begin(meta: dict[str, Any], endpoint: str = "") -> RequestEvent:
-    """The event of a request that begins, kept in its META (or WSGI's environ)."""
+    """A new request's event, kept in its environ."""
     event = meta[EVENT] = RequestEvent(meta["REQUEST_METHOD"], endpoint)
     if begin_trace is not None:
         event.trace = begin_trace(meta)
@@ -172,13 +172,13 @@ def begin(meta: dict[str, Any], endpoint: str = "") -> RequestEvent:
 
 
 def event_of(meta: Mapping[str, Any]) -> RequestEvent:
-    """The event of a request that has begun."""
+    """The event of a begun request."""
     event: RequestEvent = meta[EVENT]
     return event
 
 
 class Noted(Generic[Key, Value]):
-    """Values by key that requests note in memory and the worker's beat writes."""
+    """Values by key, noted in memory, written by the beat."""
 
     # `join` makes one of a value that waits and a newer one of its key. `write` gets so many `at_once`; a batch that
     # meets an outage waits, as it is, for the next flush, and any other that fails is let go, because it would fail
@@ -201,7 +201,7 @@ class Noted(Generic[Key, Value]):
         return len(self._waiting)
 
     def note(self, key: Key, value: Value) -> bool:
-        """Takes a value in. False where there is no room: it is only counted."""
+        """False where there is no room."""
         waiting = self._waiting
         if len(waiting) >= self._most and key not in waiting:
             self._left_out += 1
@@ -210,14 +210,13 @@ class Noted(Generic[Key, Value]):
         return True
 
     def flush(self) -> None:
-        """Writes what waits by now, and no more: else a busy worker would never be done."""
+        # what waits by now, and no more: else a busy worker would never be done
         self._write_batches()
         taken, self._waiting = [*self._waiting.items()], {}
         self._unwritten += (dict(taken[at : at + self._at_once]) for at in range(0, len(taken), self._at_once))
         self._write_batches()
 
     def left_out(self) -> int:
-        """The number without room since the last call."""
         count, self._left_out = self._left_out, 0
         return count
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry traces, where OTEL_EXPORTER_OTLP_ENDPOINT is set; nothing imports this module otherwise."""
+"""OpenTelemetry traces, imported where OTEL_EXPORTER_OTLP_ENDPOINT is set."""
 # A request is a server span, and each call of an upstream a client span below it. Ids are made as they begin, so that
 # they can be sent upstream; the beat makes the spans of the request's event. OpenTelemetry's own batches come from a
 # thread that gevent's patching breaks (docs/decisions/0008-traces-from-events.md).
@@ -68,7 +68,7 @@ def register() -> None:
 
 
 class RequestTrace:
-    """The ids of one request's spans, and the decision to sample."""
+    """A request's span ids, and the decision to sample."""
 
     __slots__ = ("_provider", "attempts", "context", "parent")
 
@@ -105,7 +105,7 @@ class Unsent(Exception):
 
 
 class Traces:
-    """A worker's sampled requests that the collector does not have yet."""
+    """Sampled requests that the collector does not have yet."""
 
     def __init__(self) -> None:
         resource = Resource({"service.name": SERVICE_NAME}).merge(OTELResourceDetector().detect())
@@ -118,7 +118,6 @@ class Traces:
         self._outage = Outage("traces cannot be exported", logger.warning)
 
     def begin(self, meta: Mapping[str, Any]) -> RequestTrace:
-        """The trace of a request, the client's where it names one."""
         return RequestTrace(self._provider, meta)
 
     def note(self, event: RequestEvent) -> None:
@@ -127,7 +126,7 @@ class Traces:
             self._noted.note(trace.context.span_id, (event, trace))
 
     def export(self) -> None:
-        """Sends what waits, up to the first batch that the collector does not take."""
+        # up to the first batch that the collector does not take
         with self._exporting:
             try:
                 self._noted.flush()
@@ -151,7 +150,6 @@ class Traces:
 
 
 def _spans_of(event: RequestEvent, trace: RequestTrace, resource: Resource) -> Iterator[ReadableSpan]:
-    """The client spans of a request, then its server span."""
     since = event.began_at - event.started  # from the monotonic clock to seconds since the epoch
     operation = OPERATIONS.get(event.endpoint, "")
     for number, (attempt, context) in enumerate(zip(event.attempts, trace.attempts, strict=True), 1):

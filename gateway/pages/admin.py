@@ -1,4 +1,4 @@
-"""The base of the apps' admins: tables to look at, and paging that never counts a large one."""
+"""The base of the apps' admins, whose paging never counts a large table."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -48,7 +48,7 @@ class BoundedPaginator(Paginator[Model]):
 
 
 class RowsInTurns(list[Any]):
-    """Rows between which the worker's other requests run."""
+    """Rows between which other requests run."""
 
     # Django makes the cells of all of them in one go.
 
@@ -59,7 +59,7 @@ class RowsInTurns(list[Any]):
 
 
 class ListInTurns(ChangeList):
-    """A list that holds up nothing else."""
+    """A list in turns."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -67,14 +67,14 @@ class ListInTurns(ChangeList):
 
 
 class Admin(admin.ModelAdmin[Any]):
-    """The base of every table of the product's own."""
+    """The base of our own tables."""
 
     def get_changelist(self, request: HttpRequest, **_kwargs: Any) -> type[ChangeList]:
         return ListInTurns
 
 
 class SaysValues(Admin):
-    """A table without secrets, whose history says the new value of each field."""
+    """A table whose history says each field's new value."""
 
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         parts = super().construct_change_message(request, form, formsets, add)
@@ -93,10 +93,9 @@ def _shown(row: Model, field: str) -> str:
 
 
 class RowPages(admin.ModelAdmin[Any]):
-    """An admin with further pages of a row, each a form (`templates/admin/row_form.html`)."""
+    """An admin with further forms of a row."""
 
     def row_or_404(self, request: HttpRequest, object_id: str, *, allowed: bool) -> Any:
-        """The row of a page. Raises PermissionDenied, and Http404."""
         if not allowed:
             raise PermissionDenied
         row = self.get_object(request, unquote(object_id))
@@ -107,7 +106,7 @@ class RowPages(admin.ModelAdmin[Any]):
     def row_page(
         self, request: HttpRequest, template: str, row: Model, form: Form, *, title: str, **context: Any
     ) -> HttpResponse:
-        """The page; 422 where its form is at fault."""
+        # 422 where its form is at fault
         context |= {"title": title, "subtitle": str(row), "opts": self.opts, "row": row, "form": form}
         context |= self.admin_site.each_context(request)
         return TemplateResponse(request, template, context, status=422 if form.errors else 200)
@@ -147,7 +146,7 @@ class RecordAdmin(BoundedAdmin):
 
 
 class ExactSearch(RecordAdmin):
-    """Records that are searched for by whole ids and names, each by an index."""
+    """Records found by whole ids and names."""
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
@@ -156,12 +155,11 @@ class ExactSearch(RecordAdmin):
         return (self.found(queryset, term) if term else queryset), False
 
     def found(self, rows: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """The rows that a search finds."""
         return rows.filter(pk=searched_id(term))
 
 
 def short_id(public_id: str) -> SafeString:
-    """An id of the API, clipped by the style sheet, and a button that copies it."""
+    """A clipped id with a button that copies it."""
     return format_html(
         '<code class="short-id" id="{0}" title="{0}"><span>{1}</span>{2}</code>'
         ' <button type="button" class="copy" data-copy="{0}" aria-label="Copy {0}" hidden>Copy</button>',
@@ -172,7 +170,7 @@ def short_id(public_id: str) -> SafeString:
 
 
 def searched_id(term: str) -> UUID | None:
-    """The id that was searched for: a generation's or request's, or a UUID in any notation."""
+    """The id searched for: a generation's, a request's or a UUID."""
     public = parse_generation_id(term) or parse_request_id(term)
     if public is not None:
         return public
@@ -183,7 +181,7 @@ def searched_id(term: str) -> UUID | None:
 
 
 class NamedChoices(admin.SimpleListFilter):
-    """A filter by named choices, each with the rows that it leaves."""
+    """A filter by named choices."""
 
     choices_by_value: ClassVar[Mapping[str, tuple[str, Callable[[Any], QuerySet[Any]]]]] = {}
 
@@ -197,7 +195,7 @@ class NamedChoices(admin.SimpleListFilter):
 
 @admin.register(LogEntry)
 class LogEntryAdmin(ExactSearch):
-    """The history of what staff did; `?user=` is one person's."""
+    """The history of staff's changes, by `?user=`."""
 
     list_display = ("action_time", "user", "action_flag", "row", "what")
     list_select_related = ("user", "content_type")
@@ -226,7 +224,7 @@ class LogEntryAdmin(ExactSearch):
 
 @receiver(post_save, sender=LogEntry)
 def log_to_server(instance: LogEntry, created: bool, **_signal: Any) -> None:
-    """Logs who did what to which row."""
+    """Logs who did what."""
     # Without names and values, which the history has.
     if created:
         did = instance.get_action_flag_display().lower()

@@ -23,7 +23,7 @@ def send(message: EmailMessage) -> None:
 
 
 def send_in_background(message: EmailMessage) -> None:
-    """Sends it in a thread, which gevent makes a greenlet."""
+    """Sends it in a thread (gevent's greenlet)."""
     # A failure is logged without the message: its addresses and links are nobody else's.
     thread = threading.Thread(target=_send, args=(message,), name="mail", daemon=True)
     _under_way.add(thread)

@@ -1,4 +1,4 @@
-"""Addresses of static files that change with their content; no collectstatic."""
+"""Addresses of static files by content; no collectstatic."""
 
 import functools
 import hashlib
@@ -12,7 +12,6 @@ class VersionedFiles(StaticFilesStorage):
     """`/static/css/gateway.css?v=` and a hash of the file."""
 
     def url(self, name: str | None) -> str:
-        """Without a hash where there is no such file."""
         version = _version(name or "")
         return f"{super().url(name)}?v={version}" if version else super().url(name)
 

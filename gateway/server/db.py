@@ -1,4 +1,4 @@
-"""Database connections under gevent: they belong to a greenlet, nothing else returns them, and they may go silent."""
+"""Database connections under gevent, which belong to a greenlet and may go silent."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ WORK_SECONDS = 35.0
 
 @contextmanager
 def answering_within(seconds: float) -> Iterator[None]:
-    """A statement inside that gets no answer for so long raises OperationalError, and its connection goes."""
+    """Bounds the wait for a statement: OperationalError ends its connection."""
     token = patience.set(seconds)
     try:
         yield
@@ -31,7 +31,7 @@ def answering_within(seconds: float) -> Iterator[None]:
 
 
 def on_a_live_connection(read: Callable[[], T]) -> T:
-    """The result of a brief read, which is asked once more where its connection had died or is silent."""
+    """A brief read, repeated where its connection had died."""
     try:
         with answering_within(BRIEF_SECONDS):
             return read()
@@ -42,7 +42,7 @@ def on_a_live_connection(read: Callable[[], T]) -> T:
 
 
 def in_the_pool() -> int:
-    """The number that waits for one of Django's connections to the default database; SQLite has no pool."""
+    """Waits for Django's connections; SQLite has no pool."""
     pool = getattr(connections["default"], "pool", None)
     return 0 if pool is None else int(pool.get_stats().get("requests_waiting", 0))
 
@@ -52,12 +52,12 @@ waiting: Callable[[], int] = in_the_pool
 
 
 def is_full() -> bool:
-    """True where as many wait as may (GATEWAY_MAX_WAITING)."""
+    """True where GATEWAY_MAX_WAITING wait."""
     return 0 < settings.GATEWAY_MAX_WAITING <= waiting()
 
 
 def release(alias: str) -> None:
-    """Returns this greenlet's connection to the pool (SQLite: closes it), unless a transaction is open on it."""
+    """Returns this greenlet's connection, unless in a transaction."""
     connection = connections[alias]
     if not connection.in_atomic_block:
         connection.close()
@@ -72,7 +72,7 @@ def _note_opened(**_signal: object) -> None:
 
 
 def release_all() -> None:
-    """Releases every connection that this greenlet has opened since the last time."""
+    """Releases every connection that this greenlet opened."""
     if not getattr(_greenlet, "has_opened", False):
         return
     _greenlet.has_opened = False

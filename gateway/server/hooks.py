@@ -1,7 +1,7 @@
-"""Work of a worker beside answering requests. Apps register functions in `AppConfig.ready()`.
+"""Work of a worker beside requests, registered in `AppConfig.ready()`.
 
-start: before the worker accepts, again where it raises. beat: once a second. drain: when a graceful stop has waited as
-long as it may. stop: at its end. readings: figures that are read with each beat, where METRICS_BIND is set.
+start: before it accepts, again where it raises. beat: each second. drain: when a stop has waited enough. stop: at its
+end.
 """
 
 import logging
@@ -22,10 +22,7 @@ RETRY_SECONDS = 5.0  # of periodic work that failed: a database that is back fin
 
 
 class Reading(NamedTuple):
-    """A figure of a worker, for metrics: `read` returns it by the values of `label` (`""` without one).
-
-    `how` values of several workers are merged: a counter over workers that have ended too, the others over living ones.
-    """
+    """A figure for metrics: `read` by the values of `label`, merged over workers as `how` says."""
 
     name: str
     help: str
@@ -36,7 +33,7 @@ class Reading(NamedTuple):
 
 @dataclass(slots=True)
 class WorkerHooks:
-    """The four lists of hooks, run in the order of registration, and the readings."""
+    """The hooks and readings, in the order of registration."""
 
     start: list[Hook] = field(default_factory=list)
     beat: list[Hook] = field(default_factory=list)
@@ -51,7 +48,7 @@ _outages: dict[str, Outage] = {}  # by the name of the hook
 
 
 def run_each(hooks: list[Hook], *, statement_seconds: float = WORK_SECONDS) -> list[Hook]:
-    """Runs every hook and returns those that failed; a failure is logged, as an outage, and the next hook runs."""
+    """Runs every hook, logs failures as outages, and returns what failed."""
     failed = []
     for hook in hooks:
         try:
@@ -77,10 +74,9 @@ def _outage_of(hook: Hook) -> Outage:
 
 
 class Periodic:
-    """A hook of the beat that works every so many seconds, in a greenlet of its own.
+    """A hook that works every so many seconds, in its own greenlet.
 
-    Where `work` returns True it is called again with the next beat; where it fails, after RETRY_SECONDS if that is
-    sooner. `spread` puts the first time off at random, so that workers that start together do not work together.
+    True calls it again with the next beat; a failure after RETRY_SECONDS. `spread` keeps workers apart.
     """
 
     def __init__(self, every: float, work: Callable[[], object], *, spread: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""File descriptors of a worker: two fifths for clients, two for their upstreams, one for idle connections to those."""
+"""Shares of a worker's file descriptors, in fifths: two for clients, two for upstreams, one idle."""
 
 import resource
 
@@ -6,12 +6,12 @@ RESERVED = 100  # for the database, Redis, the log, the spool and the worker its
 
 
 def raise_limit() -> None:
-    """Lets this process and its children open as many files as the hard limit allows."""
+    """Raises the limit of open files to the hard one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def fifths(count: int) -> int:
-    """A number of fifths of the file descriptors beside the reserved ones; at least one descriptor."""
+    """Fifths of the descriptors, at least one."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, (soft - RESERVED) * count // 5)

@@ -1,4 +1,4 @@
-"""Likely mistakes in the settings. gunicorn's master imports this: nothing here may load Django's connections."""
+"""Likely mistakes in the settings; gunicorn's master imports this, without Django's connections."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from django.conf import settings
 
 
 class SettingsWarning(NamedTuple):
-    """A message for operators, what to do about it, and its id among Django's checks."""
+    """A message, its advice and its id."""
 
     message: str
     hint: str
@@ -14,7 +14,7 @@ class SettingsWarning(NamedTuple):
 
 
 def current() -> list[SettingsWarning]:
-    """The warnings that these settings deserve."""
+    """The warnings that apply."""
     if settings.WEB_CONCURRENCY == 1 or settings.SHARED_CACHE_URL is not None:
         return []
     return [

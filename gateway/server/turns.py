@@ -1,4 +1,4 @@
-"""Turns of a worker's requests: greenlets change only where one waits, so long work has to pause by itself."""
+"""Turns of a worker's requests: long work has to pause by itself."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -22,12 +22,12 @@ _free_at = 0.0  # when the turns that are given away, and the rest behind them, 
 
 
 def pause(seconds: float = PAUSE_SECONDS) -> None:
-    """Lets the worker's other requests run."""
+    """Lets other requests run."""
     time.sleep(seconds)
 
 
 def in_turns(items: Iterable[T]) -> Iterator[T]:
-    """The items, with a pause after each thousand."""
+    """The items, with pauses."""
     for position, item in enumerate(items, 1):
         yield item
         if not position % ITEMS_A_TURN:
@@ -35,7 +35,7 @@ def in_turns(items: Iterable[T]) -> Iterator[T]:
 
 
 def take_turns() -> None:
-    """Pauses between steps of work on a page where its turn is over, or that of another page is not."""
+    """Pauses work on a page where its turn is over, or another's is not."""
     global _turn, _free_at  # noqa: PLW0603  # of the worker, which has one
     me, now = id(getcurrent()), time.perf_counter()
     whose, since = _turn
@@ -58,7 +58,7 @@ class TurnNode(Node):
 
 @register.tag("for")
 def do_for(parser: Parser, token: Token) -> Node:
-    """Django's `for`, with a turn behind each row (settings.TEMPLATES)."""
+    """Django's `for`, with turns (settings.TEMPLATES)."""
     node = defaulttags.do_for(parser, token)
     node.nodelist_loop.append(TurnNode())  # type: ignore[arg-type]  # a NodeList, which django-stubs takes for one of str
     return node

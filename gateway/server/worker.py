@@ -1,8 +1,6 @@
-"""gunicorn's gevent worker with our start, beat and drain, and its reading of a request within bounds.
+"""gunicorn's gevent worker, and its reading of a request within bounds.
 
-gunicorn bounds each wait alone, and a head at 800 KB.
-
-The master imports this module: what keeps thread-local state, Django's connections above all, comes with `patch`.
+The master imports this: thread-local state comes with `patch`.
 """
 
 import array
@@ -51,8 +49,7 @@ NOT_UNDONE = frozenset(
 
 
 class _Idle:
-    """The wait for a connection's next request, which a drain or a lack of places ends."""
-
+    # the wait for a connection's next request, which a drain or a lack of places ends
     def __init__(self, idle: "dict[gevent.Greenlet[Any, Any], float]") -> None:
         self._idle = idle
 
@@ -64,8 +61,7 @@ class _Idle:
 
 
 class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for these
-    """A listener whose end loses nobody who has connected: closing would reset those whom no worker has accepted."""
-
+    # Its end loses nobody who has connected: closing would reset those whom no worker has accepted.
     max_accept = ACCEPTED_AT_ONCE
 
     def close(self) -> None:
@@ -76,10 +72,7 @@ class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for thes
 
 
 class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
-    """Runs the apps' worker hooks around gunicorn's own loop.
-
-    `gunicorn_conf` puts in what lies above this room: the `refusal` of broken HTTP, and `overload`, which sheds load.
-    """
+    """Runs the worker hooks around gunicorn's loop. `gunicorn_conf` sets `refusal` and `overload`."""
 
     refusal: Any
     overload: Any
@@ -114,7 +107,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._run(self._hooks.worker_hooks.stop)
 
     def handle(self, _listener: Any, client: Any, addr: Any) -> None:
-        """gunicorn's, but a client that neither sends nor takes anything for long is let go."""
+        # a client that neither sends nor takes anything for long is let go
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
         self._connections[gevent.getcurrent()] = client
         try:
@@ -127,7 +120,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         return _Idle(self._waiting)
 
     def _start(self) -> None:
-        """Runs the start hooks until each has succeeded once: a database that is away delays the worker, no more."""
+        # a database that is away delays the worker, no more
         waiting = list(self._hooks.worker_hooks.start)
         while waiting and self.alive:
             self.notify()
@@ -144,7 +137,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._run(self._hooks.worker_hooks.beat)
 
     def _drain(self) -> None:
-        """Lets idle connections go soon after the worker is told to stop, and the rest when it has waited enough."""
         while self.alive:
             gevent.sleep(BEAT_SECONDS)
             if len(self._connections) >= self.worker_connections:
@@ -160,14 +152,12 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             gevent.sleep(LET_GO_EVERY_SECONDS)
 
     def _close_idle(self, seconds: float, told_at: float = 0.0) -> None:
-        """Closes connections that have been idle for so long, all of it after `told_at`."""
         now = time.monotonic()
         for greenlet, since in self._waiting.items():
             if now - max(since, told_at) >= seconds:
                 self._let_go(greenlet)
 
     def _let_go(self, greenlet: Any) -> None:
-        """Ends the wait of a connection, but not where its next request has come."""
         began = self._waiting[greenlet]
 
         # The hub looks, and throws at once: gevent's `kill` throws later, into whatever the greenlet does by then.
@@ -178,7 +168,6 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         gevent.get_hub().loop.run_callback(end)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> Any:
-        """gunicorn's; load is shed before, and the end of a connection loses no answer."""
         try:
             if self._database.is_full() and self.overload.shed(self, req, sock):
                 return None
@@ -215,7 +204,7 @@ def _has_unread(sock: socket.socket) -> bool:
 
 
 def _linger(sock: Any) -> None:
-    """Says that nothing more comes and reads on for a while: closing at once would reset the answer away."""
+    # closing at once would reset the answer away
     left = LINGER_BODIES * settings.GATEWAY_MAX_BODY_BYTES
     with gevent.Timeout(LINGER_SECONDS, False):
         try:
@@ -230,15 +219,15 @@ def _linger(sock: Any) -> None:
 
 
 class HeadTooSlow(ParseException):  # type: ignore[misc]  # gunicorn ships no types
-    """The head of a request was begun and not finished in time."""
+    """A head that is not finished in time."""
 
 
 class TooManyTinyChunks(ParseException):  # type: ignore[misc]
-    """A chunked body takes far more work than its bytes are worth."""
+    """A chunked body that takes more work than its bytes are worth."""
 
 
 class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
-    """gunicorn's reader of a socket. Raises TimeoutError from `ends_at` on, by the monotonic clock."""
+    """gunicorn's reader; TimeoutError from `ends_at` on."""
 
     ends_at = math.inf
 
@@ -256,7 +245,7 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
             self.sock.settimeout(idle)  # of writing the answer, too
 
     def come(self, size: int) -> bytes:
-        """The next `size` bytes if all have arrived, else b"". Never blocks, never consumes."""
+        # never blocks, never consumes
         held: bytes = self.buf.getvalue()
         if len(held) < size:
             waited = self.sock.gettimeout()
@@ -272,7 +261,7 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
 
 
 def begin(unreader: Any, seconds: float) -> bytes:
-    """The first bytes of a request; the rest of its head has HEAD_SECONDS. Raises StopIteration where none come."""
+    """The first bytes of a request, whose head has HEAD_SECONDS. Raises StopIteration where none come."""
     unreader.ends_at = time.monotonic() + seconds
     try:
         begun: bytes = unreader.read()
@@ -285,12 +274,12 @@ def begin(unreader: Any, seconds: float) -> bytes:
 
 
 def begin_body(unreader: Any) -> None:
-    """Gives the body GATEWAY_BODY_TIMEOUT from now on."""
+    """Starts GATEWAY_BODY_TIMEOUT."""
     unreader.ends_at = time.monotonic() + settings.GATEWAY_BODY_TIMEOUT
 
 
 class BoundedRequest(message.Request):  # type: ignore[misc]
-    """A request whose head and body come within bounds."""
+    """A request within bounds."""
 
     body: Body
     _reads = 0
@@ -318,7 +307,7 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
         return isinstance(reader, ChunkedReader) and reader.parser is not None
 
     def should_close(self) -> bool:
-        """gunicorn asks when it writes the head of the answer, and behind it: a body left unread ends a connection."""
+        # asked with the answer's head, and behind it: a body left unread ends a connection
         return self.left_unread or bool(super().should_close())
 
     def parse(self, unreader: Any) -> bytes:
@@ -348,10 +337,7 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
 
 
 class BlockReader(LengthReader):  # type: ignore[misc]
-    """gunicorn's reader of a body of known length, which gives what has come and waits only where nothing has.
-
-    gunicorn's own fills a buffer with what has come, and copies the rest of it at each read.
-    """
+    """gunicorn's reader of a known length, without its copies."""
 
     def read(self, size: int) -> bytes:
         size = min(size, self.length)

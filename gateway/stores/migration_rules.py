@@ -1,7 +1,6 @@
-"""Rules for migrations, which run while the release before serves (docs/operations.md#a-new-version).
+"""Rules for migrations, which run while the release before serves.
 
-`manage.py check --deploy` looks. A migration that breaks a rule with reason says it in a class attribute:
-`reviewed = "nothing has read the column since 1.4"`.
+A deliberate breach says why: `reviewed = "nothing has read the column since 1.4"`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +53,7 @@ def broken() -> list[checks.CheckMessage]:
 
 
 def faults_of(migration: Migration, state: ProjectState) -> Iterator[tuple[str, str]]:
-    """Faults of a migration, and what to do instead; `state` becomes that behind it."""
+    """A migration's faults; `state` becomes that behind it."""
     created: set[str] = set()
     for operation in _on_the_database(migration.operations):
         if isinstance(operation, operations.CreateModel):

@@ -1,4 +1,4 @@
-"""Indexes of tables that are large and written to while `migrate` runs."""
+"""Indexes of large tables, made while rows are written."""
 
 from typing import Any
 
@@ -9,10 +9,7 @@ PARTITIONED = "SELECT 1 FROM pg_class WHERE oid = to_regclass(%s) AND relkind = 
 
 
 class AddIndexOnline(AddIndex):
-    """Adds an index on PostgreSQL while rows are written; its migration is not `atomic`.
-
-    Run again after a failure it replaces what that left. On a partitioned table (docs/growth.md) writers wait.
-    """
+    """Adds an index without stopping writers; not `atomic`. Run again it replaces a failed one."""
 
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any

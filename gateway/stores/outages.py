@@ -1,4 +1,4 @@
-"""Log lines of something that fails again and again: one when it begins, one a minute, one when it ends."""
+"""Log lines of a lasting failure: its begin, one a minute, its end."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, OSError)
 
 
 class Outage:
-    """A failure that lasts. `log` is a logger's method, or takes a line where errors are lines."""
+    """A failure that lasts, told to a logger's method."""
 
     def __init__(self, name: str, log: Callable[..., object]) -> None:
         self._name, self._log = name, log
@@ -22,7 +22,7 @@ class Outage:
         self._is_logged = False
 
     def failed(self, error: Exception | str) -> None:
-        """Notes one more failure; an outage that begins anew within a minute of the last line is silent until then."""
+        # one that begins anew within a minute of the last line is silent until then
         now = time.monotonic()
         self._failures += 1
         if self._began_at is None or now - self._failed_at > EVERY_SECONDS:  # over, and nobody could know

@@ -1,4 +1,4 @@
-"""Numbers on pages: short, with the exact figure as the title and in `data`; a dash where it is unknown."""
+"""Numbers on pages: short, the exact figure as title; a dash if unknown."""
 
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
@@ -27,37 +27,37 @@ def balance(amount: Decimal) -> SafeString:
 
 @register.filter
 def exact(amount: Decimal, plus: str = "") -> SafeString:
-    """An amount to its last digit, with cents at least, and with this sign where it adds."""
+    """An amount to its last digit."""
     return _data(amount, (plus if amount > 0 else "") + _signed_text(amount, places=2))
 
 
 @register.filter
 def money(amount: Decimal | None) -> SafeString:
-    """An amount with four decimals, so that a column of them stands aligned."""
+    """An amount with four decimals."""
     return UNKNOWN if amount is None else _data(amount, _four_decimals(amount, plus=""))
 
 
 @register.filter
 def signed(amount: Decimal) -> SafeString:
-    """A movement of money: as `money`, with a plus where it adds."""
+    """A movement of money, with its plus."""
     return _data(amount, _four_decimals(amount, plus="+"))
 
 
 @register.filter
 def price(amount: Decimal | None, more: str = "") -> SafeString:
-    """A price with cents at least, and with three digits that matter where it is smaller; `more` ends its title."""
+    """A price with three digits that matter; `more` ends its title."""
     return UNKNOWN if amount is None else _data(amount, _rounded(amount, least_places=2), more)
 
 
 @register.filter
 def rate(units: Decimal) -> SafeString:
-    """An exchange rate, with five digits that matter."""
+    """An exchange rate, to five digits."""
     return _data(units, f"{Context(prec=5).create_decimal(units).normalize():f}")
 
 
 @register.filter
 def measure(quantity: Decimal | None) -> SafeString:
-    """A measured quantity in the unit that stands beside it, with three digits that matter."""
+    """A measured quantity, to three digits."""
     return UNKNOWN if quantity is None else _data(quantity, _rounded(quantity))
 
 
@@ -75,7 +75,7 @@ def mass(grams: Decimal | None) -> SafeString:
 
 @register.filter
 def compact(number: int) -> SafeString:
-    """A sum of whole numbers: from 100,000 on in thousands (k), millions (M) or billions (B)."""
+    """A large number in k, M or B."""
     return (
         _data(Decimal(number), f"{number:,}") if number < WHOLE_BELOW else _scaled(Decimal(number), ("", "k", "M", "B"))
     )
@@ -83,13 +83,13 @@ def compact(number: int) -> SafeString:
 
 @register.filter
 def measure_range(quantities: tuple[Decimal, Decimal] | None) -> SafeString:
-    """From the least to the most, as `measure`."""
+    """A range, as `measure`."""
     return UNKNOWN if quantities is None else _range(*map(measure, quantities))
 
 
 @register.filter
 def count_range(numbers: tuple[int, int] | None) -> str:
-    """From the least to the most, as `count`."""
+    """A range, as `count`."""
     return UNKNOWN if numbers is None else _range(*map(count, numbers))
 
 
@@ -109,7 +109,6 @@ def _data(value: Decimal, shown: str, unit: str = "") -> SafeString:
 
 
 def _scaled(value: Decimal | None, units: tuple[str, ...]) -> SafeString:
-    """In the largest of the units, each a thousand of the one before, of which there is one at least."""
     if value is None:
         return UNKNOWN
     steps = min(max(0, value.adjusted() // 3), len(units) - 1) if value else 0
@@ -125,13 +124,11 @@ def _four_decimals(amount: Decimal, *, plus: str) -> str:
 
 
 def _signed_text(amount: Decimal, *, places: int) -> str:
-    """Every digit, and so many decimals at least."""
     whole, _, fraction = f"{abs(amount):,f}".partition(".")
     return f"{MINUS if amount < 0 else ''}{whole}.{fraction.rstrip('0').ljust(places, '0')}"
 
 
 def _rounded(value: Decimal, least_places: int = 0) -> str:
-    """At least `DIGITS` significant digits and `least_places` fractional ones, no trailing zeros beyond those."""
     size = abs(value)
     places = max(least_places, DIGITS - 1 - size.adjusted()) if size else least_places
     text = f"{size.quantize(Decimal(1).scaleb(-places), ROUND_HALF_EVEN):,f}"

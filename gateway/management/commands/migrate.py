@@ -9,7 +9,7 @@ from gateway.stores.postgresql.base import LOCK_NOT_AVAILABLE
 
 
 class Command(migrate.Command):
-    """Django's own. On PostgreSQL no statement of it waits longer for a lock than requests can wait behind it."""
+    """Django's own, whose statements wait for no lock longer than requests can."""
 
     def handle(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]

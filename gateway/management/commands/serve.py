@@ -1,4 +1,4 @@
-"""`manage.py serve`: the server, in the place of this process."""
+"""The server, in the place of this process."""
 
 import os
 import sys

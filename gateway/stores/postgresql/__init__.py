@@ -1,4 +1,4 @@
-"""Django's database backend for PostgreSQL, which waits for a statement as long as its caller says and no longer."""
+"""Django's PostgreSQL backend, with bounded waits."""
 
 from contextvars import ContextVar
 

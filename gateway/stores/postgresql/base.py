@@ -1,4 +1,4 @@
-"""Django's PostgreSQL, where a connection may go silent, or lead to a server that is the primary no more."""
+"""Django's PostgreSQL, whose connections may go silent, or lead to a former primary."""
 
 import time
 from typing import Any
@@ -31,7 +31,7 @@ _drained_at: dict[str, float] = {}
 
 
 def waits() -> dict[str, tuple[int, float]]:
-    """Waits for a connection, and their seconds in all, by `connections <database>`."""
+    """Waits for a connection and their seconds, by database."""
     pools = base.DatabaseWrapper._connection_pools  # type: ignore[attr-defined]  # django-stubs leaves it out
     found = {alias: pool.get_stats() for alias, pool in pools.items()}
     return {
@@ -41,7 +41,7 @@ def waits() -> dict[str, tuple[int, float]]:
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection whose statements are waited for as long as `patience` says; then it is closed."""
+    """A connection that is closed when `patience` ends."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -63,7 +63,7 @@ class Connection(psycopg.Connection[Any]):
 # A pool does not ask a connection whether it still lives before it hands it out: that would be a round trip more for
 # every request. What ends one of them (a restart, a firewall) mostly ends them all.
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Django's, with pools of such connections; one that gets a lost connection back drops its idle ones."""
+    """Django's, whose pool drops idle connections with a lost one."""
 
     def __init__(self, settings_dict: dict[str, Any], alias: str = DEFAULT_DB_ALIAS) -> None:
         super().__init__(settings_dict, alias)

@@ -1,3 +1,3 @@
-"""Times in the admin: to the second, as ledgers need them, with their zone. Django finds this by its path."""
+"""Times in the admin, to the second with their zone."""
 
 DATETIME_FORMAT = "j M Y, H:i:s e"
