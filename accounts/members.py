@@ -1,7 +1,4 @@
-"""Members of an account and their roles.
-
-Every change locks the account's row and asks again who may; the last owner stays.
-"""
+"""Members of an account and their roles, changed under the account's lock."""
 
 import logging
 import uuid
@@ -36,7 +33,7 @@ def is_last_owner(membership: Membership) -> bool:
 
 
 def change_role(membership: Membership, role: str, *, by: User) -> None:
-    """Gives a role; a demoted owner's invitations end. Raises PermissionDenied, NotAMember, LastOwner."""
+    """Gives a role; a demoted owner's invitations end. Raises NotAMember, LastOwner."""
     with transaction.atomic():
         locked_for_owner(membership.account_id, by)
         found = _still_there(membership)
@@ -50,7 +47,7 @@ def change_role(membership: Membership, role: str, *, by: User) -> None:
 
 
 def remove(membership: Membership, *, by: User) -> None:
-    """Ends a membership: by an owner, or one's own. Raises PermissionDenied, NotAMember, LastOwner."""
+    """Ends a membership: by an owner, or one's own. Raises NotAMember, LastOwner."""
     with transaction.atomic():
         if membership.user_id == by.pk:
             locked(membership.account_id)

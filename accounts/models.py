@@ -148,7 +148,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
 
 
 class Invitation(models.Model):
-    """An invitation of whoever reads an address, open until accepted, revoked or lapsed. Inviting again renews it."""
+    """An invitation of whoever reads an address. Inviting again renews it."""
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="invitations")
