@@ -295,11 +295,15 @@ def _tokens(record: Generation) -> list[Tokens]:
     price, is_embedding = record.billed_price, record.endpoint == Generation.Endpoint.EMBEDDING
     for_how_long = "" if record.cache_write_1h_tokens is None else " for 5 minutes"
     kinds = (
-        ("Prompt", record.uncached_prompt_tokens, price.prompt),
-        ("Cached prompt", record.cache_read_tokens, price.of_cache_read),
-        (f"Cache write{for_how_long}", record.cache_write_5m_tokens, price.of_cache_write_5m),
-        ("Cache write for 1 hour", record.cache_write_1h_tokens, price.of_cache_write_1h),
-        ("Completion", record.completion_tokens, None if is_embedding else price.completion),
+        ("Prompt", record.uncached_prompt_tokens, None if price is None else price.prompt),
+        ("Cached prompt", record.cache_read_tokens, None if price is None else price.of_cache_read),
+        (
+            f"Cache write{for_how_long}",
+            record.cache_write_5m_tokens,
+            None if price is None else price.of_cache_write_5m,
+        ),
+        ("Cache write for 1 hour", record.cache_write_1h_tokens, None if price is None else price.of_cache_write_1h),
+        ("Completion", record.completion_tokens, None if is_embedding or price is None else price.completion),
         ("of which reasoning", record.reasoning_tokens, None),
     )
     return [Tokens(kind, number, price) for kind, number, price in kinds if number is not None]

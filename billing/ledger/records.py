@@ -257,12 +257,15 @@ class Generation(FrozenColumns):
 
     @property
     def frozen(self) -> FrozenColumns:
-        return self.terms or self
+        try:
+            return self.terms or self
+        except FrozenTerms.DoesNotExist:  # `verify_ledger` reports them; the rest of the record can be shown
+            return self
 
     @property
-    def billed_price(self) -> Price:
-        """The tier of `price` that the length of the prompt chose, or the base price."""
-        return self.price.for_prompt(self.prompt_tokens)
+    def billed_price(self) -> Price | None:
+        """The tier of `price` that the length of the prompt chose, or the base price; None where terms are missing."""
+        return None if self.frozen.price_currency is None else self.price.for_prompt(self.prompt_tokens)
 
 
 class Checkpoint(models.Model):

@@ -204,7 +204,7 @@ def _balance_before(account_id: UUID, period: Period, credit: LedgerEntry | None
 
 
 def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
-    factors = record.energy_factors
+    factors, price = record.energy_factors, record.billed_price
     of_output, of_prompt, of_cached = factors.wh_per_token or (None, None, None)
     return {
         "line": "generation",
@@ -228,7 +228,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "cost": record.cost,
         "balance_after": None if entry is None else entry.balance_after,
         "cost_eur": record.cost_eur,
-        "price_above_prompt_tokens": None if record.cost is None else record.billed_price.above_prompt_tokens or None,
+        "price_above_prompt_tokens": price.above_prompt_tokens or None if price and record.cost is not None else None,
         "energy_wh": record.energy_wh,
         "carbon_gco2e": record.carbon_gco2e,
         "energy_wh_low": record.energy_wh_low,

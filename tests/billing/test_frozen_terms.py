@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import orjson
 import pytest
@@ -18,6 +18,7 @@ from billing.ledger import settlement
 from billing.ledger.unsettled import deserialized
 from billing.models import FROZEN, FrozenTerms, Generation
 from billing.usage.representations import metrics_of, record_of, stats_of
+from billing.usage.statement import Period, Totals, lines
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from gateway.fastpath.postgresql import Sessions
 from tests.chat import answer
@@ -120,6 +121,21 @@ def test_what_is_spooled_is_what_an_earlier_release_can_settle() -> None:
     ledger.book(thawed, using="default")
     assert Generation.objects.get().price == TIERED_PRICE
     assert mismatches() == []
+
+
+@in_one_transaction
+@pytest.mark.parametrize("reads", ["select_related", "prefetch_related", "all"])
+def test_a_record_is_shown_without_them_and_reported(reads: str) -> None:
+    account = new_account()
+    ledger.book(served(account, **ENERGY), using="default")
+    Generation.objects.update(terms_id=uuid4())
+    names = [] if reads == "all" else ["terms"]
+    record = getattr(Generation.objects, reads)(*names).get()
+    assert record.billed_price is None
+    assert {shown(record)["generation_id"] for shown in (record_of, stats_of, metrics_of)} == {record.public_id}
+    line, total = lines(account, Period.between("2020-01-01", "2100-01-01"), Totals())
+    assert (line["price_above_prompt_tokens"], line["cost"], total["reconciled"]) == (None, record.cost, True)
+    assert "are missing" in mismatches()[0]
 
 
 @with_real_transactions
