@@ -105,6 +105,9 @@ class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
             lines = [*self.default_headers(), *[f"{name}: {value}\r\n" for name, value in self.headers], "\r\n"]
             self._head = "".join(lines).encode("latin-1")
 
+    def can_sendfile(self) -> bool:
+        return False  # gunicorn would send a file ahead of the head that is kept here
+
     # gunicorn's one place for framing, made to be overridden
     def _emit_body(self, data: bytes) -> None:
         framed = b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data
