@@ -119,7 +119,7 @@ def test_what_postgresql_keeps_of_a_request_is_measured(migrated_databases: Migr
     rows = list(storage.measure(migrated_databases, 100, accounts=2))
     assert [row for row in rows if isinstance(row, str) and row.startswith("billing_generation ")]
     tables, log = (row.figure for row in rows if isinstance(row, Goal))
-    assert 300 < tables < log < 10_000
+    assert 300 < tables < log < 100_000  # pages that a checkpoint makes the log repeat whole are in it
 
 
 def test_every_counted_kind_has_a_budget() -> None:

@@ -164,7 +164,8 @@ def test_open_streams_hold_no_bodies(start_gateway: StartGateway, open_account: 
             return worker_bytes(server, "VmRSS")
 
         before = opened()
-        assert max(opened() for _ in range(4)) - before < 2 * size
+        # the allocator keeps up to two freed bodies; four streams that held theirs would be four more
+        assert max(opened() for _ in range(4)) - before < 3 * size
     assert eventually(lambda: len(bills.records(customer)) == 5)
     assert {record.prompt_tokens for record in bills.records(customer)} == {size // 4 + 11}
 

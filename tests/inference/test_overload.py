@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.postgres_is_enough,
     pytest.mark.skipif(connection.vendor != "postgresql", reason="with SQLite no key is waited for"),
 ]
-SESSIONS = 8 if settings.GATEWAY_FASTPATH else 20  # of a worker: their requests do not wait any more
+SESSIONS = 8  # of a worker, on either way: their requests do not wait any more
 WAITING = 4
 ASKED = SESSIONS + WAITING + 8
 LOOKING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%accounts_apikey%%'"
@@ -55,7 +55,7 @@ def head(customer: Customer, length: int, path: str = PATH, *fields: str) -> byt
 def test_what_is_too_much_is_refused_and_what_is_in_is_served(
     start_gateway: StartGateway, open_account: OpenAccount
 ) -> None:
-    server = start_gateway(GATEWAY_MAX_WAITING=str(WAITING))
+    server = start_gateway(DJANGO_SETTINGS_MODULE="tests.inference.small_pool", GATEWAY_MAX_WAITING=str(WAITING))
     customer = open_account(server)
     with (
         ThreadPoolExecutor(ASKED) as pool,
