@@ -116,6 +116,8 @@ class Aggregate:
             return False
         ((name, text),) = delta.items()
         pieces = known["message"].get(name)
+        if name == "tool_calls" and choice["finish_reason"] is None and isinstance(pieces, _Numbered):
+            return _goes_on_calling(pieces, text)
         if choice["finish_reason"] is not None or not isinstance(pieces, _Pieces) or not isinstance(text, str):
             return False
         pieces.append(text)
@@ -181,6 +183,22 @@ def merged(known: Any, added: Any) -> Any:
             both[name] = value if is_whole else merged(both[name], value)
         return both
     return added
+
+
+def _goes_on_calling(known: _Numbered, calls: Any) -> bool:
+    """Takes in one more piece of the arguments of a call; False where it is not that alone."""
+    try:
+        ((_, index), (_, called)) = calls[0].items()
+        ((name, piece),) = called.items()
+        pieces = known[index]["function"][name]
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return False
+    if len(calls) != 1 or calls[0].get("index") is not index or name in IDENTIFIERS or not isinstance(pieces, _Pieces):
+        return False
+    if calls[0].get("function") is not called or not isinstance(piece, str):
+        return False
+    pieces.append(piece)
+    return True
 
 
 def _is_indexed(value: Any) -> bool:

@@ -232,8 +232,8 @@ class ChatNormaliser(ChunkNormaliser):
             except (LookupError, TypeError, ValueError, AttributeError):
                 is_odd = True
             if not is_odd and len(delta) == 1 and text and isinstance(text, str):
-                said += len(text.encode())
-            elif not is_odd and len(delta) == 1 and self._goes_on_calling(delta.get("tool_calls"), state):
+                said += len(text) if text.isascii() else len(text.encode())
+            elif not is_odd and "tool_calls" in delta and self._goes_on_calling(delta, state):
                 pass
             elif is_odd or not self._goes_on(choice, delta, state):
                 self.text_bytes, said = self.text_bytes + said, 0
@@ -273,15 +273,21 @@ class ChatNormaliser(ChunkNormaliser):
         self._note_output(content)
         return bool(content)
 
-    def _goes_on_calling(self, calls: Any, state: Choice) -> bool:
+    def _goes_on_calling(self, delta: Json, state: Choice) -> bool:
         """Takes in one more piece of the arguments of a call; False where it is not that alone."""
         try:
-            (fragment,) = calls
+            (fragment,) = delta["tool_calls"]
             tool, called = state.tools[fragment["index"]], fragment["function"]
             piece = called["arguments"]
         except (LookupError, TypeError, ValueError):
             return False
-        if len(fragment) != 2 or len(called) != 1 or not isinstance(piece, str) or tool.kind != "function":
+        if (
+            len(delta) != 1
+            or len(fragment) != 2
+            or len(called) != 1
+            or not isinstance(piece, str)
+            or tool.kind != "function"
+        ):
             return False
         fragment["index"] = tool.ordinal
         tool.arguments += len(piece)

@@ -13,7 +13,6 @@ from .base import Endpoint, SamplingRequest, WireForm, pass_through, sampling_ca
 
 OBJECT = "text_completion"
 SPOKEN = frozenset({*THOUGHTS, "delta"})
-PLAIN = frozenset({"id", "object", "created", "model", "choices"})
 DEFAULT_MAX_TOKENS = 16
 
 
@@ -62,21 +61,27 @@ class TextNormaliser(ChunkNormaliser):
     nullable: ClassVar = {"logprobs": None}
 
     def normalise_all(self, chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """See ChatNormaliser: one more text of one choice is nearly every chunk here too."""
+        """One more text of one choice is nearly every chunk here too, and the rest goes the long way."""
         sent = []
         for chunk in chunks:
             try:
                 (choice,) = chunk["choices"]
                 text, index = choice["text"], choice["index"]
-                is_odd = choice["finish_reason"] or index not in self._going or not SPOKEN.isdisjoint(choice)
-            except (LookupError, TypeError, ValueError):
+                is_odd = choice.get("finish_reason") or index not in self._going or not SPOKEN.isdisjoint(choice)
+                is_odd = is_odd or self.unsent or chunk.get("system_fingerprint", "") is None
+            except (LookupError, TypeError, ValueError, AttributeError):
                 is_odd = True
-            if is_odd or not text or not isinstance(text, str) or type(index) is not int or not chunk.keys() <= PLAIN:
+            if is_odd or not text or not isinstance(text, str) or type(index) is not int:
                 odd = self.normalise(chunk)
                 if odd is not None:
                     sent.append(odd)
             else:
+                if (usage := chunk.pop("usage", None)) is not None:
+                    self.reported.append((usage, self.text_bytes + len(text.encode())))
                 self.text_bytes += len(text.encode())
+                self.has_output = True
+                choice["finish_reason"] = None
+                choice.setdefault("logprobs", None)
                 sent.append(chunk | self._own)
         return sent
 

@@ -147,6 +147,7 @@ def test_the_short_way_and_the_long_way_are_one(
     short = outcome(blocks, shape, choices)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ChatNormaliser, "normalise_all", ChunkNormaliser.normalise_all)
+        patch.setattr(TextNormaliser, "normalise_all", ChunkNormaliser.normalise_all)
         patch.setattr(OpenAIDecoder, "decode_all", StreamDecoder.decode_all)
         assert outcome(blocks, shape, choices) == short
 
