@@ -59,13 +59,15 @@ class Costs(NamedTuple):
     cost_eur: int
 
 
+FROZEN = "coalesce(t.{0}, g.{0})"  # whole records of an earlier release have no terms
 QUERY = f"""
 SELECT g.id, k.last_four, g.provider, g.model, g.region, g.dialect, g.ending, g.usage_estimated, g.upstream_usage,
     {", ".join(f"g.{name}" for name in BUCKETS)}, g.completion_tokens,
-    t.price_currency, g.currency, t.account_rate, t.eur_rate, {", ".join(f"g.{name}" for name in Costs._fields[2:])},
+    {FROZEN.format("price_currency")}, g.currency, {FROZEN.format("account_rate")}, {FROZEN.format("eur_rate")},
+    {", ".join(f"g.{name}" for name in Costs._fields[2:])},
     count(l.id)
-FROM billing_generation g JOIN billing_frozenterms t ON t.id = g.terms_id JOIN accounts_apikey k ON k.id = g.key_id
-    LEFT JOIN billing_ledgerentry l ON l.generation_id = g.id
+FROM billing_generation g JOIN accounts_apikey k ON k.id = g.key_id
+    LEFT JOIN billing_frozenterms t ON t.id = g.terms_id LEFT JOIN billing_ledgerentry l ON l.generation_id = g.id
 WHERE g.account_id IN ({{}})
 GROUP BY g.id, k.id, t.id
 """
