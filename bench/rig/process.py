@@ -1,5 +1,6 @@
 """CPU time, memory and context switches of processes, by Linux."""
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,11 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 def cpu_seconds(pids: Iterable[int]) -> float:
     """User and system time of all threads."""
-    return sum(int((task / "schedstat").read_text().split()[0]) for pid in pids for task in _tasks(pid)) / 1e9
+    nanoseconds = 0
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a process of PostgreSQL's that has ended
+            nanoseconds += sum(int((task / "schedstat").read_text().split()[0]) for task in _tasks(pid))
+    return nanoseconds / 1e9
 
 
 def context_switches(pid: int) -> int:
