@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import hypothesis
 import pytest
 from django.conf import settings
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from playwright.sync_api import Browser, sync_playwright
-from pytest_django import Settings
+from pytest_django import DjangoDbBlocker, Settings
 
 from gateway.fastpath.redis import SharedStore, shared_store
 from tests import described, plugin
@@ -82,28 +82,53 @@ def _light_settings() -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """Lifts triggers while a transactional test's data is flushed: SQLite's way is DELETE, which the ledger refuses.
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """A transactional test's flush leaves the database as the migrations made it, with the rows that they wrote.
 
-    On PostgreSQL, ends the connections of the pools.
+    At the end, closes the connection pools of PostgreSQL.
     """
-    if connection.vendor != "sqlite":
+    with django_db_blocker.unblock():
+        rows = _rows_of_migrations()
+    flush = connection.ops.execute_sql_flush
+
+    def flush_and_restore(statements: Iterable[str]) -> None:
+        flush(_without_triggers(statements) if connection.vendor == "sqlite" else statements)
+        _write(rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection.ops, "execute_sql_flush", flush_and_restore)
         yield
+    if connection.vendor == "postgresql":
         for each in connections.all():
             each.close()
             each.close_pool()  # type: ignore[attr-defined]  # a pool is PostgreSQL's
-        return
-    flush = connection.ops.execute_sql_flush
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection.ops, "execute_sql_flush", lambda statements: flush(_without_triggers(statements)))
-        yield
 
 
 def _without_triggers(statements: Iterable[str]) -> list[str]:
+    """Lifts the triggers meanwhile: SQLite empties a table by DELETE, which the ledger refuses."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
         triggers = dict(cursor.fetchall())
     return [*(f"DROP TRIGGER {name}" for name in triggers), *statements, *triggers.values()]
+
+
+def _rows_of_migrations() -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of a freshly migrated database, by table: groups of staff, their rights, content types."""
+    found = {}
+    with connection.cursor() as cursor:
+        for table in connection.introspection.django_table_names(only_existing=True, include_views=False):
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")  # our own tables
+            if rows := cursor.fetchall():
+                found[table] = rows
+    return found
+
+
+def _write(rows: Mapping[str, list[tuple[Any, ...]]]) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:  # references are checked at the end
+        for table, of_table in rows.items():
+            values = ", ".join(["%s"] * len(of_table[0]))
+            statement = f"INSERT INTO {connection.ops.quote_name(table)} VALUES ({values})"  # our own tables
+            cursor.executemany(statement, of_table)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Staff with the right to change people may neither rise above themselves nor take the place of other staff."""
 
-from importlib import import_module
-
 import pytest
 from django.contrib.auth.models import Group, Permission
 from django.test import Client
@@ -24,15 +22,6 @@ def support() -> Client:
     rights = Permission.objects.filter(content_type__app_label="accounts", content_type__model="user")
     person.user_permissions.set(rights)
     return client_of(SUPPORT)
-
-
-@pytest.fixture
-def ready_made_groups() -> None:
-    """Those of the migration, which a test that empties the tables may have taken away."""
-    for name, rights in import_module("billing.migrations.0017_staff_groups").GROUPS.items():
-        group, is_new = Group.objects.get_or_create(name=name)
-        for label, codename in (right.split(".") for right in rights if is_new):
-            group.permissions.add(Permission.objects.get(content_type__app_label=label, codename=codename))
 
 
 def page(email: str, what: str = "change") -> str:
@@ -90,7 +79,7 @@ def test_nor_is_a_group_given_any(support: Client, what: str) -> None:
     assert not Group.objects.filter(name="more").exists()
 
 
-def test_staff_of_a_ready_made_group_do_their_work_and_no_more(ready_made_groups: None) -> None:
+def test_staff_of_a_ready_made_group_do_their_work_and_no_more() -> None:
     account = open_account("Northwind")
     pages = {
         "Support": {
