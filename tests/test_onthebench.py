@@ -1,8 +1,10 @@
 """The manifest for the neutral bench of the field (bench/onthebench) as its rig uses it; the simulator is the mock."""
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,18 +23,33 @@ START_SECONDS = 120
 pytestmark = pytest.mark.sqlite_is_enough  # it brings its own database
 
 
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder in which PostgreSQL's own user finds its data, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="onthebench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
 @pytest.fixture(scope="module")
 def served(simulator: Simulator) -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="onthebench-") as scratch:
-        Path(scratch).chmod(0o755)  # PostgreSQL's own user has to find its data
-        yield from _serve(simulator, Path(scratch) / DEFINITION["name"])
+    port = free_port(2)  # serve.sh gives the second to PostgreSQL
+    with scratch_folder() as scratch:
+        process = start(simulator, scratch, port)
+        try:
+            process.wait_until(lambda: accepts(port), timeout=START_SECONDS)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.stop(timeout=30)
 
 
-def _serve(simulator: Simulator, folder: Path) -> Iterator[str]:
+def start(simulator: Simulator, scratch: Path, port: int) -> ServerProcess:
+    """What the rig does with a manifest: copies it, fills in its templates and starts its binary."""
+    folder = scratch / DEFINITION["name"]
     shutil.copytree(MANIFEST, folder)
     (folder / "src").symlink_to(ROOT)
     (folder / "venv").symlink_to(ROOT / ".venv")
-    port = free_port()
     known: dict[str, Any] = {"GW_PORT": port, "GW_AUTH": DEFINITION["auth"], "GW_DIR": folder}
     known["MOCK_PORT"] = urlsplit(simulator.url).port
     for each in DEFINITION["config_files"]:
@@ -40,12 +57,7 @@ def _serve(simulator: Simulator, folder: Path) -> Iterator[str]:
     lines = [line for line in _rendered(folder / "env", known).splitlines() if not line.startswith("#")]
     own = dict(line.split("=", 1) for line in lines)
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "TMPDIR")}
-    process = ServerProcess([str(folder / DEFINITION["launch"]["binary"][0])], log=folder / "log", env={**kept, **own})
-    try:
-        process.wait_until(lambda: accepts(port), timeout=START_SECONDS)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.stop(timeout=30)
+    return ServerProcess([str(folder / DEFINITION["launch"]["binary"][0])], log=folder / "log", env={**kept, **own})
 
 
 def _rendered(template: Path, known: dict[str, Any]) -> str:
@@ -75,6 +87,14 @@ def test_it_serves_the_pairs_of_apis_that_it_declares_and_no_other(
     assert (reply.status_code == 200) is (DEFINITION["matrix"][row][position] == "1"), reply.text
     if reply.status_code == 200:
         assert "hi" in reply.text
+
+
+def test_it_ends_at_once_if_its_database_cannot_start(simulator: Simulator) -> None:
+    port = free_port(2)
+    with socket.create_server(("127.0.0.1", port + 1)), scratch_folder() as scratch:
+        process = start(simulator, scratch, port)
+        assert process.wait(START_SECONDS) == 1
+        assert f"PostgreSQL ended before it accepted a connection on port {port + 1}" in process.log
 
 
 def test_every_setting_says_why_it_is_there() -> None:

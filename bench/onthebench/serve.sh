@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The gateway with its own PostgreSQL, all on the cores and within the process tree that the rig has given: what the
-# ledger costs is measured with it. A fresh database each time. PostgreSQL refuses to run as root: then it is `postgres`.
+# ledger costs is measured with it. The database is new each time and listens on PORT + 1. PostgreSQL refuses to run as
+# root: then it runs as `postgres`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -14,9 +15,13 @@ if [ "$(id -u)" = 0 ]; then
 fi
 "${as[@]}" "$postgres/initdb" -D data -U gateway --auth=trust --no-instructions >/dev/null
 "${as[@]}" "$postgres/postgres" -D "$here/data" -p "$port" -c listen_addresses=127.0.0.1 -c unix_socket_directories= &
+database=$!
 trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT
 trap 'exit 143' TERM INT
-until "$postgres/pg_isready" -q -h 127.0.0.1 -p "$port" -U gateway -d postgres; do kill -0 $! && sleep 0.1; done
+until "$postgres/pg_isready" -q -h 127.0.0.1 -p "$port" -U gateway -d postgres; do
+    kill -0 "$database" 2>/dev/null || { echo "PostgreSQL ended before it accepted a connection on port $port" >&2; exit 1; }
+    sleep 0.1
+done
 
 export GATEWAY_SPOOL_DIR=$here/spool DATABASE_URL=postgres://gateway@127.0.0.1:$port/postgres WEB_CONCURRENCY
 WEB_CONCURRENCY=$(nproc)
