@@ -40,6 +40,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="on",
         help="GATEWAY_FASTPATH of every gateway that is started: off goes the libraries' own ways",
     )
+    parser.addoption("--write-failed", type=Path, help="write what failed to this file, a node id or module per line")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.write_failed is not None and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(FailedTests(config.option.write_failed))
+
+
+class FailedTests:
+    """Writes the node id of each test that fails to a file, as it fails.
+
+    An error in a teardown is written as the test's module: it may be that of a fixture which the module shares.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with self._file.open("a") as lines:
+                module = report.nodeid.partition("::")[0]
+                print(module if report.when == "teardown" else report.nodeid, file=lines)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

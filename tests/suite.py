@@ -1,7 +1,10 @@
-"""`make test`: the suite on SQLite, and beside it on PostgreSQL, whose words are printed behind SQLite's.
+"""`make test`: the suite on SQLite and, beside it, on PostgreSQL, whose output is printed behind SQLite's.
 
 Tests wait more than they compute: two runs at once take two thirds of the time of one after the other. `--workers` is
 how many processes each of them has; all other arguments go to pytest.
+
+A test that failed is run once more by itself, after everything else has ended. If it passes then, it is listed as FLAKY
+in the last lines and the suite passes; with flaky tests in more than five modules it fails. `--no-rerun` turns it off.
 """
 
 import argparse
@@ -11,12 +14,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, NamedTuple
+from dataclasses import dataclass
+from typing import IO
 
 from tests.servers.process import ROOT
 
-NO_TESTS = 5  # pytest's status where all that was asked for is marked for the other database only
-INTERRUPTED = 2
+TESTS_FAILED, INTERRUPTED, NO_TESTS = 1, 2, 5  # pytest's statuses; the last if all tests are for the other database
+MOST_FLAKY_MODULES = 5
 # Their answers could differ where the gateway goes the libraries' own ways (GATEWAY_FASTPATH=off).
 BOTH_WAYS = (
     *(
@@ -29,11 +33,25 @@ BOTH_WAYS = (
 )
 
 
-class Run(NamedTuple):
-    """One run of pytest: its name, and its own options."""
+@dataclass(frozen=True)
+class Run:
+    """One run of pytest: its name, its options, and the modules that it is limited to."""
 
     name: str
     options: Sequence[str]
+    modules: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: pytest's status, and the node ids of the tests that failed.
+
+    If the end of a module's fixtures failed, this is the module's path: it takes the whole module to see it again.
+    """
+
+    run: Run
+    status: int
+    failed: Sequence[str]
 
 
 SQLITE = Run("sqlite", ("--database", "sqlite", "-m", "not soak and not cluster and not postgres_is_enough"))
@@ -41,38 +59,71 @@ POSTGRES = Run(
     "postgres",
     ("--database", "postgres", "-m", "not soak and not cluster and (postgres_is_enough or not sqlite_is_enough)"),
 )
-PLAIN = Run("postgres, with the fast path off", ("--database", "postgres", "--fastpath", "off", *BOTH_WAYS))
+PLAIN = Run("postgres, with the fast path off", ("--database", "postgres", "--fastpath", "off"), BOTH_WAYS)
 
 
-def failed(runs: Sequence[Run], options: Sequence[str], out: IO[str]) -> list[str]:
-    """The names of those that failed, of runs one after the other."""
-    names = []
+def run_tests(run: Run, arguments: Sequence[str], out: IO[str]) -> Result:
+    """Runs pytest with the run's options and further arguments, and writes what it prints."""
+    with tempfile.NamedTemporaryFile("r") as failed:
+        command = [sys.executable, "-m", "pytest", *run.options, f"--write-failed={failed.name}", *arguments]
+        status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+        return Result(run, status, list(dict.fromkeys(failed.read().splitlines())))
+
+
+def run_in_turn(runs: Sequence[Run], options: Sequence[str], out: IO[str]) -> list[Result]:
+    """Runs them one after the other, up to one that is interrupted."""
+    results = []
     for run in runs:
         print(f"== tests on {run.name}", file=out, flush=True)
-        command = [sys.executable, "-m", "pytest", "--dist", "worksteal", *run.options, *options]
-        status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
-        if status not in (0, NO_TESTS):
-            names.append(run.name)
-        if status == INTERRUPTED:
+        results.append(run_tests(run, ["--dist", "worksteal", *run.modules, *options], out))
+        if results[-1].status == INTERRUPTED:
             break
-    return names
+    return results
+
+
+def conclude(results: Sequence[Result], out: IO[str], *, reruns: bool) -> bool:
+    """Whether the suite passes. Runs again what failed, and lists what passes then as FLAKY."""
+    red = [result for result in results if result.status not in (0, NO_TESTS)]
+    if not red:
+        return True
+    failed = [(result.run, test) for result in red for test in result.failed]
+    if reruns and _may_be_flaky(red, out) and all(_passes_alone(run, test, out) for run, test in failed):
+        out.writelines(f"FLAKY {test} on {run.name}\n" for run, test in failed)
+        return True
+    print(f"Tests failed on: {'; '.join(result.run.name for result in red)}", file=out, flush=True)
+    return False
+
+
+def _may_be_flaky(red: Sequence[Result], out: IO[str]) -> bool:
+    if any(result.status != TESTS_FAILED or not result.failed for result in red):
+        return False  # interrupted, or pytest itself failed
+    modules = {test.partition("::")[0] for result in red for test in result.failed}
+    if len(modules) > MOST_FLAKY_MODULES:
+        print(f"Nothing is run again: tests of {len(modules)} modules failed.", file=out, flush=True)
+        return False
+    return True
+
+
+def _passes_alone(run: Run, test: str, out: IO[str]) -> bool:
+    print(f"== once more on {run.name}: {test}", file=out, flush=True)
+    return run_tests(run, [test], out).status == 0
 
 
 def main() -> None:
-    """Exits with 1 where a run failed."""
+    """Exits with status 1 if tests failed."""
     parser = argparse.ArgumentParser(prog="make test ARGS=…")
     parser.add_argument("--workers", default="3")
+    parser.add_argument("--no-rerun", action="store_true")
     asked, rest = parser.parse_known_args()
     options = ["-n", asked.workers, *rest]
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is pytest's, which ends in order
     with tempfile.TemporaryFile("w+") as beside, ThreadPoolExecutor(1) as thread:
-        on_postgres = thread.submit(failed, (POSTGRES, PLAIN), options, beside)
-        names = failed((SQLITE,), options, sys.stdout)
-        names += on_postgres.result()
+        on_postgres = thread.submit(run_in_turn, (POSTGRES, PLAIN), options, beside)
+        results = run_in_turn((SQLITE,), options, sys.stdout)
+        results += on_postgres.result()
         beside.seek(0)
         sys.stdout.writelines(beside)
-    if names:
-        sys.exit(f"Tests failed on: {'; '.join(names)}")
+    sys.exit(not conclude(results, sys.stdout, reruns=not asked.no_rerun))
 
 
 if __name__ == "__main__":

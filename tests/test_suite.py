@@ -1,0 +1,131 @@
+"""`make test`: what failed is run once more by itself, and is listed as flaky if it passes then."""
+
+import io
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.process import ROOT
+from tests.suite import NO_TESTS, TESTS_FAILED, Result, Run, conclude, run_in_turn, run_tests
+
+pytestmark = pytest.mark.sqlite_is_enough
+
+PLAIN = Run("sqlite", ("--database", "sqlite", "-p", "no:cacheprovider"))
+PASSES = "def test_passes():\n    pass\n"
+FAILS = "def test_fails():\n    assert False, 'as always'\n"
+# Each finds a file of its own from the second time on.
+FLAKY = """
+from pathlib import Path
+
+def test_flaky():
+    seen = Path(__file__).with_suffix(".seen")
+    if not seen.exists():
+        seen.touch()
+        assert False, "only the first time"
+"""
+TEARDOWN_FAILS_ONCE = """
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="module")
+def shared():
+    yield
+    seen = Path(__file__).with_suffix(".seen")
+    if not seen.exists():
+        seen.touch()
+        raise OSError("only the first time")
+
+def test_first(shared):
+    pass
+
+def test_last(shared):
+    pass
+"""
+
+Write = Callable[..., list[str]]
+
+
+@pytest.fixture
+def write(monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes modules of tests, given by name, and returns their paths as pytest prints them."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # what is started here is no worker of this run
+    folder = ROOT / "var" / f"test-suite-{secrets.token_hex(8)}"
+    folder.mkdir(parents=True)
+
+    def write_modules(**modules: str) -> list[str]:
+        for name, text in modules.items():
+            (folder / f"{name}.py").write_text(text)
+        return [str((folder / f"{name}.py").relative_to(ROOT)) for name in modules]
+
+    yield write_modules
+    shutil.rmtree(folder)
+
+
+def suite(modules: list[str], *, reruns: bool = True, options: tuple[str, ...] = ()) -> tuple[bool, list[str]]:
+    """Whether the suite passes, and the lines that it printed."""
+    out = Path(ROOT, modules[0]).with_suffix(".out")
+    with out.open("w+") as printed:
+        results = run_in_turn([Run(PLAIN.name, PLAIN.options, modules)], options, printed)
+        passes = conclude(results, printed, reruns=reruns)
+        printed.seek(0)
+        return passes, printed.read().splitlines()
+
+
+def test_what_passes_the_second_time_is_flaky_and_the_suite_passes(write: Write) -> None:
+    steady, flaky = write(test_steady=PASSES, test_flaky=FLAKY)
+    passes, lines = suite([steady, flaky], options=("-n", "1"))
+    assert passes
+    assert lines[-1] == f"FLAKY {flaky}::test_flaky on sqlite"
+    assert any("only the first time" in line for line in lines)
+
+
+def test_what_fails_again_fails_the_suite(write: Write) -> None:
+    flaky, broken = write(test_flaky=FLAKY, test_broken=FAILS)
+    passes, lines = suite([flaky, broken])
+    assert not passes
+    assert lines[-1] == "Tests failed on: sqlite"
+    assert len([line for line in lines if line.startswith("FAILED") and "test_broken" in line]) == 2
+    assert not any(line.startswith("FLAKY") for line in lines)
+
+
+def test_nothing_is_run_again_if_nobody_wants_it(write: Write) -> None:
+    passes, lines = suite(write(test_flaky=FLAKY), reruns=False)
+    assert not passes
+    assert not any("once more" in line for line in lines)
+
+
+def test_a_module_is_run_again_if_its_end_failed(write: Write) -> None:
+    (module,) = write(test_ends=TEARDOWN_FAILS_ONCE)
+    passes, lines = suite([module])
+    assert passes
+    assert lines[-1] == f"FLAKY {module} on sqlite"
+    assert f"== once more on sqlite: {module}" in lines
+    assert any("2 passed" in line for line in lines)
+
+
+def test_flaky_tests_of_more_than_five_modules_fail_the_suite(write: Write) -> None:
+    passes, lines = suite(write(**{f"test_flaky_{number}": FLAKY for number in range(6)}))
+    assert not passes
+    assert lines[-2:] == ["Nothing is run again: tests of 6 modules failed.", "Tests failed on: sqlite"]
+
+
+def test_a_run_that_names_no_failed_test_fails_the_suite(write: Write) -> None:
+    (module,) = write(test_unreadable="import nothing_of_this_name\n")
+    passes, lines = suite([module])
+    assert not passes
+    assert lines[-1] == "Tests failed on: sqlite"
+    assert not any("once more" in line for line in lines)
+
+
+def test_a_run_finds_the_projects_settings_if_it_names_no_module(write: Write) -> None:
+    """pytest takes the folder of a path among its arguments for the project's, even if it is an option's."""
+    with Path(ROOT, *write(test_passes=PASSES)).open("a") as out:
+        assert run_tests(PLAIN, ["--markers"], out).status == 0
+
+
+def test_a_run_without_a_test_passes() -> None:
+    assert conclude([Result(PLAIN, NO_TESTS, [])], io.StringIO(), reruns=True)
+    assert not conclude([Result(PLAIN, TESTS_FAILED, [])], io.StringIO(), reruns=True)
