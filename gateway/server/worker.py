@@ -8,7 +8,6 @@ import contextlib
 import errno
 import fcntl
 import gc
-import math
 import socket
 import termios
 import time
@@ -107,7 +106,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._run(self._hooks.worker_hooks.stop)
 
     def handle(self, _listener: Any, client: Any, addr: Any) -> None:
-        # a client that neither sends nor takes anything for long is let go
+        # a client that takes nothing of its answer for so long is let go; reading has deadlines of its own
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
         self._connections[gevent.getcurrent()] = client
         try:
@@ -179,7 +178,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             raise
         except TimeoutError:
             seconds = settings.GATEWAY_STREAM_IDLE_TIMEOUT
-            self.log.info("a client neither took nor sent anything for %g s: its connection is closed", seconds)
+            self.log.info("a client took nothing of its answer for %g s: its connection is closed", seconds)
             raise StopIteration from None
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
@@ -227,22 +226,19 @@ class TooManyTinyChunks(ParseException):  # type: ignore[misc]
 
 
 class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
-    """gunicorn's reader; TimeoutError from `ends_at` on."""
+    """gunicorn's reader of a connection, which raises TimeoutError from `ends_at` on, by the monotonic clock."""
 
-    ends_at = math.inf
+    ends_at: float
 
     def chunk(self, size_hint: int | None = None) -> bytes:
         left = self.ends_at - time.monotonic()
         if left <= 0:
             raise TimeoutError
-        idle: float = settings.GATEWAY_STREAM_IDLE_TIMEOUT
-        if left >= idle:
-            return bytes(super().chunk(size_hint))
         self.sock.settimeout(left)
         try:
             return bytes(super().chunk(size_hint))
         finally:
-            self.sock.settimeout(idle)  # of writing the answer, too
+            self.sock.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)  # for writing the answer
 
     def come(self, size: int) -> bytes:
         # never blocks, never consumes
@@ -261,12 +257,19 @@ class DeadlineUnreader(SocketUnreader):  # type: ignore[misc]
 
 
 def begin(unreader: Any, seconds: float) -> bytes:
-    """The first bytes of a request, whose head has HEAD_SECONDS. Raises StopIteration where none come."""
+    """Reads the first bytes of a request, within `seconds`; its head then has HEAD_SECONDS.
+
+    Raises StopIteration if none arrive.
+    """
     unreader.ends_at = time.monotonic() + seconds
     try:
         begun: bytes = unreader.read()
     except TimeoutError:
-        raise StopIteration from None
+        if not _has_unread(unreader.sock):
+            raise StopIteration from None
+        # The request arrived as the time ran out: to close now would reset it, and clients do not repeat a POST.
+        unreader.ends_at = time.monotonic() + HEAD_SECONDS
+        begun = unreader.read()
     if not begun:
         raise StopIteration
     unreader.ends_at = time.monotonic() + HEAD_SECONDS

@@ -3,10 +3,13 @@
 import select
 import socket
 import time
+from collections.abc import Callable
+from typing import Any
 
 import gevent
 import gevent.socket
 import pytest
+from pytest_django import Settings
 
 from gateway.server.worker import (
     HEAD_SECONDS,
@@ -15,6 +18,7 @@ from gateway.server.worker import (
     DeadlineUnreader,
     GatewayWorker,
     begin,
+    begin_body,
 )
 from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
@@ -100,6 +104,47 @@ def test_an_idle_connection_is_closed(start_gateway: StartGateway) -> None:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_response(answers).status_code == 200
         assert answers.read() == b""
+
+
+class PatientSocket(gevent.socket.socket):  # type: ignore[misc]  # gevent ships no types for it
+    """A socket that nobody's time runs out on: it notes for how long it may wait, and calls back before it reads."""
+
+    def __init__(self, fileno: int, before_read: Callable[[], object]) -> None:
+        super().__init__(fileno=fileno)
+        self.waits: list[float | None] = []
+        self._before_read = before_read
+
+    def recv(self, *args: Any) -> bytes:
+        self.waits.append(self.gettimeout())
+        self._before_read()
+        received: bytes = super().recv(*args)
+        return received
+
+
+def test_a_silent_client_has_the_seconds_of_what_it_has_begun(settings: Settings) -> None:
+    """The timeout of a stream's events, which bounds writing to a client, bounds no reading."""
+    settings.GATEWAY_STREAM_IDLE_TIMEOUT = 0.001
+    ours, theirs = socket.socketpair()
+    with theirs, PatientSocket(ours.detach(), lambda: theirs.sendall(b"x")) as waiting:
+        waiting.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
+        unreader = DeadlineUnreader(waiting)
+        assert begin(unreader, 75) == b"x"
+        begin_body(unreader)
+        assert unreader.read() == b"x"
+        before, body = waiting.waits
+        assert 60 < (before or 0) <= 75
+        assert 250 < (body or 0) <= settings.GATEWAY_BODY_TIMEOUT == 300
+        assert waiting.gettimeout() == settings.GATEWAY_STREAM_IDLE_TIMEOUT
+
+
+def test_a_request_that_comes_as_the_time_of_a_kept_connection_runs_out_is_read() -> None:
+    """To close the connection would reset it, and no client repeats a POST by itself."""
+    ours, theirs = gevent.socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"POST")
+        assert begin(DeadlineUnreader(ours), 0) == b"POST"
+        with pytest.raises(StopIteration):
+            begin(DeadlineUnreader(ours), 0)
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST"])
