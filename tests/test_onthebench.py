@@ -93,8 +93,11 @@ def test_it_ends_at_once_if_its_database_cannot_start(simulator: Simulator) -> N
     port = free_port(2)
     with socket.create_server(("127.0.0.1", port + 1)), scratch_folder() as scratch:
         process = start(simulator, scratch, port)
-        assert process.wait(START_SECONDS) == 1
-        assert f"PostgreSQL ended before it accepted a connection on port {port + 1}" in process.log
+        try:
+            assert process.wait(START_SECONDS) == 1
+            assert f"PostgreSQL ended before it accepted a connection on port {port + 1}" in process.log
+        finally:
+            process.stop()
 
 
 def test_every_setting_says_why_it_is_there() -> None:

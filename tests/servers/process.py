@@ -66,6 +66,8 @@ class ServerProcess:
 
     @property
     def log(self) -> str:
+        if not self.log_path.exists():  # its folder may be gone before the report of a failed test shows the log
+            return ""
         return self.log_path.read_text(errors="replace")
 
     def wait_until(self, ready: Callable[[], bool], *, timeout: float = 30.0) -> None:
