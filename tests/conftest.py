@@ -258,7 +258,9 @@ def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 def _verify(server: GatewayServer, *options: str) -> None:
     """Every balance and every usage entry adds up."""
     if server.verify_at_end:
-        server.manage("verify_ledger", *options).ok()
+        done = server.manage("verify_ledger", *options)
+        if done.code != 0:
+            raise plugin.LedgerMismatch(f"{done.stdout}{done.stderr}")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

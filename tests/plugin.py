@@ -19,6 +19,7 @@ from tests.servers.databases import Databases, SqliteDatabases
 from tests.servers.postgres import PostgresDatabases, PrivatePostgres
 from tests.servers.process import ServerError
 
+AGAIN, NEVER_AGAIN = "again", "never-again"  # whether a failed test may be run once more
 SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
 # The gateway's own variables (docs/settings.md): a developer's shell or .env must not change what tests see.
 OURS = (
@@ -40,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="on",
         help="GATEWAY_FASTPATH of every gateway that is started: off goes the libraries' own ways",
     )
-    parser.addoption("--write-failed", type=Path, help="write what failed to this file, a node id or module per line")
+    parser.addoption("--write-failed", type=Path, help="write to this file what failed, for tests/suite.py")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,10 +49,31 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailedTests(config.option.write_failed))
 
 
-class FailedTests:
-    """Writes the node id of each test that fails to a file, as it fails.
+class LedgerMismatch(Exception):
+    """A ledger does not add up. To run the test again would prove nothing: it would write other entries."""
 
-    An error in a teardown is written as the test's module: it may be that of a fixture which the module shares.
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Marks the report of a ledger that does not add up. It may come from an xdist worker, without the exception."""
+    report = yield
+    if call.excinfo is not None and _is_mismatch(call.excinfo.value):
+        report.user_properties.append((NEVER_AGAIN, True))
+    return report
+
+
+def _is_mismatch(error: BaseException | None) -> bool:
+    if isinstance(error, BaseExceptionGroup):  # several fixtures failed at their end
+        return any(_is_mismatch(each) for each in error.exceptions)
+    return error is not None and (isinstance(error, LedgerMismatch) or _is_mismatch(error.__context__))
+
+
+class FailedTests:
+    """Writes a line to a file for each test that fails, as it fails: AGAIN or NEVER_AGAIN, and its node id.
+
+    After an error in a teardown, the line names the test's module: the fixture may be one that the module shares.
     """
 
     def __init__(self, file: Path) -> None:
@@ -61,7 +83,8 @@ class FailedTests:
         if report.failed:
             with self._file.open("a") as lines:
                 module = report.nodeid.partition("::")[0]
-                print(module if report.when == "teardown" else report.nodeid, file=lines)
+                how = NEVER_AGAIN if (NEVER_AGAIN, True) in report.user_properties else AGAIN
+                print(how, module if report.when == "teardown" else report.nodeid, file=lines)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

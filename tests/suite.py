@@ -1,10 +1,11 @@
-"""`make test`: the suite on SQLite and, beside it, on PostgreSQL, whose output is printed behind SQLite's.
+"""`make test`: the suite on SQLite and, beside it, on PostgreSQL, whose output is printed after SQLite's.
 
 Tests wait more than they compute: two runs at once take two thirds of the time of one after the other. `--workers` is
 how many processes each of them has; all other arguments go to pytest.
 
 A test that failed is run once more by itself, after everything else has ended. If it passes then, it is listed as FLAKY
-in the last lines and the suite passes; with flaky tests in more than five modules it fails. `--no-rerun` turns it off.
+in the last lines and the suite passes; with flaky tests in more than five modules it fails. A ledger that does not add
+up is never flaky: the suite fails. `--no-rerun` turns all of this off.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO
 
+from tests.plugin import AGAIN
 from tests.servers.process import ROOT
 
 TESTS_FAILED, INTERRUPTED, NO_TESTS = 1, 2, 5  # pytest's statuses; the last if all tests are for the other database
@@ -46,12 +48,14 @@ class Run:
 class Result:
     """How a run ended: pytest's status, and the node ids of the tests that failed.
 
-    If the end of a module's fixtures failed, this is the module's path: it takes the whole module to see it again.
+    After an error in a teardown, it is the module's path: the whole module has to run to see the error again.
+    `may_run_again` is false if a ledger did not add up.
     """
 
     run: Run
     status: int
     failed: Sequence[str]
+    may_run_again: bool = True
 
 
 SQLITE = Run("sqlite", ("--database", "sqlite", "-m", "not soak and not cluster and not postgres_is_enough"))
@@ -67,7 +71,9 @@ def run_tests(run: Run, arguments: Sequence[str], out: IO[str]) -> Result:
     with tempfile.NamedTemporaryFile("r") as failed:
         command = [sys.executable, "-m", "pytest", *run.options, f"--write-failed={failed.name}", *arguments]
         status = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
-        return Result(run, status, list(dict.fromkeys(failed.read().splitlines())))
+        lines = [line.split(" ", 1) for line in failed]
+    tests = list(dict.fromkeys(test.rstrip("\n") for _, test in lines))
+    return Result(run, status, tests, may_run_again=all(how == AGAIN for how, _ in lines))
 
 
 def run_in_turn(runs: Sequence[Run], options: Sequence[str], out: IO[str]) -> list[Result]:
@@ -97,6 +103,9 @@ def conclude(results: Sequence[Result], out: IO[str], *, reruns: bool) -> bool:
 def _may_be_flaky(red: Sequence[Result], out: IO[str]) -> bool:
     if any(result.status != TESTS_FAILED or not result.failed for result in red):
         return False  # interrupted, or pytest itself failed
+    if not all(result.may_run_again for result in red):
+        print("Nothing is run again: a ledger does not add up.", file=out, flush=True)
+        return False
     modules = {test.partition("::")[0] for result in red for test in result.failed}
     if len(modules) > MOST_FLAKY_MODULES:
         print(f"Nothing is run again: tests of {len(modules)} modules failed.", file=out, flush=True)

@@ -45,6 +45,24 @@ def test_last(shared):
     pass
 """
 
+BOOKS_ARE_WRONG = """
+import pytest
+from tests.plugin import LedgerMismatch
+
+@pytest.fixture(scope="module")
+def other():
+    yield
+    raise OSError("and more besides")
+
+@pytest.fixture(scope="module")
+def shared(other):
+    yield
+    raise LedgerMismatch("1 mismatch")
+
+def test_it(shared):
+    pass
+"""
+
 Write = Callable[..., list[str]]
 
 
@@ -91,7 +109,7 @@ def test_what_fails_again_fails_the_suite(write: Write) -> None:
     assert not any(line.startswith("FLAKY") for line in lines)
 
 
-def test_nothing_is_run_again_if_nobody_wants_it(write: Write) -> None:
+def test_nothing_is_run_again_without_reruns(write: Write) -> None:
     passes, lines = suite(write(test_flaky=FLAKY), reruns=False)
     assert not passes
     assert not any("once more" in line for line in lines)
@@ -104,6 +122,13 @@ def test_a_module_is_run_again_if_its_end_failed(write: Write) -> None:
     assert lines[-1] == f"FLAKY {module} on sqlite"
     assert f"== once more on sqlite: {module}" in lines
     assert any("2 passed" in line for line in lines)
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_a_ledger_that_does_not_add_up_is_never_flaky(write: Write, options: tuple[str, ...]) -> None:
+    passes, lines = suite(write(test_books=BOOKS_ARE_WRONG), options=options)
+    assert not passes
+    assert lines[-2:] == ["Nothing is run again: a ledger does not add up.", "Tests failed on: sqlite"]
 
 
 def test_flaky_tests_of_more_than_five_modules_fail_the_suite(write: Write) -> None:
