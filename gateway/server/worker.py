@@ -106,7 +106,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
             self._run(self._hooks.worker_hooks.stop)
 
     def handle(self, _listener: Any, client: Any, addr: Any) -> None:
-        # a client that takes nothing of its answer for so long is let go; reading has deadlines of its own
+        # Bounds writing: a client that takes nothing of its answer is disconnected. Reading has deadlines of its own.
         client.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
         self._connections[gevent.getcurrent()] = client
         try:

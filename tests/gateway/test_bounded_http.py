@@ -106,8 +106,8 @@ def test_an_idle_connection_is_closed(start_gateway: StartGateway) -> None:
         assert answers.read() == b""
 
 
-class PatientSocket(gevent.socket.socket):  # type: ignore[misc]  # gevent ships no types for it
-    """A socket that nobody's time runs out on: it notes for how long it may wait, and calls back before it reads."""
+class RecordingSocket(gevent.socket.socket):  # type: ignore[misc]  # gevent ships no types for it
+    """A socket that records the timeout of each read, and first calls a function that gives it something to read."""
 
     def __init__(self, fileno: int, before_read: Callable[[], object]) -> None:
         super().__init__(fileno=fileno)
@@ -122,10 +122,10 @@ class PatientSocket(gevent.socket.socket):  # type: ignore[misc]  # gevent ships
 
 
 def test_a_silent_client_has_the_seconds_of_what_it_has_begun(settings: Settings) -> None:
-    """The timeout of a stream's events, which bounds writing to a client, bounds no reading."""
+    """GATEWAY_STREAM_IDLE_TIMEOUT bounds writing to a client, and not reading from it."""
     settings.GATEWAY_STREAM_IDLE_TIMEOUT = 0.001
     ours, theirs = socket.socketpair()
-    with theirs, PatientSocket(ours.detach(), lambda: theirs.sendall(b"x")) as waiting:
+    with theirs, RecordingSocket(ours.detach(), lambda: theirs.sendall(b"x")) as waiting:
         waiting.settimeout(settings.GATEWAY_STREAM_IDLE_TIMEOUT)
         unreader = DeadlineUnreader(waiting)
         assert begin(unreader, 75) == b"x"
