@@ -8,8 +8,8 @@ UV := var/uv/bin/uv
 PIP_AUDIT := var/pip-audit/bin/pip-audit
 COMPILE := $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url pyproject.toml
 DEPLOYED := DEBUG=false DATABASE_URL=sqlite://:memory: PUBLIC_URL=https://gateway.example ALLOWED_HOSTS=gateway.example
-# Of each of the two runs beside each other; on two cores, because tests wait more than they compute.
-WORKERS ?= 3
+# For two cores: tests wait more than they compute.
+WORKERS ?= 4
 ARGS ?=
 
 # Installed already? The stamp is a copy of the lock file and is compared by content: a checkout that only touches
@@ -37,8 +37,16 @@ run: venv-run var/secret_key ## Start the demo: gateway, simulated provider, an 
 	@exec $(VENV) manage.py run_demo
 
 .PHONY: test
-test: venv-dev var/secret_key ## Run every test, on SQLite and PostgreSQL unless marked that one is enough (ARGS="-k name", WORKERS=3)
+test: venv-dev var/secret_key ## Run every test on PostgreSQL, some on SQLite and with the fast path off too (ARGS="-k name", WORKERS=4)
 	@$(VENV) -m tests.suite --workers $(WORKERS) $(ARGS)
+
+.PHONY: quick
+quick: venv-dev var/secret_key ## Run the tests that need no server of their own, within a minute (ARGS="-k name", WORKERS=4)
+	@$(VENV) -m tests.suite --quick --workers $(WORKERS) $(ARGS)
+
+.PHONY: campaign
+campaign: venv-dev var/secret_key ## Run what takes minutes: coding agents, made-up requests, every page in a browser, upgrades (ARGS="-k name")
+	$(VENV) -m pytest -m campaign -o faulthandler_timeout=0 $(ARGS)
 
 .PHONY: soak
 soak: venv-dev var/secret_key ## Load on two gateways while everything fails, then compare the books (SOAK_MINUTES=5 SOAK_SEED=…)

@@ -263,12 +263,6 @@ def _verify(server: GatewayServer, *options: str) -> None:
             raise plugin.LedgerMismatch(f"{done.stdout}{done.stderr}")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """A page that a browser shows came from a database like any other."""
-    if "chromium" in getattr(item, "fixturenames", ()):
-        item.add_marker("sqlite_is_enough")
-
-
 @pytest.hookimpl(trylast=True)  # behind the shuffling, which leaves modules whole
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Long tests come first in each worker's share: begun last, one would run while nothing else is left."""

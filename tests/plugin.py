@@ -1,10 +1,11 @@
 """Chooses the database of a test run, before Django reads its settings from the environment.
 
-Loaded by `-p tests.plugin`. The process that is started first prepares the environment: a scratch folder, with
-`--database postgres` a private PostgreSQL; xdist's workers inherit it. All that was prepared goes when it ends.
+Loaded by `-p tests.plugin`. The process that is started first prepares the environment: a scratch folder and, without
+`--database sqlite`, a private PostgreSQL; xdist's workers inherit it. All that was prepared goes when it ends.
 """
 
 import atexit
+import gc
 import os
 import secrets
 import shutil
@@ -20,6 +21,8 @@ from tests.servers.postgres import PostgresDatabases, PrivatePostgres
 from tests.servers.process import ServerError
 
 AGAIN, NEVER_AGAIN = "again", "never-again"  # whether a failed test may be run once more
+# The fixtures of tests/conftest.py that start one.
+SERVERS = {"gateway", "start_gateway", "start_shared_gateway", "simulator", "redis_server", "chromium"}
 SCRATCH, POSTGRES_PORT = "TEST_SCRATCH", "TEST_POSTGRES_PORT"
 # The gateway's own variables (docs/settings.md): a developer's shell or .env must not change what tests see.
 OURS = (
@@ -32,8 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--database",
         choices=("sqlite", "postgres"),
-        default="sqlite",
-        help="run on SQLite (default), or on a PostgreSQL started for this run",
+        default="postgres",
+        help="run on a PostgreSQL started for this run (default), or on SQLite",
     )
     parser.addoption(
         "--fastpath",
@@ -41,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="on",
         help="GATEWAY_FASTPATH of every gateway that is started: off goes the libraries' own ways",
     )
+    parser.addoption("--quick", action="store_true", help="leave out what needs a server, a browser or a process")
     parser.addoption("--write-failed", type=Path, help="write to this file what failed, for tests/suite.py")
 
 
@@ -89,7 +93,8 @@ class FailedTests:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
-    """A wrapper, because pytest-django's plain hook of the same name loads the settings."""
+    """Prepares the environment. A wrapper, because pytest-django's plain hook of the same name loads the settings."""
+    gc.disable()  # looking for garbage takes half of the collection's time, and there is none yet
     if "PYTEST_XDIST_WORKER" not in os.environ:
         try:
             prepare(early_config.known_args_namespace.database)
@@ -100,6 +105,30 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     spool.mkdir(exist_ok=True)
     os.environ["GATEWAY_SPOOL_DIR"] = str(spool)
     return (yield)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what cannot run on this run's database and, for `--quick`, what needs a server."""
+    other = "only_sqlite" if config.option.database == "postgres" else "only_postgres"
+    left_out = {
+        item
+        for item in items
+        if item.get_closest_marker(other) is not None or (config.option.quick and _needs_a_server(item))
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _needs_a_server(item: pytest.Item) -> bool:
+    return item.get_closest_marker("process") is not None or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def pytest_collection_finish() -> None:
+    """Takes what was collected out of the garbage collector's sight, for it stays until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def prepare(database: str) -> None:

@@ -1,7 +1,7 @@
-"""`make test`: the suite on SQLite and, beside it, on PostgreSQL, whose output is printed after SQLite's.
+"""`make test`: the suite on PostgreSQL and, beside it, a part on SQLite and a part with the fast path off.
 
-Tests wait more than they compute: two runs at once take two thirds of the time of one after the other. `--workers` is
-how many processes each of them has; all other arguments go to pytest.
+`--workers` is how many processes the suite has; one more has the parts, whose output is printed at the end. All other
+arguments go to pytest. `--quick` is `make quick`: what needs no server of its own, on PostgreSQL alone.
 
 A test that failed is run once more by itself, after everything else has ended. If it passes then, it is listed as FLAKY
 in the last lines and the suite passes; with flaky tests in more than five modules it fails. A ledger that does not add
@@ -9,6 +9,7 @@ up is never flaky: the suite fails. `--no-rerun` turns all of this off.
 """
 
 import argparse
+import re
 import signal
 import subprocess
 import sys
@@ -23,16 +24,6 @@ from tests.servers.process import ROOT
 
 TESTS_FAILED, INTERRUPTED, NO_TESTS = 1, 2, 5  # pytest's statuses; the last if all tests are for the other database
 MOST_FLAKY_MODULES = 5
-# Their answers could differ where the gateway goes the libraries' own ways (GATEWAY_FASTPATH=off).
-BOTH_WAYS = (
-    *(
-        f"tests/inference/test_{name}.py"
-        for name in ("chat_completions", "chat_streams", "chat_validation", "overload")
-    ),
-    *("tests/inference/test_completions.py", "tests/inference/test_embeddings.py"),
-    *("tests/inference/messages/test_messages.py", "tests/inference/responses/test_responses.py"),
-    *(f"tests/gateway/test_{name}.py" for name in ("edge", "bodies", "bounded_http", "errors")),
-)
 
 
 @dataclass(frozen=True)
@@ -58,12 +49,26 @@ class Result:
     may_run_again: bool = True
 
 
-SQLITE = Run("sqlite", ("--database", "sqlite", "-m", "not soak and not cluster and not postgres_is_enough"))
-POSTGRES = Run(
-    "postgres",
-    ("--database", "postgres", "-m", "not soak and not cluster and (postgres_is_enough or not sqlite_is_enough)"),
+def marked(*marks: str) -> list[str]:
+    """The modules that use one of the marks: to collect all of the tests for some of them takes seconds."""
+    uses = re.compile(rf"\bmark\.({'|'.join(marks)})\b")
+    modules = (path for path in (ROOT / "tests").rglob("test_*.py") if uses.search(path.read_text()))
+    return sorted(str(path.relative_to(ROOT)) for path in modules)
+
+
+ORDINARY = "not soak and not cluster and not campaign"
+POSTGRES = Run("postgres", ("--database", "postgres"))
+QUICK = Run("postgres, without servers", ("--database", "postgres", "--quick"))
+SQLITE = Run(
+    "sqlite",
+    ("--database", "sqlite", "-m", f"(also_sqlite or only_sqlite) and {ORDINARY}"),
+    marked("also_sqlite", "only_sqlite"),
 )
-PLAIN = Run("postgres, with the fast path off", ("--database", "postgres", "--fastpath", "off"), BOTH_WAYS)
+FASTPATH_OFF = Run(
+    "postgres, with the fast path off",
+    ("--database", "postgres", "--fastpath", "off", "-m", f"also_fastpath_off and {ORDINARY}"),
+    marked("also_fastpath_off"),
+)
 
 
 def run_tests(run: Run, arguments: Sequence[str], out: IO[str]) -> Result:
@@ -81,7 +86,9 @@ def run_in_turn(runs: Sequence[Run], options: Sequence[str], out: IO[str]) -> li
     results = []
     for run in runs:
         print(f"== tests on {run.name}", file=out, flush=True)
-        results.append(run_tests(run, ["--dist", "worksteal", *run.modules, *options], out))
+        asked = any(not option.startswith("-") and (ROOT / option.partition("::")[0]).exists() for option in options)
+        modules = () if asked else run.modules
+        results.append(run_tests(run, ["--dist", "worksteal", *modules, *options], out))
         if results[-1].status == INTERRUPTED:
             break
     return results
@@ -121,15 +128,16 @@ def _passes_alone(run: Run, test: str, out: IO[str]) -> bool:
 def main() -> None:
     """Exits with status 1 if tests failed."""
     parser = argparse.ArgumentParser(prog="make test ARGS=…")
-    parser.add_argument("--workers", default="3")
+    parser.add_argument("--workers", default="4")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--no-rerun", action="store_true")
-    asked, rest = parser.parse_known_args()
-    options = ["-n", asked.workers, *rest]
+    asked, options = parser.parse_known_args()
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is pytest's, which ends in order
+    whole, parts = ((QUICK,), ()) if asked.quick else ((POSTGRES,), (SQLITE, FASTPATH_OFF))
     with tempfile.TemporaryFile("w+") as beside, ThreadPoolExecutor(1) as thread:
-        on_postgres = thread.submit(run_in_turn, (POSTGRES, PLAIN), options, beside)
-        results = run_in_turn((SQLITE,), options, sys.stdout)
-        results += on_postgres.result()
+        in_parts = thread.submit(run_in_turn, parts, ["-n", "1", *options], beside)
+        results = run_in_turn(whole, ["-n", asked.workers, *options], sys.stdout)
+        results += in_parts.result()
         beside.seek(0)
         sys.stdout.writelines(beside)
     sys.exit(not conclude(results, sys.stdout, reruns=not asked.no_rerun))

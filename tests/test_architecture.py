@@ -9,12 +9,9 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import grimp
-import pytest
 
 from bench.size import lines_by_app, lines_of_code
 from tests.servers.process import ROOT
-
-pytestmark = pytest.mark.sqlite_is_enough
 
 PACKAGES = (
     "gateway",
@@ -31,7 +28,6 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
-MONEY = {"bills", "Generation", "LedgerEntry", "Wallet"}  # what tests read records, entries and balances by
 LAME_WORDS = re.compile(r"(What|Whether|Those|Who|See|Of|Should)\b")  # a noun or verb says sooner what a thing is
 LAME_BEGINNINGS = {"inference": 88, "billing": 27}  # today's; only down
 WORDS = 105  # of docstrings, for each hundred lines of code: today's figure; 79 is wanted
@@ -144,34 +140,6 @@ def test_the_product_imports_nothing_that_is_installed_for_development_alone() -
     imported = {name.partition(".")[0] for path in modules() for name in _imports(path)}
     foreign = imported - sys.stdlib_module_names - {*PACKAGES}
     assert {name for name in foreign if locked.isdisjoint(map(_normal, behind[name]))} == set()
-
-
-def test_what_asserts_on_records_or_money_runs_on_postgresql() -> None:
-    """SQLite settles by another statement than production's database: it alone would prove little."""
-    tests = [found for path in (ROOT / "tests").rglob("test_*.py") for found in _on_sqlite_alone(path)]
-    assert len(tests) > 100
-    assert [name for name, names in tests if not names.isdisjoint(MONEY)] == []
-
-
-def _on_sqlite_alone(path: Path) -> Iterator[tuple[str, set[str]]]:
-    """The tests of a module that are so marked, each with all names that it and what it calls in its module use."""
-    source = path.read_text()
-    tree = ast.parse(source if "sqlite_is_enough" in source else "")
-    marks = " ".join(ast.unparse(node) for node in tree.body if ast.unparse(node).startswith("pytestmark"))
-    parts = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    names = {
-        name: {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
-        | {each.arg for each in ast.walk(part) if isinstance(each, ast.arg)}
-        for name, part in parts.items()
-    }
-    for name, part in parts.items():
-        own = marks + " ".join(map(ast.unparse, part.decorator_list))
-        if name.startswith("test_") and "sqlite_is_enough" in own and "postgres_is_enough" not in own:
-            found, following = set(), {name}
-            while following:
-                found |= following
-                following = set().union(*(names.get(each, set()) for each in following)) - found
-            yield f"{path.relative_to(ROOT)}::{name}", found
 
 
 def _normal(distribution: str) -> str:

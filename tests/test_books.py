@@ -9,7 +9,6 @@ import pytest
 
 from tests.books import Asked, Books, Json, Leaving, Loss, Record, Tariff, costs_of, marked, reported_buckets
 
-pytestmark = pytest.mark.sqlite_is_enough
 BEGAN = 1_790_000_000.0
 PORT = 8000
 WORDS = 30

@@ -14,8 +14,6 @@ from gateway.edge.health import LIVE_PATHS, READY_PATH
 from gateway.installation import version
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 CHART = ROOT / "deploy" / "helm" / "inference-gateway"
 OLDEST, NEWEST = "1.29", "1.37"
 # In a process of its own: the library brings Go's runtime and its signal handlers.

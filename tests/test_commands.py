@@ -101,7 +101,6 @@ def test_a_currency_without_an_exchange_rate_is_taken_and_said(operator: Gateway
     )
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_an_account_has_a_printable_name(operator: GatewayServer, name: str) -> None:
     assert "name: " in refused(operator, "create_account", name)
@@ -115,19 +114,16 @@ def test_an_account_has_a_name_of_its_own(operator: GatewayServer, acme: str) ->
     assert "already exists" in refused(operator, "create_account", acme, "--credit", "5")
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("currency", BAD_CURRENCIES)
 def test_an_account_has_a_currency_code(operator: GatewayServer, currency: str) -> None:
     assert "currency: " in refused(operator, "create_account", "Umbrella", f"--currency={currency}")
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("amount", BAD_AMOUNTS)
 def test_the_opening_credit_is_an_exact_amount_above_zero(operator: GatewayServer, amount: str) -> None:
     assert "credit" in refused(operator, "create_account", "Umbrella", f"--credit={amount}")
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("email", ["", "nobody", "a@b", "x" * 250 + "@example.com"])
 def test_an_owner_has_an_email_address(operator: GatewayServer, email: str) -> None:
     assert "owner: " in refused(operator, "create_account", "Umbrella", "--credit", "5", "--owner", email)
@@ -158,7 +154,6 @@ def test_an_account_is_named_by_its_id_as_well(operator: GatewayServer) -> None:
     assert TOKEN.fullmatch(operator.manage("create_key", "Vandelay", "--name", "second").stdout)
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_key_has_a_printable_name(operator: GatewayServer, acme: str, name: str) -> None:
     assert "1 to 200 printable characters" in refused(operator, "create_key", acme, "--name", name)
@@ -170,13 +165,11 @@ def test_a_key_has_a_name_of_its_own_among_the_live_ones(operator: GatewayServer
     assert TOKEN.fullmatch(operator.manage("create_key", acme, "--name", "test").stdout)
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("lifetime", ["", "1d", "90", "forever", "-7d", "NEVER"])
 def test_a_key_lives_for_one_of_the_offered_times(operator: GatewayServer, acme: str, lifetime: str) -> None:
     assert "--expires" in refused(operator, "create_key", acme, "--name", "new", f"--expires={lifetime}")
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("option", ["--rpm", "--tpm"])
 @pytest.mark.parametrize("number", BAD_BUDGETS)
 def test_a_budget_is_a_number_of_zero_or_more(operator: GatewayServer, acme: str, option: str, number: str) -> None:
@@ -233,13 +226,11 @@ def test_a_correction_may_be_negative_and_below_zero(operator: GatewayServer, ac
     assert entries(operator, acme)[1] == ("correction", -105_000_000_000, "mistake")
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("amount", BAD_AMOUNTS)
 def test_a_grant_is_an_exact_amount_above_zero(operator: GatewayServer, acme: str, amount: str) -> None:
     refused(operator, "grant_credit", "--reference", "ref", "--", acme, amount)
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("reference", ["", "  ", "x" * 201, "two\nlines"])
 def test_a_grant_has_a_reference(operator: GatewayServer, acme: str, reference: str) -> None:
     assert "reference" in refused(operator, "grant_credit", acme, "5", "--reference", reference)
@@ -258,7 +249,6 @@ def test_verifying_prints_what_was_checked(operator: GatewayServer, acme: str) -
     assert done == Completed("checked 1 accounts, 1 ledger entries, 0 generations: 0 mismatches\n", "", 0)
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -275,13 +265,11 @@ def test_an_unknown_account_is_named(operator: GatewayServer, arguments: tuple[s
     assert f"There is no account {account!r}." in result
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_option_is_one_line(operator: GatewayServer, command: str) -> None:
     assert "--help" in refused(operator, command, "--no-such-option")
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself(operator: GatewayServer, command: str) -> None:
     done = operator.manage(command, "--help")
@@ -292,7 +280,6 @@ def test_each_command_explains_itself(operator: GatewayServer, command: str) -> 
 # the same in processes of their own
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_true_process_prints_and_exits_alike(operator: GatewayServer, acme: str) -> None:
     assert TOKEN.fullmatch(operator.manage_subprocess("create_key", acme, "--name", "own process").stdout)
     assert one_line(operator.manage_subprocess("create_key", acme)) == (
@@ -303,26 +290,21 @@ def test_a_true_process_prints_and_exits_alike(operator: GatewayServer, acme: st
     )
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_command_line_that_is_not_utf8_is_one_line(operator: GatewayServer) -> None:
     assert "UTF-8" in one_line(operator.manage_subprocess("create_account", "caf\udce9"))
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_database_without_tables_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
     done = operator.manage_subprocess("create_account", "Acme", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
     assert one_line(done) == "CommandError: The database is not migrated: run `manage.py migrate` first."
 
 
 def test_a_server_without_tables_is_one_line(operator: GatewayServer) -> None:
-    if not operator.database_url.startswith("postgres"):
-        pytest.skip("SQLite is a file")
     url = f"{operator.database_url.rpartition('/')[0]}/postgres"
     done = operator.manage_subprocess("grant_credit", "Acme", "5", "--reference", "ref", DATABASE_URL=url)
     assert one_line(done) == "CommandError: The database is not migrated: run `manage.py migrate` first."
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("command", [("create_account", "Acme"), ("verify_ledger",)], ids=lambda command: command[0])
 def test_a_server_that_is_away_is_one_line_without_the_password(
     operator: GatewayServer, command: tuple[str, ...]
@@ -333,7 +315,6 @@ def test_a_server_that_is_away_is_one_line_without_the_password(
     assert "hunter2" not in result
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_folder_that_is_not_there_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/nowhere/gateway.sqlite3"
     assert "unable to open database file" in one_line(operator.manage_subprocess("verify_ledger", DATABASE_URL=url))

@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 import requests
 from compose_spec import PyCompose
 from ruamel.yaml import YAML
@@ -14,8 +13,6 @@ from tests.servers.customer import Customer
 from tests.servers.nginx import Nginx, needs_nginx
 from tests.servers.process import ROOT
 from tests.test_architecture import PACKAGES
-
-pytestmark = pytest.mark.sqlite_is_enough
 
 
 @needs_nginx

@@ -14,8 +14,6 @@ from gateway import errors
 from simulator.behaviour import WORDS
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 POINTER = re.compile(r"(?<![\w/])docs/[\w/-]+\.md(?:#[\w-]+)?")
 LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

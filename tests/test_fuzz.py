@@ -36,8 +36,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 FACTOR = int(os.environ.get("FUZZ_FACTOR", "1"))
 ODD_STATUSES = {501, 503, 504, 505}  # of the 5xx: HTTP that is not spoken, and upstreams
 TOKENS = [

@@ -112,7 +112,6 @@ def test_what_it_cannot_settle_is_one_line_each_and_no_error(server: GatewayServ
         path.unlink()
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("arguments", [("--every", "0"), ("--every", "soon"), ("--every", "nan"), ("--once", "x")])
 def test_a_mistake_is_one_line(server: GatewayServer, arguments: tuple[str, ...]) -> None:
     result = server.manage("maintain", *arguments)
@@ -121,7 +120,6 @@ def test_a_mistake_is_one_line(server: GatewayServer, arguments: tuple[str, ...]
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_database_that_is_away_is_one_line(server: GatewayServer) -> None:
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
     result = server.manage_subprocess("maintain", DATABASE_URL=url)
@@ -154,7 +152,6 @@ def test_it_goes_on_until_it_is_told_to_stop(server: GatewayServer, tmp_path: Pa
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.sqlite_is_enough
 def test_told_to_stop_it_does_not_wait_for_its_next_round(server: GatewayServer, tmp_path: Path) -> None:
     log = tmp_path / "maintain.log"
     with every(server, "3600", log) as running:
@@ -163,7 +160,6 @@ def test_told_to_stop_it_does_not_wait_for_its_next_round(server: GatewayServer,
         assert running.wait(10) == 0
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_database_that_is_away_is_waited_for(server: GatewayServer, tmp_path: Path) -> None:
     log = tmp_path / "maintain.log"
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"

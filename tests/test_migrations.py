@@ -11,8 +11,6 @@ from tests.locks import foreign_connection
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.postgres_is_enough,
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time"),
 ]
 
 

@@ -3,13 +3,10 @@
 import re
 from collections import Counter
 
-import pytest
-
 from tests.mutants.__main__ import SOAK
 from tests.mutants.listed import function_of, mutants
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.sqlite_is_enough
 AREAS = {"money", "settlement", "spool", "locks", "checkpoints", "streams", "admission", "isolation", "pins", "limits"}
 
 

@@ -20,7 +20,6 @@ from tests.servers.simulator import Simulator
 MANIFEST = ROOT / "bench" / "onthebench"
 DEFINITION: dict[str, Any] = json.loads((MANIFEST / "definition.json").read_text())
 START_SECONDS = 120
-pytestmark = pytest.mark.sqlite_is_enough  # it brings its own database
 
 
 @contextlib.contextmanager

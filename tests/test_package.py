@@ -16,7 +16,7 @@ from tests.patience import eventually
 from tests.servers.process import ROOT, ServerProcess, free_port
 from tests.test_architecture import PACKAGES
 
-pytestmark = [pytest.mark.sqlite_is_enough, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.dashboard.people import client_of, joined
 from tests.every_page import MEMBER, OWNER, VERBS, Acme, Page
 from tests.factories import new_account
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 
 # For whoever comes: signing in, and what the links in mails open.
 PUBLIC = {

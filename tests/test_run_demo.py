@@ -150,7 +150,6 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
     assert "0 mismatches" in run_manage(env, "verify_ledger").ok()
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.long
 def test_a_child_that_dies_ends_the_demo_and_a_killed_demo_leaves_nothing_running(
     env: dict[str, str], tmp_path: Path
@@ -168,7 +167,6 @@ def test_a_child_that_dies_ends_the_demo_and_a_killed_demo_leaves_nothing_runnin
     assert eventually(lambda: gone(demo.port))
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("offset", [0, 1])
 def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(
     env: dict[str, str], tmp_path: Path, offset: int
@@ -183,14 +181,12 @@ def test_a_port_in_use_is_one_clear_line_and_nothing_is_started(
     assert done.stderr == f"CommandError: Port {taken}: address already in use. Choose another with PORT=<number>.\n"
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_port_without_a_next_one_is_refused(env: dict[str, str], tmp_path: Path) -> None:
     done = run_demo({**env, "PORT": "65535"}, tmp_path)
     assert (done.code, done.stdout) == (1, "")
     assert "1 to 65534" in done.stderr
 
 
-@pytest.mark.sqlite_is_enough
 def test_token_and_password_are_derived_and_differ_by_key() -> None:
     credentials = derive(SECRET)
     assert re.fullmatch(r"sk-gw-[A-Za-z0-9_-]{43}", credentials.token)
@@ -200,7 +196,6 @@ def test_token_and_password_are_derived_and_differ_by_key() -> None:
     assert credentials.token not in repr(credentials)
 
 
-@pytest.mark.sqlite_is_enough
 def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_KEY")
     path = tmp_path / "var" / "secret_key"
@@ -213,7 +208,6 @@ def test_the_secret_key_is_made_once_and_for_the_owner_alone(tmp_path: Path, mon
     assert [entry.name for entry in path.parent.iterdir()] == ["secret_key"]
 
 
-@pytest.mark.sqlite_is_enough
 def test_no_file_is_made_where_the_environment_has_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", SECRET)
     ensure_secret_key(tmp_path / "secret_key")

@@ -5,7 +5,6 @@ from contextlib import closing
 import psycopg
 import pytest
 import requests
-from django.db import connection
 
 from tests import bills
 from tests.chat import answer, ask
@@ -15,10 +14,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT
 
-pytestmark = [
-    pytest.mark.postgres_is_enough,
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no roles"),
-]
 SCRIPT = (ROOT / "deploy/postgresql/serving_role.sql").read_text()
 STAFF, PASSWORD = "staff@example.com", "correct horse battery staple"
 MAINTENANCE = """

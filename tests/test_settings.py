@@ -15,8 +15,6 @@ from gateway import installation
 from tests.servers.manage import run_manage
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 SETTINGS = str(ROOT / "gateway" / "settings.py")
 BAD_BY_KIND = {
     "positive": ["0", "-1", "ten", "", "nan", "inf"],

@@ -11,8 +11,6 @@ import pytest
 from tests.servers.process import ROOT
 from tests.suite import NO_TESTS, TESTS_FAILED, Result, Run, conclude, run_in_turn, run_tests
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 PLAIN = Run("sqlite", ("--database", "sqlite", "-p", "no:cacheprovider"))
 PASSES = "def test_passes():\n    pass\n"
 FAILS = "def test_fails():\n    assert False, 'as always'\n"

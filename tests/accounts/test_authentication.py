@@ -38,7 +38,6 @@ def test_a_missing_authorization_header_is_named(
     assert "missing authorization header" in message(reply).lower()
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "header",
     [
@@ -168,7 +167,6 @@ def test_the_key_is_judged_before_the_balance(gateway: GatewayServer, open_accou
     assert refusal(call(gateway, "POST", PATH, f"Bearer {poor.key}")).code == "api_key_expired"
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_key_outlives_a_change_of_the_secret_key(start_gateway: StartGateway, open_account: OpenAccount) -> None:
     server = start_gateway()
     customer = open_account(server)

@@ -15,7 +15,7 @@ from gateway.pages import mail
 from tests.dashboard.people import GUEST, client_of
 from tests.page_text import plain
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 SUPPORT = "support@staff.example"
 FIELDS = {"email": GUEST.upper(), "role": "owner"}
 

@@ -15,7 +15,6 @@ from gateway.fastpath.redis import SharedStore
 from tests.patience import eventually
 from tests.servers.redis import PrivateRedis
 
-pytestmark = pytest.mark.sqlite_is_enough
 KEY = "0123"
 Past = Mapping[int, int]  # amounts by how many seconds ago
 

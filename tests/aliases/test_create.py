@@ -85,7 +85,6 @@ def test_without_a_region_it_is_global_in_every_form(caller: Caller, form: dict[
     assert (body["locode"], body["target"]) == ("global", "sim/test/worldwide/global")
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("form", GLOBAL_FORMS)
 def test_a_model_that_is_only_regional_names_its_regions(caller: Caller, form: dict[str, Any]) -> None:
     reply = caller.post(name="fast", **filled(form, "echo"))
@@ -98,7 +97,6 @@ def test_the_synthesized_region_is_global(caller: Caller) -> None:
     assert caller.create(target="sim/test/global-only")["target"] == "sim/test/global-only/global"
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     ("body", "target"),
     [
@@ -124,7 +122,6 @@ def test_where_they_disagree_the_flat_field_wins(caller: Caller, body: dict[str,
     assert caller.post(name="fast", **body).body["target"] == target
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "body",
     [
@@ -166,7 +163,6 @@ def test_other_shapes_are_refused_with_the_rule(caller: Caller, body: dict[str, 
     assert not AliasEvent.objects.exists()
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -228,7 +224,6 @@ def test_a_name_is_lowercased(caller: Caller) -> None:
 NAMES = ["", "-fast", "_fast", "a" * 65, "fa st", " fast", "fast\n", "fa.st", "fa/st", "alias/fast", "fäst", "fast\x00"]
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("name", [*NAMES, "\N{KELVIN SIGN}", "\N{FULLWIDTH LATIN SMALL LETTER A}", "٣"])
 def test_a_name_outside_the_rule_is_refused_with_it(caller: Caller, name: str) -> None:
     reply = caller.post(name=name, target=ECHO)
@@ -236,7 +231,6 @@ def test_a_name_outside_the_rule_is_refused_with_it(caller: Caller, name: str) -
     assert reply.message == f"`name` must have {RULE}."
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("name", [None, 5, True, 1.5, ["fast"], {"name": "fast"}])
 def test_a_name_is_a_text(caller: Caller, name: object) -> None:
     assert caller.post(name=name, target=ECHO).refusal == INVALID_NAME
@@ -294,7 +288,6 @@ def test_the_order_is_name_target_taken_limit(caller: Caller, settings: Settings
     assert caller.post(name="other", target=ECHO).refusal == LIMIT_REACHED
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"fast"', b"null", b"\xff", b'{"name": "fast",}', b'{"n": 99999999999999999999999}']
 )
@@ -302,7 +295,6 @@ def test_a_body_that_is_no_json_object_is_refused(caller: Caller, body: bytes) -
     assert caller.send("POST", ALIASES, body).refusal == INVALID
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "content_type",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "nonsense", ""],
@@ -312,7 +304,6 @@ def test_json_is_read_whatever_the_content_type(caller: Caller, content_type: st
     assert caller.send("POST", ALIASES, body, content_type=content_type).status == 201
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("path", ["/v1/aliases/", "/api/v1/aliases", "/api/v1/aliases/"])
 def test_the_path_has_four_forms(caller: Caller, path: str) -> None:
     assert caller.send("POST", path, {"name": "fast", "target": ECHO}).status == 201

@@ -20,7 +20,6 @@ from tests.patience import eventually
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time: nothing can race"),
 ]
 ECHO, CHUNKS = Target("sim", "test/echo", "FRPAR"), Target("sim", "test/chunks", "DEFRA")
 THREADS = 8

@@ -31,7 +31,6 @@ from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
-only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite locks the whole file")
 MORE = Usage(uncached_prompt=1000, completion=2000)
 
 
@@ -228,7 +227,6 @@ def wallet_held(account: Account) -> Iterator[None]:
         other.rollback()
 
 
-@only_postgresql
 def test_a_row_that_is_renewed_while_its_sweeper_waits_is_left_alone(acme: Account) -> None:
     generation = stopped(acme)
     leave(generation)
@@ -244,7 +242,6 @@ def test_a_row_that_is_renewed_while_its_sweeper_waits_is_left_alone(acme: Accou
     assert not Generation.objects.exists()
 
 
-@only_postgresql
 def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
     acme: Account, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,7 +262,6 @@ def test_the_sweeper_and_a_settlement_do_not_wait_for_each_other_in_a_ring(
     assert mismatches() == []
 
 
-@only_postgresql
 def test_a_wallet_that_stays_locked_holds_up_nobody_else(acme: Account) -> None:
     options = connections["settlement"].settings_dict["OPTIONS"]
     other = new_account("Other", credit="1")

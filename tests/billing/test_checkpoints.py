@@ -55,7 +55,6 @@ def test_nothing_to_write_is_no_trouble(write: object) -> None:
     assert not write({})
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite's clock is the machine's")
 @with_real_transactions
 def test_the_time_is_the_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers whose clocks differ by hours agree on what is stale."""
@@ -103,7 +102,6 @@ def test_settling_again_removes_a_row_that_came_late() -> None:
     assert mismatches(acme) == []
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer")
 @with_real_transactions
 def test_workers_that_renew_the_same_rows_do_not_lock_each_other_out() -> None:
     """In opposite orders, again and again: they wait for each other in a line, not in a ring."""

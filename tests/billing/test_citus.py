@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 
-import pytest
 from django.apps import apps
 from django.db.models import ForeignKey, Model, UniqueConstraint
 
@@ -19,8 +18,6 @@ from billing.models import (
 )
 from billing.notices import Notice
 from tests.servers.process import ROOT
-
-pytestmark = pytest.mark.sqlite_is_enough
 
 # Spread by `account_id`; every other table is small and the same on each node.
 DISTRIBUTED: frozenset[type[Model]] = frozenset(

@@ -27,7 +27,6 @@ from tests.servers.customer import Customer
 
 in_one_transaction = pytest.mark.django_db
 with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
-only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="its sessions are PostgreSQL's")
 
 FIGURES = EnergyFigures(
     PerToken(*(Range(Decimal(n) / 3, Decimal(n), Decimal(n) * 3) for n in ("0.0003", "0.00003", "0.000003"))),
@@ -154,7 +153,6 @@ def test_workers_that_need_them_at_once_write_them_once() -> None:
     assert mismatches() == []
 
 
-@only_postgresql
 @with_real_transactions
 def test_a_primary_that_lost_them_has_them_written_again(sessions: Sessions) -> None:
     """What a worker was told last may be lost when a standby takes over; the record is not written without them."""

@@ -15,8 +15,6 @@ from billing.usage.keyset import Position
 from tests.billing.api import Holder, seconds, store
 
 pytestmark = pytest.mark.django_db
-on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's plans")
-on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's plans")
 
 ROWS, LIMIT = 3000, 10
 INDEX = "generation_by_key"
@@ -59,7 +57,6 @@ def select(listing: Listing, position: Position | None) -> QuerySet[Generation]:
     return newest_first(listing, position)[: LIMIT + 1]
 
 
-@on_postgresql
 def test_postgresql_reads_the_index_alone(listing: Listing) -> None:
     for bounds in bounded(listing):
         costs = []
@@ -75,7 +72,6 @@ def test_postgresql_reads_the_index_alone(listing: Listing) -> None:
         assert max(costs) - min(costs) <= 3
 
 
-@on_postgresql
 def test_postgresql_plans_the_same_before_it_knows_the_values(listing: Listing) -> None:
     """A prepared statement may be planned once for all its values."""
     position = positions(listing)[1]
@@ -96,7 +92,7 @@ def test_postgresql_plans_the_same_before_it_knows_the_values(listing: Listing) 
     assert "Sort" not in plan
 
 
-@on_sqlite
+@pytest.mark.only_sqlite
 def test_sqlite_searches_the_index_and_works_as_much_for_the_last_page_as_for_the_first(listing: Listing) -> None:
     for bounds in bounded(listing):
         for position in positions(bounds):

@@ -26,8 +26,6 @@ from tests.factories import served
 
 pytestmark = [
     pytest.mark.django_db(databases=["default", "settlement"]),
-    pytest.mark.postgres_is_enough,
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's plans"),
 ]
 COUNT = 20_000
 COPY = "LATERAL jsonb_populate_record(NULL::{table}, to_jsonb(one) || jsonb_build_object({columns})) copy"

@@ -23,10 +23,11 @@ from tests.factories import EUR_PRICE, TIERED_PRICE, mismatches, new_account, ne
 from tests.locks import waiting_sessions
 from tests.patience import eventually
 
+pytestmark = pytest.mark.also_sqlite
+
 BOTH = ["default", "settlement"]
 in_one_transaction = pytest.mark.django_db
 with_real_transactions = pytest.mark.django_db(transaction=True, databases=BOTH)
-only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="the statement is PostgreSQL's")
 
 
 def balance_of(account: Account) -> Decimal | int:
@@ -323,7 +324,7 @@ def test_many_settlements_at_once_keep_numbers_times_and_balances_in_one_order()
     assert mismatches(acme) == []
 
 
-@only_postgresql
+@pytest.mark.only_postgres
 @with_real_transactions
 @pytest.mark.parametrize(
     "move", [lambda generation: entries.grant(generation.account_id, Decimal(5), "late"), ledger.book]
@@ -360,7 +361,7 @@ def test_a_record_keeps_its_tiers_and_is_silent_where_it_has_none() -> None:
     assert Generation.objects.get(pk=tiered.pk).price == TIERED_PRICE
 
 
-@only_postgresql
+@pytest.mark.only_postgres
 @in_one_transaction
 @pytest.mark.parametrize("priced", [True, False])
 def test_the_statement_does_what_the_models_do(priced: bool) -> None:
@@ -394,7 +395,7 @@ def test_the_statement_does_what_the_models_do(priced: bool) -> None:
     assert mismatches() == []
 
 
-@only_postgresql
+@pytest.mark.only_postgres
 @in_one_transaction
 def test_the_statement_refuses_a_text_that_is_too_long_as_the_models_do() -> None:
     acme = new_account()

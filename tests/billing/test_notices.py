@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from django.core import mail
-from django.db import connection, connections
+from django.db import connections
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -143,7 +143,6 @@ def test_maintain_sends_them_too(account: Account) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time")
 def test_many_workers_send_it_once(account: Account) -> None:
     take(account, "-6")
     mail.outbox.clear()

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 from django.core import mail
-from django.db import connection, connections
+from django.db import connections
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
@@ -117,7 +117,6 @@ def test_maintenance_looks_too(account: Account) -> None:
     assert alerted() == ["Acme"]
 
 
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer")
 @pytest.mark.django_db(transaction=True)
 def test_workers_that_look_at_once_tell_once() -> None:
     take(open_for(name="Acme", credit="1"), "-50")

@@ -24,7 +24,6 @@ from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no partitions")
 INDEXES = "SELECT replace(indexdef, ' ONLY ', ' ') FROM pg_indexes WHERE tablename = 'billing_generation'"
 CONSTRAINTS = """
     SELECT pg_get_constraintdef(oid) FROM pg_constraint
@@ -45,15 +44,13 @@ AN_ID = "(left(replace(record.id::text, '-', ''), 12) || left(md5(n::text), 20))
 ASKED = {"model": "sim/test/echo", "messages": [{"role": "user", "content": "Hello"}]}
 
 
-@pytest.mark.skipif(connection.vendor == "postgresql", reason="what SQLite lacks")
+@pytest.mark.only_sqlite
 @pytest.mark.django_db
 def test_sqlite_is_refused() -> None:
     with pytest.raises(CommandError, match="SQLite has no partitions"):
         call_command("partition_records")
 
 
-@on_postgresql
-@pytest.mark.postgres_is_enough
 @pytest.mark.django_db
 def test_every_index_constraint_and_grant_stays_and_records_go_on_being_settled(proofs_at_once: None) -> None:
     account, now = open_for(), timezone.now()
@@ -84,8 +81,6 @@ def test_every_index_constraint_and_grant_stays_and_records_go_on_being_settled(
         late.save(force_insert=True)
 
 
-@on_postgresql
-@pytest.mark.postgres_is_enough
 @pytest.mark.django_db
 def test_a_run_goes_on_where_another_was_cut_off_and_then_has_nothing_to_do(
     proofs_at_once: None, monkeypatch: pytest.MonkeyPatch
@@ -113,8 +108,6 @@ def test_a_run_goes_on_where_another_was_cut_off_and_then_has_nothing_to_do(
     assert isinstance(proof, Verification)
 
 
-@on_postgresql
-@pytest.mark.postgres_is_enough
 def test_requests_and_listings_go_on_while_it_is_done(start_gateway: StartGateway, open_account: OpenAccount) -> None:
     server = start_gateway(WEB_CONCURRENCY="2")
     customers = [open_account(server) for _ in range(2)]

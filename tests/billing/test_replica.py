@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from tests import plugin
 from tests.catalogue import catalogue_for
 from tests.chat import answer
 from tests.conftest import PROVIDER_KEYS
@@ -17,14 +16,11 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough
 AS_OF = "X-Data-As-Of"
 
 
 @pytest.fixture
 def primary() -> Iterator[PrivatePostgres]:
-    if plugin.databases().kind != "postgres":
-        pytest.skip("SQLite has no standby")
     own = PrivatePostgres(wal_level="replica", max_wal_senders="4")
     with contextlib.closing(own):
         yield own.start()

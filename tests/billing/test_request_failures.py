@@ -216,7 +216,6 @@ def away() -> Iterator[None]:
         cursor.execute("PRAGMA query_only = OFF")
 
 
-@pytest.mark.sqlite_is_enough
 def test_what_cannot_be_written_waits_and_is_bounded_and_counted_once(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +234,6 @@ def test_what_cannot_be_written_waits_and_is_bounded_and_counted_once(
     assert sum(FailureDay.objects.values_list("requests", flat=True)) == 5 * 15 * 3
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("is_committed", [False, True])
 def test_a_commit_whose_answer_is_lost_counts_once(db: None, is_committed: bool) -> None:
     """Another log stands for the transaction that was committed although its answer was lost."""

@@ -35,9 +35,7 @@ from tests.billing.timeline import (
 from tests.factories import new_account, new_key, served
 
 with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
-on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
-on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL has many writers at a time")
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_sqlite]
 
 MINUTE = timedelta(minutes=1)
 PATIENCE = 30.0  # seconds until a wait for another thread is given up
@@ -258,7 +256,7 @@ def unfinished_settlement(generation: Generation) -> Iterator[None]:
 TODAY = Days.until(timezone.now() + timedelta(days=1), 3)
 
 
-@on_postgresql
+@pytest.mark.only_postgres
 @with_real_transactions
 def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
     """Even without the trail: the watermark waits for the wallet, and other accounts do not wait."""
@@ -275,7 +273,7 @@ def test_a_record_that_commits_late_is_not_passed_by(acme: Account) -> None:
     assert equals_the_records(acme, TODAY)
 
 
-@on_sqlite
+@pytest.mark.only_sqlite
 @with_real_transactions
 def test_sqlite_lets_nobody_in_beside_an_unfinished_settlement(acme: Account) -> None:
     ledger.book(served(acme), using="default")
@@ -286,7 +284,7 @@ def test_sqlite_lets_nobody_in_beside_an_unfinished_settlement(acme: Account) ->
     assert equals_the_records(acme, TODAY)
 
 
-@on_postgresql
+@pytest.mark.only_postgres
 @with_real_transactions
 def test_whoever_finds_an_account_taken_leaves_it(acme: Account) -> None:
     serve_some(acme)

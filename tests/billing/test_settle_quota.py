@@ -23,7 +23,6 @@ ROUTE, OTHER_ROUTE = 7001, 7002  # no such regions: a settlement does not ask
 DAY = date(2026, 11, 20)
 in_one_transaction = pytest.mark.django_db
 with_real_transactions = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
-only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="the statement is PostgreSQL's")
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +132,6 @@ def test_greenlets_that_settle_one_generation_count_it_once() -> None:
     assert used() == 1200
 
 
-@only_postgresql
 @in_one_transaction
 def test_the_statement_counts_what_the_models_count() -> None:
     for route, book in ((ROUTE, ledger._book_by_statement), (OTHER_ROUTE, ledger._book_by_models)):
@@ -146,7 +144,6 @@ def test_the_statement_counts_what_the_models_count() -> None:
     assert mismatches() == []
 
 
-@only_postgresql
 @in_one_transaction
 def test_the_statement_is_the_same_for_all_routes_without_a_quota() -> None:
     with_quota, without = (ledger.statement(counts_quota=counts, has_checkpoint=False).sql for counts in (True, False))
@@ -154,7 +151,6 @@ def test_the_statement_is_the_same_for_all_routes_without_a_quota() -> None:
     assert b"quota" not in without
 
 
-@only_postgresql
 @in_one_transaction
 def test_counting_costs_no_round_trip() -> None:
     acme = new_account()

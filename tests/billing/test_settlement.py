@@ -23,9 +23,7 @@ from tests.factories import mismatches, new_account, served, unsettled
 from tests.locks import foreign_connection, waiting_sessions
 from tests.patience import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
-only_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one lock, no deadlocks")
-only_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="the file's lock is SQLite's")
+pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "settlement"]), pytest.mark.also_sqlite]
 
 HELD_SECONDS = 60.0  # at most: a lock is let go when its test has seen enough
 
@@ -107,7 +105,7 @@ def test_settling_reports_what_it_cost(acme: Account) -> None:
     assert_settled_once(generation, settle(unsettled(generation)))
 
 
-@only_sqlite
+@pytest.mark.only_sqlite
 def test_a_locked_file_is_waited_for(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
     generation = served(acme)
     with another_writer(acme, until=lambda: "again after" in caplog.text):
@@ -116,7 +114,7 @@ def test_a_locked_file_is_waited_for(acme: Account, caplog: pytest.LogCaptureFix
     assert "database is locked" in caplog.text
 
 
-@only_postgresql
+@pytest.mark.only_postgres
 def test_a_wallet_that_stays_locked_is_tried_again(
     acme: Account, lock_timeout: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +125,7 @@ def test_a_wallet_that_stays_locked_is_tried_again(
     assert "lock timeout" in caplog.text
 
 
-@only_postgresql
+@pytest.mark.only_postgres
 def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.LogCaptureFixture) -> None:
     """The other side has written the same record, wants the wallet that the settlement holds, and changes its mind."""
     settle(unsettled(served(acme)))
@@ -148,7 +146,7 @@ def test_a_deadlock_that_it_loses_is_tried_again(acme: Account, caplog: pytest.L
     assert "deadlock detected" in caplog.text
 
 
-@only_postgresql
+@pytest.mark.only_postgres
 def test_two_that_settle_one_request_at_once_book_it_once(acme: Account) -> None:
     """The second begins while the first is uncommitted, and so cannot see the record that it waits for."""
     first = served(acme)

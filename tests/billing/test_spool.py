@@ -22,7 +22,7 @@ from billing.models import Generation, LedgerEntry, Wallet
 from gateway.ids import uuid7
 from tests.factories import TIERED_PRICE, mismatches, new_account, served, unsettled
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
+pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "settlement"]), pytest.mark.also_sqlite]
 
 NOBODY = 2**22 + 1  # above the largest process id that Linux gives
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
-from django.db import connection, connections
+from django.db import connections
 
 from accounts.models import Account
 from billing.ledger.booking import Settlement, book
@@ -18,7 +18,6 @@ from tests.servers.lossy_proxy import LossyProxy
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "settlement"]),
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is no server"),
 ]
 
 

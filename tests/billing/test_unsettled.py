@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import psycopg._queries
 import pytest
-from django.db import connection
 
 from billing.ledger import booking as ledger
 from billing.ledger.unsettled import COLUMNS, Figures, Unsettled, encoded, set_apart, terms_of
@@ -55,7 +54,6 @@ def test_its_terms_are_the_routes() -> None:
     assert terms_of(replace(offered, serial=offered.serial + 1), replace(found, price=routes.PRICE), "USD") is not terms
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="the statement is PostgreSQL's")
 def test_the_statement_is_not_parsed_by_the_driver_which_caches_no_more_than_50_parameters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

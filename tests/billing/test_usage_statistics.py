@@ -24,8 +24,6 @@ from tests.billing.timeline import MONTH, START, added_up, advance_all, advance_
 from tests.factories import new_account, new_key, served
 
 pytestmark = pytest.mark.django_db
-on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's plans")
-on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's plans")
 
 GROUPINGS = list(chain.from_iterable(combinations(By, count) for count in (0, 1, 2, len(By))))
 ALIASES = [uuid7(), uuid7()]  # of the first and of the second account
@@ -269,7 +267,6 @@ def few_are_read_by_index(scopes: list[Scope]) -> Iterator[None]:
         cursor.execute("RESET enable_seqscan")
 
 
-@on_postgresql
 @pytest.mark.usefixtures("few_are_read_by_index")
 def test_postgresql_reads_the_rows_and_the_tail_by_their_indexes(scopes: list[Scope]) -> None:
     for scope in scopes:
@@ -295,7 +292,7 @@ def _scans(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _scans(child)
 
 
-@on_sqlite
+@pytest.mark.only_sqlite
 def test_sqlite_searches_indexes(scopes: list[Scope]) -> None:
     for scope in scopes:
         plan = select(scope, YEAR, ROUTE).explain()

@@ -575,8 +575,6 @@ def test_a_number_of_processes_that_makes_no_sense_is_refused(jobs: str) -> None
         verify_ledger("--jobs", jobs)
 
 
-@pytest.mark.postgres_is_enough
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="no other process sees a database in memory")
 @pytest.mark.django_db(transaction=True)
 def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are forked, so that they share what is patched here: a part is one account."""

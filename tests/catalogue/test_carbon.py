@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from catalogue.footprint.energy import EnergyFigures, PerToken, Range
 from catalogue.pricing import EnergyFactors, Footprint, Usage, carbon_per_token, footprint_of
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 USAGE = Usage(uncached_prompt=800, cache_read=200, completion=500)
 PER_TOKEN, PER_PROMPT_TOKEN = Decimal("0.0002"), Decimal("0.00002")
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
@@ -215,7 +215,6 @@ def test_rows_are_kept_for_a_day(clock: Clock, django_assert_num_queries: Django
         health.flush()
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer")
 @pytest.mark.django_db(transaction=True)
 def test_workers_that_write_at_once_are_counted_exactly() -> None:
     def work(_: int) -> None:

@@ -40,7 +40,6 @@ def served(request: pytest.FixtureRequest, seed: Seed, monkeypatch: pytest.Monke
     return read
 
 
-@pytest.mark.sqlite_is_enough
 def test_the_list_is_as_the_spec_says(served: Read) -> None:
     response = served("/v1/models")
     schemas.check(response.json(), schemas.MODELS)  # type: ignore[attr-defined]
@@ -50,7 +49,6 @@ def test_the_list_is_as_the_spec_says(served: Read) -> None:
     assert list(listed) == sorted(listed, key=lambda model_id: (model_id.startswith("auto/"), model_id))
 
 
-@pytest.mark.sqlite_is_enough
 def test_each_entry_is_found_by_its_id_with_its_slashes_encoded_or_not(served: Read) -> None:
     for number, (model_id, entry) in enumerate(entries(served).items()):
         schemas.check(entry, schemas.AUTO_MODEL if model_id.startswith("auto/") else schemas.MODEL)
@@ -58,7 +56,6 @@ def test_each_entry_is_found_by_its_id_with_its_slashes_encoded_or_not(served: R
         assert served(f"/v1/models/{path}").json() == entry  # type: ignore[attr-defined]
 
 
-@pytest.mark.sqlite_is_enough
 def test_each_region_is_found_by_its_own_id_alone_in_any_case(served: Read) -> None:
     for model_id, entry in entries(served).items():
         for one in entry.get("regions", ()):
@@ -68,7 +65,6 @@ def test_each_region_is_found_by_its_own_id_alone_in_any_case(served: Read) -> N
             assert one["id"] == f"{model_id}/{one['locode']}"
 
 
-@pytest.mark.sqlite_is_enough
 def test_each_region_has_its_own_label_and_global_comes_first(served: Read) -> None:
     for regions in (entry["regions"] for entry in entries(served).values() if "regions" in entry):
         assert "global" not in [one["locode"] for one in regions[1:]]
@@ -77,7 +73,6 @@ def test_each_region_has_its_own_label_and_global_comes_first(served: Read) -> N
             assert set(one.get("carbon_metrics", {label})) == {label}
 
 
-@pytest.mark.sqlite_is_enough
 def test_candidates_are_regions_that_are_listed_and_ranges_hold_them(served: Read) -> None:
     listed = entries(served)
     regions = {one["id"]: one for entry in listed.values() for one in entry.get("regions", ())}
@@ -101,7 +96,6 @@ def figures(listed_region: Json) -> Json:
     return dict(metrics)
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("query", ["", *(f"?jurisdiction={name}" for name in ("cloud-act-free", "eu-hosted"))])
 def test_the_providers_are_as_the_spec_says(served: Read, query: str) -> None:
     listed = served(f"/v1/providers{query}").json()  # type: ignore[attr-defined]
@@ -122,7 +116,6 @@ def test_the_providers_are_as_the_spec_says(served: Read, query: str) -> None:
     assert {entry["provider"] for entry in explicit} <= {found["name"] for found in listed["data"]}
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "damage",
     [
@@ -228,7 +221,6 @@ def test_a_model_of_which_every_route_is_held_is_not_listed(seed: Seed, read: Re
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/v1/models/sim/test/echo", "/v1/models/auto/test/echo", "/v1/providers"]
 )
-@pytest.mark.sqlite_is_enough
 def test_head_is_get_without_the_body(account: Customer, path: str) -> None:
     whole, head = account.http.get(path), account.http.head(path)
     assert (head.status_code, head.content) == (200, b"")
@@ -236,7 +228,6 @@ def test_head_is_get_without_the_body(account: Customer, path: str) -> None:
         assert head.headers.get(name) == whole.headers.get(name)
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/sim/test/echo", "/v1/providers"])
 def test_options_has_no_body_and_asks_for_no_key(account: Customer, path: str) -> None:
     with GatewaySession(account.gateway.origin) as stranger:
@@ -245,7 +236,6 @@ def test_options_has_no_body_and_asks_for_no_key(account: Customer, path: str) -
     assert {"GET", "HEAD", "OPTIONS"} <= set(reply.headers["Allow"].split(", "))
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_connection_goes_on_after_not_modified(account: Customer) -> None:
     etag = account.http.get("/v1/models").headers["ETag"]
     for path in ("/v1/models", "/api/v1/models"):
@@ -254,7 +244,6 @@ def test_a_connection_goes_on_after_not_modified(account: Customer) -> None:
     assert account.http.get("/v1/models/sim/test/echo").json()["id"] == "sim/test/echo"
 
 
-@pytest.mark.sqlite_is_enough
 def test_every_entry_of_a_server_is_as_the_spec_says(account: Customer) -> None:
     schemas.check(account.http.get("/v1/models").json(), schemas.MODELS)
     schemas.check(account.http.get("/v1/providers").json(), schemas.PROVIDERS)
@@ -282,7 +271,6 @@ def test_created_is_when_the_offer_was_first_taken_in_where_its_file_does_not_sa
 # --- Many
 
 
-@pytest.mark.sqlite_is_enough
 def test_five_thousand_offers_are_listed_from_what_was_prepared(seed: Seed, read: Read) -> None:
     """After the first time no query but who asks, and which quotas are spent; and not another byte is built."""
     quota_less = catalogue(model("echo", regions=[region("FRPAR", daily_token_quota=10)]))

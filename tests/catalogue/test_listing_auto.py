@@ -6,7 +6,7 @@ from tests.catalogue import PRICES, TIER, USD_PRICES, model, region
 from tests.listing import AMERICAN, PLACES, SWISS, Read, auto, catalogue
 from tests.seeding import Entry, Seed
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 
 
 def test_candidates_are_in_the_order_of_the_ranking_with_ties_by_id(seed: Seed, read: Read) -> None:

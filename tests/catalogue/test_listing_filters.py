@@ -14,7 +14,7 @@ FRENCH_ONLY = {
     for slug in ("either", "embedding", "neutral", "realtime", "responses", "shared", "unknown")
 }
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 
 
 def explicit_of(listed: Mapping[str, list[str]]) -> dict[str, list[str]]:

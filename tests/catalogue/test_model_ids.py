@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from catalogue.routing.routes import ALIAS_NAME, AliasId, AutoId, ExplicitId, parse_model_id, region_label
 from gateway.errors import InvalidAliasName, InvalidRequest
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 segments = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=12)
 providers = segments.filter(lambda text: text not in ("auto", "alias"))
 

@@ -54,7 +54,6 @@ def listed(customer: Customer) -> dict[str, Json]:
     return {entry["id"]: entry for entry in envelope["data"] if not entry["id"].startswith("auto/")}
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_model_says_everything_that_is_known_of_it(account: Customer) -> None:
     info = find(account, "sim/test/two-prices")
     created = info.pop("created")
@@ -77,31 +76,26 @@ def test_a_model_says_everything_that_is_known_of_it(account: Customer) -> None:
     assert type(created) is int
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_model_without_regions_gets_a_global_one_with_the_worlds_average(account: Customer) -> None:
     (only,) = find(account, "sim/test/global-only")["regions"]
     assert only == listed_region("sim/test/global-only", "global", EUR_PRICES, carbon("GLOBAL-AVERAGE", 473, 0.0000946))
 
 
-@pytest.mark.sqlite_is_enough
 def test_global_is_the_first_region(account: Customer) -> None:
     regions = find(account, "sim/test/worldwide")["regions"]
     assert [entry["locode"] for entry in regions] == ["global", "FRPAR", "USQAS"]
 
 
-@pytest.mark.sqlite_is_enough
 def test_cache_prices_are_published_where_there_are_any(account: Customer) -> None:
     pricing = find(account, "sim/test/cached")["regions"][0]["pricing"]
     assert pricing == EUR_PRICES | {"cache_read_per_1m_tokens": 0.06, "cache_write_per_1m_tokens": 0.75}
 
 
-@pytest.mark.sqlite_is_enough
 def test_prices_are_published_in_their_own_currency(account: Customer) -> None:
     pricing = find(account, "sim/test/dollars")["regions"][0]["pricing"]
     assert pricing == {"prompt_per_1m_tokens": 0.5, "completion_per_1m_tokens": 1.5, "currency": "USD"}
 
 
-@pytest.mark.sqlite_is_enough
 def test_what_is_unknown_is_absent(account: Customer) -> None:
     assert "modality" not in find(account, "sim/test/unknown-modality")
     assert "pricing" not in find(account, "sim/test/unpriced")["regions"][0]
@@ -109,7 +103,6 @@ def test_what_is_unknown_is_absent(account: Customer) -> None:
     assert french["carbon_metrics"] == {"FRPAR": {"grid_carbon_intensity_gco2_per_kwh": 44, **ANNUAL}}
 
 
-@pytest.mark.sqlite_is_enough
 def test_limits_and_capabilities_are_absent_where_they_are_unknown(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:
@@ -121,14 +114,12 @@ def test_limits_and_capabilities_are_absent_where_they_are_unknown(
     assert find(customer, "sim/test/streams")["capabilities"] == {"streaming": True}
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_4_part_id_shows_that_region_alone(account: Customer) -> None:
     info = find(account, "sim/test/two-prices/DEFRA")
     assert info["id"] == "sim/test/two-prices"
     assert [entry["id"] for entry in info["regions"]] == ["sim/test/two-prices/DEFRA"]
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize("prefix", ["/v1", "/api/v1"])
 @pytest.mark.parametrize("path", ["sim/test/echo/FRPAR", "sim%2Ftest%2Fecho%2FFRPAR", "sim/test/echo/FRPAR/"])
 def test_an_id_may_come_with_its_slashes_encoded_or_one_at_its_end(account: Customer, prefix: str, path: str) -> None:
@@ -136,7 +127,6 @@ def test_an_id_may_come_with_its_slashes_encoded_or_one_at_its_end(account: Cust
     assert reply.json()["regions"][0]["id"] == "sim/test/echo/FRPAR"
 
 
-@pytest.mark.sqlite_is_enough
 def test_the_official_client_lists_and_retrieves(account: Customer) -> None:
     client = account.openai()
     entries = {entry.id: entry for entry in client.models.list()}
@@ -145,7 +135,6 @@ def test_the_official_client_lists_and_retrieves(account: Customer) -> None:
     assert entries["sim/test/echo"].created == found.created
 
 
-@pytest.mark.sqlite_is_enough
 def test_the_list_has_each_entry_as_it_is_found_by_its_id(account: Customer) -> None:
     entries = listed(account)
     assert entries["sim/test/two-prices"] == find(account, "sim/test/two-prices")
@@ -159,7 +148,6 @@ def test_the_list_has_what_can_be_served_now(account: Customer) -> None:
     assert [entry["locode"] for entry in entries["sim/test/half-closed"]["regions"]] == ["FRPAR"]
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     "model_id",
     [
@@ -183,7 +171,6 @@ def test_what_is_not_listed_is_not_found(account: Customer, model_id: str) -> No
     assert refusal(reply)[:3] == (404, "not_found", "not_found")
 
 
-@pytest.mark.postgres_is_enough
 def test_a_change_of_the_catalogue_is_served_by_every_worker(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:

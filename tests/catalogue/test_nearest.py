@@ -9,8 +9,6 @@ from catalogue.routing import nearest
 from catalogue.routing.routes import Snapshot
 from tests.routes import offer, snapshot
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 SERVED = (
     ("openai", "openai/gpt-5.1"),
     ("openai", "openai/gpt-5.1-mini"),

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from catalogue.pricing import Cost, Price, Rates, Usage, cost_of, rates_between, thawed_tiers
 from gateway.money import MONEY_PLACES, fractional_digits
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 PARITY = Rates(account=Decimal(1), eur=Decimal(1))
 PRICE = Price("EUR", prompt=Decimal("0.60"), completion=Decimal("1.20"))
 CACHING = replace(PRICE, cache_read=Decimal("0.06"), cache_write=Decimal("0.75"), cache_write_1h=Decimal("1.20"))

@@ -17,8 +17,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough
-
 ATTEMPTS = 5  # the fewest to judge by
 BEHAVIOURS = {
     "fails": "status:500",

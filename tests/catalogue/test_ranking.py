@@ -20,8 +20,6 @@ from catalogue.routing.selection import Ranking
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer_of, route, snapshot, upstream
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 TODAY = date(2026, 11, 21)
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ECHO = AutoId("test/echo")

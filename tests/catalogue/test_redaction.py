@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from catalogue.routing.redaction import QUOTE_LENGTH, quoted, without_secrets
 from tests.inference.dialects.routes import route, upstream
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 ALNUM = string.ascii_letters + string.digits
 ORDINARY = [
     "Unsupported key response_format",

@@ -15,8 +15,6 @@ from gateway.edge.exception_handler import headers_of
 from gateway.errors import ApiError
 from tests.routes import PRICE, offer, snapshot, upstream
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 TODAY = date(2026, 11, 21)
 
 

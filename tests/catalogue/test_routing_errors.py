@@ -10,8 +10,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 INVALID = (400, "invalid_request_error", "invalid_request_error", "model")
 NOT_FOUND = (404, "not_found", "not_found", "model")
 DISABLED = (404, "internal_server_error", "model_not_found", "model")
@@ -61,7 +59,6 @@ REFUSED = [
 streamed_or_whole = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 
 
-@pytest.mark.postgres_is_enough
 @streamed_or_whole
 @pytest.mark.parametrize(("model", "expected", "words"), REFUSED, ids=[model or "empty" for model, *_ in REFUSED])
 def test_an_id_that_leads_nowhere_is_refused(
@@ -97,7 +94,6 @@ def test_an_overlong_id_is_shortened_in_the_message(account: Customer) -> None:
     assert len(reply.text) < 1000
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("model", "served"),
     [
@@ -125,7 +121,6 @@ def test_an_id_pins_its_region_or_the_default_one(account: Customer, model: str,
     assert f"{record.provider}/{record.model}/{record.region}" == served
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("model", "currency", "cost"),
     [

@@ -38,6 +38,7 @@ def words(page: Page) -> str:
     return re.sub(r"\s+", " ", page.locator("main").inner_text())
 
 
+@pytest.mark.also_sqlite
 def test_a_member_makes_a_key_uses_it_sees_what_it_cost_and_deletes_it(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, role="member") as page:
         expect(page.get_by_role("heading", level=1)).to_have_text(customer.name)

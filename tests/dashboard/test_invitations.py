@@ -374,7 +374,6 @@ def test_other_verbs_do_nothing(invited: Invitation, verb: str) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time: nothing can race")
 @pytest.mark.parametrize("newcomer", [False, True])
 def test_accepting_at_once_from_many_windows_makes_one_member(account: Account, newcomer: bool) -> None:
     invitation = invite(account)
@@ -401,7 +400,6 @@ def test_accepting_at_once_from_many_windows_makes_one_member(account: Account, 
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time: nothing can race")
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_password_is_chosen_once_by_who_accepts_two_invitations_at_once(account: Account, exists: bool) -> None:
     if exists:

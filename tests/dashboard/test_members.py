@@ -238,7 +238,6 @@ def test_the_rules_ask_again_who_acts(account: Account) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time: nothing can race")
 @pytest.mark.parametrize("way", ["leave", "step down", "remove the next"])
 def test_owners_who_all_go_at_once_leave_one_behind(way: str) -> None:
     account = new_account("Acme")

@@ -21,8 +21,6 @@ from tests.factories import new_account, new_key
 from tests.page_text import plain
 from tests.seeding import Seed
 
-pytestmark = pytest.mark.sqlite_is_enough  # what it shows is the snapshot
-
 NOWHERE = "http://127.0.0.1:9/v1"  # nothing here is ever called
 SECRET = "sim-secret-that-must-not-leak"
 LITTLE = {"currency": "EUR", "prompt_per_1m_tokens": 0.01, "completion_per_1m_tokens": 0.02}

@@ -9,7 +9,7 @@ from tests.billing.records import open_for
 from tests.dashboard.people import MEMBER, OWNER, client_of, joined
 from tests.page_text import plain
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ KEYS, DAYS, RECORDS = 10, 366, 1000
 LONGEST = 0.06
 ORDER = count()  # of those that are due at the same moment
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
@@ -38,20 +38,23 @@ def account() -> Account:
     today = datetime.now(UTC).date()
     keys = [ApiKey(account=account, name=f"key {n}", last_four="abcd", fingerprint=b"%032d" % n) for n in range(KEYS)]
     DailyUsage.objects.bulk_create(
-        DailyUsage(
-            **dict.fromkeys(("requests", "prompt_tokens", "completion_tokens", "priced", "energy_known"), 3),
-            **dict.fromkeys(("interrupted", "estimated", "carbon_known"), 1),
-            **dict.fromkeys(("cost", "cost_eur", "energy_wh", "carbon_gco2e"), Decimal("1.25")),
-            day=today - timedelta(days=day),
-            account=account,
-            key=key,
-            alias_id=UUID(int=number + 1),
-            provider="sim",
-            model=f"demo/model-{number}",
-            region="FRPAR",
-            endpoint="chat",
-        )
-        for (number, key), day in product(enumerate(ApiKey.objects.bulk_create(keys)), range(DAYS))
+        batch_size=1000,  # a statement of PostgreSQL takes 65,535 parameters
+        objs=[
+            DailyUsage(
+                **dict.fromkeys(("requests", "prompt_tokens", "completion_tokens", "priced", "energy_known"), 3),
+                **dict.fromkeys(("interrupted", "estimated", "carbon_known"), 1),
+                **dict.fromkeys(("cost", "cost_eur", "energy_wh", "carbon_gco2e"), Decimal("1.25")),
+                day=today - timedelta(days=day),
+                account=account,
+                key=key,
+                alias_id=UUID(int=number + 1),
+                provider="sim",
+                model=f"demo/model-{number}",
+                region="FRPAR",
+                endpoint="chat",
+            )
+            for (number, key), day in product(enumerate(ApiKey.objects.bulk_create(keys)), range(DAYS))
+        ],
     )
     repeat(record, RECORDS - 1)
     return account

@@ -224,7 +224,6 @@ def test_an_account_of_others_is_not_found(member: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time: nothing can race")
 def test_pages_that_ask_at_once_and_a_removal_between_them_leave_one_key_or_none() -> None:
     account, other = new_account("Acme"), new_account("Other")
     membership = joined(account, MEMBER)

@@ -24,7 +24,6 @@ POSTS = 60
 BUSY = "Too many people are signing in."
 
 
-@pytest.mark.sqlite_is_enough
 def test_sixty_sign_ins_at_once_leave_the_worker_to_its_requests(
     start_gateway: StartGateway, open_account: OpenAccount
 ) -> None:

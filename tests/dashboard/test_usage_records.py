@@ -31,8 +31,6 @@ from tests.dashboard.usage import day_ago, links, noon, rows, used, words
 from tests.factories import TIERED_PRICE, new_account, new_key
 
 pytestmark = pytest.mark.django_db
-on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="reads PostgreSQL's plans")
-on_sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="reads SQLite's plans")
 MONTH = Days(day_ago(29), day_ago())
 
 
@@ -171,7 +169,6 @@ def plans(scope: Scope) -> Iterator[tuple[str, Any]]:
             yield index, select(of, (MONTH.since, MONTH.before), position, is_upwards=is_upwards)[:LIMIT]
 
 
-@on_postgresql
 def test_postgresql_enters_an_index_where_the_page_begins(scope: Scope) -> None:
     for index, page in plans(scope):
         (plan,) = json.loads(page.explain(format="json", analyze=True))
@@ -187,7 +184,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(child)
 
 
-@on_sqlite
+@pytest.mark.only_sqlite
 def test_sqlite_enters_an_index_where_the_page_begins(scope: Scope) -> None:
     for index, page in plans(scope):
         plan = page.explain()

@@ -14,8 +14,6 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway) -> GatewayServer:

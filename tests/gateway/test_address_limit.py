@@ -12,7 +12,6 @@ from tests.envelope import refusal
 from tests.servers.gateway import GatewayServer
 from tests.servers.redis import PrivateRedis
 
-pytestmark = pytest.mark.sqlite_is_enough
 PEER = "10.0.0.7"
 LIMITED = (429, "invalid_request_error", "rate_limit_exceeded", None)
 

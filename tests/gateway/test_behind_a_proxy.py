@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

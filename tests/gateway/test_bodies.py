@@ -20,7 +20,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = pytest.mark.also_fastpath_off
 
 MIB = 1024 * 1024
 LIMIT = 32 * MIB
@@ -151,7 +151,6 @@ def asked_with(customer: Customer, slug: str, size: int, **fields: object) -> re
     return customer.http.post(PATH, json=body, stream=bool(fields))
 
 
-@pytest.mark.postgres_is_enough
 def test_open_streams_hold_no_bodies(start_gateway: StartGateway, open_account: OpenAccount) -> None:
     server = start_gateway()
     customer = open_account(server)

@@ -16,8 +16,6 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 # What differs from request to request.
 PASSING = re.compile(rb'(gen-|req-)[0-9a-f]{32}|"created":\d+|(?<=in )\d+(?= second)')
 BUDGET_HEADERS = frozenset({"x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"})

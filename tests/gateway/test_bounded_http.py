@@ -27,8 +27,6 @@ from tests.rawhttp import connect, exchange, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 
 

@@ -1,13 +1,10 @@
 """The cache that django-ratelimit counts in: Redis, and this worker's memory from the moment Redis is away."""
 
-import pytest
 from django.core.cache import cache
 from gevent import sleep
 
 from gateway.fastpath.redis import SharedStore
 from tests.servers.redis import PrivateRedis
-
-pytestmark = pytest.mark.sqlite_is_enough
 
 
 def test_a_counter_is_everybodys_and_begins_once(opened_store: SharedStore, redis_server: PrivateRedis) -> None:

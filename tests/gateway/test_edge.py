@@ -16,8 +16,6 @@ from tests.rawhttp import connect, exchange, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 UNKNOWN = (404, "not_found", "not_found", None)
 NOT_ALLOWED = (405, "invalid_request_error", "method_not_allowed", None)
 INVALID = (400, "invalid_request_error", "invalid_request_error", None)

@@ -20,8 +20,6 @@ from gateway.edge.responses import PlainResponse
 from gateway.errors import AllProvidersFailed, ApiError, StepFailed, UpstreamFailed
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 # Status, type, code, param: the rows of docs/api.md#error-codes. `param` of a general 400 is the field's name,
 # that of an absent alias `model` where a request names it.
 # The in-stream row has the status of its whole-answer form.

@@ -1,10 +1,6 @@
 """The icon of the product: linked by its pages, and at the address that browsers ask for unasked."""
 
-import pytest
-
 from tests.servers.customer import Customer
-
-pytestmark = pytest.mark.sqlite_is_enough
 
 
 def test_browsers_find_an_icon_linked_and_unlinked(account: Customer) -> None:

@@ -9,8 +9,6 @@ from rest_framework.exceptions import ValidationError
 from gateway.edge.fields import ChoiceField, FlagField, NumberField, StrictField, TextField, WholeNumberField
 from gateway.edge.tables import ExactField, LineField, Table, dotted, faults_of
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 class Inner(Table):
     name = LineField()

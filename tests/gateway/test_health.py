@@ -9,8 +9,6 @@ from django.test import Client
 from catalogue.routing import snapshot
 from gateway.server.hooks import worker_hooks
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 @pytest.fixture(autouse=True)
 def _loaded(db: None) -> Iterator[None]:

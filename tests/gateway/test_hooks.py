@@ -8,8 +8,6 @@ from gevent.event import Event
 
 from gateway.server.hooks import Periodic
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 def settle_down() -> None:
     """Lets every greenlet go as far as it can."""

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from gateway.fastpath import http_server
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 CLIENT, SERVER = ("127.0.0.1", 50000), ("127.0.0.1", 8000)
 BODY = b'{"model": "a/b/c"}'
 CONFIG = Config()

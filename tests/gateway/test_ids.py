@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from gateway.ids import EPOCH, first_uuid7, generation_id, parse_generation_id, parse_request_id, request_id, uuid7
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 SLOT = 245  # nanoseconds: the 4096th part of a millisecond, which is as fine as the order goes
 LAST_MILLISECOND = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1)
 PREFIXES = ("gen-", "resp_", "msg_")

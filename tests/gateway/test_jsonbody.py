@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from gateway.edge.fields import COUNTED_AT_ONCE, MAX_COMMAS, MAX_CONTAINERS, MAX_MEMBERS, holds_more, parse_object
 from gateway.errors import InvalidRequest
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 EDGES = [2**63, 2**64, 10**18, 10**19, 10**20]
 digits = st.text("0123456789", min_size=1, max_size=25)
 whole = st.sampled_from(EDGES).flatmap(lambda edge: st.integers(edge - 2, edge + 2)) | st.integers()

@@ -153,7 +153,6 @@ def test_two_workers_agree_with_the_ledger(server: GatewayServer, customer: Cust
     assert after.total("gateway_redis_away") == 0
 
 
-@pytest.mark.sqlite_is_enough
 def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Customer) -> None:
     def send(model: str, path: str = "/v1/chat/completions") -> None:
         reply = customer.http.post(path, json={"model": model, "messages": HELLO})
@@ -178,7 +177,6 @@ def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Cu
     assert {name for name, _ in new if not name.startswith("gateway_database_")} == set()  # a pool may open meanwhile
 
 
-@pytest.mark.sqlite_is_enough
 def test_open_streams_are_told_while_they_are_open(server: GatewayServer, customer: Customer) -> None:
     reply = customer.http.post(
         "/v1/chat/completions", json={"model": "sim/test/stall", "messages": HELLO, "stream": True}, stream=True
@@ -190,12 +188,9 @@ def test_open_streams_are_told_while_they_are_open(server: GatewayServer, custom
     assert eventually(lambda: Scrape.of(server).total("gateway_open_streams") == 0)
 
 
-@pytest.mark.postgres_is_enough
 def test_the_wait_for_a_wallet_is_told_apart_from_the_rest_of_a_settlement(
     server: GatewayServer, customer: Customer
 ) -> None:
-    if not server.database_url.startswith("postgres"):
-        pytest.skip("SQLite has one lock for everything")
     before = Scrape.of(server)
 
     def grew(name: str) -> float:
@@ -215,19 +210,16 @@ def test_the_wait_for_a_wallet_is_told_apart_from_the_rest_of_a_settlement(
     assert held < waited < grew("gateway_settlement_duration_seconds_sum")
 
 
-@pytest.mark.sqlite_is_enough
 def test_every_endpoint_but_the_counts_has_an_operation() -> None:
     assert {path for path in ENDPOINTS if path not in OPERATIONS} == {"messages/count_tokens", "responses/input_tokens"}
     assert OPERATIONS.keys() <= ENDPOINTS.keys()
 
 
-@pytest.mark.sqlite_is_enough
 def test_the_public_port_tells_nothing(server: GatewayServer, customer: Customer) -> None:
     for http in (customer.http, requests):
         assert http.get(f"{server.origin}/metrics", timeout=10).status_code == 404
 
 
-@pytest.mark.sqlite_is_enough
 def test_counts_outlive_workers_and_what_serves_them_and_nothing_outlives_the_master(
     start_gateway: StartGateway, open_account: OpenAccount
 ) -> None:

@@ -25,8 +25,6 @@ from django.db.migrations.state import ProjectState
 from gateway.stores.migration_rules import BASELINE, broken, faults_of
 from gateway.stores.online_index import AddIndexOnline
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 RECORD = CreateModel(
     "Record",
     [

@@ -37,7 +37,7 @@ from catalogue.pricing import RATE_PLACES
 from gateway.money import ExactDecimalField, MoneyField, UnitsError
 from tests.factories import new_account, served
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.also_sqlite]
 
 MONEY = MoneyField[Decimal, Decimal]()
 LESS: Any = F("balance") - Decimal(1)

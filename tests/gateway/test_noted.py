@@ -7,8 +7,6 @@ from django.db import IntegrityError, OperationalError
 
 from gateway.observing.request_events import Noted
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 def test_a_batch_that_meets_an_outage_is_tried_again_as_it_was_before_newer_notes() -> None:
     tried: list[dict[str, int]] = []

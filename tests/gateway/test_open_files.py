@@ -10,8 +10,6 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.rawhttp import connect, read_response
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 FILES = 256
 
 

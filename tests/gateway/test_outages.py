@@ -9,8 +9,6 @@ from django.db import OperationalError
 
 from gateway.stores.outages import Outage
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 AWAY = OperationalError("connection refused\nIs the server running?")
 
 

@@ -13,8 +13,6 @@ from gateway.fastpath.http_server import Application, Request
 from gateway.server import db
 from gateway.server.worker import DeadlineUnreader
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 ASKED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 
 

@@ -8,8 +8,6 @@ from tests.page_text import plain
 from tests.rawhttp import connect, read_response
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 MIB = 1024 * 1024
 WORDS = "A form holds 1 MiB at most, and no files."
 

@@ -10,7 +10,7 @@ from accounts.models import User
 from gateway.server.db import BRIEF_SECONDS, WORK_SECONDS
 from gateway.stores.postgresql import patience
 
-pytestmark = [pytest.mark.django_db, pytest.mark.sqlite_is_enough]
+pytestmark = pytest.mark.django_db
 
 
 def waits(client: Client, path: str, **headers: str) -> set[float | None]:

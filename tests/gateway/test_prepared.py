@@ -11,7 +11,6 @@ from gateway.fastpath.postgresql import Session, Sessions, Statement
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="libpq is PostgreSQL's"),
 ]
 
 ADD = Statement(b"add", b"SELECT $1::int8 + $2::int8")

@@ -17,8 +17,6 @@ from gateway.fastpath.redis import Script, SharedStore
 from gateway.stores import outages
 from tests.servers.redis import PrivateRedis
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 ECHO = Script("return redis.status_reply(ARGV[1])")
 COUNT = Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
 

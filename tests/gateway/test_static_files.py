@@ -2,11 +2,8 @@
 
 import re
 
-import pytest
-
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
 GZIP = {"Accept-Encoding": "gzip"}
 
 

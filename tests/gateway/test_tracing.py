@@ -21,8 +21,6 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.process import free_port
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = {"traceparent": f"00-{TRACE_ID}-{PARENT_ID}-01", "tracestate": "acme=t61rcWkgMzE,else=1"}
 CONVENTIONS = {

@@ -14,8 +14,6 @@ from gateway.errors import ApiError, InvalidRequest
 from inference.wire_forms import chat, completions, embeddings
 from inference.wire_forms.chat import MAX_MESSAGES, MAX_TOOLS, _is_usual, _message
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 CALL = {"id": "a", "type": "function", "function": {"name": "a", "arguments": ""}}
 words = st.sampled_from(["", "none", "auto", "required", "function", "custom", "base64", "user", "tool", "assistant"])

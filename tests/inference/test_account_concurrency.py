@@ -11,7 +11,6 @@ from tests.patience import eventually
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
 SPENT = (429, "rate_limit_error", "rate_limit_exceeded", None)
 
 

@@ -10,8 +10,6 @@ from inference.admission import conversation
 from inference.authentication import Payer
 from inference.call import Call, Shape
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 KEY = uuid.UUID(int=1)
 SYSTEM: Json = {"role": "system", "content": "Be brief."}

@@ -21,8 +21,6 @@ from tests.inference.shapes import CHAT, TEXT, WAYS, Way, post
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 BOTH: Json = {
@@ -51,7 +49,6 @@ def comparable(value: Any) -> Any:
     return [comparable(item) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("path", "model", "fields"),
     [
@@ -197,7 +194,6 @@ def test_the_best_of_several_is_asked_for_whole(account: Customer, best_of: int,
     assert streamed_upstream(account, WAYS["text-openai"], max_tokens=1000, best_of=best_of) is streamed
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("model", ["quiet/test/describe", "sim/test/never-aggregated"])
 def test_nothing_is_streamed_for_the_sake_of_it_where_the_catalogue_forbids_it(account: Customer, model: str) -> None:
     """Of a provider that reports no usage in streams, and of a model with `aggregate: false`."""
@@ -212,7 +208,6 @@ def test_an_upstream_that_cannot_stream_answers_whole(account: Customer) -> None
     assert answer["usage"]["completion_tokens"] == 1000
 
 
-@pytest.mark.postgres_is_enough
 def test_an_upstream_that_does_not_report_usage_in_streams_is_estimated(account: Customer) -> None:
     answer = post(account, WAYS["chat-openai"], "no-usage", max_tokens=1000).json()
     assert answer["usage"]["completion_tokens"] == 3

@@ -20,7 +20,6 @@ PACKAGE = ROOT / "tests" / "ai_sdk"
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.postgres_is_enough,
     pytest.mark.long,
 ]
 

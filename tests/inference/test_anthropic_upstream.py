@@ -15,8 +15,6 @@ from tests.envelope import message, refusal
 from tests.inference.shapes import WAYS, post
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 WAY = WAYS["chat-anthropic"]
@@ -170,7 +168,6 @@ def test_a_parameter_that_is_not_sent_as_it_came_is_disclosed(
     } == sent
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -206,7 +203,6 @@ def test_what_cannot_or_must_not_be_sent_is_refused(account: Customer, fields: J
 # --- What it answers
 
 
-@pytest.mark.postgres_is_enough
 @every_mode
 def test_cache_writes_of_both_lifetimes_are_shown_and_priced(account: Customer, fields: Json) -> None:
     """2 prompt + 20 read + 7 written for 5 minutes + 3 for an hour, 2 answered: 1.2 + 1.2 + 5.25 + 3.6 + 2.4."""

@@ -53,7 +53,6 @@ def customer(committed: GatewayServer, open_account: OpenAccount) -> Customer:
 # --- Which route, and why
 
 
-@pytest.mark.sqlite_is_enough
 @whole_or_streamed
 @pytest.mark.parametrize(
     ("slug", "served", "reason", "sovereign"),
@@ -170,7 +169,6 @@ def served(http: GatewaySession, path: str, body: Json) -> str:
     return str(metadata["provider"])
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(("path", "body"), SINGLE_TURNS)
 def test_single_turns_rotate_evenly_over_the_tied(customer: Customer, path: str, body: Json) -> None:
     with GatewaySession(customer.gateway.origin, customer.key) as http:  # one connection, so one worker
@@ -179,14 +177,12 @@ def test_single_turns_rotate_evenly_over_the_tied(customer: Customer, path: str,
     assert providers == 3 * providers[:3]
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(("path", "body"), CONVERSATIONS_KEPT)
 def test_what_belongs_to_a_conversation_stays_on_one_of_the_tied(customer: Customer, path: str, body: Json) -> None:
     with GatewaySession(customer.gateway.origin, customer.key) as http:
         assert len({served(http, path, body) for _ in range(6)}) == 1
 
 
-@pytest.mark.sqlite_is_enough
 def test_a_prompt_that_is_only_counted_takes_no_turn(customer: Customer) -> None:
     with GatewaySession(customer.gateway.origin, customer.key) as http:
         turns = [served(http, PATH, {"messages": HELLO}) for _ in range(3)]
@@ -233,7 +229,6 @@ def with_sound() -> list[Json]:
     return [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}]
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(
     ("slug", "fields", "served", "reason"),
     [
@@ -265,7 +260,6 @@ def test_the_best_route_that_can_take_the_request_serves(
     assert (record["provider"], record["routing_reason"], record["providers_attempted"]) == (served, reason, [served])
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("slug", "fields", "param", "words"),
     [
@@ -283,7 +277,6 @@ def test_where_none_can_the_best_ones_refusal_is_the_answer(
     assert bills.untouched(customer)
 
 
-@pytest.mark.sqlite_is_enough
 @pytest.mark.parametrize(("slug", "fields"), [("calls", {"tools": TOOLS}), ("sees", {"messages": with_image()})])
 def test_a_pin_is_asked_whatever_the_catalogue_says_of_its_capabilities(
     customer: Customer, slug: str, fields: Json
@@ -294,7 +287,6 @@ def test_a_pin_is_asked_whatever_the_catalogue_says_of_its_capabilities(
 # --- The endpoints
 
 
-@pytest.mark.sqlite_is_enough
 @whole_or_streamed
 def test_text_completions_take_auto_ids(customer: Customer, streams: bool) -> None:
     body = {"model": "auto/test/text", "prompt": "hello there", "stream": streams}
@@ -306,7 +298,6 @@ def test_text_completions_take_auto_ids(customer: Customer, streams: bool) -> No
     assert record["routing_reason"] == "lowest_carbon_intensity"
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("model_id", ["auto/test/embeds", "auto/test/cost", "auto/test/nowhere"])
 def test_embeddings_do_not(customer: Customer, model_id: str) -> None:
     reply = customer.http.post("/v1/embeddings", json={"model": model_id, "input": "hello"})
@@ -314,7 +305,6 @@ def test_embeddings_do_not(customer: Customer, model_id: str) -> None:
     assert bills.untouched(customer)
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("path", [PATH, "/v1/completions"])
 @pytest.mark.parametrize(
     ("slug", "expected", "word"),
@@ -345,7 +335,6 @@ def test_an_auto_id_without_an_eligible_route_is_refused(
 # --- By default an auto request commits to the winner
 
 
-@pytest.mark.postgres_is_enough
 @whole_or_streamed
 @pytest.mark.parametrize("behaviour", ["status:429", "status:503", "malformed:0", "refused", "stall:0"])
 def test_the_winners_failure_is_the_answer(

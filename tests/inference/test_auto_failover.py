@@ -28,8 +28,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough
-
 MESSAGE: Json = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 16}
 
 

@@ -12,7 +12,7 @@ from tests.chat import answer, ask, question, stream
 from tests.inference.greeting import CLOCK, ECHO, GENERATION_ID, HI, METADATA, USAGE, WEATHER, Json, reports
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = [pytest.mark.also_sqlite, pytest.mark.also_fastpath_off]
 
 # --- Whole answers
 
@@ -117,7 +117,6 @@ def test_what_only_auto_aliases_and_fallbacks_have_is_absent(account: Customer) 
 # --- Ids
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 def test_the_generation_id_is_in_the_answer_and_in_a_header(account: Customer, streams: bool) -> None:
     with account.openai().chat.completions.with_streaming_response.create(

@@ -9,8 +9,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 BAD_KEY = "sk-gw-" + "A" * 43
 
 

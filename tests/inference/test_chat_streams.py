@@ -20,7 +20,7 @@ from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
+pytestmark = [pytest.mark.also_sqlite, pytest.mark.also_fastpath_off]
 
 
 def test_a_stream_is_the_specs_chunks_and_done(account: Customer) -> None:

@@ -11,8 +11,6 @@ from tests.inference.greeting import HI, WEATHER, Json
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 # --- What the upstream gets
 
 

@@ -14,8 +14,6 @@ from tests.envelope import faulty_field, message, refusal
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 USER: Json = {"role": "user", "content": "hello there"}
@@ -341,7 +339,6 @@ def test_a_fault_of_shape_is_found_before_the_balance_is_looked_at(
     assert refusal(ask(poor, "nowhere")).code == "insufficient_credits"
 
 
-@pytest.mark.postgres_is_enough
 def test_a_fault_is_the_same_for_a_stream_and_costs_nothing(account: Customer) -> None:
     assert refusal(ask(account, "echo", stream=True, messages=[])).param == "messages"
     assert bills.untouched(account)

@@ -22,8 +22,6 @@ from inference.reader import StreamReader, TextJoiner
 from inference.wire_forms.completions import TextNormaliser
 from tests.inference.dialects.routes import call
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 OWN_IDS = re.compile(rb"call_[0-9a-f]{32}")  # of tool calls that an upstream gave none: they are random
 TEXTS = ["a", "Hello", " world", "probe", '"', "\\", "é", "\n", "", "content", '"content":"a"', "\u2028", "0", "}"]

@@ -10,8 +10,6 @@ from tests.envelope import faulty_field, message, refusal
 from tests.inference.shapes import TEXT
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 ON_TEXT, ON_CLAUDE = "sim/text/echo", "simanthropic/claude/echo"
@@ -92,7 +90,6 @@ def test_an_anthropic_model_gives_one_choice(account: Customer) -> None:
 # --- Modalities that do not fit
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("path", "model"),
     [

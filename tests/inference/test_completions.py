@@ -15,8 +15,6 @@ from tests.envelope import faulty_field, refusal
 from tests.inference.shapes import TEXT, WAYS
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 GENERATION_ID = re.compile(r"gen-[0-9a-f]{32}")
@@ -55,7 +53,6 @@ def received(customer: Customer, model: str = "sim/text/describe", **fields: obj
 # --- Answers
 
 
-@pytest.mark.postgres_is_enough
 @every_model
 def test_a_whole_answer_has_every_field_of_the_spec(account: Customer, model: str) -> None:
     asked_at = int(time.time())
@@ -239,7 +236,6 @@ def test_a_list_of_one_prompt_is_that_prompt(account: Customer) -> None:
 # --- Chat on a model that completes text
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -335,7 +331,6 @@ CUSTOM_TOOL = {"type": "custom", "custom": {"name": "grep"}}
 CUSTOM_CALL = {"id": "1", "type": "custom", "custom": {"name": "grep", "input": "a"}}
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

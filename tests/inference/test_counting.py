@@ -19,8 +19,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough  # the bills are exact on both in test_settlement.py and test_endings.py
-
 TEXT = "x" * 400  # a hundred tokens by the estimator's rule
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 

@@ -110,6 +110,7 @@ def locked(server: GatewayServer, customer: Customer) -> Iterator[None]:
 # a worker dies
 
 
+@pytest.mark.also_sqlite
 def test_what_a_killed_worker_had_delivered_is_settled_as_interrupted(
     server: GatewayServer, customer: Customer, clients: StreamClients
 ) -> None:
@@ -134,7 +135,6 @@ def test_what_a_killed_worker_had_delivered_is_settled_as_interrupted(
     assert eventually(lambda: server.healthy() and victim not in server.worker_pids())
 
 
-@pytest.mark.postgres_is_enough
 def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
     server: GatewayServer, customer: Customer, clients: StreamClients, simulator: Simulator
 ) -> None:
@@ -157,7 +157,6 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
 # the database does not settle
 
 
-@pytest.mark.postgres_is_enough
 def test_while_nobody_can_settle_answers_are_given_without_a_balance(
     server: GatewayServer, customer: Customer, clients: StreamClients
 ) -> None:
@@ -169,7 +168,6 @@ def test_while_nobody_can_settle_answers_are_given_without_a_balance(
     assert_replayed_once(server, customer, answers)
 
 
-@pytest.mark.postgres_is_enough
 def test_with_neither_database_nor_spool_only_a_checkpoint_is_billed_and_nobody_is_told_otherwise(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator, tmp_path: Path
 ) -> None:
@@ -214,7 +212,6 @@ def stopping(server: GatewayServer) -> Iterator[None]:
         assert ended.result() == 0
 
 
-@pytest.mark.postgres_is_enough
 def test_a_drain_that_cannot_settle_spools(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
@@ -232,7 +229,6 @@ def test_a_drain_that_cannot_settle_spools(
         assert (record.ending, record.completion_tokens <= streamed.most_tokens) == ("worker_stopped", True)
 
 
-@pytest.mark.postgres_is_enough
 def test_a_long_drain_keeps_the_checkpoints_of_open_streams_fresh(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:

@@ -47,8 +47,6 @@ WAITING_FOR_A_ROW = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PrivatePostgres]:
     """One to hurt."""
-    if plugin.databases().kind != "postgres":
-        pytest.skip("SQLite is no server")
     # A crash loses what no commit has waited for.
     own = PrivatePostgres(synchronous_commit="on", wal_writer_delay="10s")
     with contextlib.closing(own):
@@ -240,8 +238,6 @@ def test_an_idle_client_is_let_go_by_a_drain_though_the_beat_hangs_in_the_databa
 @pytest.fixture
 def firewall() -> Iterator[LossyProxy]:
     """In front of the run's PostgreSQL."""
-    if plugin.databases().kind != "postgres":
-        pytest.skip("SQLite is no server")
     with LossyProxy(int(os.environ[plugin.POSTGRES_PORT])) as proxy:
         yield proxy
 

@@ -12,8 +12,6 @@ from tests.conftest import PROVIDER_KEYS
 from tests.routes import upstream
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 def test_a_gateway_in_order_is_well(gateway: GatewayServer) -> None:
     ran = gateway.manage_subprocess("doctor")

@@ -23,7 +23,6 @@ from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.postgres_is_enough
 ECHO = "sim/embed/echo"
 # An upstream that answers with floats whatever it is asked for, and one that does as it is told.
 MODELS = [ECHO, "sim/embed/ignores-format"]

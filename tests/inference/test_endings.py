@@ -114,7 +114,6 @@ every_way = pytest.mark.parametrize("way", TABLE_WAYS, ids=lambda way: way.name)
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
-@pytest.mark.postgres_is_enough
 @every_way
 @every_mode
 @pytest.mark.parametrize("slug", QUICK)
@@ -125,7 +124,6 @@ def test_an_ending_costs_and_says_what_the_table_says(
 
 
 # The upstream finishes and stays open: two seconds are left for usage.
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("name", "mode", "slug"),
     [
@@ -179,7 +177,6 @@ SLOW_ROWS = [
 ]
 
 
-@pytest.mark.postgres_is_enough  # what each ending leaves on each database is test_settlement's
 @pytest.mark.parametrize(
     ("way", "mode", "slug"), [pytest.param(*row, id=f"{row[2]}-{row[1]}-{row[0].name}") for row in SLOW_ROWS]
 )

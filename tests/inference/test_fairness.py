@@ -2,14 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 import requests
 
 from tests.chat import PATH, question
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
-
-pytestmark = pytest.mark.sqlite_is_enough
 
 WORDS = 50_000  # an event each: two seconds of work
 # Some two hundred are served, seventy on a busy machine; without turns a dozen or two, before the answer and

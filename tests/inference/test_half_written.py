@@ -21,8 +21,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough
-
 WORDS = 1200
 POURED = [b'data: {"choices":[{"delta":{"content":"word "}}]}\n\n'] * WORDS  # one read; as frames 250 KB
 FEW = 60  # as frames they are taken by the kernel in one write

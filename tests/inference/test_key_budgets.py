@@ -15,7 +15,6 @@ from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
 from tests.servers.redis import PrivateRedis
 
-pytestmark = pytest.mark.sqlite_is_enough
 SPENT = (429, "rate_limit_error", "rate_limit_exceeded", None)
 
 

@@ -20,8 +20,6 @@ from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough
-
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=lambda way: way.name)
 SOON_SECONDS = 5  # a second, and what a busy machine adds; every upstream here would go on for longer
 EMBEDDINGS = Way("embeddings", "/v1/embeddings", "sim/embed", 0)

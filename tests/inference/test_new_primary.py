@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests import bills, plugin
+from tests import bills
 from tests.catalogue import catalogue_for
 from tests.chat import answer, ask
 from tests.conftest import PROVIDER_KEYS
@@ -22,13 +22,9 @@ from tests.servers.lossy_proxy import LossyProxy
 from tests.servers.postgres import PrivatePostgres
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough
-
 
 @pytest.fixture
 def primary() -> Iterator[PrivatePostgres]:
-    if plugin.databases().kind != "postgres":
-        pytest.skip("SQLite has no standby")
     with contextlib.closing(
         PrivatePostgres(wal_level="replica", max_wal_senders="4", synchronous_commit="on")
     ) as started:

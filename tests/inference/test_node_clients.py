@@ -22,7 +22,6 @@ BROKE_OFF: Json = {"name": "APIError", "status": None, "code": "provider_error",
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.sqlite_is_enough,
 ]
 
 

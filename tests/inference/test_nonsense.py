@@ -32,8 +32,6 @@ from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import event_of
 from tests.inference.dialects.routes import call
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 RECORDINGS: dict[str, tuple[str, bytes]] = {
     f"{dialect}-{name.lower()}": (dialect, recording)
     for dialect, module in (("openai", recorded_openai), ("anthropic", recorded_anthropic))

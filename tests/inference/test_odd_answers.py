@@ -20,8 +20,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough
-
 Json = dict[str, Any]
 
 UPSTREAM_FAILED = (503, "provider_error", "provider_error", None)

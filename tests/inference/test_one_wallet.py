@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests import bills, plugin
+from tests import bills
 from tests.catalogue import catalogue_for
 from tests.conftest import PROVIDER_KEYS
 from tests.servers.customer import Customer
@@ -24,8 +24,6 @@ SECONDS = 5.0
 
 @pytest.fixture
 def gateway(simulator: Simulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayServer]:
-    if plugin.databases().kind != "postgres":
-        pytest.skip("two workers and 64 clients are for PostgreSQL")
     with contextlib.closing(PrivatePostgres(synchronous_commit="on")) as postgres:
         folder, env = tmp_path_factory.mktemp("one-wallet"), PROVIDER_KEYS | {"WEB_CONCURRENCY": "2"}
         databases = MigratedDatabases(postgres.start())

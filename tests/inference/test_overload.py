@@ -10,7 +10,6 @@ import psycopg
 import pytest
 import requests
 from django.conf import settings
-from django.db import connection
 
 from tests import bills
 from tests.chat import PATH, Stream, ask, question
@@ -20,10 +19,7 @@ from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-pytestmark = [
-    pytest.mark.postgres_is_enough,
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="with SQLite no key is waited for"),
-]
+pytestmark = pytest.mark.also_fastpath_off
 SESSIONS = 8  # of a worker, on either way: their requests do not wait any more
 WAITING = 4
 ASKED = SESSIONS + WAITING + 8

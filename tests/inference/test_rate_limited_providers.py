@@ -12,8 +12,6 @@ from tests.chat import HELLO
 from tests.inference.shapes import CHAT, EMBEDDINGS, TEXT
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
@@ -38,7 +36,6 @@ def told(reply: requests.Response) -> tuple[int, str, str]:
     return reply.status_code, error["type"], error["code"]
 
 
-@pytest.mark.postgres_is_enough
 @whole_or_streamed
 @pytest.mark.parametrize(
     ("path", "models", "expected"),

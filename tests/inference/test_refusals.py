@@ -22,8 +22,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 GENERAL = "invalid_request_error"
@@ -179,7 +177,6 @@ MODES: dict[str, Json] = {"whole": {}, "aggregated": {"max_completion_tokens": 1
 # --- Statuses
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("code", [400, 413, 422])
 @pytest.mark.parametrize(
     ("path", "model", "fields"),
@@ -209,7 +206,6 @@ def test_a_refusal_without_words_says_its_status(customer: Customer, code: int) 
     assert message(reply) == f"Provider 'odd' refused the request (HTTP {code})."
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_refusal_that_breaks_off_is_one_without_words(customer: Customer, code: int) -> None:
     reply = ask(customer, f"odd/test/cut-{code}")
@@ -249,7 +245,6 @@ def test_a_prompt_that_was_sent_as_a_message_is_the_field_in_question(customer: 
 # --- Errors in an answer's place
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("name", IN_ANSWERS)
 @pytest.mark.parametrize(
     ("form", "mode"), [*(("in-200", mode) for mode in MODES), ("in-frame", "aggregated"), ("in-frame", "streamed")]
@@ -263,14 +258,12 @@ def test_an_error_in_an_answers_place_is_a_refusal_where_it_means_one(
     assert bills.untouched(customer)
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(("kind", "status"), [(GENERAL, 400), ("request_too_large", 400), ("overloaded_error", 503)])
 def test_an_error_event_is_a_refusal_by_its_type(customer: Customer, kind: str, status: int) -> None:
     assert refusal(ask(customer, f"oddclaude/test/claude-frame-{kind}", stream=True)).status == status
     assert bills.untouched(customer)
 
 
-@pytest.mark.postgres_is_enough
 def test_an_error_after_output_ends_the_stream_as_a_failure(customer: Customer) -> None:
     stream = Stream.of(ask(customer, "odd/test/late", stream=True))
     (error,) = stream.errors
@@ -351,7 +344,6 @@ def test_only_what_is_worth_a_retry_names_a_wait(customer: Customer) -> None:
 # --- Failover stops at what another provider cannot mend
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("name", "served_by"),
     [

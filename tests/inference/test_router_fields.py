@@ -16,8 +16,6 @@ from tests.routes import route, upstream
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 TEXT = "/v1/completions"
@@ -108,7 +106,6 @@ def test_what_makes_no_sense_is_refused(account: Customer, fields: Json, param: 
     assert faulty_field(ask(account, "echo", **fields)) == param
 
 
-@pytest.mark.postgres_is_enough
 @every_dialect
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("path", [PATH, TEXT])
@@ -141,7 +138,6 @@ def test_reasoning_is_left_out_of_the_answer(account: Customer, path: str, way: 
     assert (one.completion_tokens, one.cost) == (other.completion_tokens, other.cost)  # what was thought is billed
 
 
-@pytest.mark.postgres_is_enough
 @every_dialect
 @pytest.mark.parametrize("path", SAID)
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = [pytest.mark.postgres_is_enough, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 IDLE_SECONDS = 1
 # More bytes than the sockets between gateway and client hold.

@@ -13,8 +13,6 @@ from inference.reader import SseParser
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.playback import Played, play
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 # Every recorded stream of either dialect, by name.
 STREAMS: dict[str, tuple[str, bytes]] = {
     f"{dialect}-{name.removesuffix('_STREAM').lower()}": (dialect, recording)

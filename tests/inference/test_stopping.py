@@ -95,7 +95,6 @@ def test_open_streams_settle_as_interrupted_and_say_so(
     assert not [line for line in FAILURES if line in server.log]
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("slug", ["silent", "silent-after-role"])
 def test_requests_without_output_are_refused_and_cost_nothing(
     server: GatewayServer, customer: Customer, simulator: Simulator, pool: ThreadPoolExecutor, slug: str
@@ -139,7 +138,6 @@ def idle_connection(customer: Customer) -> Iterator[io.BufferedReader]:
         yield answers
 
 
-@pytest.mark.postgres_is_enough
 def test_idle_connections_do_not_hold_the_stop_up(
     start_gateway: StartGateway, open_account: OpenAccount, pool: ThreadPoolExecutor
 ) -> None:
@@ -152,7 +150,6 @@ def test_idle_connections_do_not_hold_the_stop_up(
         assert stopping.exit_status == 0
 
 
-@pytest.mark.postgres_is_enough
 def test_a_request_on_a_kept_connection_is_answered_during_the_stop_and_ends_it(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:

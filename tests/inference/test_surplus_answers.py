@@ -14,8 +14,6 @@ from tests.servers.process import free_port
 from tests.servers.scrape import Scrape
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 modes = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 METRIC, BROKEN_ENDS = "gateway_upstream_unexpected_bytes_total", "gateway_upstream_broken_ends_total"
 

@@ -17,7 +17,6 @@ from tests.servers.postgres import PostgresDatabases
 from tests.servers.simulator import Simulator
 
 pytestmark = [
-    pytest.mark.postgres_is_enough,
     pytest.mark.skipif(BINARY is None, reason="needs PgBouncer (Debian: apt-get install pgbouncer)"),
 ]
 

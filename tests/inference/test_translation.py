@@ -13,8 +13,6 @@ from tests import bills
 from tests.envelope import message, refusal
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 HELLO: list[Json] = [{"role": "user", "content": "hello there"}]
@@ -175,7 +173,6 @@ def test_a_model_is_told_to_think_nothing_where_it_takes_that(account: Customer)
     assert ("reasoning_effort" in untold.body, untold.disclosed) == (False, {"thinking"})
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     "block",
     [
@@ -257,7 +254,6 @@ def test_other_files_are_refused_in_the_words_of_the_client(account: Customer, f
     assert message(reply).startswith(f"`input[1].content[0].{field}` must ")
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("model", ["sim/test/echo", "simanthropic/claude/echo"])
 def test_ids_of_files_are_refused_everywhere(account: Customer, model: str) -> None:
     """They would name the operator's files."""

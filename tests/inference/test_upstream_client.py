@@ -21,8 +21,6 @@ from gateway.fastpath.http_server import Client, ClientLeft
 from tests.inference.odd_upstream import http, listening, self_signed
 from tests.patience import eventually
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 ACCOUNT = uuid4()
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;ext=1\r\nlo\r\n0\r\n"

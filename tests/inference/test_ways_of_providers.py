@@ -18,8 +18,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.postgres_is_enough  # the bills are exact on both in test_settlement.py and test_endings.py
-
 Json = dict[str, Any]
 
 PRICES = {

@@ -22,7 +22,7 @@ class Mutant:
     text: str
     becomes: str
     test: str
-    database: str = "sqlite"
+    database: str = "postgres"
     soak: bool = False
 
     @property

@@ -16,7 +16,6 @@ from tests.servers.simulator import Simulator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.sqlite_is_enough,
     pytest.mark.long,
 ]
 

@@ -44,8 +44,6 @@ from reference.openapi import document, document_json, followed
 from tests import described
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 Json = dict[str, Any]
 
 

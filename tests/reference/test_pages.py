@@ -8,8 +8,6 @@ from django.test import Client
 from reference.openapi import document, followed
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
 FROM_ELSEWHERE = re.compile(
     r'(?:src|href)="(?:https?:)?//(?!127\.0\.0\.1)[^"]*\.(?:js|css|woff2?)"|<style|<script>| style="'

@@ -14,7 +14,7 @@ import pytest
 from tests.servers.customer import Customer
 from tests.servers.process import ROOT
 
-pytestmark = [pytest.mark.sqlite_is_enough, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 VERSION = "4.32.5"
 # Requests of each endpoint. `make test` sends a few, always the same; where a number is asked for they are others at

@@ -14,8 +14,6 @@ from tests.replay.running import replayed
 from tests.replay.upstream import PlayedProvider
 from tests.servers.databases import MigratedDatabases
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 CHAT_USAGE = {
     "prompt_tokens": 40,
     "completion_tokens": 9,

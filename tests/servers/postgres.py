@@ -23,6 +23,7 @@ SETTINGS = {
     "fsync": "off",
     "synchronous_commit": "off",
     "full_page_writes": "off",
+    "autovacuum": "off",  # its locks and its plans come when it likes; a test that needs statistics runs ANALYZE
     "max_connections": "300",
     "wal_level": "minimal",
     "max_wal_senders": "0",

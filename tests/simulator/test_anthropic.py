@@ -6,8 +6,6 @@ import pytest
 
 from tests.simulator.process import Provider, frames
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 def test_echo_answers_with_a_block_of_text(provider: Provider) -> None:
     answer = provider.messages("echo", "one two", system="be brief")

@@ -8,8 +8,6 @@ import pytest
 
 from tests.simulator.process import Json, Provider, chat_body, frames, texts
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 ASK_USAGE: Json = {"stream_options": {"include_usage": True}}
 
 

@@ -19,8 +19,6 @@ from openai.types.chat import (
 from simulator.behaviour import Behaviour, parse
 from tests.simulator.process import CHECKOUT, Provider, chat_body, frames, running, texts
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 ONE_TWO: ChatCompletionUserMessageParam = {"role": "user", "content": "one two"}
 TOOL: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 CLOCK: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "clock", "parameters": {}}}

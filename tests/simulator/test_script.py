@@ -3,13 +3,10 @@
 from typing import Any
 
 import orjson
-import pytest
 
 from tests.simulator.process import Provider
 
 Json = dict[str, Any]
-
-pytestmark = pytest.mark.sqlite_is_enough
 
 STEPS: list[Any] = [
     {"name": "read", "arguments": {"path": "a"}},

@@ -8,8 +8,6 @@ import pytest
 
 from tests.simulator.process import Provider, chat_body, frames
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 def read_all(raw: socket.socket) -> bytes:
     """Everything until the other end closes; a reset is raised."""

@@ -17,8 +17,6 @@ from tests.servers.process import ROOT
 from tools.energy import HIGH, LOW, VALUE, Facts, Size, decode, estimate, gpus_needed, prefill
 from tools.management.commands.estimate_energy import SHIPPED, SIZES, catalogue_file
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 DOCUMENT = ROOT / "docs" / "energy.md"
 FRENCH_GRAMS_PER_KWH = 44
 

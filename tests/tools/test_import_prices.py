@@ -13,8 +13,6 @@ from catalogue.loader import SHIPPED
 from catalogue.loader.files import read as read_catalogue
 from tools.price_sources import NAMES
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 OURS = """\
 # Two offers, and why.
 as_of: 2026-09-29

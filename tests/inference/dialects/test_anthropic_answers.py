@@ -14,8 +14,6 @@ from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
 from tests.inference.dialects.routes import call, route
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 DIALECT = AnthropicDialect()
 Json = dict[str, Any]
 

@@ -10,8 +10,6 @@ from gateway.fastpath.http_client import UpstreamRequest
 from inference.dialects.anthropic import AnthropicDialect
 from tests.inference.dialects.routes import call, route
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 DIALECT = AnthropicDialect()
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "weather"}}

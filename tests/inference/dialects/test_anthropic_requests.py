@@ -12,8 +12,6 @@ from tests.envelope import names_the_field
 from tests.inference.dialects.routes import call, route, upstream
 from tests.simulator.process import running
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 DIALECT = AnthropicDialect()
 USER = {"role": "user", "content": "hi"}
 PNG = "iVBORw0KGgo="

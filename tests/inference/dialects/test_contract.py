@@ -10,8 +10,6 @@ from tests.inference.dialects import recorded_anthropic, recorded_openai
 from tests.inference.dialects.contract import DialectContract, Recordings
 from tests.inference.dialects.playback import play
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 class TestOpenAI(DialectContract):
     recorded = Recordings(

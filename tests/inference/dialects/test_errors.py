@@ -9,8 +9,6 @@ from inference.dialects.base import parse_object
 from inference.dialects.errors import ErrorReport, ReportedError, report_of, report_of_body
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 WORDS = "No such thing."
 # As providers, and clients that look for it, have it.
 OVERFLOWS = [

@@ -13,8 +13,6 @@ from inference.dialects.openai import OpenAIDialect, usage_of
 from tests.inference.dialects.playback import event_of, events, play
 from tests.inference.dialects.routes import call, route, upstream
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 DIALECT = OpenAIDialect()
 SAID = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}
 FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}

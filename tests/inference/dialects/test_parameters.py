@@ -12,8 +12,6 @@ from inference.call import Call
 from inference.dialects import DIALECTS
 from tests.inference.dialects.routes import call, route, upstream
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 TOOL = {"type": "function", "function": {"name": "weather"}}
 USUAL: list[dict[str, Any]] = [
     {"logprobs": False},

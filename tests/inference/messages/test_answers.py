@@ -14,8 +14,6 @@ from tests.inference.messages.events import Events
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 FORM = MessagesForm()
 CALL = Call(Shape.MESSAGES, "sim/test/echo", {"messages": [{"role": "user", "content": "hello there"}]})
 REPORT: Json = {

@@ -2,7 +2,6 @@
 
 import contextlib
 
-import pytest
 import requests
 
 from inference.estimator import tokens_in
@@ -12,8 +11,6 @@ from tests.inference.messages.events import HELLO, PATH, Events, stream
 from tests.inference.recovery import catalogue, until_checkpointed
 from tests.servers.customer import Customer
 from tests.servers.simulator import Simulator
-
-pytestmark = pytest.mark.postgres_is_enough
 
 
 def begun(customer: Customer) -> requests.Response:

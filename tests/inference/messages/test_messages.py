@@ -20,10 +20,7 @@ COST = 0.0000036  # of "hello there", in and out
 every_way = pytest.mark.parametrize("way", WAYS)
 streamed_or_whole = pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 
-pytestmark = pytest.mark.sqlite_is_enough
 
-
-@pytest.mark.postgres_is_enough
 @every_way
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
 def test_the_official_client_gets_a_message_that_says_what_it_cost(account: Customer, way: str, cap: int) -> None:
@@ -64,7 +61,6 @@ def test_the_official_clients_stream_helper_ends_with_the_whole_message(account:
     assert streamed.last["gateway_metadata"]["provider"] == way.split("/", maxsplit=1)[0]
 
 
-@pytest.mark.postgres_is_enough
 @every_way
 @streamed_or_whole
 def test_a_loop_of_tools_with_thinking_that_is_sent_back(account: Customer, way: str, *, streams: bool) -> None:
@@ -109,7 +105,6 @@ def test_the_sequence_that_stopped_it_is_told(account: Customer) -> None:
     assert streamed.text == "hello "
 
 
-@pytest.mark.postgres_is_enough
 @every_way
 def test_a_prompt_is_counted_for_nothing(account: Customer, way: str) -> None:
     client, model = account.anthropic(), f"{way}/echo"
@@ -190,7 +185,6 @@ def test_errors_are_in_anthropics_envelope(account: Customer, way: str) -> None:
     assert (options.status_code, options.headers["Allow"]) == (204, "POST, OPTIONS")
 
 
-@pytest.mark.postgres_is_enough
 @every_way
 @pytest.mark.parametrize("slug", ["drop", "malformed", "error-frame", "truncated"])
 def test_a_stream_that_breaks_says_so_and_bills_what_was_delivered(account: Customer, way: str, slug: str) -> None:
@@ -207,7 +201,6 @@ def test_a_stream_that_breaks_says_so_and_bills_what_was_delivered(account: Cust
         events.get_final_message()
 
 
-@pytest.mark.postgres_is_enough
 @every_way
 def test_usage_that_contradicts_itself_is_not_billed(account: Customer, way: str) -> None:
     refused = ask(account, f"{way}/bad-usage")
@@ -220,7 +213,6 @@ def test_usage_that_contradicts_itself_is_not_billed(account: Customer, way: str
     assert [(record.ending, record.cost) for record in bills.records(account)] == [("cost_unresolvable", None)] * 2
 
 
-@pytest.mark.postgres_is_enough
 @every_way
 def test_a_stream_without_usage_is_estimated(account: Customer, way: str) -> None:
     streamed = stream(account, f"{way}/no-usage")
@@ -239,7 +231,6 @@ def test_the_legacy_prefix_serves_the_same(account: Customer) -> None:
     assert Events.of(streamed).text == "hello there"
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -15,8 +15,6 @@ from tests.inference.dialects.playback import event_of
 from tests.inference.messages.test_answers import REPORT
 from tests.inference.test_nonsense import FAULTS, RECORDINGS, STREAMS, WHOLE, spoilt
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 CALL = Call(Shape.MESSAGES, "m", {"messages": [{"role": "user", "content": "hello there"}]}, max_tokens=64)
 DIALECT = DIALECTS["anthropic"]
 DEEP = "[" * 300 + "]" * 300

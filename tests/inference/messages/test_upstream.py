@@ -16,8 +16,6 @@ from tests.servers.customer import Customer
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 CACHED: Json = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 SIGNED: Json = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
 SEARCH: Json = {"type": "search_result", "source": "https://x.example", "title": "X"}
@@ -79,7 +77,6 @@ def test_unknown_fields_of_an_answer_pass_too(account: Customer) -> None:
     assert whole["sim_answer"] == answer["sim_answer"]
 
 
-@pytest.mark.postgres_is_enough
 def test_caching_is_billed_apart_on_both_ways(account: Customer) -> None:
     whole, streamed = (
         ask(account, "simanthropic/claude/cache-everything").json()["usage"],
@@ -227,7 +224,6 @@ def test_a_completion_model_takes_messages_too(account: Customer) -> None:
     assert stream(account, "sim/text/echo").last["delta"]["stop_reason"] == "end_turn"
 
 
-@pytest.mark.postgres_is_enough
 def test_a_client_that_leaves_in_the_middle_pays_for_what_it_got(account: Customer) -> None:
     for model in ("sim/test/stall", "simanthropic/claude/stall"):
         with account.anthropic().messages.stream(model=model, max_tokens=64, messages=HELLO) as events:  # type: ignore[arg-type]

@@ -9,8 +9,6 @@ import pytest
 from tests import bills
 from tests.servers.customer import Customer
 
-pytestmark = pytest.mark.postgres_is_enough
-
 
 @pytest.mark.parametrize("model", ["sim/test/reasoning-tools", "simanthropic/claude/reasoning-tools"])
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])

@@ -22,7 +22,6 @@ from tests.servers.simulator import Simulator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.postgres_is_enough,
     pytest.mark.long,
 ]
 

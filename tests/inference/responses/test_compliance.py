@@ -10,8 +10,6 @@ from tests.servers.customer import Customer
 Json = dict[str, Any]
 Types = tuple[type, ...]
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 NULL = type(None)
 # The fields that every response has, and what they may be.
 FIELDS: dict[str, Types] = {

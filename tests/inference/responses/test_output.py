@@ -16,8 +16,6 @@ from tests.inference.responses.events import Events
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 FORM = ResponsesForm()
 REPORT = {
     "usage": {

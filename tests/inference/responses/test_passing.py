@@ -21,8 +21,6 @@ from tests.inference.test_nonsense import FAULTS, spoilt
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 REPORT = {"usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "cost": 0.5}, "gateway_metadata": {}}
 OWN = {"id": "resp_up", "model": "up", "status": "in_progress", "output": [], "metadata": {"a": "b"}}
 THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "x", "status": "completed"}

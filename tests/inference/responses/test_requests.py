@@ -14,8 +14,6 @@ from inference.wire_forms.responses.requests import call_of
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 PNG = "data:image/png;base64,iVBORw0KGgo="
 WEATHER = {"type": "function", "name": "weather", "description": "Of a city.", "parameters": {"type": "object"}}
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files."}

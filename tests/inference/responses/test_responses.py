@@ -29,8 +29,6 @@ WEATHER: FunctionToolParam = {
 CLOCK: FunctionToolParam = {**WEATHER, "name": "clock"}
 COST = 0.0000036  # of "hello there", in and out
 
-pytestmark = pytest.mark.sqlite_is_enough
-
 
 def ask(customer: Customer, model: str, **fields: Any) -> requests.Response:
     """The raw response."""
@@ -41,7 +39,6 @@ def stream(customer: Customer, model: str, **fields: Any) -> Events:
     return Events.of(ask(customer, model, stream=True, **fields))
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cap", [16, 1000], ids=["whole", "aggregated"])
 def test_the_official_client_gets_a_response_that_says_what_it_cost(account: Customer, way: str, cap: int) -> None:
@@ -66,7 +63,6 @@ def test_the_official_client_gets_a_response_that_says_what_it_cost(account: Cus
     assert endpoints == [("responses",)]
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("way", WAYS)
 def test_the_official_clients_stream_helper_ends_with_the_whole_response(account: Customer, way: str) -> None:
     with account.openai().responses.stream(model=f"{way}/chunks", input="hello there") as events:
@@ -97,7 +93,6 @@ def test_the_official_client_parses_an_answer_in_a_schema(account: Customer, way
     assert answer.text.format.type == "json_schema"
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
 def test_a_loop_of_tools_with_reasoning_that_is_sent_back(account: Customer, way: str, *, streams: bool) -> None:
@@ -173,7 +168,6 @@ def test_an_upstream_that_has_the_api_gets_the_request_as_it_came(account: Custo
     assert answer["model"] == "sim/native/describe/FRPAR"
 
 
-@pytest.mark.postgres_is_enough
 def test_a_stream_of_an_upstream_that_has_the_api_is_its_own(account: Customer) -> None:
     events = stream(account, "sim/native/reasoning-tools", tools=[WEATHER])
     reasoning, call = events.final["output"]
@@ -198,7 +192,6 @@ def test_an_answer_that_its_cap_cut_is_incomplete(account: Customer, way: str) -
         assert response["usage"]["output_tokens"] == 16
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("slug", ["drop", "error-frame", "malformed", "truncated"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stream_that_breaks_has_failed_and_bills_what_was_delivered(account: Customer, way: str, slug: str) -> None:
@@ -212,14 +205,12 @@ def test_a_stream_that_breaks_has_failed_and_bills_what_was_delivered(account: C
     assert events.final["usage"]["cost"] == float(bills.debits(account)[0])
 
 
-@pytest.mark.postgres_is_enough
 def test_contradictory_usage_fails_the_stream_and_bills_nothing(account: Customer) -> None:
     events = stream(account, "sim/test/bad-usage")
     assert events.all[-2]["code"] == "cost_unresolvable"
     assert bills.debits(account) == []
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stream_that_stalls_has_failed(hurried_account: Customer, way: str) -> None:
     events = stream(hurried_account, f"{way}/stall")
@@ -231,7 +222,6 @@ def test_a_stream_that_stalls_has_failed(hurried_account: Customer, way: str) ->
     assert events.final["usage"]["total_tokens"] == record.prompt_tokens + record.completion_tokens
 
 
-@pytest.mark.postgres_is_enough
 def test_a_client_that_leaves_at_the_completed_event_has_not_left(account: Customer) -> None:
     with account.openai().responses.create(model="sim/test/chunks", input="hello there", stream=True) as events:
         for event in events:
@@ -240,7 +230,6 @@ def test_a_client_that_leaves_at_the_completed_event_has_not_left(account: Custo
     assert eventually(lambda: [record.ending for record in bills.records(account)] == ["finished"])
 
 
-@pytest.mark.postgres_is_enough
 def test_a_client_that_leaves_in_the_middle_pays_for_what_it_got(account: Customer) -> None:
     with account.openai().responses.create(model="sim/test/slow-chunks", input="hello there", stream=True) as events:
         for event in events:
@@ -249,7 +238,6 @@ def test_a_client_that_leaves_in_the_middle_pays_for_what_it_got(account: Custom
     assert eventually(lambda: [record.ending for record in bills.records(account)] == ["client_left"])
 
 
-@pytest.mark.postgres_is_enough
 @pytest.mark.parametrize(
     ("fields", "status", "param"),
     [
@@ -293,7 +281,6 @@ def test_what_was_answered_is_not_found_again(account: Customer, method: str, pa
     assert refusal(stranger).status == 401
 
 
-@pytest.mark.postgres_is_enough
 def test_a_request_is_counted_without_being_served_or_billed(account: Customer) -> None:
     counted = account.openai().responses.input_tokens.count(model="sim/test/echo", input="hello there")
     assert (counted.object, counted.input_tokens) == ("response.input_tokens", 7)  # with four for the message's frame
