@@ -82,6 +82,7 @@ MODULES = {"burst of 100 chunks": 40, WHOLE.name: 38, "embedding": 36}
 ROOMS = {"burst of 100 chunks": 14, WHOLE.name: 14, "embedding": 14}
 
 
+@pytest.mark.campaign
 def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: Path) -> None:
     output: list[str] = []
     measure(migrated_databases, migrated_databases, tmp_path, SMALLEST, output.append)
@@ -96,6 +97,7 @@ def test_every_row_is_measured(migrated_databases: MigratedDatabases, tmp_path: 
         assert [line for line in lines if line.startswith(name) and answered in line], name
 
 
+@pytest.mark.process
 def test_a_request_runs_through_no_more_rooms_and_modules_than_before_and_leaves_no_garbage(
     migrated_databases: MigratedDatabases, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_request_runs_through_no_more_rooms_and_modules_than_before_and_leaves
     assert not wider, f"{wider}: more folders than ROOMS says; as above"
 
 
+@pytest.mark.campaign
 def test_what_postgresql_keeps_of_a_request_is_measured(migrated_databases: MigratedDatabases) -> None:
     rows = list(storage.measure(migrated_databases, 100, accounts=2))
     assert [row for row in rows if isinstance(row, str) and row.startswith("billing_generation ")]
@@ -149,6 +152,7 @@ def _recorded(folder: Path, *contents: str) -> None:
         file.write(json.dumps(exchange) + "\n")
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind counts them")
 def test_the_instructions_of_a_recorded_event_are_counted(tmp_path: Path) -> None:
     _recorded(tmp_path, *(f"word {number}" for number in range(events.LEAST_EVENTS)))
@@ -159,6 +163,7 @@ def test_the_instructions_of_a_recorded_event_are_counted(tmp_path: Path) -> Non
     assert row[-1] == "some-chat-s-1"
 
 
+@pytest.mark.process
 def test_without_recordings_no_event_is_counted_and_it_says_so(tmp_path: Path) -> None:
     assert "no such recordings" in " ".join(_events(tmp_path))
 

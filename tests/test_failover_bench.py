@@ -7,7 +7,7 @@ from bench.failover.run import WAYS, run
 from bench.failover.scoring import SCENARIOS
 from tests.servers.process import ROOT
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.campaign
 BRIEF = Timing(first_token=1, stall=1, silence=6, outage=2, between_tokens=0, requests=5, between_requests=1)
 
 

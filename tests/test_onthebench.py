@@ -66,6 +66,7 @@ def _rendered(template: Path, known: dict[str, Any]) -> str:
     return text
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("column", ["", "-responses", "-anthropic"])
 @pytest.mark.parametrize(
     ("row", "path", "asked"),
@@ -88,6 +89,7 @@ def test_it_serves_the_pairs_of_apis_that_it_declares_and_no_other(
         assert "hi" in reply.text
 
 
+@pytest.mark.campaign
 def test_it_ends_at_once_if_its_database_cannot_start(simulator: Simulator) -> None:
     port = free_port(2)
     with socket.create_server(("127.0.0.1", port + 1)), scratch_folder() as scratch:

@@ -16,7 +16,7 @@ from tests.patience import eventually
 from tests.servers.process import ROOT, ServerProcess, free_port
 from tests.test_architecture import PACKAGES
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,7 @@ def _files(*folders: str) -> Iterator[str]:
         yield from (str(path.relative_to(ROOT)) for path in found)
 
 
+@pytest.mark.campaign
 def test_an_installation_has_its_command_and_serves_from_the_working_directory(wheel: Path, tmp_path: Path) -> None:
     """Unpacked beside an environment that has the packages it needs, as pip would leave it."""
     site, home, port = tmp_path / "site", tmp_path / "home", free_port()

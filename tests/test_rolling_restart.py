@@ -11,7 +11,7 @@ from tests.patience import eventually
 from tests.servers.nginx import Nginx, needs_nginx
 from tests.servers.simulator import Simulator
 
-pytestmark = [needs_nginx, pytest.mark.long]
+pytestmark = [needs_nginx, pytest.mark.campaign]
 SLUGS = ("echo", "echo", "chunks", "brief")
 
 

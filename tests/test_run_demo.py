@@ -119,6 +119,7 @@ def gone(port: int) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, str], tmp_path: Path) -> None:
     """Also where the key was deleted and the password changed meanwhile: both come back."""
     with Demo(env, tmp_path) as first:
@@ -151,6 +152,7 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
 
 
 @pytest.mark.long
+@pytest.mark.process
 def test_a_child_that_dies_ends_the_demo_and_a_killed_demo_leaves_nothing_running(
     env: dict[str, str], tmp_path: Path
 ) -> None:

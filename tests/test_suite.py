@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.process import ROOT
-from tests.suite import NO_TESTS, TESTS_FAILED, Result, Run, conclude, run_in_turn, run_tests
+from tests.suite import INTERRUPTED, NO_TESTS, TESTS_FAILED, Result, Run, conclude, marked, run_in_turn, run_tests
 
 PLAIN = Run("sqlite", ("--database", "sqlite", "-p", "no:cacheprovider"))
 PASSES = "def test_passes():\n    pass\n"
@@ -61,6 +61,7 @@ def test_it(shared):
     pass
 """
 
+pytestmark = pytest.mark.process
 Write = Callable[..., list[str]]
 
 
@@ -91,11 +92,14 @@ def suite(modules: list[str], *, reruns: bool = True, options: tuple[str, ...] =
 
 
 def test_what_passes_the_second_time_is_flaky_and_the_suite_passes(write: Write) -> None:
-    steady, flaky = write(test_steady=PASSES, test_flaky=FLAKY)
-    passes, lines = suite([steady, flaky], options=("-n", "1"))
+    """After an error in a teardown the whole module runs again."""
+    steady, flaky, ends = write(test_steady=PASSES, test_flaky=FLAKY, test_ends=TEARDOWN_FAILS_ONCE)
+    passes, lines = suite([steady, flaky, ends], options=("-n", "1", "-p", "no:randomly"))
     assert passes
-    assert lines[-1] == f"FLAKY {flaky}::test_flaky on sqlite"
+    assert lines[-2:] == [f"FLAKY {flaky}::test_flaky on sqlite", f"FLAKY {ends} on sqlite"]
     assert any("only the first time" in line for line in lines)
+    assert f"== once more on sqlite: {ends}" in lines
+    assert any("2 passed" in line for line in lines)
 
 
 def test_what_fails_again_fails_the_suite(write: Write) -> None:
@@ -107,40 +111,30 @@ def test_what_fails_again_fails_the_suite(write: Write) -> None:
     assert not any(line.startswith("FLAKY") for line in lines)
 
 
-def test_nothing_is_run_again_without_reruns(write: Write) -> None:
-    passes, lines = suite(write(test_flaky=FLAKY), reruns=False)
-    assert not passes
-    assert not any("once more" in line for line in lines)
-
-
-def test_a_module_is_run_again_if_its_end_failed(write: Write) -> None:
-    (module,) = write(test_ends=TEARDOWN_FAILS_ONCE)
-    passes, lines = suite([module])
-    assert passes
-    assert lines[-1] == f"FLAKY {module} on sqlite"
-    assert f"== once more on sqlite: {module}" in lines
-    assert any("2 passed" in line for line in lines)
-
-
-@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "xdist"])
-def test_a_ledger_that_does_not_add_up_is_never_flaky(write: Write, options: tuple[str, ...]) -> None:
-    passes, lines = suite(write(test_books=BOOKS_ARE_WRONG), options=options)
+def test_a_ledger_that_does_not_add_up_is_never_flaky(write: Write) -> None:
+    passes, lines = suite(write(test_books=BOOKS_ARE_WRONG), options=("-n", "1"))
     assert not passes
     assert lines[-2:] == ["Nothing is run again: a ledger does not add up.", "Tests failed on: sqlite"]
 
 
-def test_flaky_tests_of_more_than_five_modules_fail_the_suite(write: Write) -> None:
-    passes, lines = suite(write(**{f"test_flaky_{number}": FLAKY for number in range(6)}))
-    assert not passes
-    assert lines[-2:] == ["Nothing is run again: tests of 6 modules failed.", "Tests failed on: sqlite"]
-
-
-def test_a_run_that_names_no_failed_test_fails_the_suite(write: Write) -> None:
-    (module,) = write(test_unreadable="import nothing_of_this_name\n")
-    passes, lines = suite([module])
-    assert not passes
-    assert lines[-1] == "Tests failed on: sqlite"
-    assert not any("once more" in line for line in lines)
+@pytest.mark.parametrize(
+    ("result", "reruns", "expected"),
+    [
+        pytest.param(Result(PLAIN, TESTS_FAILED, ["a.py::test"]), False, [], id="reruns are turned off"),
+        pytest.param(
+            Result(PLAIN, TESTS_FAILED, [f"{name}.py::test" for name in "abcdef"]),
+            True,
+            ["Nothing is run again: tests of 6 modules failed."],
+            id="six modules",
+        ),
+        pytest.param(Result(PLAIN, INTERRUPTED, []), True, [], id="a module that cannot be imported"),
+        pytest.param(Result(PLAIN, TESTS_FAILED, []), True, [], id="no test is named"),
+    ],
+)
+def test_nothing_is_run_again(result: Result, expected: list[str], *, reruns: bool) -> None:
+    out = io.StringIO()
+    assert not conclude([result], out, reruns=reruns)
+    assert out.getvalue().splitlines() == [*expected, "Tests failed on: sqlite"]
 
 
 def test_a_run_finds_the_projects_settings_if_it_names_no_module(write: Write) -> None:
@@ -151,4 +145,8 @@ def test_a_run_finds_the_projects_settings_if_it_names_no_module(write: Write) -
 
 def test_a_run_without_a_test_passes() -> None:
     assert conclude([Result(PLAIN, NO_TESTS, [])], io.StringIO(), reruns=True)
-    assert not conclude([Result(PLAIN, TESTS_FAILED, [])], io.StringIO(), reruns=True)
+
+
+def test_a_part_of_the_suite_collects_the_modules_that_use_its_mark() -> None:
+    assert "tests/billing/test_ledger.py" in marked("also_sqlite", "only_sqlite")
+    assert "tests/test_suite.py" not in marked("also_sqlite", "only_sqlite")

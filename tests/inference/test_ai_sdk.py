@@ -20,7 +20,7 @@ PACKAGE = ROOT / "tests" / "ai_sdk"
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.long,
+    pytest.mark.campaign,
 ]
 
 

@@ -20,7 +20,7 @@ from tests.servers.simulator import Simulator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.long,
+    pytest.mark.process,
 ]
 
 RETRIES = 2  # instead of ten
@@ -62,7 +62,9 @@ def claude(account: Customer, folder: Path, model: str, prompt: str, **variables
     return output
 
 
-@pytest.mark.parametrize("model", ["sim/test/script", "simanthropic/claude/script"])
+@pytest.mark.parametrize(
+    "model", ["sim/test/script", pytest.param("simanthropic/claude/script", marks=pytest.mark.campaign)]
+)
 def test_claude_code_edits_a_file_and_the_ledger_has_its_turns(account: Customer, tmp_path: Path, model: str) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -89,6 +91,7 @@ def test_claude_code_edits_a_file_and_the_ledger_has_its_turns(account: Customer
     ]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
 @pytest.mark.parametrize("slug", agents.FAILURES)
 def test_what_is_futile_is_asked_once_and_a_rate_limit_as_often_as_it_is_told(

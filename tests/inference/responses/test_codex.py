@@ -22,7 +22,7 @@ from tests.servers.simulator import Simulator
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.long,
+    pytest.mark.process,
 ]
 
 CONFIG = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL | re.MULTILINE)[0]
@@ -88,8 +88,10 @@ class Codex:
 
 @pytest.mark.parametrize(
     ("model", "patches"),
-    [("sim/test/script", False), ("simanthropic/claude/script", True)],
-    ids=["shell", "custom tool"],
+    [
+        pytest.param("sim/test/script", False, id="shell"),
+        pytest.param("simanthropic/claude/script", True, id="custom tool", marks=pytest.mark.campaign),
+    ],
 )
 def test_codex_edits_a_file_and_the_ledger_has_its_turns(
     account: Customer, tmp_path: Path, model: str, *, patches: bool
@@ -121,6 +123,7 @@ def test_codex_edits_a_file_and_the_ledger_has_its_turns(
     ]
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("models", ["sim/test", "simanthropic/claude"])
 @pytest.mark.parametrize("slug", agents.FAILURES)
 def test_a_failure_is_asked_for_as_often_as_its_settings_say_and_told(
