@@ -5,8 +5,10 @@ gateway when it stops.
 """
 
 import contextlib
+import gc
 import itertools
 import json
+import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,6 +49,22 @@ class OpenAccount(Protocol):
     """Opens one more account, with one key, on the gateway given."""
 
     def __call__(self, gateway: GatewayServer, *, credit: str | None = "100", currency: str = "EUR") -> Customer: ...
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_socket_is_left() -> Iterator[None]:
+    """A module whose tests leave a connection open fails at its end, and so does one that left it to the collector."""
+    before = set(map(id, _open_sockets()))
+    yield
+    gc.collect()  # pytest reports what the collector finds to close
+    left = [found for found in _open_sockets() if id(found) not in before]
+    assert left == []
+
+
+def _open_sockets() -> list[socket.socket]:
+    """Those of TCP. A helper that the whole run shares is asked by a Unix socket."""
+    found = (each for each in gc.get_objects() if isinstance(each, socket.socket))
+    return [each for each in found if each.family == socket.AF_INET and each.fileno() >= 0]
 
 
 @pytest.fixture(scope="session")
