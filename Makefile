@@ -48,6 +48,10 @@ quick: venv-dev var/secret_key ## Run the tests that need no server of their own
 campaign: venv-dev var/secret_key ## Run what takes minutes: coding agents, made-up requests, every page in a browser, upgrades (ARGS="-k name")
 	$(VENV) -m pytest -m campaign -o faulthandler_timeout=0 $(ARGS)
 
+.PHONY: flakes
+flakes: venv-dev var/secret_key ## Run each module that starts servers ten times beside busy loops; prints what failed (ARGS="--times 3")
+	@$(VENV) -m tests.flakes $(ARGS)
+
 .PHONY: soak
 soak: venv-dev var/secret_key ## Load on two gateways while everything fails, then compare the books (SOAK_MINUTES=5 SOAK_SEED=…)
 	$(VENV) -m pytest -m soak -o faulthandler_timeout=0 -s $(ARGS) tests/soak
