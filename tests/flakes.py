@@ -61,7 +61,7 @@ def main() -> None:
             for test in tests:
                 seen_in.setdefault(test, str(path.relative_to(ROOT)))
     for test, times in failed.most_common():
-        print(f"{times} of {asked.times}: {test} (first in {seen_in[test]})")
+        sys.stdout.write(f"{times} of {asked.times}: {test} (first in {seen_in[test]})\n")
     sys.exit(bool(failed))
 
 
