@@ -19,7 +19,9 @@ import pytest
 from tests.servers.databases import Databases, SqliteDatabases
 from tests.servers.postgres import PostgresDatabases, PrivatePostgres
 from tests.servers.process import ServerError
+from tests.servers.programs import NotInstalled, missing_programs
 
+SKIP_NOTHING = "TESTS_SKIP_NOTHING"  # set by .ci/run, which installs all programs
 AGAIN, NEVER_AGAIN = "again", "never-again"  # whether a failed test may be run once more
 # The fixtures of tests/conftest.py that start one.
 SERVERS = {"gateway", "start_gateway", "start_shared_gateway", "simulator", "redis_server", "chromium"}
@@ -61,10 +63,16 @@ class LedgerMismatch(Exception):
 def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Marks the report of a ledger that does not add up. It may come from an xdist worker, without the exception."""
+    """Skips a test whose program is not on this machine, and marks the report of a ledger that does not add up.
+
+    A report may come from an xdist worker, without the exception.
+    """
     report = yield
-    if call.excinfo is not None and _is_mismatch(call.excinfo.value):
+    error = None if call.excinfo is None else call.excinfo.value
+    if _is_mismatch(error):
         report.user_properties.append((NEVER_AGAIN, True))
+    if isinstance(error, NotInstalled) and not os.environ.get(SKIP_NOTHING):
+        report.outcome, report.longrepr = "skipped", ("tests", 1, str(error))  # one place: one line for all of them
     return report
 
 
@@ -96,6 +104,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     """Prepares the environment. A wrapper, because pytest-django's plain hook of the same name loads the settings."""
     gc.disable()  # looking for garbage takes half of the collection's time, and there is none yet
     if "PYTEST_XDIST_WORKER" not in os.environ:
+        missing = missing_programs() if os.environ.get(SKIP_NOTHING) else []
+        if missing:
+            raise pytest.UsageError(f"{SKIP_NOTHING} is set, and not on this machine: {', '.join(missing)}")
         try:
             prepare(early_config.known_args_namespace.database)
             os.environ["GATEWAY_FASTPATH"] = early_config.known_args_namespace.fastpath

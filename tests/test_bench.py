@@ -21,6 +21,7 @@ from gateway.fastpath.connections import MOST_IDLE_OF_ORIGIN
 from tests.replay import recordings
 from tests.servers.databases import MigratedDatabases
 from tests.servers.process import ROOT
+from tests.servers.programs import find_program
 
 WRK = [
     "RSS recovered, MiB",
@@ -153,8 +154,8 @@ def _recorded(folder: Path, *contents: str) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind counts them")
 def test_the_instructions_of_a_recorded_event_are_counted(tmp_path: Path) -> None:
+    find_program("valgrind")
     _recorded(tmp_path, *(f"word {number}" for number in range(events.LEAST_EVENTS)))
     said = _events(tmp_path, "some-chat")
     row = next(line for line in said if line.startswith("some chat")).split()

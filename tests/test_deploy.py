@@ -10,12 +10,11 @@ from ruamel.yaml import YAML
 
 from tests.chat import question
 from tests.servers.customer import Customer
-from tests.servers.nginx import Nginx, needs_nginx
+from tests.servers.nginx import Nginx
 from tests.servers.process import ROOT
 from tests.test_architecture import PACKAGES
 
 
-@needs_nginx
 def test_nginx_passes_a_stream_on_as_it_comes_and_compresses_json(account: Customer, tmp_path: Path) -> None:
     with Nginx([account.gateway.port], tmp_path) as nginx:
         headers = {"Authorization": f"Bearer {account.key}"}

@@ -8,10 +8,10 @@ from tests.catalogue import catalogue_for, model
 from tests.conftest import StartGateway
 from tests.crowd import Crowd, compare, crowded
 from tests.patience import eventually
-from tests.servers.nginx import Nginx, needs_nginx
+from tests.servers.nginx import Nginx
 from tests.servers.simulator import Simulator
 
-pytestmark = [needs_nginx, pytest.mark.campaign]
+pytestmark = pytest.mark.campaign
 SLUGS = ("echo", "echo", "chunks", "brief")
 
 

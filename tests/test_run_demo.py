@@ -19,6 +19,7 @@ from gateway.installation import ensure_secret_key
 from tests.patience import eventually
 from tests.servers.manage import Completed, ManageHelper, run_manage
 from tests.servers.process import ROOT, accepts, free_port
+from tests.servers.programs import find_program
 
 SECRET = "a secret key of this test only"
 START_SECONDS = 60.0  # an empty database is migrated, on a machine that runs other tests too
@@ -108,6 +109,7 @@ def run_demo(env: dict[str, str], folder: Path) -> Completed:
 
 
 def paste(line: str) -> str:
+    find_program(line.split(maxsplit=1)[0])
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=30, check=True)  # noqa: S602
     return done.stdout
 

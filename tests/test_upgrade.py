@@ -18,11 +18,11 @@ from tests.patience import eventually
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.manage import Completed
-from tests.servers.nginx import Nginx, needs_nginx
+from tests.servers.nginx import Nginx
 from tests.servers.process import ROOT
 from tests.servers.simulator import Simulator
 
-pytestmark = [pytest.mark.cluster, needs_nginx]
+pytestmark = pytest.mark.cluster
 EARLIER = os.environ.get("UPGRADE_FROM", "b0c1dad")  # five migrations before 1.0.0
 SLUGS = ("echo", "echo", "chunks", "brief")
 

@@ -18,10 +18,7 @@ from tests.servers.simulator import Simulator
 
 PACKAGE = ROOT / "tests" / "ai_sdk"
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.campaign,
-]
+pytestmark = pytest.mark.campaign
 
 
 def read(account: Customer, api: str, models: str, folder: Path) -> Any:

@@ -20,9 +20,8 @@ Json = dict[str, Any]
 PACKAGE = ROOT / "tests" / "node"
 BROKE_OFF: Json = {"name": "APIError", "status": None, "code": "provider_error", "param": None}
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-]
+
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

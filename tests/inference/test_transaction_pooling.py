@@ -12,13 +12,9 @@ from tests.chat import ask, stream
 from tests.conftest import PROVIDER_KEYS, OpenAccount
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
-from tests.servers.pgbouncer import BINARY, PrivatePgBouncer
+from tests.servers.pgbouncer import PrivatePgBouncer
 from tests.servers.postgres import PostgresDatabases
 from tests.servers.simulator import Simulator
-
-pytestmark = [
-    pytest.mark.skipif(BINARY is None, reason="needs PgBouncer (Debian: apt-get install pgbouncer)"),
-]
 
 
 @pytest.fixture

@@ -1,19 +1,15 @@
 """nginx with deploy/nginx.conf in front of gateways, from the binary on the machine."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-import pytest
-
 from tests.servers.process import ROOT, ServerProcess, accepts, free_port
+from tests.servers.programs import find_program
 
-BINARY = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
-needs_nginx = pytest.mark.skipif(BINARY is None, reason="needs nginx (Debian: apt-get install nginx-light)")
 
 
 class Nginx:
@@ -27,7 +23,7 @@ class Nginx:
         servers = [server.replace("127.0.0.1:8000", f"127.0.0.1:{port}") for port in gateways]
         (folder / "nginx.conf").write_text(text.replace(server, "\n".join(servers)))
         settings = f"pid {folder}/nginx.pid; daemon off; error_log stderr;"
-        self._command = [str(BINARY), "-p", str(folder), "-c", "nginx.conf", "-e", "stderr", "-g", settings]
+        self._command = [find_program("nginx"), "-p", str(folder), "-c", "nginx.conf", "-e", "stderr", "-g", settings]
         self._log = folder / "nginx.log"
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.servers.process import ROOT
+from tests.servers.programs import find_program
 
 CACHE = ROOT / "var" / "node"
 
@@ -24,7 +25,12 @@ def installed(package: Path) -> Path:
         fresh = Path(tempfile.mkdtemp(dir=CACHE))
         for name in ("package.json", "package-lock.json"):
             shutil.copy(package / name, fresh)
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=fresh, check=True, timeout=300)
+        subprocess.run(
+            [find_program("npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
+            cwd=fresh,
+            check=True,
+            timeout=300,
+        )
         with contextlib.suppress(OSError):
             fresh.rename(folder)
         shutil.rmtree(fresh, ignore_errors=True)

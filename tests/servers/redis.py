@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.servers.process import ServerError, ServerProcess, accepts, free_port
+from tests.servers.programs import find_program
 
 
 class PrivateRedis:
@@ -27,12 +28,11 @@ class PrivateRedis:
 
     def start(self) -> Self:
         """Starts the server, empty."""
-        binary = shutil.which("redis-server")
-        if binary is None:
-            raise ServerError("redis-server is not on this machine: install it (Debian: apt-get install redis-server).")
         options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--appendonly", "no"]
         self._process = ServerProcess(
-            [binary, *options, "--dir", str(self._folder)], log=self._folder / "redis.log", env=os.environ
+            [find_program("redis-server"), *options, "--dir", str(self._folder)],
+            log=self._folder / "redis.log",
+            env=os.environ,
         )
         self._process.wait_until(lambda: accepts(self.port))
         return self

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from decimal import Decimal
 from pathlib import Path
@@ -18,10 +17,7 @@ from tests.servers.node import installed
 from tests.servers.process import ROOT
 from tests.servers.simulator import Simulator
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.process,
-]
+pytestmark = pytest.mark.process
 
 RETRIES = 2  # instead of ten
 ASKED = {"agent-401": 1, "agent-429": 1 + RETRIES, "agent-overflow": 1}

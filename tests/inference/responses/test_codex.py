@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from decimal import Decimal
@@ -20,10 +19,7 @@ from tests.servers.node import installed
 from tests.servers.process import ROOT
 from tests.servers.simulator import Simulator
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.process,
-]
+pytestmark = pytest.mark.process
 
 CONFIG = re.findall(r"^```toml\n(.*?)^```", (ROOT / "docs" / "clients.md").read_text(), re.DOTALL | re.MULTILINE)[0]
 ASKED = {"agent-401": 4, "agent-429": 4, "agent-overflow": 1}

@@ -1,0 +1,39 @@
+"""The programs that tests start, and the Debian packages that have them. PostgreSQL comes as a Python package too."""
+
+import os
+import shutil
+
+from tests.servers.process import ServerError
+
+PACKAGES = {
+    "redis-server": "redis-server",
+    "chromium": "chromium",
+    "curl": "curl",
+    "npm": "nodejs npm",
+    "nginx": "nginx-light",
+    "pgbouncer": "pgbouncer",
+    "valgrind": "valgrind",
+    "strace": "strace",
+    "wrk": "wrk",
+}
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"  # of which Debian's users have neither
+
+
+class NotInstalled(ServerError):
+    """A program is not on this machine: the test that needs it is skipped."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(f"{program} is not on this machine (Debian: apt-get install {PACKAGES[program]})")
+
+
+def find_program(name: str) -> str:
+    """The path of a program. Raises NotInstalled."""
+    path = shutil.which(name, path=PATH)
+    if path is None:
+        raise NotInstalled(name)
+    return path
+
+
+def missing_programs() -> list[str]:
+    """The programs for which tests would be skipped on this machine."""
+    return [name for name in PACKAGES if shutil.which(name, path=PATH) is None]
