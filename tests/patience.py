@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0  # only a test that fails waits for so long
 LOOK_EVERY_SECONDS = 0.02
 
 
