@@ -26,8 +26,6 @@ from catalogue.pricing import Usage
 from gateway.ids import uuid7
 from tests.factories import mismatches, new_account, new_key, served, unsettled
 
-pytestmark = pytest.mark.long
-
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 amounts = st.decimals("0.0000000001", "1000", places=10)
 tokens = st.integers(0, 5_000)
@@ -171,10 +169,13 @@ class Books(RuleBasedStateMachine):
         assert set(Checkpoint.objects.values_list("pk", flat=True)) == self.left.keys()
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.campaign)])
 @pytest.mark.django_db(transaction=True, databases=["default", "settlement"])
-def test_the_books_are_right_whatever_happens(settings: Settings) -> None:
+def test_the_books_are_right_whatever_happens(settings: Settings, examples: int) -> None:
     """The fixture puts the spool's folder back."""
     run_state_machine_as_test(
         Books,
-        settings=limits(max_examples=8, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=limits(
+            max_examples=examples, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
     )

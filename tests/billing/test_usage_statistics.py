@@ -94,11 +94,7 @@ class World:
             assert totals(scope, days) == added_up(records).get((), Totals())
 
 
-@settings(max_examples=20, deadline=None)
-@given(story, st.integers(0, 5), st.integers(0, 5), st.sampled_from(GROUPINGS))
-def test_statistics_equal_the_records_wherever_the_watermark_stands(
-    steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]
-) -> None:
+def check_story(steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]) -> None:
     days = Days(START.date() + timedelta(days=first), START.date() + timedelta(days=first + length))
     with transaction.atomic():
         world = World()
@@ -109,6 +105,26 @@ def test_statistics_equal_the_records_wherever_the_watermark_stands(
         world.check(days, by)
         world.check(MONTH, by)
         transaction.set_rollback(True)
+
+
+stories = given(story, st.integers(0, 5), st.integers(0, 5), st.sampled_from(GROUPINGS))
+
+
+@settings(max_examples=6)
+@stories
+def test_statistics_equal_the_records_wherever_the_watermark_stands(
+    steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]
+) -> None:
+    check_story(steps, first, length, by)
+
+
+@pytest.mark.campaign
+@settings(max_examples=100)
+@stories
+def test_statistics_equal_the_records_of_many_stories(
+    steps: list[dict[str, Any]], first: int, length: int, by: tuple[By, ...]
+) -> None:
+    check_story(steps, first, length, by)
 
 
 @pytest.fixture

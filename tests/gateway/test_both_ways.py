@@ -15,6 +15,7 @@ from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
 
 # What differs from request to request.
 PASSING = re.compile(rb'(gen-|req-)[0-9a-f]{32}|"created":\d+|(?<=in )\d+(?= second)')
@@ -146,13 +147,16 @@ def test_both_ways_refuse_an_address_alike(both: tuple[Customer, Customer]) -> N
 
 
 def test_a_unix_socket_whose_clients_have_no_address_is_served(
-    start_gateway: StartGateway, open_account: OpenAccount, tmp_path: Path
+    start_gateway: StartGateway, open_account: OpenAccount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    customer = open_account(server := start_gateway())
-    server.stop()
     path, content = tmp_path / "gateway.sock", json.dumps(CHAT).encode()
-    server.env["GUNICORN_CMD_ARGS"] = f"--bind unix:{path} --bind 127.0.0.1:{server.port}"
-    server.start()
+    command = GatewayServer.command
+    monkeypatch.setattr(
+        GatewayServer,
+        "command",
+        lambda self: [*command(self), "--bind", f"unix:{path}", "--bind", f"127.0.0.1:{self.port}"],
+    )
+    customer = open_account(start_gateway())
     head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
     with socket.socket(socket.AF_UNIX) as raw, raw.makefile("rb") as answers:
         raw.settimeout(10)

@@ -2,41 +2,56 @@
 
 import select
 import socket
-import time
 from collections.abc import Callable
 from typing import Any
 
 import gevent
 import gevent.socket
 import pytest
+from gunicorn.config import Config
 from pytest_django import Settings
 
+from gateway.fastpath import http_server
 from gateway.server.worker import (
     HEAD_SECONDS,
     MOST_HEAD_BYTES,
     MOST_TINY_CHUNKS,
+    BoundedRequest,
     DeadlineUnreader,
     GatewayWorker,
     begin,
     begin_body,
 )
-from tests.chat import PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
+from tests.gateway.impatient import ImpatientWorker
 from tests.rawhttp import connect, exchange, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+SECONDS_BETWEEN_CRUMBS = 0.05
+MOST_CRUMBS = 600  # half a minute's
 
 
 def chunked_head(customer: Customer) -> bytes:
     return HEAD + f"Authorization: Bearer {customer.key}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
 
 
-def is_open(raw: socket.socket) -> bool:
-    """Whether the server has neither said anything nor closed."""
-    return not select.select([raw], [], [], 0)[0]
+def trickle(raw: socket.socket, crumb: bytes) -> None:
+    """Sends crumbs until the server has said something or closed."""
+    for _ in range(MOST_CRUMBS):
+        raw.sendall(crumb)
+        if select.select([raw], [], [], SECONDS_BETWEEN_CRUMBS)[0]:
+            return
+    pytest.fail("the server takes crumbs without end")
+
+
+@pytest.fixture(scope="module")
+def impatient(start_shared_gateway: StartGateway) -> GatewayServer:
+    """A gateway that gives a client a second for a head, for a body and for the next request."""
+    worker = f"{ImpatientWorker.__module__}.{ImpatientWorker.__qualname__}"
+    return start_shared_gateway(GATEWAY_BODY_TIMEOUT="1", GUNICORN_CMD_ARGS=f"--keep-alive 1 --worker-class {worker}")
 
 
 def test_a_head_is_refused_before_it_holds_a_worker_s_memory(gateway: GatewayServer) -> None:
@@ -54,26 +69,12 @@ def test_a_head_of_32_kib_passes(gateway: GatewayServer) -> None:
     assert reply.status_code == 401
 
 
-@pytest.mark.long
-def test_a_head_that_is_not_finished_within_ten_seconds_is_refused_however_it_trickles(gateway: GatewayServer) -> None:
-    began = time.monotonic()
-    with connect(gateway) as silent, connect(gateway) as raw, raw.makefile("rb") as answers:
+def test_a_head_that_is_not_finished_in_time_is_refused_however_it_trickles(impatient: GatewayServer) -> None:
+    with connect(impatient) as silent, connect(impatient) as raw, raw.makefile("rb") as answers:
         raw.sendall(HEAD)
-        while is_open(raw) and time.monotonic() - began < 3 * HEAD_SECONDS:
-            raw.sendall(b"X")
-            time.sleep(0.2)
+        trickle(raw, b"X")
         assert refusal(read_response(answers))[0] == 408
         assert silent.recv(1) == b""  # nothing was asked, and nothing is answered
-
-
-@pytest.mark.long
-def test_a_next_request_of_a_connection_has_the_time_of_keep_alive(gateway: GatewayServer) -> None:
-    with connect(gateway) as raw, raw.makefile("rb") as answers:
-        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert read_response(answers).status_code == 200
-        time.sleep(HEAD_SECONDS + 1)
-        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert read_response(answers).status_code == 200
 
 
 def test_a_body_of_tiny_chunks_is_refused(gateway: GatewayServer, open_account: OpenAccount) -> None:
@@ -84,21 +85,16 @@ def test_a_body_of_tiny_chunks_is_refused(gateway: GatewayServer, open_account: 
     assert str(MOST_TINY_CHUNKS) in message(reply)
 
 
-def test_a_body_has_a_deadline_however_it_trickles(start_gateway: StartGateway, open_account: OpenAccount) -> None:
-    customer = open_account(server := start_gateway(GATEWAY_BODY_TIMEOUT="2"))
-    with connect(server) as raw, raw.makefile("rb") as answers:
+def test_a_body_has_a_deadline_however_it_trickles(impatient: GatewayServer, open_account: OpenAccount) -> None:
+    customer = open_account(impatient)
+    with connect(impatient) as raw, raw.makefile("rb") as answers:
         raw.sendall(HEAD + f"Authorization: Bearer {customer.key}\r\nContent-Length: 1000\r\n\r\n".encode())
-        began = time.monotonic()
-        while is_open(raw) and time.monotonic() - began < 20:
-            raw.sendall(b" ")
-            time.sleep(0.2)
+        trickle(raw, b" ")
         assert refusal(read_response(answers))[0] == 400
-    assert customer.http.post(PATH, json={}).status_code == 400
 
 
-def test_an_idle_connection_is_closed(start_gateway: StartGateway) -> None:
-    server = start_gateway(GUNICORN_CMD_ARGS="--keep-alive 1")
-    with connect(server) as raw, raw.makefile("rb") as answers:
+def test_an_idle_connection_is_closed(impatient: GatewayServer) -> None:
+    with connect(impatient) as raw, raw.makefile("rb") as answers:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert read_response(answers).status_code == 200
         assert answers.read() == b""
@@ -133,6 +129,20 @@ def test_a_silent_client_has_the_seconds_of_what_it_has_begun(settings: Settings
         assert 60 < (before or 0) <= 75
         assert 250 < (body or 0) <= settings.GATEWAY_BODY_TIMEOUT == 300
         assert waiting.gettimeout() == settings.GATEWAY_STREAM_IDLE_TIMEOUT
+
+
+@pytest.mark.parametrize("read", [BoundedRequest, http_server.Request])
+def test_the_next_request_of_a_connection_has_the_time_of_keep_alive(read: Callable[..., object]) -> None:
+    request = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+    ours, theirs = socket.socketpair()
+    with theirs, RecordingSocket(ours.detach(), lambda: theirs.sendall(request)) as waiting:
+        unreader = DeadlineUnreader(waiting)
+        config = Config()
+        config.set("keepalive", 75)
+        for number in (1, 2):
+            read(config, unreader, ("127.0.0.1", 1), number)
+        first, second = waiting.waits
+        assert 0 < (first or 0) <= HEAD_SECONDS < 60 < (second or 0) <= 75
 
 
 def test_a_request_that_comes_as_the_time_of_a_kept_connection_runs_out_is_read() -> None:

@@ -13,15 +13,15 @@ from tests.servers.gateway import GatewayServer
 FILES = 256
 
 
-@pytest.fixture
-def narrow(start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch) -> GatewayServer:
+@pytest.fixture(scope="module")
+def narrow(start_shared_gateway: StartGateway) -> GatewayServer:
     """A gateway with a low limit of open files, both soft and hard."""
     command = GatewayServer.command
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
             GatewayServer, "command", lambda self: ["sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh", *command(self)]
         )
-        return start_gateway()
+        return start_shared_gateway()
 
 
 def test_idle_connections_make_room_for_others(narrow: GatewayServer) -> None:

@@ -8,6 +8,7 @@ from django.db import DataError, IntegrityError, OperationalError, connection
 from pytest_django import Settings
 
 from gateway.fastpath.postgresql import Session, Sessions, Statement
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -22,7 +23,7 @@ NOTE = Statement(b"note", b"INSERT INTO prepared_notes VALUES ($1::int4)")
 
 @pytest.fixture
 def sessions() -> Iterator[Sessions]:
-    opened = Sessions("default", size=2, patience=0.2)
+    opened = Sessions("default", size=2, patience=PATIENCE_SECONDS)
     yield opened
     opened.close()
     with connection.cursor() as cursor:  # what was left asleep keeps the test database from being dropped
@@ -79,9 +80,11 @@ def test_what_is_sent_together_is_committed_together(sessions: Sessions, notes: 
     assert noted() == [1, 2, 5]
 
 
-def test_a_database_that_does_not_answer_is_given_up(sessions: Sessions) -> None:
-    with pytest.raises(OperationalError):
-        sessions.execute(SLEEP, [b"60"])
+def test_a_database_that_does_not_answer_is_given_up(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "_patience", 0.2)
+        with pytest.raises(OperationalError):
+            sessions.execute(SLEEP, [b"60"])
     assert number(sessions.execute(ADD, [b"1", b"1"])) == 2
 
 

@@ -15,6 +15,7 @@ from pytest_django import Settings
 from gateway.fastpath import redis as module
 from gateway.fastpath.redis import Script, SharedStore
 from gateway.stores import outages
+from tests.patience import PATIENCE_SECONDS
 from tests.servers.redis import PrivateRedis
 
 ECHO = Script("return redis.status_reply(ARGV[1])")
@@ -40,6 +41,19 @@ def is_back(store: SharedStore) -> bool:
             return True
         gevent.sleep(0.1)
     return False
+
+
+def comes(condition: Callable[[], bool]) -> bool:
+    """Whether it becomes true while other greenlets go on."""
+    with gevent.Timeout(PATIENCE_SECONDS, False):
+        while not condition():
+            gevent.sleep(0.02)
+    return condition()
+
+
+def refused(client: "redis.Redis") -> int:
+    """How many commands Redis had no room for."""
+    return int(client.info("errorstats").get("errorstat_OOM", {"count": 0})["count"])
 
 
 AWAY = "Redis is away and each worker counts limits alone"
@@ -119,7 +133,8 @@ def test_a_redis_that_is_full_counts_as_away_until_it_has_room(
     try:
         replies = [opened_store.send(COUNT, b"full", b"1", otherwise=lambda: counted.append(1)) for _ in range(3)]
         assert [reply.wait() for reply in replies] == [None] * 3
-        gevent.sleep(1)  # some tries
+        before = refused(client)
+        assert comes(lambda: refused(client) > before + 1), "it is not tried again"
     finally:
         client.config_set("maxmemory", 0)
     assert counted == [1] * 3
@@ -134,9 +149,9 @@ def test_a_redis_that_is_full_counts_as_away_until_it_has_room(
 def test_a_redis_that_stays_away_is_a_line_a_minute(
     settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outages, "EVERY_SECONDS", 1.0)
+    monkeypatch.setattr(outages, "EVERY_SECONDS", 0.5)
     with opened(settings, "redis://127.0.0.1:1"):  # where nothing listens
-        gevent.sleep(1.7)  # tries after 0.3, 0.6, … s
+        assert comes(lambda: len(warnings(caplog)) > 1)
     first, second, *_later = warnings(caplog)
     assert first == f"{AWAY}: ConnectionError"
     assert re.fullmatch(rf"{AWAY}, for \d+ s and \d+ times: ConnectionError", second)
@@ -183,7 +198,7 @@ def opened(settings: Settings, url: str) -> Iterator[SharedStore]:
 
 @pytest.mark.usefixtures("patience")
 def test_a_reply_that_never_comes_is_not_waited_for_and_loses_nothing(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
     with odd_redis(lambda _connection, _data: None) as url, opened(settings, url) as store:
@@ -194,7 +209,8 @@ def test_a_reply_that_never_comes_is_not_waited_for_and_loses_nothing(
         assert all(greenlet.ready() for greenlet in waiting)
         assert counted == [7]
         assert warnings(caplog) == [f"{AWAY}: no reply"]
-        with gevent.Timeout(0.1):
+        monkeypatch.setattr(module, "WAIT_SECONDS", 1000.0)
+        with gevent.Timeout(PATIENCE_SECONDS):
             assert echo(store, b"word") is None  # nobody else waits
 
 
@@ -220,7 +236,7 @@ def test_replies_in_pieces_are_put_together(settings: Settings) -> None:
         for number in range(2):
             for byte in b"+%d\r\n" % number:
                 connection.sendall(bytes([byte]))
-                threading.Event().wait(0.01)
+                threading.Event().wait(0.001)  # so that they are not read together
 
     with odd_redis(drip) as url, opened(settings, url) as store:
         replies = [store.send(ECHO, b"key", b"word") for _ in range(2)]

@@ -6,18 +6,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from tests.conftest import OpenAccount, StartGateway
+from tests.servers.gateway import GatewayServer
 from tests.servers.node import installed
 from tests.servers.process import ROOT
 from tests.servers.simulator import Simulator
-
-pytestmark = [
-    pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm"),
-    pytest.mark.long,
-]
 
 BLOCK = re.compile(r"^```(sh|python|javascript|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -30,31 +27,61 @@ def sections() -> list[tuple[str, dict[str, str]]]:
     return [(heading, blocks) for heading, blocks in found if blocks]
 
 
-def test_every_snippet_runs_and_prints_what_is_below_it(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
     where = simulator.url.removeprefix("http://").removesuffix("/v1")
-    gateway = start_gateway(catalogue=ROOT / "demo" / "catalogue.yaml", DEMO_SIMULATOR=where)
-    account = open_account(gateway)
-    env = {**os.environ, "OPENAI_BASE_URL": gateway.base_url, "OPENAI_API_KEY": account.key}
-    (tmp_path / "node_modules").symlink_to(installed(ROOT / "tests" / "node") / "node_modules")
+    return start_shared_gateway(catalogue=ROOT / "demo" / "catalogue.yaml", DEMO_SIMULATOR=where)
+
+
+class Run(Protocol):
+    """Runs a section's snippet of a language, and returns what it printed."""
+
+    def __call__(self, heading: str, language: str, snippet: str) -> str: ...
+
+
+@pytest.fixture
+def run(server: GatewayServer, open_account: OpenAccount, tmp_path: Path) -> Run:
+    """All snippets of a test have one account and one folder."""
+    account = open_account(server)
+    env = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": account.key}
+
+    def in_folder(heading: str, language: str, snippet: str) -> str:
+        (tmp_path / "snippet.mjs").write_text(snippet)
+        command: list[str] = {
+            "sh": ["bash", "-ec", 'curl() { command curl --silent --show-error "$@"; }\n' + snippet],
+            "python": [sys.executable, "-c", snippet],
+            "javascript": ["node", "snippet.mjs"],
+        }[language]
+        ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, f"{heading}, {language}: {ran.stderr}"
+        return ran.stdout
+
+    return in_folder
+
+
+def test_every_section_with_snippets_has_each_language_and_what_they_print() -> None:
     found = sections()
     assert len(found) == 8
     for heading, blocks in found:
         assert blocks.keys() == {"sh", "python", "javascript", "text"}, heading
-        (tmp_path / "snippet.mjs").write_text(blocks["javascript"])
-        commands = {
-            "sh": ["bash", "-ec", 'curl() { command curl --silent --show-error "$@"; }\n' + blocks["sh"]],
-            "python": [sys.executable, "-c", blocks["python"]],
-            "javascript": ["node", "snippet.mjs"],
-        }
-        for language, command in commands.items():
-            ran = subprocess.run(
-                command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
-            )
-            assert ran.returncode == 0, f"{heading}, {language}: {ran.stderr}"
-            if language == "sh":  # whole answers, with ids of their own
-                refused = heading == "Errors and retries"
-                assert ('"error":{' in ran.stdout) is refused, f"{heading}: {ran.stdout}"
-            else:
-                assert ran.stdout == blocks["text"], f"{heading}, {language}"
+
+
+def test_every_snippet_for_the_shell_is_answered(run: Run) -> None:
+    for heading, blocks in sections():  # whole answers, with ids of their own
+        is_refused = heading == "Errors and retries"
+        printed = run(heading, "sh", blocks["sh"])
+        assert ('"error":{' in printed) is is_refused, f"{heading}: {printed}"
+
+
+def test_the_first_snippet_in_python_prints_what_is_below_it(run: Run) -> None:
+    heading, blocks = sections()[0]
+    assert run(heading, "python", blocks["python"]) == blocks["text"]
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm")
+def test_every_snippet_runs_and_prints_what_is_below_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "node_modules").symlink_to(installed(ROOT / "tests" / "node") / "node_modules")
+    for heading, blocks in sections():
+        for language in ("python", "javascript"):
+            assert run(heading, language, blocks[language]) == blocks["text"], f"{heading}, {language}"
