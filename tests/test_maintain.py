@@ -146,26 +146,26 @@ def every(server: GatewayServer, seconds: str, log: Path, **env: str) -> Iterato
 def test_it_goes_on_until_it_is_told_to_stop(server: GatewayServer, tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "maintain.log"
     with every(server, "0.1", log) as running:
-        assert eventually(lambda: log.read_text().count("purged") > 2, within=30)
+        assert eventually(lambda: log.read_text().count("purged") > 2)
         running.send_signal(number)
-        assert running.wait(10) == 0
+        assert running.wait(60) == 0
     assert "Traceback" not in log.read_text()
 
 
 def test_told_to_stop_it_does_not_wait_for_its_next_round(server: GatewayServer, tmp_path: Path) -> None:
     log = tmp_path / "maintain.log"
     with every(server, "3600", log) as running:
-        assert eventually(lambda: "purged" in log.read_text(), within=30)
+        assert eventually(lambda: "purged" in log.read_text())
         running.send_signal(signal.SIGTERM)
-        assert running.wait(10) == 0
+        assert running.wait(60) == 0
 
 
 def test_a_database_that_is_away_is_waited_for(server: GatewayServer, tmp_path: Path) -> None:
     log = tmp_path / "maintain.log"
     url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
     with every(server, "0.1", log, DATABASE_URL=url) as running:
-        assert eventually(lambda: "maintenance waits: The database refused" in log.read_text(), within=30)
+        assert eventually(lambda: "maintenance waits: The database refused" in log.read_text())
         assert not eventually(lambda: log.read_text().count("The database refused") > 1, within=1)
         running.send_signal(signal.SIGTERM)
-        assert running.wait(10) == 0
+        assert running.wait(60) == 0
     assert "Traceback" not in log.read_text()

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +78,6 @@ def test_the_first_snippet_in_python_prints_what_is_below_it(run: Run) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.skipif(shutil.which("npm") is None, reason="needs Node.js with npm")
 def test_every_snippet_runs_and_prints_what_is_below_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to(installed(ROOT / "tests" / "node") / "node_modules")
     for heading, blocks in sections():
