@@ -43,7 +43,8 @@ class LentBrowser:
     """One browser for all tests of a process, which one of them has at a time.
 
     Between its calls Playwright leaves its event loop marked as the one that runs in this thread, though it stands
-    still, and Django refuses the database to a thread in which one runs. The mark is lifted while nobody has the browser.
+    still, and Django refuses the database to a thread in which one runs. The mark is lifted while no test has the
+    browser.
     """
 
     browser: Browser
