@@ -66,7 +66,7 @@ def _of_strangers(ids: dict[str, Any]) -> list[Screen]:
         Screen("invitation-gone", "/invitations/nonsense", None),
         Screen("docs-guide", "/docs/guide", None),
         Screen("docs-api", "/docs/api", None),
-        Screen("docs-reference", "/docs/reference", None),
+        Screen("docs-reference", "/docs/reference", None, variant=True),
     ]
 
 
