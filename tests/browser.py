@@ -16,9 +16,12 @@ from tests.servers.gateway import GatewayServer
 CHROMIUM = Path("/usr/bin/chromium")
 PASSWORD = "correct horse battery staple"
 # On a phone a table's head is for screen readers; what is long in a `pre` is scrolled to.
-SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *):visible"
+SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *)"
 PHONE, DESK = 390, 1280
-BEYOND = "(seen, width) => seen.filter(e => e.getBoundingClientRect().right > width).map(e => e.innerText)"
+BEYOND = """([seen, width]) => [...document.querySelectorAll(seen)].filter(element => {
+  const box = element.getBoundingClientRect();
+  return box.right > width && box.width > 0 && box.height > 0 && element.checkVisibility({visibilityProperty: true});
+}).map(element => element.innerText ?? element.outerHTML)"""
 PERSON = """
 from accounts.models import Account, Membership, User
 user = User.objects.filter(email={email!r}).first() or User.objects.create_user({email!r}, {password!r}, **{rights!r})
@@ -133,7 +136,7 @@ def open_menu(page: Page) -> None:
 
 def beyond(page: Page, width: int) -> list[str]:
     """What is seen and reaches beyond the right edge."""
-    found: list[str] = page.locator(SEEN).evaluate_all(BEYOND, width)
+    found: list[str] = page.evaluate(BEYOND, [SEEN, width])
     return found
 
 
