@@ -1,11 +1,14 @@
 """Pages in a real browser: signing in, and rules that hold on every page. The fixture `chromium` is the browser."""
 
+import asyncio
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -13,53 +16,108 @@ from tests.servers.gateway import GatewayServer
 CHROMIUM = Path("/usr/bin/chromium")
 PASSWORD = "correct horse battery staple"
 # On a phone a table's head is for screen readers; what is long in a `pre` is scrolled to.
-SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *):visible"
+SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *)"
 PHONE, DESK = 390, 1280
-BEYOND = "(seen, width) => seen.filter(e => e.getBoundingClientRect().right > width).map(e => e.innerText)"
+# A chart follows its window a moment later.
+CHARTS_FIT = "width => [...document.querySelectorAll('canvas')].every(e => e.getBoundingClientRect().right <= width)"
+BEYOND = """([seen, width]) => [...document.querySelectorAll(seen)].filter(element => {
+  const box = element.getBoundingClientRect();
+  return box.right > width && box.width > 0 && box.height > 0 && element.checkVisibility({visibilityProperty: true});
+}).map(element => element.innerText ?? element.outerHTML)"""
 PERSON = """
 from accounts.models import Account, Membership, User
 user = User.objects.filter(email={email!r}).first() or User.objects.create_user({email!r}, {password!r}, **{rights!r})
 if {account!r}:
     Membership.objects.create(user=user, account=Account.objects.get(name={account!r}), role={role!r})
 """
-# As the login page makes it, which takes a second of CPU time: it hashes the password on purpose.
-SESSION = """
+# As the login page makes them. The page takes a second of CPU time for each: it hashes the password on purpose.
+SESSIONS = """
+import json
 from django.test import Client
 from accounts.models import User
-client = Client()
-client.force_login(User.objects.get(email={email!r}))
-print(client.session.session_key)
+clients = {{email: Client() for email in {emails!r}}}
+for email, client in clients.items():
+    client.force_login(User.objects.get(email=email))
+print(json.dumps({{email: client.session.session_key for email, client in clients.items()}}))
 """
 STAFF = {"is_staff": True, "is_superuser": True}
 
 
+@dataclass(frozen=True, slots=True)
+class LentBrowser:
+    """One browser for all tests of a process, which one of them has at a time.
+
+    Between its calls Playwright leaves its event loop marked as the one that runs in this thread, though it stands
+    still, and Django refuses the database to a thread in which one runs. The mark is lifted while no test has the
+    browser.
+    """
+
+    browser: Browser
+    _loop: asyncio.AbstractEventLoop
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls) -> Iterator[Self]:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            loop = asyncio.get_running_loop()
+            asyncio._set_running_loop(None)
+            try:
+                yield cls(browser, loop)
+            finally:
+                asyncio._set_running_loop(loop)
+                browser.close()
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[Browser]:
+        """The browser, without any page, until the end."""
+        asyncio._set_running_loop(self._loop)
+        try:
+            yield self.browser
+            for context in self.browser.contexts:
+                context.close()
+        finally:
+            asyncio._set_running_loop(None)
+
+
 def add_person(
-    gateway: GatewayServer, email: str, *, account: str | None = None, role: str = "member", staff: bool = False
+    gateway: GatewayServer,
+    email: str,
+    *,
+    account: str | None = None,
+    role: str = "member",
+    staff: bool = False,
+    password: str | None = PASSWORD,
 ) -> str:
-    """A person of a gateway, with PASSWORD, as a member of an account where one is named; returns the address."""
+    """A person of a gateway, as a member of an account where one is named; returns the address."""
     rights = STAFF if staff else {}
-    code = PERSON.format(email=email, password=PASSWORD, account=account, role=role, rights=rights)
+    code = PERSON.format(email=email, password=password, account=account, role=role, rights=rights)
     gateway.manage("shell", "-v0", "--no-imports", "-c", code).ok()
     return email
+
+
+def sessions(gateway: GatewayServer, emails: Iterable[str]) -> Mapping[str, Any]:
+    """The cookie of a new session, as Playwright takes it, for each of these people."""
+    keys = json.loads(gateway.manage("shell", "-v0", "--no-imports", "-c", SESSIONS.format(emails=[*emails])).ok())
+    return {email: {"name": "sessionid", "value": key, "url": gateway.origin} for email, key in keys.items()}
 
 
 @contextlib.contextmanager
 def signed_in(
     chromium: Browser, customer: Customer, *, role: str = "owner", staff: bool = False, **options: Any
 ) -> Iterator[Page]:
-    """A page of a new member of the customer's account; `options` are Playwright's for a context.
+    """A page of a new member of the customer's account, who has no password; `options` are Playwright's for a context.
 
     The browser may complain of no page, above all of none that breaks its Content-Security-Policy.
     """
     email = f"{role}{'-staff' if staff else ''}@{customer.name}.example"
-    add_person(customer.gateway, email, account=customer.name, role=role, staff=staff)
+    add_person(customer.gateway, email, account=customer.name, role=role, staff=staff, password=None)
     context = chromium.new_context(base_url=customer.gateway.origin, **options)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    session = customer.gateway.manage("shell", "-v0", "--no-imports", "-c", SESSION.format(email=email)).ok()
-    context.add_cookies([{"name": "sessionid", "value": session, "url": customer.gateway.origin}])
+    context.add_cookies([sessions(customer.gateway, [email])[email]])
     page.goto("/")
     yield page
     context.close()
@@ -80,7 +138,7 @@ def open_menu(page: Page) -> None:
 
 def beyond(page: Page, width: int) -> list[str]:
     """What is seen and reaches beyond the right edge."""
-    found: list[str] = page.locator(SEEN).evaluate_all(BEYOND, width)
+    found: list[str] = page.evaluate(BEYOND, [SEEN, width])
     return found
 
 
@@ -89,5 +147,6 @@ def too_wide(page: Page) -> dict[int, list[str]]:
     found = {}
     for width in (PHONE, DESK):
         page.set_viewport_size({"width": width, "height": 800})
+        page.wait_for_function(CHARTS_FIT, arg=width)
         found[width] = beyond(page, width)
     return {width: seen for width, seen in found.items() if seen}

@@ -17,12 +17,12 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection, connections, transaction
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 from pytest_django import DjangoDbBlocker, Settings
 
 from gateway.fastpath.redis import SharedStore, shared_store
 from tests import described, plugin
-from tests.browser import CHROMIUM
+from tests.browser import CHROMIUM, LentBrowser
 from tests.catalogue import catalogue_for
 from tests.patience import eventually
 from tests.servers.customer import Customer, judges
@@ -179,15 +179,20 @@ def opened_store(redis_server: PrivateRedis, settings: Settings) -> Iterator[Sha
     shared_store.close()
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """A browser (tests/browser.py). Ended with its module: its event loop would keep other tests from the database."""
+@pytest.fixture(scope="session")
+def lent_browser() -> Iterator[LentBrowser]:
+    """The browser of this worker, for `chromium`."""
     if not CHROMIUM.exists():
         pytest.skip("no chromium (Debian: apt-get install chromium)")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with LentBrowser.running() as browser:
         yield browser
-        browser.close()
+
+
+@pytest.fixture
+def chromium(lent_browser: LentBrowser) -> Iterator[Browser]:
+    """A browser (tests/browser.py), one per worker. What a test leaves open in it is closed."""
+    with lent_browser.lend() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from django.core.cache import cache
 from django.test import Client
 
 from accounts.models import Account, User
+from gateway.server import turns
 from tests.aliases.conftest import served
 from tests.billing.records import MEMBER, open_for
 from tests.conftest import OpenAccount
@@ -21,6 +22,12 @@ def _nobody_has_guessed() -> Iterator[None]:
     cache.clear()
     yield
     cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page rests a third of its time for the worker's other requests: here there are none."""
+    monkeypatch.setattr(turns, "pause", lambda _seconds=0: None)
 
 
 @pytest.fixture

@@ -25,6 +25,16 @@ KEYS, DAYS, RECORDS = 10, 366, 1000
 # Seconds of CPU time, which no other process of the machine takes part in. A turn is 0.005; without any, each of these
 # pages takes at least 0.3 on the machine that this was written on.
 LONGEST = 0.06
+PATHS = (
+    "/usage?since={year_ago}&by=key",
+    "/carbon?since={year_ago}",
+    "/usage/export?by=key",
+    "/statement?format=csv",
+    "/statement?format=jsonl",
+    "/usage/records",
+    "/admin/billing/generation/",
+    "/admin/accounts/apikey/?state=active",
+)
 ORDER = count()  # of those that are due at the same moment
 
 pytestmark = pytest.mark.django_db
@@ -56,6 +66,7 @@ def account() -> Account:
             for (number, key), day in product(enumerate(ApiKey.objects.bulk_create(keys)), range(DAYS))
         ],
     )
+    record.refresh_from_db()  # what the database has filled in
     repeat(record, RECORDS - 1)
     return account
 
@@ -80,30 +91,18 @@ class Stretches:
             self._since = time.thread_time()
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/usage?since={year_ago}&by=key",
-        "/usage?since={year_ago}&by=alias",
-        "/carbon?since={year_ago}",
-        "/usage/export?by=key",
-        "/statement?format=csv",
-        "/statement?format=jsonl",
-        "/usage/records",
-        "/admin/billing/generation/",
-        "/admin/accounts/apikey/?state=active",
-    ],
-)
-def test_a_page_pauses(account: Account, client: Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_long_page_pauses(account: Account, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     person = account.members.get()
     person.is_staff = person.is_superuser = True
     person.save()
     client.force_login(person)
     year_ago = datetime.now(UTC).date() - timedelta(days=DAYS - 1)
-    address = path.format(year_ago=year_ago)
-    assert read(client, address)  # templates are compiled by the first request of a worker
-    longest = min(longest_stretch(client, address, monkeypatch) for _ in range(3))
-    assert longest < LONGEST
+    found = {}
+    for path in PATHS:
+        address = path.format(year_ago=year_ago)
+        assert read(client, address)  # templates are compiled by the first request of a worker
+        found[path] = any(longest_stretch(client, address, monkeypatch) < LONGEST for _ in range(3))
+    assert [path for path, pauses in found.items() if not pauses] == []
 
 
 def longest_stretch(client: Client, address: str, monkeypatch: pytest.MonkeyPatch) -> float:

@@ -1,4 +1,8 @@
-"""An invitation's whole life between two people, by forms alone: JavaScript is switched off."""
+"""The pages in a real browser with JavaScript switched off: menus open, and nothing is offered that could do nothing.
+
+What forms and links alone do is tested page by page with Django's client, which runs no script either; here two people
+meet by an invitation.
+"""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.browser import PASSWORD, beyond, open_menu, sign_in, signed_in
+from tests.browser import PASSWORD, beyond, open_menu, signed_in
+from tests.chat import answer
 from tests.patience import eventually
 from tests.servers.customer import Customer
 
@@ -70,27 +75,37 @@ def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
     context.close()
 
 
-def test_a_person_with_a_password_signs_in_on_the_way(owner: Page, chromium: Browser, customer: Customer) -> None:
-    with signed_in(chromium, customer, role="member", java_script_enabled=False) as stranger:
-        address = f"member@{customer.name}.example"
-        owner.reload()
-        owner.get_by_role("link", name=f"Remove {address}").click()
-        owner.get_by_role("button", name="Remove").click()
-        invite(owner, address)
-        link = mailed_link(customer, address)
-        owner.goto(link)
-        expect(owner.get_by_text("You are signed in as")).to_be_visible()
-        open_menu(stranger)
-        stranger.get_by_role("button", name="Sign out").click()
-        stranger.goto(link)
-        stranger.get_by_role("link", name="Sign in to join").click()
-        sign_in(stranger, address)
-        stranger.get_by_role("button", name="Join").click()
-        expect(stranger.get_by_role("status")).to_contain_text(f"You are now a member of {customer.name}.")
+def test_without_scripts_menus_open_and_what_needs_one_is_hidden(chromium: Browser, customer: Customer) -> None:
+    answer(customer, "echo")
+    desk = {"width": 1280, "height": 800}
+    with signed_in(chromium, customer, staff=True, java_script_enabled=False, viewport=desk) as page:
+        bar = page.get_by_role("banner").bounding_box()
+        assert bar
+        assert bar["height"] < 70
+        page.goto("/usage")
+        expect(page.get_by_role("img", name="Cost by day")).to_be_hidden()
+        page.get_by_role("link", name="All requests").click()
+        page.get_by_role("region", name="newest first").get_by_role("row").nth(1).get_by_role("link").first.click()
+        assert "sim/test/echo/FRPAR" in page.get_by_role("region", name="Route").inner_text()
+        expect(page.get_by_role("button", name="Copy")).to_be_hidden()
+        page.goto("/models?q=two+prices")
+        page.get_by_text("2 routes").click()
+        expect(page.get_by_role("row", name="Frankfurt am Main, DE")).to_contain_text("0.90")
+        expect(page.get_by_role("button", name="Copy")).to_have_count(0)
+        page.goto("/keys")
+        page.get_by_role("textbox", name="Name").fill("laptop")
+        page.get_by_role("button", name="Create key").click()
+        expect(page.get_by_role("group", name="The new key")).to_be_visible()
+        expect(page.get_by_role("button", name="Copy key")).to_be_hidden()
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name="Playground").click()
+        expect(page.get_by_text("The Playground needs JavaScript.")).to_be_visible()
+        expect(page.get_by_label("Message", exact=True)).to_be_hidden()
+        expect(page.get_by_label("Example in curl")).to_be_visible()
 
-
-def test_the_list_fits_a_phone(owner: Page, customer: Customer) -> None:
-    invite(owner, f"{'a-long-name-' * 5}@a-department.of-a-university.example")
-    owner.set_viewport_size(PHONE)
-    owner.reload()
-    assert beyond(owner, PHONE["width"]) == []
+        page.locator(".person summary").press("Enter")
+        expect(page.get_by_role("link", name="Admin")).to_be_visible()
+        page.get_by_role("link", name="Change password").click()
+        expect(page.get_by_role("heading", name="Change password")).to_be_visible()
+        open_menu(page)
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
