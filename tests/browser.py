@@ -5,15 +5,14 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
+from tests.servers.programs import find_program
 
-CHROMIUM = Path("/usr/bin/chromium")
 PASSWORD = "correct horse battery staple"
 # On a phone a table's head is for screen readers; what is long in a `pre` is scrolled to.
 SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *)"
@@ -59,7 +58,7 @@ class LentBrowser:
     @contextlib.contextmanager
     def running(cls) -> Iterator[Self]:
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=find_program("chromium"), args=["--no-sandbox"])
             loop = asyncio.get_running_loop()
             asyncio._set_running_loop(None)
             try:

@@ -22,7 +22,7 @@ from pytest_django import DjangoDbBlocker, Settings
 
 from gateway.fastpath.redis import SharedStore, shared_store
 from tests import described, plugin
-from tests.browser import CHROMIUM, LentBrowser
+from tests.browser import LentBrowser
 from tests.catalogue import catalogue_for
 from tests.patience import eventually
 from tests.servers.customer import Customer, judges
@@ -182,8 +182,6 @@ def opened_store(redis_server: PrivateRedis, settings: Settings) -> Iterator[Sha
 @pytest.fixture(scope="session")
 def lent_browser() -> Iterator[LentBrowser]:
     """The browser of this worker, for `chromium`."""
-    if not CHROMIUM.exists():
-        pytest.skip("no chromium (Debian: apt-get install chromium)")
     with LentBrowser.running() as browser:
         yield browser
 

@@ -13,11 +13,12 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests import pages, plugin
-from tests.browser import CHROMIUM, sign_in
+from tests.browser import sign_in
 from tests.pages import Screen
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT
+from tests.servers.programs import find_program
 
 FOLDER = ROOT / "var" / "screenshots"
 README_FOLDER = ROOT / "docs" / "images"
@@ -42,7 +43,7 @@ def main() -> None:
         screens = pages.with_story(server, REQUESTS)
         server.start()
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=find_program("chromium"), args=["--no-sandbox"])
             for look in LOOKS:
                 _picture(browser, server, screens, look)
             browser.close()

@@ -13,6 +13,7 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.servers.gateway import GatewayServer
 from tests.servers.node import installed
 from tests.servers.process import ROOT
+from tests.servers.programs import find_program
 from tests.servers.simulator import Simulator
 
 BLOCK = re.compile(r"^```(sh|python|javascript|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -66,6 +67,7 @@ def test_every_section_with_snippets_has_each_language_and_what_they_print() -> 
 
 
 def test_every_snippet_for_the_shell_is_answered(run: Run) -> None:
+    find_program("curl")
     for heading, blocks in sections():  # whole answers, with ids of their own
         is_refused = heading == "Errors and retries"
         printed = run(heading, "sh", blocks["sh"])
