@@ -4,6 +4,7 @@ A name is one or several words joined with `+`, each with arguments after colons
 are not in `WORDS` mean nothing, so an ordinary model name is answered like `echo`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -169,8 +170,8 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
 # - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
 #   call or a text for each answer; the results of tools behind it tell which is next.
-# - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for
-#   it.
+# - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end, or with the next
+#   `POST /surplus`: nobody asked for it.
 # - `context` refuses a prompt of more tokens, in the words of the dialect.
 # - `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how
 #   many
@@ -204,7 +205,7 @@ WORDS: Mapping[str, Word] = {
     "reasoning": _takes(("reasoning", str), required=0, reasoning="reasoning_content"),
     "finish": _takes(("finish", str)),
     "split": _takes(("split", _positive)),
-    "surplus": _takes(("surplus", _seconds)),
+    "surplus": _takes(("surplus", _seconds), required=0, surplus=math.inf),
 }
 
 

@@ -13,6 +13,7 @@ import struct
 import termios
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
@@ -49,6 +50,18 @@ class Request:
     body: bytes = b""
     version: str = ""
     keeps_alive: bool = True
+
+
+_held: list[Callable[[], None]] = []
+
+
+def send_held() -> int:
+    """Send what waits for being told; return how much that was. It has been sent when this returns."""
+    told = _held[:]
+    _held.clear()
+    for send in told:
+        send()
+    return len(told)
 
 
 class Connection:
@@ -120,14 +133,20 @@ class Connection:
         self._sent = []
 
     def send_again(self, seconds: float) -> None:
-        """Send what was remembered once more, so much later, whatever is read and sent meanwhile."""
+        """Send what was remembered once more, so much later, whatever is read and sent meanwhile.
+
+        An endless wait ends with `send_held`.
+        """
         data, self._sent = b"".join(self._sent or ()), None
 
         def send() -> None:
             with contextlib.suppress(CallerGoneError):
                 self.send(data)
 
-        gevent.spawn_later(seconds, send)
+        if math.isinf(seconds):
+            _held.append(send)
+        else:
+            gevent.spawn_later(seconds, send)
 
     def listen(self, seconds: float) -> None:
         """Stay silent for so long, but notice at once when the caller leaves. Zero only looks."""
