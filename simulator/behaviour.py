@@ -31,6 +31,7 @@ class Behaviour:
     late_usage: float = 0.0
 
     stall_after: int | None = None
+    hold_after: int | None = None
     drop_after: int | None = None
     malformed_after: int | None = None
     error_frame_after: int | None = None
@@ -89,7 +90,8 @@ class Behaviour:
     @property
     def least_chunks(self) -> int:
         """The chunks of output that every fault needs to find its place; `endless` repeats the last one."""
-        points = (self.stall_after, self.drop_after, self.malformed_after, self.error_frame_after, int(self.endless))
+        faults = (self.stall_after, self.hold_after, self.drop_after, self.malformed_after, self.error_frame_after)
+        points = (*faults, int(self.endless))
         return max(point for point in points if point is not None)
 
 
@@ -152,6 +154,7 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `stall`, `drop` and `slow-first-byte` keep back or cut the headers too: `drop:0` sends nothing, `stall:0` of a
 #   stream
 #   headers alone, `stall` of a whole answer nothing, `drop:1` and up of a whole answer half its body.
+# - `hold` is a `stall` that `POST /let-go?model=…` ends, for the calls of the model that have begun.
 # - `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
 #   becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
 #   answer in the middle of its JSON.
@@ -186,6 +189,7 @@ WORDS: Mapping[str, Word] = {
     "chunks": _takes(("chunk_count", _whole), ("chunk_interval", _seconds)),
     "late-usage": _takes(("late_usage", _seconds)),
     "stall": _takes(("stall_after", _point)),
+    "hold": _takes(("hold_after", _point)),
     "drop": _takes(("drop_after", _point)),
     "malformed": _takes(("malformed_after", _point)),
     "error-frame": _takes(("error_frame_after", _point)),
