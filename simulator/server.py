@@ -133,10 +133,10 @@ class Simulator:
         if path == "/stats/markers":
             send_json(reply, 200, self._stats.markers)
         elif path == "/surplus" and request.method == "POST":
-            send_json(reply, 200, send_held())
+            send_json(reply, 200, {"sent": send_held()})
         elif path == "/let-go" and request.method == "POST":
             let_go(request.query["model"])
-            send_json(reply, 200, None)
+            send_json(reply, 200, {})
         elif path in {"/stats", "/stats/reset"}:
             self._answer_stats(request, reply, resets=path.endswith("reset"))
         elif endpoint is None or endpoint.dialect not in self._dialects:

@@ -46,7 +46,7 @@ def said(customer: Customer, slug: str, marker: str, *, streams: bool) -> str:
 
 def send_surplus(simulator: Simulator) -> None:
     """One answer comes once more, and has been sent when this returns."""
-    assert requests.post(f"{simulator.origin}/surplus", timeout=30).json() == 1
+    assert requests.post(f"{simulator.origin}/surplus", timeout=30).json() == {"sent": 1}
 
 
 @contextlib.contextmanager
