@@ -236,7 +236,7 @@ def test_a_drain_that_cannot_settle_spools(
 def test_a_long_drain_keeps_the_checkpoints_of_open_streams_fresh(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
-    server = start_gateway(catalogue=catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="30")
+    server = start_gateway(catalogue=catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="30", **SHORT_WAITS)
     streams = clients.open(open_account(server), "held", "held")
     until_checkpointed(server, len(streams))
     with stopping(server):
