@@ -4,6 +4,7 @@ A name is one or several words joined with `+`, each with arguments after colons
 are not in `WORDS` mean nothing, so an ordinary model name is answered like `echo`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -30,6 +31,7 @@ class Behaviour:
     late_usage: float = 0.0
 
     stall_after: int | None = None
+    hold_after: int | None = None
     drop_after: int | None = None
     malformed_after: int | None = None
     error_frame_after: int | None = None
@@ -88,7 +90,8 @@ class Behaviour:
     @property
     def least_chunks(self) -> int:
         """The chunks of output that every fault needs to find its place; `endless` repeats the last one."""
-        points = (self.stall_after, self.drop_after, self.malformed_after, self.error_frame_after, int(self.endless))
+        faults = (self.stall_after, self.hold_after, self.drop_after, self.malformed_after, self.error_frame_after)
+        points = (*faults, int(self.endless))
         return max(point for point in points if point is not None)
 
 
@@ -151,6 +154,7 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `stall`, `drop` and `slow-first-byte` keep back or cut the headers too: `drop:0` sends nothing, `stall:0` of a
 #   stream
 #   headers alone, `stall` of a whole answer nothing, `drop:1` and up of a whole answer half its body.
+# - `hold` is a `stall` that `POST /let-go?model=…` ends, for the calls of the model that have begun.
 # - `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
 #   becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
 #   answer in the middle of its JSON.
@@ -169,8 +173,8 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
 # - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
 #   call or a text for each answer; the results of tools behind it tell which is next.
-# - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end: nobody asked for
-#   it.
+# - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end, or with the next
+#   `POST /surplus`: nobody asked for it.
 # - `context` refuses a prompt of more tokens, in the words of the dialect.
 # - `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how
 #   many
@@ -185,6 +189,7 @@ WORDS: Mapping[str, Word] = {
     "chunks": _takes(("chunk_count", _whole), ("chunk_interval", _seconds)),
     "late-usage": _takes(("late_usage", _seconds)),
     "stall": _takes(("stall_after", _point)),
+    "hold": _takes(("hold_after", _point)),
     "drop": _takes(("drop_after", _point)),
     "malformed": _takes(("malformed_after", _point)),
     "error-frame": _takes(("error_frame_after", _point)),
@@ -204,7 +209,7 @@ WORDS: Mapping[str, Word] = {
     "reasoning": _takes(("reasoning", str), required=0, reasoning="reasoning_content"),
     "finish": _takes(("finish", str)),
     "split": _takes(("split", _positive)),
-    "surplus": _takes(("surplus", _seconds)),
+    "surplus": _takes(("surplus", _seconds), required=0, surplus=math.inf),
 }
 
 

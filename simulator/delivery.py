@@ -69,6 +69,7 @@ class Endpoint(Protocol):
 def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     """Answer one call. Raises CallerGoneError when the caller leaves, HungUpError when it was asked to cut."""
     behaviour = call.behaviour
+    reply.held_by_model(call.model)
     reply.pause(behaviour.first_byte_delay)
     if behaviour.drop_after == 0:
         reply.reset()
@@ -145,6 +146,8 @@ def _send_whole(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     headers = {**_JSON, **_identity(call)}
     body = orjson.dumps(endpoint.complete(call))
     reply.pause(behaviour.chunk_interval * (behaviour.chunk_count or 0))
+    if behaviour.hold_after is not None:
+        reply.hold()
     if behaviour.stall_after is not None:
         reply.pause(math.inf)
     if behaviour.drop_after is not None:
@@ -216,6 +219,8 @@ class _Stream:
         if self._is_due("error-frame", behaviour.error_frame_after, event):
             self._reply.write(self._framed(_error_event(self._dialect)))
             broken = True
+        if self._is_due("hold", behaviour.hold_after, event):
+            self._reply.hold()
         if self._is_due("stall", behaviour.stall_after, event):
             self._reply.pause(math.inf)
         if self._is_due("drop", behaviour.drop_after, event):

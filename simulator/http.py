@@ -12,7 +12,8 @@ import socket
 import struct
 import termios
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ import gevent
 from httptools import HttpParserError, HttpRequestParser
 
 _READ_BYTES = 256 * 1024
+_LOOK_SECONDS = 0.02
 _DRAIN_SECONDS = 2.0
 # Between two segments, or the kernel would join them.
 _SEGMENT_SECONDS = 0.0005
@@ -49,6 +51,24 @@ class Request:
     body: bytes = b""
     version: str = ""
     keeps_alive: bool = True
+
+
+_held: list[Callable[[], None]] = []
+_let_go: Counter[str] = Counter()  # how often each model's calls were
+
+
+def let_go(model: str) -> None:
+    """Let the calls of a model that have begun go on where they are held, or will be."""
+    _let_go[model] += 1
+
+
+def send_held() -> int:
+    """Send what waits for being told; return how much that was. It has been sent when this returns."""
+    told = _held[:]
+    _held.clear()
+    for send in told:
+        send()
+    return len(told)
 
 
 class Connection:
@@ -120,14 +140,20 @@ class Connection:
         self._sent = []
 
     def send_again(self, seconds: float) -> None:
-        """Send what was remembered once more, so much later, whatever is read and sent meanwhile."""
+        """Send what was remembered once more, so much later, whatever is read and sent meanwhile.
+
+        An endless wait ends with `send_held`.
+        """
         data, self._sent = b"".join(self._sent or ()), None
 
         def send() -> None:
             with contextlib.suppress(CallerGoneError):
                 self.send(data)
 
-        gevent.spawn_later(seconds, send)
+        if math.isinf(seconds):
+            _held.append(send)
+        else:
+            gevent.spawn_later(seconds, send)
 
     def listen(self, seconds: float) -> None:
         """Stay silent for so long, but notice at once when the caller leaves. Zero only looks."""
@@ -142,6 +168,11 @@ class Connection:
             return
         finally:
             self._socket.settimeout(None)
+
+    def listen_until(self, ready: Callable[[], bool]) -> None:
+        """Stay silent until then, but notice when the caller leaves."""
+        while not ready():
+            self.listen(_LOOK_SECONDS)
 
     def reset(self) -> None:
         """Cut the connection with a TCP reset, after the caller's machine has what was sent before."""
@@ -223,6 +254,15 @@ class Reply:
         if seconds > 0:
             self._flush()
             self._connection.listen(seconds)
+
+    def hold(self) -> None:
+        """Send what is left over, then stay silent until the calls of this model are let go."""
+        self._flush()
+        self._connection.listen_until(lambda: _let_go[self.held_by] > self._let_go_before)
+
+    def held_by_model(self, model: str) -> None:
+        """What lets `hold` go, from now on."""
+        self.held_by, self._let_go_before = model, _let_go[model]
 
     def end(self, data: bytes = b"") -> None:
         """Finish the body with a last piece. Raises CallerGoneError where the caller has left before."""

@@ -19,7 +19,16 @@ from simulator.anthropic import MessageCount, Messages
 from simulator.behaviour import parse
 from simulator.call import Call
 from simulator.delivery import DIALECTS, OPENAI, Endpoint, deliver, refuse, send_json
-from simulator.http import BrokenRequestError, CallerGoneError, Connection, HungUpError, Reply, Request
+from simulator.http import (
+    BrokenRequestError,
+    CallerGoneError,
+    Connection,
+    HungUpError,
+    Reply,
+    Request,
+    let_go,
+    send_held,
+)
 from simulator.openai import Chat, Embeddings, Text
 from simulator.responses import Responses
 
@@ -123,6 +132,11 @@ class Simulator:
         endpoint = _ENDPOINTS.get(path)
         if path == "/stats/markers":
             send_json(reply, 200, self._stats.markers)
+        elif path == "/surplus" and request.method == "POST":
+            send_json(reply, 200, {"sent": send_held()})
+        elif path == "/let-go" and request.method == "POST":
+            let_go(request.query["model"])
+            send_json(reply, 200, {})
         elif path in {"/stats", "/stats/reset"}:
             self._answer_stats(request, reply, resets=path.endswith("reset"))
         elif endpoint is None or endpoint.dialect not in self._dialects:

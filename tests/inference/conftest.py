@@ -38,7 +38,7 @@ def hurried_gateway(
 ) -> Iterator[GatewayServer]:
     """The same, with budgets that run out while a test looks on."""
     folder = tmp_path_factory.mktemp("hurried")
-    env = PROVIDER_KEYS | BUDGETS
+    env = PROVIDER_KEYS | BUDGETS | {"DJANGO_SETTINGS_MODULE": "tests.inference.short_pauses"}
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
     with contextlib.closing(server):
         yield server.start()

@@ -15,8 +15,9 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
+SHORT_WAITS = {"DJANGO_SETTINGS_MODULE": "tests.inference.short_waits"}
 LONG = "chunks:300:0.1"
-BRIEF = "chunks:15:0.1"
+HELD = "hold:2"
 CHECKPOINTED_WITHIN = 15.0  # seconds: a row comes with the first beat after the first output
 REPLAYED_WITHIN = 30.0
 
@@ -26,8 +27,7 @@ def catalogue(simulator: Simulator) -> dict[str, Any]:
         simulator.url,
         model("long", upstream_model=LONG),
         model("counted", upstream_model=f"{LONG}+usage-every-chunk"),
-        model("lasting", upstream_model="chunks:90:0.1"),
-        model("brief", upstream_model=BRIEF),
+        model("held", upstream_model=HELD),
     )
 
 
@@ -40,10 +40,18 @@ def until_checkpointed(server: GatewayServer, streams: int) -> None:
     assert eventually(lambda: checkpoints(server) == streams, within=CHECKPOINTED_WITHIN)
 
 
-def streamed_and_whole(customer: Customer, clients: StreamClients) -> tuple[PartialStream, requests.Response]:
+def let_go(simulator: Simulator) -> None:
+    """The held answers come to their ends."""
+    requests.post(f"{simulator.origin}/let-go", params={"model": HELD}, timeout=30).raise_for_status()
+
+
+def streamed_and_whole(
+    customer: Customer, clients: StreamClients, simulator: Simulator
+) -> tuple[PartialStream, requests.Response]:
     """Two answers at once."""
     with ThreadPoolExecutor(1) as pool:
-        (streamed,) = clients.open(customer, "brief")
+        (streamed,) = clients.open(customer, "held")
+        let_go(simulator)
         asked = pool.submit(ask, customer, "echo", max_tokens=16)
         return streamed.result(), asked.result()
 

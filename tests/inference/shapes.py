@@ -32,7 +32,7 @@ MORE_BEHAVIOURS = {
     "object-content": "object-content",
     "rich": "reasoning+logprobs+extra-fields",
     "rich-refusal": "refusal+logprobs+extra-fields",
-    "slow-whole": "chunks:20:0.1",
+    "slow-whole": "chunks:20:0.05",
     "slow-start": "slow-first-byte:1",
     "script": "script",
     "finish-length": "finish:max_tokens",

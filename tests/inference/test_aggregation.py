@@ -246,7 +246,7 @@ def test_a_long_prompt_has_more_time_until_its_first_byte(
 def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(
     start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
 ) -> None:
-    """It takes two seconds to say. What is too short to be streamed has to come within the budget, what is long but
+    """It takes a second to say. What is too short to be streamed has to come within the budget, what is long but
     cannot be streamed within the overall one."""
     server = start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_FIRST_BYTE_TIMEOUT="0.5")
     customer = open_account(server)

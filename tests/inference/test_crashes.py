@@ -18,9 +18,11 @@ from tests.envelope import message, refusal
 from tests.inference.recovery import (
     LONG,
     REPLAYED_WITHIN,
+    SHORT_WAITS,
     assert_replayed_once,
     catalogue,
     checkpoints,
+    let_go,
     streamed_and_whole,
     until_checkpointed,
     waiting,
@@ -38,7 +40,7 @@ LONG_AGO = "2026-01-01 00:00:00"
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
     """One for the tests whose gateway recovers."""
-    return start_shared_gateway(catalogue=catalogue(simulator))
+    return start_shared_gateway(catalogue=catalogue(simulator), **SHORT_WAITS)
 
 
 @pytest.fixture
@@ -158,10 +160,10 @@ def test_a_frozen_worker_finds_that_its_streams_were_settled_and_ends_them(
 
 
 def test_while_nobody_can_settle_answers_are_given_without_a_balance(
-    server: GatewayServer, customer: Customer, clients: StreamClients
+    server: GatewayServer, customer: Customer, clients: StreamClients, simulator: Simulator
 ) -> None:
     with locked(server, customer):
-        streamed, whole = streamed_and_whole(customer, clients)
+        streamed, whole = streamed_and_whole(customer, clients, simulator)
         assert len(waiting(server)) == 2
     assert streamed.done
     answers = {streamed.id: streamed.usage, whole.headers["X-Generation-Id"]: whole.json()["usage"]}
@@ -172,13 +174,15 @@ def test_with_neither_database_nor_spool_only_a_checkpoint_is_billed_and_nobody_
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    broken = start_gateway(catalogue=catalogue(simulator), GATEWAY_SPOOL_DIR=str(tmp_path / "file" / "spool"))
+    spool = str(tmp_path / "file" / "spool")
+    broken = start_gateway(catalogue=catalogue(simulator), GATEWAY_SPOOL_DIR=spool, **SHORT_WAITS)
     customer = open_account(broken)
-    (lasting,) = clients.open(customer, "lasting")
+    (held,) = clients.open(customer, "held")
     until_checkpointed(broken, 1)
     with locked(broken, customer):
         whole = ask(customer, "echo", max_tokens=16)
-        kept = lasting.result()
+        let_go(simulator)
+        kept = held.result()
     assert refusal(whole) == (500, "internal_server_error", "internal_server_error", None)
     assert (kept.codes, kept.done) == (["internal_server_error"], False)
     assert {message(whole), *kept.messages} == {UNSETTLED}
@@ -215,7 +219,7 @@ def stopping(server: GatewayServer) -> Iterator[None]:
 def test_a_drain_that_cannot_settle_spools(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
-    server = start_gateway(catalogue=catalogue(simulator))
+    server = start_gateway(catalogue=catalogue(simulator), **SHORT_WAITS)
     customer = open_account(server)
     with locked(server, customer):
         streams = clients.open(customer, "long", "stall")
@@ -232,12 +236,14 @@ def test_a_drain_that_cannot_settle_spools(
 def test_a_long_drain_keeps_the_checkpoints_of_open_streams_fresh(
     start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
-    server = start_gateway(catalogue=catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="9")
-    streams = clients.open(open_account(server), "long", "stall")
+    server = start_gateway(catalogue=catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="30", **SHORT_WAITS)
+    streams = clients.open(open_account(server), "held", "held")
     until_checkpointed(server, len(streams))
     with stopping(server):
+        assert eventually(lambda: not server.healthy())
         as_if_long_ago(server)
         renewed = "SELECT count(*) FROM billing_checkpoint WHERE beat_at > %s"
         assert eventually(lambda: server.query(renewed, ["2026-01-02 00:00:00"]) == [(len(streams),)])
-        assert [stream.result().codes for stream in streams] == [["service_unavailable"]] * len(streams)
+        let_go(simulator)
+        assert all(stream.result().done for stream in streams)
     assert checkpoints(server) == 0

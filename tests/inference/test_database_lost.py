@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -23,10 +22,12 @@ from tests import bills, plugin
 from tests.chat import HELLO, ask
 from tests.conftest import PROVIDER_KEYS, OpenAccount
 from tests.inference.recovery import (
-    BRIEF,
+    HELD,
     REPLAYED_WITHIN,
+    SHORT_WAITS,
     assert_replayed_once,
     catalogue,
+    let_go,
     until_checkpointed,
     waiting,
 )
@@ -64,7 +65,8 @@ def fragile(
 ) -> Iterator[GatewayServer]:
     """A gateway on it."""
     folder = tmp_path_factory.mktemp("fragile")
-    started = GatewayServer(fragile_databases, folder, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
+    env = PROVIDER_KEYS | SHORT_WAITS
+    started = GatewayServer(fragile_databases, folder, catalogue=catalogue(simulator), env=env)
     with contextlib.closing(started):
         yield started.start()
         started.stop()
@@ -82,10 +84,11 @@ def test_answers_outlive_the_database(
 ) -> None:
     customer = open_account(fragile)
     with ThreadPoolExecutor(1) as pool:
-        (streamed,) = clients.open(customer, "brief")
-        asked = pool.submit(ask, customer, "brief", max_tokens=16)
-        assert eventually(lambda: simulator.stats(BRIEF)["open"] == 2)
+        (streamed,) = clients.open(customer, "held")
+        asked = pool.submit(ask, customer, "held", max_tokens=16)
+        assert eventually(lambda: simulator.stats(HELD)["open"] == 2)
         postgres.stop(number)
+        let_go(simulator)
         stream, whole = streamed.result(), asked.result()
     assert stream.done
     assert whole.status_code == 200
@@ -119,20 +122,25 @@ def probed(server: GatewayServer, path: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_database_that_is_away_does_not_flood_the_log(
-    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: StreamClients
+    postgres: PrivatePostgres,
+    fragile: GatewayServer,
+    open_account: OpenAccount,
+    clients: StreamClients,
+    simulator: Simulator,
 ) -> None:
     """Jobs of the beat fail each second, and each says so when that begins and when it ends."""
     customer = open_account(fragile)
-    (streamed,) = clients.open(customer, "brief")
+    (streamed,) = clients.open(customer, "held")
     ready = (200, {"status": "ready"})
     assert eventually(lambda: probed(fragile, "readyz") == ready)  # after the outage of the test before
     before = len(fragile.log)
     postgres.stop()
+    let_go(simulator)
     assert streamed.result().done
     assert {ask(customer, "echo").status_code for _ in range(20)} == {500}
-    time.sleep(10)
-    status, body = probed(fragile, "readyz")
-    assert (status, body["status"]) == (503, "not ready")
+    assert eventually(lambda: probed(fragile, "readyz")[0] == 503, within=REPLAYED_WITHIN)
+    _, body = probed(fragile, "readyz")
+    assert body["status"] == "not ready"
     assert re.fullmatch(r"The database has not answered for \d+ seconds\.", *body["reasons"])
     assert probed(fragile, "livez") == (200, {"status": "ok"})
     postgres.start()
@@ -156,12 +164,17 @@ def test_a_database_that_is_away_does_not_flood_the_log(
 
 
 def test_a_database_that_goes_silent_is_not_waited_for_and_may_have_committed_after_all(
-    postgres: PrivatePostgres, fragile: GatewayServer, open_account: OpenAccount, clients: StreamClients
+    postgres: PrivatePostgres,
+    fragile: GatewayServer,
+    open_account: OpenAccount,
+    clients: StreamClients,
+    simulator: Simulator,
 ) -> None:
     customer = open_account(fragile)
     ask(customer, "echo")
-    (streamed,) = clients.open(customer, "brief")
+    (streamed,) = clients.open(customer, "held")
     with postgres.frozen():
+        let_go(simulator)
         stream = streamed.result()
     assert stream.done
     assert stream.usage is not None
@@ -218,7 +231,7 @@ def test_whoever_leaves_while_the_database_is_silent_is_neither_called_for_nor_b
 @pytest.fixture
 def hasty(fragile_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path) -> Iterator[GatewayServer]:
     """A gateway on it that drains in less time than a silent database is waited for."""
-    env = PROVIDER_KEYS | {"GATEWAY_DRAIN_TIMEOUT": "6"}
+    env = PROVIDER_KEYS | SHORT_WAITS | {"GATEWAY_DRAIN_TIMEOUT": "2"}
     with contextlib.closing(GatewayServer(fragile_databases, tmp_path, catalogue=catalogue(simulator), env=env)) as own:
         yield own.start()
 
@@ -247,7 +260,8 @@ def behind(
     firewall: LossyProxy, migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path: Path
 ) -> Iterator[GatewayServer]:
     """A gateway whose way to its database leads through it."""
-    server = GatewayServer(migrated_databases, tmp_path, catalogue=catalogue(simulator), env=PROVIDER_KEYS)
+    env = PROVIDER_KEYS | SHORT_WAITS
+    server = GatewayServer(migrated_databases, tmp_path, catalogue=catalogue(simulator), env=env)
     through = server.database_url.replace(f":{os.environ[plugin.POSTGRES_PORT]}/", f":{firewall.port}/")
     server.env = server.env | {"DATABASE_URL": through}
     with contextlib.closing(server):
@@ -273,7 +287,7 @@ def test_connections_that_go_silent_are_found_and_replaced(
     firewall: LossyProxy, behind: GatewayServer, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
 ) -> None:
     customer = open_account(behind)
-    (stream,) = clients.open(customer, "long")
+    (stream,) = clients.open(customer, "held")
     until_checkpointed(behind, 1)
     firewall.forget_connections()
     with ThreadPoolExecutor(4) as pool:
@@ -281,6 +295,7 @@ def test_connections_that_go_silent_are_found_and_replaced(
     behind.seed(without_echo(catalogue(simulator)))
     # The refresh may wait on a silent connection until `tcp_user_timeout` ends it.
     assert eventually(lambda: ask(customer, "echo").status_code == 404, within=REPLAYED_WITHIN)
+    let_go(simulator)
     streamed = stream.result()
     assert (streamed.codes, streamed.done) == ([], True)
     assert eventually(lambda: waiting(behind) == [], within=REPLAYED_WITHIN)

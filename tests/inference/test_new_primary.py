@@ -13,7 +13,7 @@ from tests import bills
 from tests.catalogue import catalogue_for
 from tests.chat import answer, ask
 from tests.conftest import PROVIDER_KEYS
-from tests.inference.recovery import REPLAYED_WITHIN, waiting
+from tests.inference.recovery import REPLAYED_WITHIN, SHORT_WAITS, waiting
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
@@ -42,10 +42,12 @@ def bring_back(primary: PrivatePostgres) -> None:
     execute(primary, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
 
 
+@pytest.mark.campaign
 def test_a_commit_whose_answer_died_with_the_primary_is_billed_once_by_its_successor(
     primary: PrivatePostgres, simulator: Simulator, tmp_path: Path
 ) -> None:
-    env = PROVIDER_KEYS | {"DATABASE_TRANSACTION_POOLING": "true"}  # statements as words, for the proxy to know
+    # Pooling sends statements as words, for the proxy to know.
+    env = PROVIDER_KEYS | SHORT_WAITS | {"DATABASE_TRANSACTION_POOLING": "true"}
     server = GatewayServer(MigratedDatabases(primary), tmp_path, catalogue=catalogue_for(simulator.url), env=env)
     with contextlib.ExitStack() as stack:
         stack.callback(server.close)

@@ -39,7 +39,7 @@ whole_or_streamed = pytest.mark.parametrize("streams", [False, True], ids=["whol
 @pytest.fixture(scope="module")
 def impatient(start_shared_gateway: StartGateway) -> GatewayServer:
     """A gateway whose budgets run out while a test looks on."""
-    return start_shared_gateway(catalogue=None, **BUDGETS)
+    return start_shared_gateway(catalogue=None, **BUDGETS, DJANGO_SETTINGS_MODULE="tests.inference.short_pauses")
 
 
 @pytest.fixture
@@ -239,11 +239,11 @@ def test_a_broken_stream_has_neither_a_finish_nor_usage(account: Customer) -> No
 
 
 @pytest.mark.parametrize("slug", ["no-done", "stall-after-finish"])
-def test_a_stream_is_complete_once_every_choice_has_finished(account: Customer, slug: str) -> None:
-    streamed = stream(account, slug)
+def test_a_stream_is_complete_once_every_choice_has_finished(hurried: Customer, slug: str) -> None:
+    streamed = stream(hurried, slug)
     assert (streamed.done, streamed.errors) == (True, [])
     assert streamed.chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    assert (the_record(account).ending, the_record(account).interrupted) == ("finished", False)
+    assert (the_record(hurried).ending, the_record(hurried).interrupted) == ("finished", False)
 
 
 # --- Stalled
@@ -284,10 +284,10 @@ def test_comments_are_no_first_byte(hurried: Customer) -> None:
 
 @pytest.mark.parametrize(("slug", "streams"), [("no-usage", False), ("no-usage", True), ("never-usage", True)])
 def test_without_the_upstreams_usage_it_is_estimated_and_the_record_says_so(
-    account: Customer, slug: str, streams: bool
+    hurried: Customer, slug: str, streams: bool
 ) -> None:
-    usage = (stream(account, slug).chunks[-1] if streams else answer(account, slug))["usage"]
-    record = the_record(account)
+    usage = (stream(hurried, slug).chunks[-1] if streams else answer(hurried, slug))["usage"]
+    record = the_record(hurried)
     assert (record.ending, record.interrupted, record.usage_estimated) == ("finished", False, True)
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (record.prompt_tokens, record.completion_tokens)
     assert record.cost == bills.exact(usage["cost"])

@@ -16,8 +16,6 @@ from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
-pytestmark = pytest.mark.long
-
 IDLE_SECONDS = 1
 # More bytes than the sockets between gateway and client hold.
 LONG_WORDS, LONG_WORD = 3_000, "word" * 1000
@@ -26,7 +24,9 @@ TOO_SLOW = "took nothing of its answer for"
 
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway) -> GatewayServer:
-    return start_shared_gateway(GATEWAY_STREAM_IDLE_TIMEOUT=str(IDLE_SECONDS))
+    return start_shared_gateway(
+        GATEWAY_STREAM_IDLE_TIMEOUT=str(IDLE_SECONDS), DJANGO_SETTINGS_MODULE="tests.inference.short_pauses"
+    )
 
 
 @pytest.fixture

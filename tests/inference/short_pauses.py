@@ -1,0 +1,29 @@
+"""The product's settings, and shorter times where production has seconds that no setting names."""
+
+import sys
+
+from django.apps import AppConfig
+
+from gateway.settings import *  # noqa: F403
+from gateway.settings import INSTALLED_APPS
+
+HEAD_SECONDS = 1.0
+AFTER_FINISH_SECONDS = 0.2
+
+
+class ShortPauses(AppConfig):
+    """Shortens them as a worker begins."""
+
+    name = "tests.inference"
+    label = "short_pauses"
+
+    def ready(self) -> None:
+        from gateway.fastpath import http_client  # noqa: PLC0415  # it needs the settings above
+
+        http_client.AFTER_FINISH_SECONDS = AFTER_FINISH_SECONDS
+        for name in ("gateway.server.worker", "gateway.fastpath.http_server"):
+            if name in sys.modules:  # in a worker, not in commands
+                sys.modules[name].HEAD_SECONDS = HEAD_SECONDS  # type: ignore[attr-defined]
+
+
+INSTALLED_APPS = [*INSTALLED_APPS, f"{__name__}.ShortPauses"]
