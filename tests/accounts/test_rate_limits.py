@@ -1,6 +1,6 @@
 """The last 60 seconds as they are counted: in Redis and in a worker's memory alike."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import pytest
@@ -95,12 +95,17 @@ class Shared:
         self._windows.spend(key, tokens, otherwise=lambda: pytest.fail("Redis is away"))
 
 
+@pytest.fixture
+def shared(redis_server: PrivateRedis, opened_store: SharedStore) -> Iterator[Shared]:
+    windows = Shared(redis_server)
+    yield windows
+    windows.client.close()
+
+
 @pytest.fixture(params=["own", "shared"])
 def remember(request: pytest.FixtureRequest, clock: Clock) -> Remember:
-    if request.param == "own":
-        return Own(clock)
-    request.getfixturevalue("opened_store")
-    return Shared(request.getfixturevalue("redis_server"))
+    remembered: Remember = Own(clock) if request.param == "own" else request.getfixturevalue("shared")
+    return remembered
 
 
 def test_as_many_requests_as_the_limit_are_admitted_and_one_more_is_not(remember: Remember) -> None:
@@ -162,10 +167,7 @@ def test_keys_are_counted_apart(remember: Remember) -> None:
     assert windows.admit("another", requests=1, tokens=0).requests == (0, 61, 0)
 
 
-def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(
-    redis_server: PrivateRedis, opened_store: SharedStore
-) -> None:
-    shared = Shared(redis_server)
+def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(shared: Shared) -> None:
     shared({}, {})
     for _ in range(2):
         assert SharedWindows().admit(KEY, Budgets(9, 9), AddressCheck("192.0.2.9", Rate(2, 60))) is not None
@@ -180,16 +182,14 @@ def test_a_request_beyond_its_address_limit_takes_nothing_of_the_budgets(
     assert shared.admit(KEY, requests=9, tokens=9).requests.remaining == 6  # of the two that were admitted and this one
 
 
-def test_redis_forgets_a_key_that_rests(redis_server: PrivateRedis, opened_store: SharedStore) -> None:
-    shared = Shared(redis_server)
+def test_redis_forgets_a_key_that_rests(shared: Shared) -> None:
     windows = shared({}, {})
     windows.spend(KEY, 1)
     windows.admit(KEY, requests=1, tokens=1)
     assert {shared.client.ttl(key) for key in shared.client.scan_iter("rate:*")} == {61}
 
 
-def test_redis_keeps_no_counter_that_counts_no_more(redis_server: PrivateRedis, opened_store: SharedStore) -> None:
-    shared = Shared(redis_server)
+def test_redis_keeps_no_counter_that_counts_no_more(shared: Shared) -> None:
     shared({70: 1, 65: 2, 61: 3, 3: 4}, {62: 5}).admit(KEY, requests=1, tokens=1)
     counters = {key: shared.client.hgetall(key) for key in shared.client.scan_iter("rate:*")}
     assert [len(fields) for fields in counters.values()] == [4]  # sum, first, last, and the one of 3 seconds ago
@@ -211,16 +211,8 @@ past = st.dictionaries(st.integers(0, 70), st.integers(1, 9), max_size=8)
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=past, tokens=past, rpm=st.integers(0, 20), tpm=st.integers(0, 20))
-def test_both_count_alike(
-    redis_server: PrivateRedis,
-    opened_store: SharedStore,
-    clock: Clock,
-    requests: Past,
-    tokens: Past,
-    rpm: int,
-    tpm: int,
-) -> None:
-    shared = Shared(redis_server)(requests, tokens)
+def test_both_count_alike(shared: Shared, clock: Clock, requests: Past, tokens: Past, rpm: int, tpm: int) -> None:
+    shared(requests, tokens)
     own = Own(clock)(requests, tokens)
     for _ in range(3):
         assert own.admit(KEY, requests=rpm, tokens=tpm) == shared.admit(KEY, requests=rpm, tokens=tpm)

@@ -14,6 +14,7 @@ from pytest_django import Settings
 
 from catalogue import loader
 from catalogue.routing import snapshot
+from gateway.fastpath import connections as connections_to_providers
 from gateway.observing.request_events import begin
 from inference.api import ENDPOINTS
 from inference.wire_forms.chat import ChatForm
@@ -53,6 +54,7 @@ def token(simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     snapshot.refresh()
     yield new_key(new_account(credit="100"))[1]
     snapshot.forget()
+    connections_to_providers.close_idle(0)
 
 
 def complete(token: str, **fields: object) -> str:

@@ -22,8 +22,7 @@ def pooled(
     migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayServer]:
     databases = plugin.databases()
-    if not isinstance(databases, PostgresDatabases):
-        pytest.skip("SQLite has no pooler")
+    assert isinstance(databases, PostgresDatabases)
     with contextlib.closing(PrivatePgBouncer(databases)) as pooler:
         pooler.start()
         server = GatewayServer(
