@@ -58,12 +58,12 @@ _let_go: Counter[str] = Counter()  # how often each model's calls were
 
 
 def let_go(model: str) -> None:
-    """Let the calls of a model that have begun go on where they are held, or will be."""
+    """Lets the calls of a model that have begun go on from `hold`, even if they have not come to it."""
     _let_go[model] += 1
 
 
 def send_held() -> int:
-    """Send what waits for being told; return how much that was. It has been sent when this returns."""
+    """Sends what waits for `POST /surplus`, and returns how many answers that was."""
     told = _held[:]
     _held.clear()
     for send in told:
@@ -170,7 +170,7 @@ class Connection:
             self._socket.settimeout(None)
 
     def listen_until(self, ready: Callable[[], bool]) -> None:
-        """Stay silent until then, but notice when the caller leaves."""
+        """Stays silent until then, but notices when the caller leaves."""
         while not ready():
             self.listen(_LOOK_SECONDS)
 
@@ -256,12 +256,12 @@ class Reply:
             self._connection.listen(seconds)
 
     def hold(self) -> None:
-        """Send what is left over, then stay silent until the calls of this model are let go."""
+        """Sends what is left over, then stays silent until the calls of this model are let go."""
         self._flush()
         self._connection.listen_until(lambda: _let_go[self.held_by] > self._let_go_before)
 
     def held_by_model(self, model: str) -> None:
-        """What lets `hold` go, from now on."""
+        """Sets the model that lets `hold` go, from now on."""
         self.held_by, self._let_go_before = model, _let_go[model]
 
     def end(self, data: bytes = b"") -> None:

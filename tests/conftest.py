@@ -37,6 +37,7 @@ PROVIDER_KEYS = {"SIM_API_KEY": "sim-secret-that-must-not-leak"}  # SIM_ABSENT_K
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 judges.append(described.check)
+CLOSED_WITHIN = 10.0  # seconds
 LOG_TAIL = 4000  # characters of each server's log that a failing test shows
 
 
@@ -58,8 +59,9 @@ def _no_socket_is_left() -> Iterator[None]:
     before = set(map(id, _open_sockets()))
     yield
     gc.collect()  # pytest reports what the collector finds to close
-    eventually(lambda: _opened_after(before) == [])  # a thread of the module's last test may be about to close one
-    assert _opened_after(before) == []
+    # A thread of the module's last test may be about to close one.
+    eventually(lambda: _opened_after(before) == [], within=CLOSED_WITHIN)
+    assert [(each, *map(type, gc.get_referrers(each))) for each in _opened_after(before)] == []
 
 
 def _opened_after(before: set[int]) -> list[socket.socket]:
@@ -120,6 +122,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection.ops, "execute_sql_flush", flush_and_restore)
+        # What it would look for is there again.
+        patch.setattr("django.core.management.commands.flush.emit_post_migrate_signal", lambda *_, **__: None)
         yield
     if connection.vendor == "postgresql":
         for each in connections.all():
@@ -291,9 +295,10 @@ def _verify(server: GatewayServer, *options: str) -> None:
 
 @pytest.hookimpl(trylast=True)  # behind the shuffling, which leaves modules whole
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests come first in each worker's share: begun last, one would run while nothing else is left."""
+    """Long tests come first in each worker's share, then those with servers: begun last, one would run alone."""
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     rest = [item for item in items if item.get_closest_marker("long") is None]
+    rest.sort(key=lambda item: not plugin.needs_a_server(item))
     long = [item for item in items if item.get_closest_marker("long") is not None]
     groups = [[*group] for _, group in itertools.groupby(long, key=lambda item: item.path)]
     ordered: list[pytest.Item] = []

@@ -124,14 +124,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {
         item
         for item in items
-        if item.get_closest_marker(other) is not None or (config.option.quick and _needs_a_server(item))
+        if item.get_closest_marker(other) is not None or (config.option.quick and needs_a_server(item))
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 
 
-def _needs_a_server(item: pytest.Item) -> bool:
+def needs_a_server(item: pytest.Item) -> bool:
+    """Whether the test uses a fixture that starts a server, or starts a process itself."""
     return item.get_closest_marker("process") is not None or not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 

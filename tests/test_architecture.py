@@ -31,7 +31,7 @@ LONGEST_MODULE = 400
 LAME_WORDS = re.compile(r"(What|Whether|Those|Who|See|Of|Should)\b")  # a noun or verb says sooner what a thing is
 LAME_BEGINNINGS = {"inference": 88, "billing": 27}  # today's; only down
 WORDS = 105  # of docstrings, for each hundred lines of code: today's figure; 79 is wanted
-LINES_OF_CODE = 25_450  # `make size` prints them by app
+LINES_OF_CODE = 25_460  # `make size` prints them by app; the last ten let tests tell the simulator when to go on
 
 
 def test_every_setting_is_documented() -> None:

@@ -17,6 +17,7 @@ from catalogue.routing import snapshot
 from tests.aliases.caller import ALIASES, CHUNKS, ECHO, Caller, Json
 from tests.aliases.test_history import NO_COUNTS
 from tests.billing.api import store
+from tests.billing.plans import update_statistics
 from tests.billing.records import serve
 
 STATS = f"{ALIASES}/fast/stats"
@@ -240,8 +241,8 @@ def test_a_year_of_use_is_read_from_its_rows(caller: Caller) -> None:
 
 def rows_read(statement: str) -> int:
     """How many rows PostgreSQL's scans return or discard for this statement."""
+    update_statistics()
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE")
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}")
         ((plans,),) = cursor.fetchall()
     return sum(scanned(plan["Plan"]) for plan in plans)

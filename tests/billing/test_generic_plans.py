@@ -20,6 +20,7 @@ from gateway.server.hooks import Periodic, worker_hooks
 from inference.authentication import BALANCE, PREPARED
 from tests import every_admin_page
 from tests.billing.api import Holder
+from tests.billing.plans import update_statistics
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, Acme
 from tests.factories import served
@@ -66,7 +67,7 @@ def acme() -> Acme:
         for table, (rows, columns) in FILL.items():
             copies = f"INSERT INTO {table} SELECT copy.* FROM {rows}, {COPY}"
             cursor.execute(copies.format(table=table, count=COUNT, columns=columns))
-        cursor.execute("ANALYZE")
+    update_statistics()
     return acme
 
 
