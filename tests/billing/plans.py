@@ -52,7 +52,7 @@ def fill(account: Account, days: int, since: datetime) -> list[Generation]:
 
 
 def update_statistics() -> None:
-    """Counts our own tables for the planner. Another test may be counting those that all databases of a server share."""
+    """Counts our own tables for the planner. Another test may be counting those that a server shares."""
     with connection.cursor() as cursor:
         tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
         cursor.execute("ANALYZE" if connection.vendor == "sqlite" else f"ANALYZE {', '.join(tables)}")
