@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 import hypothesis
 import pytest
+from django.apps import apps
 from django.conf import settings
+from django.core.management.color import no_style
 from django.db import connection, connections, transaction
 from playwright.sync_api import Browser
 from pytest_django import DjangoDbBlocker, Settings
@@ -151,11 +153,15 @@ def _rows_of_migrations() -> dict[str, list[tuple[Any, ...]]]:
 
 
 def _write(rows: Mapping[str, list[tuple[Any, ...]]]) -> None:
+    """Writes the rows, and sets the sequences behind them, which the command `flush` begins anew."""
+    models = [model for model in apps.get_models(include_auto_created=True) if model._meta.db_table in rows]
     with transaction.atomic(), connection.cursor() as cursor:  # references are checked at the end
         for table, of_table in rows.items():
             values = ", ".join(["%s"] * len(of_table[0]))
             statement = f"INSERT INTO {connection.ops.quote_name(table)} VALUES ({values})"  # our own tables
             cursor.executemany(statement, of_table)
+        for statement in connection.ops.sequence_reset_sql(no_style(), models):
+            cursor.execute(statement)
 
 
 @pytest.fixture(scope="session")

@@ -163,7 +163,7 @@ def prepare(database: str) -> None:
         "DATABASE_URL": f"sqlite:///{folder / 'unused.sqlite3'}",
     }
     if database == "postgres":
-        server = PrivatePostgres()
+        server = PrivatePostgres.in_memory()
         atexit.register(server.close)
         server.start()
         os.environ |= {POSTGRES_PORT: str(server.port), "DATABASE_URL": server.url("gateway")}

@@ -23,3 +23,4 @@ def test_a_flush_takes_what_a_test_wrote_and_leaves_what_migrations_wrote() -> N
     assert not Account.objects.exists()
     assert staff_rights() == rights
     assert dict(ContentType.objects.values_list("model", "pk")) == types
+    Group.objects.create(name="the next number is free")

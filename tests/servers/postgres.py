@@ -34,7 +34,7 @@ SETTINGS = {
 }
 
 
-MOST_BYTES = 8 * 1024**3
+MOST_BYTES = 8 * 1024**3  # of the databases of a whole run
 
 
 class PostgresDatabases:
@@ -68,9 +68,17 @@ class PrivatePostgres(PostgresDatabases):
 
     def __init__(self, **settings: str) -> None:
         super().__init__(free_port())
+        self._disk: Path | None = None  # the usual one
         self._settings = SETTINGS | settings
         self._process: ServerProcess | None = None
         self._folder: Path | None = None
+
+    @classmethod
+    def in_memory(cls) -> Self:
+        """One whose data are in memory, for tests: most of what they write are copies of databases."""
+        server = cls()
+        server._disk = _memory()
+        return server
 
     @classmethod
     def standby_of(cls, primary: "PrivatePostgres") -> Self:
@@ -86,7 +94,7 @@ class PrivatePostgres(PostgresDatabases):
         """Starts the server, on the data of the previous start if there was one."""
         binaries, user = postgres_binaries(), unprivileged_user()
         if self._folder is None:
-            self._folder = _initialised_folder(binaries, user)
+            self._folder = _initialised_folder(binaries, user, self._disk)
         options = [argument for name, value in self._settings.items() for argument in ("-c", f"{name}={value}")]
         self._process = ServerProcess(
             [binaries / "postgres", "-D", self._folder / "data", "-p", str(self.port), *options],
@@ -175,21 +183,21 @@ def unprivileged_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
-def _fast_disk() -> str | None:
-    """A folder in memory if there is room, else the usual one: copies of databases are most of what tests write."""
+def _memory() -> Path | None:
+    """A folder in memory, if the machine has one with enough room."""
     memory = Path("/dev/shm")
-    return str(memory) if memory.exists() and shutil.disk_usage(memory).free > MOST_BYTES else None
+    return memory if memory.exists() and shutil.disk_usage(memory).free > MOST_BYTES else None
 
 
-def _owned_folder(user: str | None) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="gateway-postgres-", dir=_fast_disk()))
+def _owned_folder(user: str | None, disk: Path | None = None) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="gateway-postgres-", dir=disk))
     if user is not None:
         shutil.chown(folder, user)
     return folder
 
 
-def _initialised_folder(binaries: Path, user: str | None) -> Path:
-    folder = _owned_folder(user)
+def _initialised_folder(binaries: Path, user: str | None, disk: Path | None) -> Path:
+    folder = _owned_folder(user, disk)
     initdb: list[str | Path] = [binaries / "initdb", "-D", folder / "data", "-U", "postgres", "--auth=trust"]
     try:
         _run([*initdb, "--encoding=UTF8", "--locale=C", "--no-sync"])
