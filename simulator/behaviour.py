@@ -173,8 +173,8 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
 # - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
 #   call or a text for each answer; the results of tools behind it tell which is next.
-# - `surplus` sends the whole answer once more on the kept connection, so many seconds after its end, or with the next
-#   `POST /surplus`: nobody asked for it.
+# - `surplus` sends the whole answer once more on the kept connection, although nobody asked for it: so many seconds
+#   after its end or, without a number, at the next `POST /surplus`.
 # - `context` refuses a prompt of more tokens, in the words of the dialect.
 # - `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how
 #   many

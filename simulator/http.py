@@ -140,7 +140,7 @@ class Connection:
         self._sent = []
 
     def send_again(self, seconds: float) -> None:
-        """Send what was remembered once more, so much later, whatever is read and sent meanwhile.
+        """Sends what was remembered once more after so many seconds, whatever is read and sent in between.
 
         An endless wait ends with `send_held`.
         """

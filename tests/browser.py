@@ -69,7 +69,7 @@ class LentBrowser:
 
     @contextlib.contextmanager
     def lend(self) -> Iterator[Browser]:
-        """The browser, without any page, until the end."""
+        """Lends the browser, without any page in it, until the end of the block."""
         asyncio._set_running_loop(self._loop)
         try:
             yield self.browser
@@ -88,7 +88,7 @@ def add_person(
     staff: bool = False,
     password: str | None = PASSWORD,
 ) -> str:
-    """A person of a gateway, as a member of an account where one is named; returns the address."""
+    """Adds a person to a gateway, as a member of the account if one is named, and returns the address."""
     rights = STAFF if staff else {}
     code = PERSON.format(email=email, password=password, account=account, role=role, rights=rights)
     gateway.manage("shell", "-v0", "--no-imports", "-c", code).ok()
@@ -105,9 +105,10 @@ def sessions(gateway: GatewayServer, emails: Iterable[str]) -> Mapping[str, Any]
 def signed_in(
     chromium: Browser, customer: Customer, *, role: str = "owner", staff: bool = False, **options: Any
 ) -> Iterator[Page]:
-    """A page of a new member of the customer's account, who has no password; `options` are Playwright's for a context.
+    """Opens a page for a new member of the customer's account, who has no password.
 
-    The browser may complain of no page, above all of none that breaks its Content-Security-Policy.
+    `options` are Playwright's for a context. The browser may complain of no page, above all of none that breaks its
+    Content-Security-Policy.
     """
     email = f"{role}{'-staff' if staff else ''}@{customer.name}.example"
     add_person(customer.gateway, email, account=customer.name, role=role, staff=staff, password=None)

@@ -57,7 +57,7 @@ class OpenAccount(Protocol):
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_socket_is_left() -> Iterator[None]:
-    """A module whose tests leave a connection open fails at its end, and so does one that left it to the collector."""
+    """Fails at the end of a module whose tests left a connection open, or left it to the garbage collector to close."""
     before = set(map(id, _open_sockets()))
     yield
     gc.collect()  # pytest reports what the collector finds to close
@@ -71,7 +71,7 @@ def _opened_after(before: set[int]) -> list[socket.socket]:
 
 
 def _open_sockets() -> list[socket.socket]:
-    """Those of TCP. A helper that the whole run shares is asked by a Unix socket."""
+    """Finds the open TCP sockets. Helpers that the whole run shares have Unix sockets, which do not count."""
     found = (each for each in gc.get_objects() if isinstance(each, socket.socket))
     return [each for each in found if each.family == socket.AF_INET and each.fileno() >= 0]
 

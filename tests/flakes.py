@@ -1,4 +1,4 @@
-"""`make flakes`: runs every module that starts servers ten times, in random order, while all cores are busy.
+"""`make flakes` runs every module that starts servers ten times, in random order, while all cores are busy.
 
 Prints each test that failed with how often it did and where its output is, and nothing if none failed. `--times` is how
 many runs there are; all other arguments go to pytest.

@@ -1,4 +1,4 @@
-"""`make test`: the suite on PostgreSQL and, beside it, a part on SQLite and a part with the fast path off.
+"""`make test` runs the suite on PostgreSQL and, beside it, a part on SQLite and a part with the fast path off.
 
 `--workers` is how many processes the suite has; one more has the parts, whose output is printed at the end. All other
 arguments go to pytest. `--quick` is `make quick`: what needs no server of its own, on PostgreSQL alone.

@@ -43,7 +43,7 @@ def test_sixty_sign_ins_at_once_leave_the_worker_to_its_requests(
 def replies_beside_requests(
     server: GatewayServer, open_account: OpenAccount, posts: int, streamed: str
 ) -> list[requests.Response]:
-    """What so many sign-ins at once are answered with, while the worker serves many more requests, and a stream."""
+    """Signs in so many times at once while requests and a stream are served, and returns the replies."""
     customer = open_account(server)
     assert ask(customer, "echo").status_code == 200
     browser = requests.get(f"{server.origin}/login", timeout=10).cookies

@@ -1,4 +1,4 @@
-"""The product's settings, and shorter times where production has seconds that no setting names."""
+"""The product's settings with shorter pauses, for those that have no setting of their own."""
 
 import sys
 
@@ -12,7 +12,7 @@ AFTER_FINISH_SECONDS = 0.2
 
 
 class ShortPauses(AppConfig):
-    """Shortens them as a worker begins."""
+    """Shortens the pauses as a worker begins."""
 
     name = "tests.inference"
     label = "short_pauses"

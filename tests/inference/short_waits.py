@@ -1,4 +1,4 @@
-"""The product's settings, and waits for a database that is away of a second where production has up to ten."""
+"""The product's settings with shorter waits: one second for a lost database, instead of up to ten."""
 
 from django.apps import AppConfig
 
@@ -18,7 +18,7 @@ if "options" in DATABASES["settlement"]["OPTIONS"]:
 
 
 class ShortWaits(AppConfig):
-    """Shortens them as a process begins."""
+    """Shortens the waits as a process begins."""
 
     name = "tests.inference"
     label = "short_waits"
