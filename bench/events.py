@@ -117,7 +117,7 @@ def player(told: Told) -> Callable[[], int]:
             except UpstreamFault:  # some were recorded because they break
                 break
             sent += len(b"".join(framing.frames(reader.take())))
-        return sent
+        return sent + len(b"".join(framing.frames(reader.take_finishes())))
 
     return play
 

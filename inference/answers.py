@@ -4,8 +4,8 @@
 requires them.
 
 `Aggregate` puts an answer together from a stream. It knows some fields; in what it does not know within a delta,
-strings concatenate, lists of objects numbered by `index` merge by it, objects merge by key, else the last wins; outside
-of deltas the last wins.
+strings concatenate, lists of objects numbered by `index` merge by it, other lists come one behind the other, objects
+merge by key, else the last wins; outside of deltas the last wins.
 """
 
 from collections.abc import Mapping
@@ -152,8 +152,30 @@ class _Object(dict[str, Any]):
     """An object that is still growing: changed in place, where a chunk's own is copied first."""
 
 
-class _Numbered(dict[int, Any]):
-    """A list of objects by their `index` that is still growing: looked up, where a list would be searched."""
+class _Numbered(dict[Any, Any]):
+    """A list of objects by their `index` that is still growing: looked up, where a list would be searched.
+
+    Of two that share an index and differ in their type, the second one has both for its key.
+    """
+
+
+class _Listed(list[Any]):
+    """A list that is still growing. Objects in it are there once: some upstreams send all of them again each time."""
+
+    def __init__(self, items: list[Any]) -> None:
+        super().__init__()
+        self._seen: set[bytes] = set()
+        self.take(items)
+
+    def take(self, items: list[Any]) -> None:
+        """Adds these at the end."""
+        for item in items:
+            if isinstance(item, dict):
+                written = orjson.dumps(item, option=orjson.OPT_SORT_KEYS)
+                if written in self._seen:
+                    continue
+                self._seen.add(written)
+            self.append(item)
 
 
 def whole(value: Any) -> Any:
@@ -173,14 +195,20 @@ def merged(known: Any, added: Any) -> Any:
         pieces = known if isinstance(known, _Pieces) else _Pieces([known])
         pieces.append(added)
         return pieces
-    if isinstance(known, _Numbered) or _is_indexed(known):
-        return _merged_by_index(known, added) if _is_indexed(added) else added
+    if isinstance(known, _Numbered | list) and isinstance(added, list):
+        if _is_indexed(added) and (isinstance(known, _Numbered) or _is_indexed(known)):
+            return _merged_by_index(known, added)
+        listed = known if isinstance(known, _Listed) else _Listed(whole(known))
+        listed.take(added)
+        return listed
     if isinstance(known, dict) and isinstance(added, dict):
         both = known if isinstance(known, _Object) else _Object(known)
         for name, value in added.items():
             # An identifier is sent once or repeated whole, never in pieces.
-            is_whole = name not in both or name in IDENTIFIERS
-            both[name] = value if is_whole else merged(both[name], value)
+            if name not in both:
+                both[name] = _merged_by_index([], value) if _is_indexed(value) else value
+            else:
+                both[name] = value if name in IDENTIFIERS else merged(both[name], value)
         return both
     return added
 
@@ -208,8 +236,10 @@ def _is_indexed(value: Any) -> bool:
 def _merged_by_index(known: Any, added: list[dict[str, Any]]) -> _Numbered:
     numbered = known if isinstance(known, _Numbered) else _Numbered({item["index"]: item for item in known})
     for item in added:
-        index = item["index"]
-        numbered[index] = merged(numbered[index], item) if index in numbered else item
+        key: Any = item["index"]
+        if key in numbered and numbered[key].get("type") != item.get("type", numbered[key].get("type")):
+            key = (key, item["type"])
+        numbered[key] = merged(numbered[key], item) if key in numbered else item
     return numbered
 
 

@@ -1,8 +1,11 @@
 """Normalising stream chunks to what every client understands, whatever an upstream omits or repeats.
 
 One object per stream. It sets what we own (`id`, `object`, `created`, `model`), keeps every field it does not know,
-opens choices in ascending order, and drops chunks that say nothing and choices that have finished. What rides on a
-chunk that is dropped waits for the closing one.
+opens choices in ascending order, and drops chunks that say nothing. What rides on a chunk that is dropped waits for the
+closing one.
+
+A finish is held until the stream has ended: some upstreams say one in every chunk, and go on. What comes behind it is
+delivered, and each choice finishes once, for the reason that was given last.
 
 Chat chunks have `role` once, with a choice's first words; their tool calls are numbered from 0 and named once, and
 arguments end as JSON.
@@ -39,6 +42,7 @@ THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")  # of a m
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
+WITH_WORDS = ("logprobs",)  # members of a choice that are about its words
 TOOL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 # What a choice says: its text, and a chat model's reasoning beside it.
 SPOKEN = ("text", *REASONING_FIELDS)
@@ -64,20 +68,30 @@ class Finish(Json):
 
 @dataclass(slots=True)
 class Tool:
-    """A tool call of a choice: its ordinal, its kind, and the length of the arguments so far."""
+    """A tool call of a choice, as far as it has come.
+
+    `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments.
+    """
 
     ordinal: int
+    key: Any
+    identity: str
     kind: str
-    arguments: int = 0
+    name: str
+    pieces: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Choice:
-    """What a choice has said so far."""
+    """What a choice has said so far. `reason` is its newest finish reason; with the finish came `finish_extras` of the
+    choice and `finish_chunk` of the chunk."""
 
     has_role: bool = False
-    finished: bool = False
-    tools: dict[Any, Tool] = field(default_factory=dict)
+    reason: str | None = None
+    finish_extras: Json = field(default_factory=dict)
+    finish_chunk: Json = field(default_factory=dict)
+    calls: list[Tool] = field(default_factory=list)
+    tools: dict[Any, Tool] = field(default_factory=dict)  # the newest call of each key
     last_tool: Any = None
 
 
@@ -93,17 +107,26 @@ class Normaliser(ABC):
         self.unsent: Json = {}  # fields of chunks that were not sent, for the closing one
         self.reported: list[tuple[Any, int]] = []  # usage of chunks, and `text_bytes` until there; not counted yet
 
+    @property
+    @abstractmethod
+    def has_open_call(self) -> bool:
+        """Whether a tool call may go on: what could not be read may have been a piece of it."""
+
     @abstractmethod
     def normalise(self, chunk: Json) -> Json | None:
-        """The chunk as it goes to the framing, a `Finish` at an end; None where it would say nothing."""
+        """The chunk as it goes to the framing; None where it would say nothing."""
 
     def normalise_all(self, chunks: list[Json]) -> list[Json]:
         """What goes to the framing of these."""
         return [sent for chunk in chunks if (sent := self.normalise(chunk)) is not None]
 
     @abstractmethod
-    def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
-        """Chunks to add where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
+    def finish_open(self, *, is_counted: bool) -> None:
+        """Finishes what is open where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
+
+    @abstractmethod
+    def finishes(self) -> Iterable[Finish]:
+        """The finishes, which go to the framing once the stream has ended."""
 
 
 class ChunkNormaliser(Normaliser):
@@ -117,46 +140,58 @@ class ChunkNormaliser(Normaliser):
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected = choices
         self._choices: dict[int, Choice] = {}
-        self._going: dict[int, Choice] = {}  # those that have spoken and not finished
+        self._going: dict[int, Choice] = {}  # those that have spoken, and not finished since
 
     @property
     def _open(self) -> list[int]:
-        """The choices that have begun and not finished."""
-        return [index for index, choice in self._choices.items() if not choice.finished]
+        """The choices that have begun and never finished."""
+        return [index for index, choice in self._choices.items() if choice.reason is None]
+
+    @property
+    def has_open_call(self) -> bool:
+        """See Normaliser."""
+        return any(choice.calls for choice in self._going.values())
 
     def normalise(self, chunk: Json) -> Json | None:
         """See Normaliser."""
         choices: list[Json] = []
-        finishes = False
+        finished: list[Choice] = []
         for position, choice in enumerate(dicts(chunk.get("choices"))):
             index = choice.get("index", position)
             if type(index) is int and index >= self._expected:
                 self.has_surplus = True
             else:
-                finishes |= self._add(choice, choices)
+                self._add(choice, choices, finished)
         if chunk.get("usage") is not None:
             self.reported.append((chunk["usage"], self.text_bytes))
         self.is_complete = bool(self._choices) and not self._open
-        self.all_finished = self.is_complete and len(self._choices) >= self._expected
+        self.all_finished = self.is_complete and not self._going and len(self._choices) >= self._expected
         chunk = extras_of(chunk)
-        if not choices:
-            self.unsent |= {name: value for name, value in chunk.items() if value is not None}
-            return None
-        if self.unsent:
+        for state in finished:
+            state.finish_chunk = chunk
+        if self.unsent and (choices or finished):
             self.unsent = without(self.unsent, chunk)
-        chunk |= self._own
-        chunk["choices"] = choices
-        return Finish(chunk) if finishes else chunk
+        if not choices:
+            if not finished:
+                self.unsent |= {name: value for name, value in chunk.items() if value is not None}
+            return None
+        return {**chunk, **self._own, "choices": choices}
 
-    def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
+    def finish_open(self, *, is_counted: bool) -> None:
         """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
         ends its stream in order may have finished only the first of several, or never say a reason."""
         still_open = self._open
         if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
-                chunk = self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
-                if chunk is not None:
-                    yield chunk
+                self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
+
+    def finishes(self) -> Iterable[Finish]:
+        """See Normaliser."""
+        for index, state in sorted(self._choices.items()):
+            if state.reason is not None:
+                shaped = {**self.nullable, **state.finish_extras, **self._shaped(self._last_content(state), state)}
+                choice = {"index": index, **shaped, "finish_reason": after_calls(state.reason, state.calls)}
+                yield Finish({**state.finish_chunk, **self._own, "choices": [choice]})
 
     def closing(self, choices: list[Json]) -> Json:
         """A chunk of our own after the upstream's last."""
@@ -171,38 +206,49 @@ class ChunkNormaliser(Normaliser):
         """The finish reason, out of those that this shape has."""
         return finish_reason(reported)
 
-    def _add(self, choice: Json, choices: list[Json]) -> bool:
-        """Adds what the choice says to `choices`, unless it says nothing. True where it finishes."""
+    def _add(self, choice: Json, choices: list[Json], finished: list[Choice]) -> None:
+        """Adds what the choice says to `choices`, unless it says nothing, and its state to `finished` if it ends."""
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
         state = self._choices.get(index) or Choice()
-        if state.finished:
-            return False
-        finish = self._finish(choice.get("finish_reason"))
-        content = self._content(choice, state, finish)
+        reason = self._finish(choice.get("finish_reason"))
+        content = self._content(choice, state)
         extras = without(choice, OWNED_OF_CHOICE)
-        if not content and finish is None and all(value is None for value in extras.values()):
-            return False
+        if state.reason is not None and index not in self._going and not _is_output(content):
+            state.finish_extras |= {name: value for name, value in extras.items() if value is not None}
+            return
+        if not content and reason is None and all(value is None for value in extras.values()):
+            return
         # Those below this one that have said nothing yet are opened: clients expect ascending order.
         for earlier in range(min(index, self._expected, MOST_OPENED)):
             if earlier not in self._choices:
                 opened = self._choices[earlier] = Choice()
                 choices.append({"index": earlier, **self.nullable, **self._shaped({}, opened), "finish_reason": None})
         self._choices[index] = self._going[index] = state
-        self._note_output(content)
-        shaped = {**self.nullable, **extras, **self._shaped(content, state)}
-        choices.append({"index": index, **shaped, "finish_reason": after_calls(finish, state.tools)})
-        if finish is not None:
-            state.finished = self.has_output = True
+        self.has_output = self.has_output or self.text_bytes > 0 or _is_output(content)
+        extras = {**state.finish_extras, **extras}
+        state.finish_extras = {}
+        if reason is not None:
+            state.reason = reason
+            self.has_output = True
             del self._going[index]
-        return state.finished
-
-    def _note_output(self, content: Json) -> None:
-        self.has_output = self.has_output or self.text_bytes > 0 or any(v not in ("", [], {}) for v in content.values())
+            finished.append(state)
+            if not content:
+                state.finish_extras = extras
+                return
+            # What belongs to the words goes with them, all else with the finish.
+            state.finish_extras = without(extras, WITH_WORDS)
+            extras = {name: extras[name] for name in WITH_WORDS if name in extras}
+        shaped = {**self.nullable, **extras, **self._shaped(content, state)}
+        choices.append({"index": index, **shaped, "finish_reason": None})
 
     @abstractmethod
-    def _content(self, choice: Json, state: Choice, finish: str | None) -> Json:
+    def _content(self, choice: Json, state: Choice) -> Json:
         """What the choice says, in order and without nulls; its words are counted."""
+
+    def _last_content(self, state: Choice) -> Json:
+        """What has to be said with a choice's finish."""
+        return {}
 
     @abstractmethod
     def _shaped(self, content: Json, state: Choice) -> Json:
@@ -270,7 +316,7 @@ class ChatNormaliser(ChunkNormaliser):
                 self.has_output = True
                 return True
         content = choice["delta"] = self._cleaned(delta, state)
-        self._note_output(content)
+        self.has_output = self.has_output or self.text_bytes > 0 or _is_output(content)
         return bool(content)
 
     def _goes_on_calling(self, delta: Json, state: Choice) -> bool:
@@ -290,16 +336,19 @@ class ChatNormaliser(ChunkNormaliser):
         ):
             return False
         fragment["index"] = tool.ordinal
-        tool.arguments += len(piece)
+        tool.pieces.append(piece)
         self.text_bytes += len(piece.encode())
         self.has_output = True
         return True
 
-    def _content(self, choice: Json, state: Choice, finish: str | None) -> Json:
-        delta = self._cleaned(object_of(choice.get("delta")), state)
-        if finish is not None and (missing := _missing_arguments(state)):
-            delta["tool_calls"] = [*delta.get("tool_calls", ()), *missing]
-        return delta
+    def _content(self, choice: Json, state: Choice) -> Json:
+        return self._cleaned(object_of(choice.get("delta")), state)
+
+    def _last_content(self, state: Choice) -> Json:
+        """Arguments must end as JSON: a call of a function that never sent any gets an empty object."""
+        calls = [tool for tool in state.calls if tool.kind == "function" and not any(tool.pieces)]
+        missing = [{"index": tool.ordinal, "function": {"arguments": "{}"}} for tool in calls]
+        return {"tool_calls": missing} if missing else {}
 
     def _cleaned(self, delta: Json, state: Choice) -> Json:
         """What a delta says, without its role, its nulls and its empty texts."""
@@ -310,8 +359,9 @@ class ChatNormaliser(ChunkNormaliser):
                 if value and isinstance(value, str):
                     content[name] = value
             elif name == "tool_calls":
-                if calls := [_tool_call(fragment, state) for fragment in dicts(value)]:
-                    content[name] = calls
+                calls = [_tool_call(fragment, state) for fragment in dicts(value)]
+                if said := [call for call in calls if call is not None]:
+                    content[name] = said
             elif value is not None and name != "role":
                 content[name] = value
         self.text_bytes += message_bytes(content)
@@ -327,43 +377,77 @@ class ChatNormaliser(ChunkNormaliser):
         return {"delta": {}}
 
 
-def _tool_call(fragment: Mapping[str, Any], state: Choice) -> Json:
-    """The fragment of a call as clients know it: named once, numbered without a gap."""
+def _is_output(content: Json) -> bool:
+    return any(value not in ("", [], {}) for value in content.values())
+
+
+def _tool_call(fragment: Mapping[str, Any], state: Choice) -> Json | None:
+    """The fragment of a call as clients know it: named once, numbered without a gap. None where it repeats the call."""
     key, identity = fragment.get("index"), text_of(fragment.get("id"))
     if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
         key = identity or state.last_tool
     state.last_tool = key
-    begun = state.tools.get(key)
-    tool = begun or Tool(ordinal=len(state.tools), kind=kind_of(fragment))
-    called, text = object_of(fragment.get(tool.kind)), TOOL_TEXT[tool.kind]
-    piece = called.get(text)  # some upstreams send the object itself
-    piece = orjson.dumps(piece).decode() if isinstance(piece, dict) else text_of(piece)
-    tool.arguments += len(piece)
+    begun = _begun_call(state, key, identity)
+    kind = kind_of(fragment) if begun is None else begun.kind
+    called, text = object_of(fragment.get(kind)), TOOL_TEXT[kind]
+    name, piece = text_of(called.get("name")), called.get(text)
+    piece = orjson.dumps(piece).decode() if isinstance(piece, dict) else text_of(piece)  # some send the object itself
     extras = without(fragment, TOOL_FIELDS)
     if begun is not None:
-        return {**extras, "index": tool.ordinal, tool.kind: {text: piece}}
+        if not _is_another(begun, identity, name, piece):
+            begun.pieces.append(piece)
+            return {**extras, "index": begun.ordinal, kind: {text: piece}}
+        if identity == begun.identity:
+            if identity and name == begun.name and piece == "".join(begun.pieces):
+                return None
+            identity = ""  # another call needs one of its own
+        called, kind = object_of(fragment.get(kind_of(fragment))), kind_of(fragment)
+        text = TOOL_TEXT[kind]
+    tool = Tool(len(state.calls), key, identity, kind, name, [piece])
+    state.calls.append(tool)
     state.tools[key] = tool
     return {
         **extras,
         "index": tool.ordinal,
         "id": identity or f"call_{uuid7().hex}",
         "type": tool.kind,
-        tool.kind: {"name": text_of(called.get("name")), text: piece},
+        tool.kind: {"name": name, text: piece},
     }
+
+
+def _begun_call(state: Choice, key: Any, identity: str) -> Tool | None:
+    """The call that a fragment goes on with: that of its id where several came under one key, else the newest."""
+    newest = state.tools.get(key)
+    if newest is not None and identity and newest.identity != identity:
+        return next((tool for tool in state.calls if (tool.key, tool.identity) == (key, identity)), newest)
+    return newest
+
+
+def _is_another(begun: Tool, identity: str, name: str, piece: str) -> bool:
+    """Whether a fragment under the key of a call begins another: Ollama numbers all of an answer's calls 0.
+
+    Another id with a name does, and a name with arguments behind those that are complete. Some upstreams repeat id and
+    name with every fragment, and some name a tool in pieces.
+    """
+    if not name:
+        return False
+    if identity and begun.identity and identity != begun.identity:
+        return True
+    return bool(piece.strip() or name != begun.name) and begun.kind == "function" and _is_object(begun.pieces)
+
+
+def _is_object(pieces: list[str]) -> bool:
+    if not pieces[-1].rstrip().endswith("}"):
+        return False
+    try:
+        return isinstance(orjson.loads("".join(pieces)), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def kind_of(tool_call: Mapping[str, Any]) -> str:
     """`custom` or `function`, as which any other counts."""
     return "custom" if tool_call.get("type") == "custom" else "function"
-
-
-def _missing_arguments(state: Choice) -> list[Json]:
-    """Arguments must end as JSON: a call of a function that never sent any gets an empty object."""
-    return [
-        {"index": tool.ordinal, "function": {"arguments": "{}"}}
-        for tool in state.tools.values()
-        if tool.kind == "function" and not tool.arguments
-    ]
 
 
 def extras_of(answer: Mapping[str, Any]) -> Json:

@@ -50,6 +50,7 @@ class ShapeAdapter:
 
 class _Converting(StreamDecoder):
     def __init__(self, decoder: StreamDecoder, convert: Convert) -> None:
+        super().__init__()
         self._decoder, self._convert = decoder, convert
         self.one_text = decoder.one_text
 

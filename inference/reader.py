@@ -21,6 +21,7 @@ from .generation import Delivery, Ending
 
 _ENERGY = b": energy "
 LEAST_RUN = 4  # events in a read, for which it is worth to look
+_BLANK = b"data:  "  # what data of blanks alone begins with
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -33,7 +34,8 @@ class SseParser:
     """Turns the bytes of an event stream into the data of its events.
 
     Lines may end in LF, CRLF or CR, be cut anywhere, and the colon may lack its space. Comments, `event`, `id` and
-    `retry` are dropped: both dialects say in the data what it is. `energy` is the text of the last comment by which an
+    `retry` are dropped: both dialects say in the data what it is. So are events without data, which keep a connection
+    alive and say nothing. `energy` is the text of the last comment by which an
     upstream reports the energy that it measured, empty until then.
     """
 
@@ -51,12 +53,12 @@ class SseParser:
         # `find`, since `in` of bytes makes and drops an exception first.
         if self._has_rest or block.find(b"\r") >= 0 or not block.endswith(b"\n\n"):
             block = self._completed(block)
-        if block.startswith(b"data: "):
+        if block.startswith(b"data: ") and block.find(_BLANK) < 0:
             # Of one line of data each, as nearly all events are: split in one go.
-            if block.find(b"\n") == len(block) - 2:
+            if block.find(b"\n") == len(block) - 2 and len(block) > 8:
                 return [block[6:-2]]
             events = block[6:-2].split(b"\n\ndata: ")
-            if b"".join(events).find(b"\n") < 0:
+            if b"".join(events).find(b"\n") < 0 and all(events):
                 return events
         return self._events(block[:-2])
 
@@ -91,7 +93,7 @@ class SseParser:
 
     def _events(self, text: bytes) -> list[bytes]:
         """The data of whole events, the blank line behind the last one left out."""
-        if text.startswith(b"event:"):
+        if text.startswith(b"event:") and text.find(_BLANK) < 0:
             # Of a name and one line of data each: likewise.
             name, _, line = text.partition(b"\ndata: ")
             if line.find(b"\n") < 0 and name.find(b"\n") < 0 and line:
@@ -101,7 +103,7 @@ class SseParser:
             events = data[6:].split(b"\ndata: ")
             count = len(events)
             is_plain = len(lines) == 3 * count - 1 and data.startswith(b"data: ") and not any(lines[2::3])
-            if is_plain and names.count(b"event:") == count and names.find(b"data:") < 0:
+            if is_plain and all(events) and names.count(b"event:") == count and names.find(b"data:") < 0:
                 return events
         events, lines = [], []
         for line in [*text.split(b"\n"), b""]:
@@ -112,7 +114,9 @@ class SseParser:
             elif line.startswith(_ENERGY):
                 self.energy = line.removeprefix(_ENERGY)
             elif not line and lines:
-                events.append(b"\n".join(lines))
+                event = b"\n".join(lines)
+                if event.strip():
+                    events.append(event)
                 lines = []
         return events
 
@@ -202,6 +206,10 @@ class StreamReader:
         pending, self.pending = self.pending, []
         return pending
 
+    def take_finishes(self) -> list[dict[str, Any]]:
+        """The finishes of an answer that has ended: they were held, since an upstream may go on behind one."""
+        return [*self.normaliser.finishes()]
+
     def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Delivery:
         """What became of the answer, as far as it was read, or delivered (`text_bytes`)."""
         delivered = self.text_bytes if text_bytes is None else text_bytes
@@ -258,8 +266,8 @@ class StreamReader:
                 self._upstream.deadlines.progressed()
             if is_last or not block:
                 self._end(finishes_open=is_last)
-            elif normaliser.all_finished and not self._upstream.deadlines.is_after_finish:
-                self._upstream.deadlines.finished()
+            elif normaliser.all_finished is not self._upstream.deadlines.is_after_finish:
+                self._upstream.deadlines.finished(normaliser.all_finished)
         except DeadlineExpired:
             if not self._upstream.deadlines.is_after_finish:
                 raise
@@ -295,7 +303,8 @@ class StreamReader:
     def _is_last(self, said: Event | UpstreamFault) -> bool:
         """Takes in what is said between chunks. True where it is the last."""
         if isinstance(said, UpstreamFault):
-            if not isinstance(said, MalformedReply) or self._malformed is not None:
+            # A call is not finished where a piece of it may be missing: it would run with other arguments.
+            if not isinstance(said, MalformedReply) or self._malformed is not None or self.normaliser.has_open_call:
                 raise said
             self._malformed, self._is_malformed = said, True
             return False
@@ -336,7 +345,7 @@ class StreamReader:
     def _end(self, *, finishes_open: bool) -> None:
         """The end of the body; `finishes_open` where the dialect's own end came before it."""
         if finishes_open:
-            self.pending += self.normaliser.finish_open(is_counted=self.usage is not None)
+            self.normaliser.finish_open(is_counted=self.usage is not None)
             self._note_output()
         if not self.normaliser.is_complete and self._malformed is not None:
             raise self._malformed

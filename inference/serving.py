@@ -296,6 +296,8 @@ def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, A
             reader.advance()
             for chunk in reader.take():
                 whole.add(chunk)
+        for chunk in reader.take_finishes():
+            whole.add(chunk)
     except ContradictoryUsage:
         return {}, reader.outcome(Ending.COST_UNRESOLVABLE)
     if reader.ending != Ending.FINISHED:

@@ -226,15 +226,16 @@ class BilledStream:
         except ApiError as failure:
             self._admitted.event.broke(failure.code, failure.message)
             return self._framing.broke(failure, None)
+        frames = self._framing.frames(self._reader.take_finishes())
         match ENDINGS[ending].closing:
             case Closing.NOTHING:
                 return []
             case Closing.FINISH:
-                return self._framing.finished(report)
+                return [*frames, *self._framing.finished(report)]
             case Closing.EMPTY_CHUNK:
-                return self._framing.stalled(self._error_of(ending), report)
+                return [*frames, *self._framing.stalled(self._error_of(ending), report)]
             case Closing.ERROR:
-                return self._framing.broke(self._error_of(ending), report)
+                return [*frames, *self._framing.broke(self._error_of(ending), report)]
 
     def _error_of(self, ending: Generation.Ending) -> ApiError:
         route = self._admitted.route

@@ -74,9 +74,12 @@ class Deadlines:
             self.phase, self._phase_seconds = STREAM_IDLE, self._idle_seconds
             self.phase_ends = time.monotonic() + self._idle_seconds
 
-    def finished(self) -> None:
-        self.phase, self._phase_seconds = AFTER_FINISH, AFTER_FINISH_SECONDS
-        self.phase_ends = time.monotonic() + AFTER_FINISH_SECONDS
+    def finished(self, has_finished: bool = True) -> None:
+        """Waits no longer than for a usage, or as before where an answer that had a finish goes on."""
+        self.phase, self._phase_seconds = (
+            (AFTER_FINISH, AFTER_FINISH_SECONDS) if has_finished else (STREAM_IDLE, self._idle_seconds)
+        )
+        self.phase_ends = time.monotonic() + self._phase_seconds
 
     def whole_answer(self) -> None:
         self.phase, self._phase_seconds, self.phase_ends = OVERALL, self._overall_seconds, self.overall_ends

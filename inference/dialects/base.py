@@ -23,9 +23,11 @@ from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
 
 from ..call import Call, Shape
+from . import odd_json
 from .errors import MalformedReply, ReportedError, report_of
 
 NEVER = re.compile(rb"(?!)()()")  # a `StreamDecoder.one_text`
+HALF_CHARACTER = b"\\u"  # what begins any character that is escaped: few are, and halves always
 NO_HEADERS: Mapping[str, str] = {}
 NOTHING: frozenset[str] = frozenset()
 
@@ -125,6 +127,9 @@ class StreamDecoder(ABC):
 
     one_text = NEVER  # matches an event of one text and nothing else that adds up, with what is around it in two groups
 
+    def __init__(self) -> None:
+        self.half_characters = odd_json.HalfCharacters()
+
     @abstractmethod
     def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         """An event's chunk, which is the caller's to change; an Event where it says more, None where it says nothing.
@@ -143,16 +148,18 @@ class StreamDecoder(ABC):
         """What the events of one read say: runs of chunks, and what comes between them, faults as they are raised."""
         run: list[dict[str, Any]] = []
         said: list[list[dict[str, Any]] | Event | UpstreamFault] = [run]
+        halves = self.half_characters
         for data in events:
-            try:
-                each = self.decode(data)
-            except UpstreamFault as fault:
-                said += [fault, run := []]
-            else:
-                if isinstance(each, dict):
-                    run.append(each)
+            for event in halves.joined(data) if halves.held or data.find(HALF_CHARACTER) >= 0 else (data,):
+                try:
+                    each = self.decode(event)
+                except UpstreamFault as fault:
+                    said += [fault, run := []]
                 else:
-                    said += [each or Event(), run := []]
+                    if isinstance(each, dict):
+                        run.append(each)
+                    else:
+                        said += [each or Event(), run := []]
         return said
 
 
@@ -237,8 +244,8 @@ def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
     An error where an answer belongs is an error, whatever the status said: raises ReportedError, if it `refuses` it.
     """
     try:
-        parsed = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        parsed = odd_json.loads(data)
+    except ValueError:
         raise MalformedReply("answered with something that is not JSON") from None
     if not isinstance(parsed, dict):
         raise MalformedReply("answered with JSON that is not an object")

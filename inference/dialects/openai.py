@@ -157,6 +157,7 @@ class OpenAIDecoder(StreamDecoder):
     )
 
     def __init__(self, choices: int = 1, total_includes: Collection[str] = NOTHING) -> None:
+        super().__init__()
         self._choices, self._total_includes = choices, total_includes
         self._finished: set[Any] = set()
         self._counted_apart: list[Any] = []
@@ -165,7 +166,7 @@ class OpenAIDecoder(StreamDecoder):
         """See `base.StreamDecoder`. Of nearly every chunk nothing but its JSON has to be read here."""
         run: list[dict[str, Any]] = []
         said: list[list[dict[str, Any]] | Event | UpstreamFault] = [run]
-        is_single = self._choices == 1
+        is_single, halves = self._choices == 1, self.half_characters
         for data in events:
             try:
                 chunk = orjson.loads(data)
@@ -173,6 +174,7 @@ class OpenAIDecoder(StreamDecoder):
                 chunk = None
             if (
                 isinstance(chunk, dict)
+                and not halves.held
                 and TELLING.isdisjoint(chunk)
                 and (len(data) <= 2 * SURELY_SHALLOW or is_shallow(data))
             ):
@@ -185,7 +187,7 @@ class OpenAIDecoder(StreamDecoder):
 
     def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         """A chunk, or `[DONE]`."""
-        if data == b"[DONE]":
+        if data.strip() == b"[DONE]":
             return Event(is_last=True)
         chunk = parse_object(data, refuses=False)
         try:
@@ -239,11 +241,12 @@ class ResponseDecoder(StreamDecoder):
     __slots__ = ("_total_includes",)
 
     def __init__(self, total_includes: Collection[str] = NOTHING) -> None:
+        super().__init__()
         self._total_includes = total_includes
 
     def decode(self, data: bytes) -> dict[str, Any] | Event | None:
         """An event, or `[DONE]`."""
-        if data == b"[DONE]":
+        if data.strip() == b"[DONE]":
             return None
         event = parse_object(data)
         kind = event.get("type")

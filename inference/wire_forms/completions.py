@@ -88,7 +88,7 @@ class TextNormaliser(ChunkNormaliser):
     def _finish(self, reported: Any) -> str | None:
         return text_finish_reason(reported)
 
-    def _content(self, choice: dict[str, Any], state: Choice, finish: str | None) -> dict[str, Any]:
+    def _content(self, choice: dict[str, Any], state: Choice) -> dict[str, Any]:
         self.text_bytes += text_bytes(choice)
         text = choice.get("text")
         return {"text": text} if text and isinstance(text, str) else {}

@@ -35,7 +35,7 @@ class PassedStream(Normaliser):
             self.text_bytes += len(words.encode())
             self.has_output = True
 
-    def end(self, event: Json) -> Json:
+    def end(self, event: Json) -> Finish:
         """The event that ends the answer."""
         self.is_complete = self.all_finished = self.has_output = True
         return Finish(event)

@@ -54,6 +54,9 @@ def outcome(blocks: list[bytes], shape: Shape, choices: int, *, joins_texts: boo
         for pending in reader.take():
             sent.append((type(pending), orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(pending)))))
             whole.add(pending)
+    for finish in reader.take_finishes():
+        sent.append((type(finish), orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(finish)))))
+        whole.add(finish)
     counted = reader.outcome(reader.ending or "upstream_broke")  # type: ignore[arg-type]
     billed = (counted.usage, counted.text_bytes, counted.uncounted_bytes, counted.reported, counted.flags)
     answer = orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(whole.answer())))

@@ -104,7 +104,9 @@ def test_data_of_any_bytes_arrives_as_it_was(data: st.DataObject) -> None:
     line = st.binary(max_size=20).filter(
         lambda piece: not {b"\n", b"\r"} & {piece[at : at + 1] for at in range(len(piece))}
     )
-    events = data.draw(st.lists(line.filter(lambda piece: not piece.startswith(b" ")), min_size=1, max_size=5))
+    events = data.draw(
+        st.lists(line.filter(lambda piece: piece.strip() and not piece.startswith(b" ")), min_size=1, max_size=5)
+    )
     end = data.draw(st.sampled_from([b"\n", b"\r\n", b"\r"]))
     text = b"".join(b"data:" + event + end * 2 for event in events)
     assert parsed(cut(text, data)) == events
@@ -121,8 +123,13 @@ def test_data_of_any_bytes_arrives_as_it_was(data: st.DataObject) -> None:
         (BOM + b"data: a\n\n", [b"a"]),
         (b"data:a\n\ndata:  b\n\n", [b"a", b" b"]),
         (b"data: a\ndata: b\n\n", [b"a\nb"]),
-        (b"data\ndata\n\n", [b"\n"]),
-        (b"data:\n\n", [b""]),
+        (b"data\ndata\n\n", []),
+        (b"data:\n\n", []),
+        (b"data: \n\n", []),
+        (b"data:   \n\n", []),
+        (b"data: a\n\ndata: \n\ndata: \n\ndata: b\n\n", [b"a", b"b"]),
+        (b"event: ping\ndata:\n\nevent: x\ndata: a\n\n", [b"a"]),
+        (b"event: ping\ndata: \n\nevent: ping\ndata: \n\n", []),
         (b"\n\n: nothing\n\nevent: x\n\nid: 1\n\n", []),
         (b"data: a\r\n\r\ndata: b\r\rdata: c\n\n", [b"a", b"b", b"c"]),
         (b"database: a\n\n", []),

@@ -166,6 +166,7 @@ class AnthropicDecoder(StreamDecoder):
     )
 
     def __init__(self) -> None:
+        super().__init__()
         self._blocks: dict[int, _Block] = {}  # by the index of the content block
         self._tools = self._thoughts = self._citations = 0
         self._usage: Json = {}  # all that the upstream has said of it

@@ -11,6 +11,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...call import Call
 from ...chunks import ChatNormaliser
+from ...dialects import odd_json
 from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
 from ...words import REASONING_FIELDS, dicts, object_of
@@ -93,9 +94,9 @@ def input_of(arguments: str | None) -> Json:
     """The object that a model wrote as arguments. What is none, cut or nested deeper than can be written is shown to
     the tool as it is, for the model to mend."""
     try:
-        parsed = orjson.loads(arguments or "{}")
+        parsed = odd_json.loads((arguments or "{}").encode())
         require_writable(parsed)
-    except (orjson.JSONDecodeError, MalformedReply):
+    except (ValueError, MalformedReply):
         parsed = None
     return parsed if isinstance(parsed, dict) else {"invalid_arguments": arguments}
 

@@ -15,6 +15,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
+from ...chunks import Finish
 from ...words import dicts, object_of, without
 from ..base import Framing, Report
 from ..passing import PassedStream, require_objects
@@ -73,6 +74,8 @@ class PassedMessage(PassedStream):
         self.last = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}}
         self._usage: Json = {}  # all that the upstream has said of it
         self._begun: Json | None = None  # the newest block
+        self._open_call: Any = None  # the index of the newest block where it is a call that has not been closed
+        self._added: Finish | None = None  # the end, where the upstream did not say why
         self._call: Call | None = None  # whose prompt is estimated where the upstream has not counted
 
     def framing(self, call: Call) -> Framing:
@@ -91,6 +94,9 @@ class PassedMessage(PassedStream):
         if kind == "content_block_start":
             self._begun = object_of(event.get("content_block"))
             self.say(self._begun.get("name"))
+            self._open_call = event.get("index", 0) if self._begun.get("type") == "tool_use" else None
+        elif kind == "content_block_stop":
+            self._open_call = None
         elif kind == "message_start":
             message = event["message"] = {**object_of(event.get("message")), **self.own}
             self._count(message.get("usage"))
@@ -103,12 +109,21 @@ class PassedMessage(PassedStream):
             return self.end(event) if object_of(event.get("delta")).get("stop_reason") else None
         return event if KIND.fullmatch(kind) else None
 
-    def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
+    @property
+    def has_open_call(self) -> bool:
+        """See Normaliser."""
+        return self._open_call is not None
+
+    def finish_open(self, *, is_counted: bool) -> None:
         """See Normaliser. A message that ended in order and was counted may lack a reason."""
         if is_counted and not self.is_complete and self._begun is not None:
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"
             delta = {"stop_reason": reason, "stop_sequence": None}
-            yield self.end({"type": "message_delta", "delta": delta})
+            self._added = self.end({"type": "message_delta", "delta": delta})
+
+    def finishes(self) -> Iterable[Finish]:
+        """See Normaliser. The upstream's own has gone to the framing already."""
+        return () if self._added is None else (self._added,)
 
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""

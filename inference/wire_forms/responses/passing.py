@@ -10,6 +10,7 @@ from typing import Any
 from gateway.edge.fields import Json
 from gateway.errors import ApiError
 
+from ...chunks import Finish
 from ...words import dicts, field_bytes, object_of
 from ..base import DONE, Report
 from ..passing import PassedStream, require_objects
@@ -17,6 +18,7 @@ from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE
 
 FINAL = frozenset({"response.completed", "response.incomplete"})
+CALLS = frozenset({"function_call", "custom_tool_call"})
 # Of each kind of item or part, and of what its deltas are called: the fields that are words.
 WORDS = ("text", "refusal", "arguments", "input", "name")
 # Where the words of a delta belong: the item's own field, or the kind of part of its content.
@@ -61,8 +63,16 @@ class PassedResponse(PassedStream):
             self._deltas.pop(index, None)
         return event
 
-    def finish_open(self, *, is_counted: bool) -> Iterable[Json]:
+    @property
+    def has_open_call(self) -> bool:
         """See Normaliser."""
+        return any(self._items[index].get("type") in CALLS for index in self._deltas)
+
+    def finish_open(self, *, is_counted: bool) -> None:
+        """See Normaliser. A response says itself that it has ended."""
+
+    def finishes(self) -> Iterable[Finish]:
+        """See Normaliser. The upstream's own has gone to the framing already."""
         return ()
 
     def finished(self, report: Report) -> list[bytes]:

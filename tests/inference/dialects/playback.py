@@ -62,6 +62,7 @@ def play(dialect: Dialect, blocks: Iterable[bytes]) -> Played:
             break
     else:
         _feed(parser.finish(), decoder, chunks, played)
+    played.chunks += [_plain(finish) for finish in chunks.finishes()]
     played.is_complete = chunks.is_complete
     return played
 
@@ -80,8 +81,13 @@ def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormalise
         played.raw.append(copy.deepcopy(event.chunk))
         normalised = chunks.normalise(event.chunk)
         if normalised is not None:
-            played.chunks.append(orjson.loads(_OWN_IDS.sub(b"call_own", orjson.dumps(normalised))))
+            played.chunks.append(_plain(normalised))
     return False
+
+
+def _plain(normalised: Chunk) -> Chunk:
+    chunk: Chunk = orjson.loads(_OWN_IDS.sub(b"call_own", orjson.dumps(normalised)))
+    return chunk
 
 
 def event_of(said: Chunk | Event | None) -> Event:

@@ -55,11 +55,12 @@ class Stream:
     def say(self, delta: Json, finish: str | None = None, **choice: Any) -> None:
         chunk = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, **choice}]}
         normalised = self.normaliser.normalise(chunk)
-        assert normalised is not None
-        self.frames += self.framing.frames([normalised])
+        if normalised is not None:
+            self.frames += self.framing.frames([normalised])
 
     def finished(self, finish: str = "stop", **choice: Any) -> Events:
         self.say({}, finish, **choice)
+        self.frames += self.framing.frames([*self.normaliser.finishes()])
         return Events.read([*self.frames, *self.framing.finished(REPORT)])
 
 

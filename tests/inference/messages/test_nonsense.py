@@ -36,6 +36,8 @@ def test_a_stream_with_nonsense_in_it(name: str, data: st.DataObject) -> None:
             if chunk is not None:
                 framing.frames([chunk])
                 whole.add(chunk)
+        for last in normaliser.finishes():
+            whole.add(last)
         framing.finished(REPORT)
         shaped = PASSED.normalised(whole.answer(), CALL, id="msg_1", created=1, model="m")
         assert PASSED.output_bytes(shaped) >= 0

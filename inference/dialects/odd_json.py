@@ -1,0 +1,135 @@
+"""JSON that some servers write and `orjson` refuses, read all the same.
+
+Servers in JavaScript and Python may cut a text between the two halves of a character: one event ends in `\\ud83d`, the
+next one begins with `\\ude00`. The halves are joined again; a half whose other one never comes is U+FFFD, as in a
+browser. Numbers that JSON does not have (`NaN`, `Infinity`) are null.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+Path = tuple[str | int, ...]
+FIRST_HALVES = ("\ud800", "\udbff")
+SECOND_HALVES = ("\udc00", "\udfff")
+PLACES = ("index", "output_index", "content_index")  # of what an event of Messages or Responses is about
+
+
+def loads(data: bytes) -> Any:
+    """The JSON value, which can be written by `orjson`. Raises ValueError."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            return _mapped(_loads_halves(data), _whole)
+        except RecursionError:
+            raise ValueError("nested too deep") from None
+
+
+class HalfCharacters:
+    """Joins the characters that are cut between two events of one stream.
+
+    An event that ends in a first half is held until the next one of its choice, block or item: with that, or with the
+    end of the stream, it goes on.
+    """
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held: dict[Any, _HeldEvent] = {}  # by what it is about
+
+    def joined(self, data: bytes) -> list[bytes]:
+        """The events that go on now that this one has come, each as JSON; what is no object goes on as it is."""
+        try:
+            return self._joined(data)
+        except RecursionError:
+            return [data]
+
+    def _joined(self, data: bytes) -> list[bytes]:
+        try:
+            event = _loads_halves(data)
+        except ValueError:
+            event = None
+        about = _subject(event) if isinstance(event, dict) else None
+        if about is None:
+            earlier, self.held = [*self.held.values()], {}
+        else:
+            earlier = [self.held.pop(about)] if about in self.held else []
+            for each in earlier:
+                each.take_second_halves(event)
+        ready = [_dumps(each.event) for each in earlier]
+        if not isinstance(event, dict):
+            return [*ready, data]
+        cut = [path for path, text in _texts(event) if FIRST_HALVES[0] <= text[-1:] <= FIRST_HALVES[1]]
+        if cut and about is not None:
+            self.held[about] = _HeldEvent(event, cut)
+            return ready
+        return [*ready, _dumps(event)]
+
+
+@dataclass(slots=True)
+class _HeldEvent:
+    event: dict[str, Any]
+    cut: list[Path]  # where its texts end in a first half
+
+    def take_second_halves(self, following: dict[str, Any]) -> None:
+        """Completes its texts with what the same texts of the following event begin with."""
+        for path in self.cut:
+            here, there = _holder(self.event, path), _holder(following, path)
+            text = there[path[-1]] if there is not None else None
+            if isinstance(text, str) and SECOND_HALVES[0] <= text[:1] <= SECOND_HALVES[1]:
+                here[path[-1]] += text[0]
+                there[path[-1]] = text[1:]
+
+
+def _loads_halves(data: bytes) -> Any:
+    """The JSON value; its texts may have halves of characters. Raises ValueError and RecursionError."""
+    return json.loads(data.decode(), parse_constant=lambda _: None)
+
+
+def _subject(event: dict[str, Any]) -> Any:
+    """What an event adds to: a choice, or a place of the answer; None where it is not one thing."""
+    choices = event.get("choices")
+    if isinstance(choices, list):
+        return choices[0].get("index", 0) if len(choices) == 1 and isinstance(choices[0], dict) else None
+    places = tuple(event.get(place) for place in PLACES)
+    return None if places[:2] == (None, None) else places
+
+
+def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(item, (*path, key))
+
+
+def _holder(value: Any, path: Path) -> Any:
+    """What holds the text at the end of the path; None where there is none."""
+    try:
+        for key in path[:-1]:
+            value = value[key]
+        return value if isinstance(value[path[-1]], str) else None
+    except (LookupError, TypeError):
+        return None
+
+
+def _dumps(event: dict[str, Any]) -> bytes:
+    return json.dumps(_mapped(event, _whole), ensure_ascii=False).encode()
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """The value with each of its texts changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(name): _mapped(item, change) for name, item in value.items()}
+    return [_mapped(item, change) for item in value] if isinstance(value, list) else value
+
+
+def _whole(text: str) -> str:
+    """The text with neighbouring halves joined, and U+FFFD for the others."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

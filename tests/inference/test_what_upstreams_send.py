@@ -1,0 +1,444 @@
+"""What upstreams were seen to send reaches clients whole, in each of six ways, and is billed as it was counted."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests import bills
+from tests.catalogue import catalogue_for, model, provider
+from tests.chat import PATH, Stream, answer, question
+from tests.conftest import OpenAccount, StartGateway
+from tests.inference.odd_answers import JSON, chunk, streamed
+from tests.inference.odd_upstream import Script, http, listening
+from tests.inference.shapes import TEXT, shaped
+from tests.inference.six_ways import WAYS, Answer, ask
+from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
+from tests.servers.simulator import Simulator
+
+Json = dict[str, Any]
+COUNTED: Json = {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}
+BLANK = b"data:\n\n"
+SPACE = b"data: \n\n"
+NAMED = b"event: ping\ndata:\n\n"
+FIRST, SECOND = "\\ud83d", "\\ude00"
+
+
+def said(content: str, finish: str | None = None, **choice: Any) -> Json:
+    made = chunk({"content": content}, finish)
+    made["choices"][0] |= choice
+    return made
+
+
+def raw(content: str, finish: str = "null", name: str = "content") -> bytes:
+    """A chunk whose text has escapes of its own."""
+    return f'data: {{"choices":[{{"index":0,"delta":{{"{name}":"{content}"}},"finish_reason":{finish}}}]}}\n\n'.encode()
+
+
+def call(id: str | None, name: str | None, arguments: Any, *, finish: str | None = None, **fields: Any) -> Json:
+    return chunk({"tool_calls": [fragment(id, name, arguments, **fields)]}, finish)
+
+
+def fragment(id: str | None, name: str | None, arguments: Any, **fields: Any) -> Json:
+    named = {} if name is None else {"name": name}
+    return {"index": 0, **({} if id is None else {"id": id}), "function": {**named, "arguments": arguments}, **fields}
+
+
+def piece_of_call(arguments: str) -> bytes:
+    """A fragment of arguments whose text has escapes of its own."""
+    called = f'{{"index":0,"function":{{"arguments":"{arguments}"}}}}'
+    return f'data: {{"choices":[{{"index":0,"delta":{{"tool_calls":[{called}]}}}}]}}\n\n'.encode()
+
+
+def cited(text: str, *urls: str) -> Json:
+    return chunk({"content": text, "annotations": [citation(url) for url in urls]})
+
+
+def citation(url: str) -> Json:
+    return {"type": "url_citation", "url_citation": {"url": url, "title": url}}
+
+
+END = (chunk({}, "stop"), COUNTED)
+CALLED = (chunk({}, "tool_calls"), COUNTED)
+F, G = ("f", {"p": 1}), ("g", {"p": 2})
+
+# What an upstream streams, and what every client makes of it.
+STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
+    # A finish in every chunk, as relays of Gemini send it.
+    "finish-in-every-chunk": (
+        [said("a", "stop"), said("b", "stop"), said("c", "stop"), COUNTED],
+        Answer("abc", finish="stop"),
+    ),
+    "calls-behind-a-finish": (
+        [
+            call("a", "f", '{"p":1}', finish="tool_calls"),
+            call("b", "g", '{"p":2}', finish="tool_calls", index=1),
+            COUNTED,
+        ],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "call-behind-a-finished-text": (
+        [said("a", "stop"), call("a", "f", '{"p":1}', finish="tool_calls"), COUNTED],
+        Answer("a", calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "arguments-behind-a-finish": (
+        [call("a", "f", "", finish="tool_calls"), call(None, None, '{"p":1}', finish="tool_calls"), COUNTED],
+        Answer(calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "reasoning-behind-a-finish": (
+        [said("a", "stop"), chunk({"reasoning_content": "hm"}, "stop"), said("b"), *END],
+        Answer("ab", "hm", finish="stop"),
+    ),
+    "citations-behind-a-finish": (
+        [said("a", "stop"), chunk({"annotations": [citation("https://a.example")]}, "stop"), COUNTED],
+        Answer("a", cited=("https://a.example",), finish="stop"),
+    ),
+    "last-finish-counts": ([said("a", "stop"), said("b", "length"), COUNTED], Answer("ab", finish="length")),
+    "goes-on-without-a-finish": ([said("a", "length"), said("b"), COUNTED], Answer("ab", finish="length")),
+    "nothing-behind-a-finish": (
+        [said("a"), chunk({}, "stop"), chunk({"annotations": [], "content": ""}), chunk({}, "stop"), COUNTED],
+        Answer("a", finish="stop"),
+    ),
+    # Several calls under one number, as Ollama sends them.
+    "calls-of-one-number": (
+        [call("a", "f", '{"p":1}'), call("b", "g", '{"p":2}'), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "calls-of-one-number-in-pieces": (
+        [call("a", "f", '{"p"'), call(None, None, ":1}"), call("b", "g", ""), call(None, None, '{"p":2}'), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "calls-of-one-number-mixed": (
+        [call("a", "f", '{"p"'), call("b", "g", '{"p"'), call("a", None, ":1}"), call("b", None, ":2}"), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "calls-of-one-tool": (
+        [*(call(id, "f", '{"p":1}') for id in "abc"), *CALLED],
+        Answer(calls=(F, F, F), call_ids=("a", "b", "c"), finish="tool_calls"),
+    ),
+    "calls-numbered-below-zero": (
+        [call("a", "f", '{"p":1}', index=-1), call("b", "g", '{"p":2}', index=-1), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "calls-of-one-number-in-one-chunk": (
+        [chunk({"tool_calls": [fragment("a", "f", '{"p":1}'), fragment("b", "g", '{"p":2}')]}), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "pieces-of-a-call-in-one-chunk": (
+        [chunk({"tool_calls": [fragment("a", "f", '{"p"'), fragment(None, None, ":1}")]}), *CALLED],
+        Answer(calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "calls-without-ids": (
+        [call(None, "f", '{"p":1}'), call(None, "g", '{"p":2}'), *CALLED],
+        Answer(calls=(F, G), finish="tool_calls"),
+    ),
+    "calls-of-one-tool-without-ids": (
+        [call(None, "f", '{"p":1}'), call(None, "f", '{"p":1}'), *CALLED],
+        Answer(calls=(F, F), finish="tool_calls"),
+    ),
+    "calls-as-objects": (
+        [call("a", "f", {"p": 1}), call("b", "g", {"p": 2}), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "call-said-twice": (
+        [chunk({"tool_calls": [fragment("a", "f", '{"p":1}', index=None)] * 2}), *CALLED],
+        Answer(calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "id-and-name-in-every-piece": (
+        [call("a", "f", '{"p"'), call("a", "f", ":"), call("a", "f", "1}"), *CALLED],
+        Answer(calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "id-without-a-name-goes-on": (
+        [call("a", "f", '{"p"'), call("z", None, ":1}"), *CALLED],
+        Answer(calls=(F,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "calls-numbered-from-one": (
+        [call("a", "f", '{"p":1}', index=1), call("b", "g", '{"p":2}', index=2), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "calls-without-numbers": (
+        [call("a", "f", '{"p":1}', index=None), call("b", "g", '{"p":2}', index=None), *CALLED],
+        Answer(calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    # Events without data, by which a connection is kept alive.
+    "blank-events": ([said("a"), BLANK, BLANK, SPACE, NAMED, NAMED, said("b"), *END], Answer("ab", finish="stop")),
+    "blank-events-before-the-usage": (
+        [said("a"), chunk({}, "stop"), BLANK, BLANK, COUNTED],
+        Answer("a", finish="stop"),
+    ),
+    "blank-events-first": ([BLANK, NAMED, said("a"), *END], Answer("a", finish="stop")),
+    "done-between-blanks": (
+        [said("a"), *END, b"data:  [DONE] \n\n", b"data: [DONE]\t\n\n"],
+        Answer("a", finish="stop"),
+    ),
+    # Halves of characters, as servers in JavaScript and Python cut them.
+    "character-in-halves": ([raw("a" + FIRST), raw(SECOND + "b"), *END], Answer("a\U0001f600b", finish="stop")),
+    "character-in-halves-alone": ([raw(FIRST), raw(SECOND), *END], Answer("\U0001f600", finish="stop")),
+    "half-a-character": ([raw("x" + FIRST), *END], Answer("x\ufffd", finish="stop")),
+    "half-a-character-goes-on": ([raw("x" + FIRST), raw("y"), *END], Answer("x\ufffdy", finish="stop")),
+    "half-a-character-with-its-finish": ([raw("x" + FIRST, '"stop"'), COUNTED], Answer("x\ufffd", finish="stop")),
+    "bytes-that-are-no-text": (
+        [raw(r"\udcf0\udc9f"), raw(r"\udc98\udc80"), *END],
+        Answer("\ufffd" * 4, finish="stop"),
+    ),
+    "reasoning-in-halves": (
+        [raw(FIRST, name="reasoning_content"), raw(SECOND, name="reasoning_content"), said("a"), *END],
+        Answer("a", "\U0001f600", finish="stop"),
+    ),
+    "half-a-character-in-arguments": (
+        [call("a", "f", ""), piece_of_call(r"{\"p\":\"x" + FIRST + r"\"}"), *CALLED],
+        Answer(calls=(("f", {"p": "x\ufffd"}),), call_ids=("a",), finish="tool_calls"),
+    ),
+    "arguments-in-halves": (
+        [call("a", "f", ""), piece_of_call(r"{\"p\":\"x" + FIRST), piece_of_call(SECOND + r"\"}"), *CALLED],
+        Answer(calls=(("f", {"p": "x\U0001f600"}),), call_ids=("a",), finish="tool_calls"),
+    ),
+    # Lists of a delta are increments.
+    "citations-one-by-one": (
+        [cited("ab", "https://a.example"), cited("cd", "https://b.example"), *END],
+        Answer("abcd", cited=("https://a.example", "https://b.example"), finish="stop"),
+    ),
+}
+
+
+def messages(*blocks: list[bytes | Json], stop: str = "end_turn") -> list[Json | bytes]:
+    """A stream of Anthropic's dialect with these blocks."""
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    message = {
+        **{"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []},
+        **{"stop_reason": None, "stop_sequence": None, "usage": usage},
+    }
+    return [
+        {"type": "message_start", "message": message},
+        *(event for block in blocks for event in block),
+        {
+            **{"type": "message_delta", "usage": {"output_tokens": 5}},
+            "delta": {"stop_reason": stop, "stop_sequence": None},
+        },
+        {"type": "message_stop"},
+    ]
+
+
+def block(begun: Json, *pieces: bytes | Json, index: int = 0) -> list[bytes | Json]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": begun},
+        *pieces,
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def raw_text(text: str) -> bytes:
+    """A piece of text that has escapes of its own."""
+    return _raw_delta(f'{{"type":"text_delta","text":"{text}"}}')
+
+
+def raw_input(piece: str) -> bytes:
+    """A piece of a tool's input that has escapes of its own."""
+    return _raw_delta(f'{{"type":"input_json_delta","partial_json":"{piece}"}}')
+
+
+def _raw_delta(delta: str) -> bytes:
+    return f'data: {{"type":"content_block_delta","index":0,"delta":{delta}}}\n\n'.encode()
+
+
+TEXT_BLOCK: Json = {"type": "text", "text": ""}
+TOOL_BLOCK: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+# The same of upstreams that speak the Messages API.
+MESSAGES: dict[str, tuple[list[Json | bytes], Answer]] = {
+    "messages-blank-events": (
+        [
+            NAMED,
+            BLANK,
+            *messages([BLANK, BLANK, *block(TEXT_BLOCK, raw_text("a")), SPACE, SPACE]),
+        ],
+        Answer("a", finish="stop"),
+    ),
+    "messages-character-in-halves": (
+        messages(block(TEXT_BLOCK, raw_text("a" + FIRST), raw_text(SECOND + "b"))),
+        Answer("a\U0001f600b", finish="stop"),
+    ),
+    "messages-half-a-character": (
+        messages(block(TEXT_BLOCK, raw_text("x" + FIRST))),
+        Answer("x\ufffd", finish="stop"),
+    ),
+    "messages-arguments-in-halves": (
+        messages(
+            block(
+                TOOL_BLOCK,
+                raw_input(r"{\"p\":\"x" + FIRST),
+                raw_input(SECOND + r"\"}"),
+            ),
+            stop="tool_use",
+        ),
+        Answer(calls=(("f", {"p": "x\U0001f600"}),), call_ids=("a",), finish="tool_calls"),
+    ),
+    "messages-half-a-character-in-arguments": (
+        messages(
+            block(
+                TOOL_BLOCK,
+                raw_input(r"{\"p\": \""),
+                raw_input(FIRST + r"\"}"),
+            ),
+            stop="tool_use",
+        ),
+        Answer(calls=(("f", {"p": "\ufffd"}),), call_ids=("a",), finish="tool_calls"),
+    ),
+}
+BROKEN_MESSAGES: dict[str, list[Json | bytes]] = {
+    "messages-unreadable-piece-of-a-call": messages(block(TOOL_BLOCK, raw_input("{"), b"data: {\n\n"), stop="tool_use"),
+}
+BROKEN: dict[str, list[Json | bytes]] = {
+    "unreadable-piece-of-a-call": [call("a", "f", ""), b"data: {\n\n", call(None, None, '"}'), *CALLED],
+    "unreadable-behind-a-call": [call("a", "f", '{"p":1}'), b"data: {\n\n", *CALLED],
+}
+WHOLE: dict[str, tuple[bytes, str]] = {
+    "whole-half-a-character": (b'"x\\ud83d"', "x\ufffd"),
+    "whole-no-text": (b'"\\udcf0\\udc9f"', "\ufffd\ufffd"),
+}
+
+
+def whole(content: bytes) -> bytes:
+    usage = b'"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}'
+    choice = (
+        b'{"index":0,"message":{"role":"assistant","content":%b},"logprobs":{"content":[NaN]},"finish_reason":"stop"}'
+    )
+    return http("200 OK", b'{"choices":[%b],%b}' % (choice % content, usage), JSON)
+
+
+SCRIPTS: dict[str, Script] = {
+    **{name: streamed(*events) for name, (events, _) in STREAMS.items()},
+    **{name: streamed(*events, done=False) for name, (events, _) in MESSAGES.items()},
+    **{name: streamed(*events, done=False) for name, events in BROKEN_MESSAGES.items()},
+    **{name: streamed(*events) for name, events in BROKEN.items()},
+    **{name: whole(content) for name, (content, _) in WHOLE.items()},
+    "text-finish-in-every-chunk": streamed(
+        {"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}]},
+        {"choices": [{"index": 0, "text": "b", "finish_reason": "stop"}]},
+        COUNTED,
+    ),
+    "two-choices-finish-in-every-chunk": streamed(
+        chunk({"content": "a"}, "stop"),
+        chunk({"content": "x"}, "stop", index=1),
+        chunk({"content": "b"}, "stop"),
+        chunk({"content": "y"}, "length", index=1),
+        COUNTED,
+    ),
+    "half-a-character-escaped-in-arguments": streamed(call("a", "f", r'{"p":"x\ud83d"}'), *CALLED),
+    "lists": streamed(
+        chunk({"content": "a", "images": [{"url": "1"}], "reasoning_details": [{"x": 1, "text": "1"}], "ids": [1]}),
+        chunk({"content": "b", "images": [{"url": "2"}], "reasoning_details": [{"x": 1, "text": "2"}], "ids": [1]}),
+        chunk({"content": "c", "images": [{"url": "1"}, {"url": "2"}]}),
+        *END,
+    ),
+    "numbers-of-two-kinds": streamed(
+        chunk({"content": "a", "reasoning_details": [{"index": 0, "type": "reasoning.summary", "summary": "h"}]}),
+        chunk({"content": "b", "reasoning_details": [{"index": 0, "type": "reasoning.summary", "summary": "m"}]}),
+        chunk({"content": "c", "reasoning_details": [{"index": 0, "type": "reasoning.encrypted", "data": "z"}]}),
+        *END,
+    ),
+}
+
+
+def provider_of(name: str) -> str:
+    return "claude" if name.startswith("messages-") else "odd"
+
+
+@pytest.fixture(scope="module")
+def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterator[GatewayServer]:
+    with listening(SCRIPTS) as odd:
+        models = [model(name, provider=provider_of(name), upstream_model=name) for name in SCRIPTS]
+        text = "text-finish-in-every-chunk"
+        models.append(shaped("text", text, provider="odd", modality="completion", upstream_model=text))
+        catalogue = catalogue_for(simulator.url, *models)
+        url = f"http://127.0.0.1:{odd.port}/v1"
+        catalogue["providers"] += [provider("odd", url), provider("claude", url, dialect="anthropic")]
+        yield start_shared_gateway(catalogue=catalogue)
+
+
+@pytest.fixture
+def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(gateway)
+
+
+@pytest.mark.parametrize("name", [*STREAMS, *MESSAGES])
+def test_what_a_stream_says_arrives_in_every_way(customer: Customer, name: str) -> None:
+    _, expected = (STREAMS | MESSAGES)[name]
+    for way in WAYS:
+        got = ask(customer, f"{provider_of(name)}/test/{name}", way)
+        has_ids = bool(expected.call_ids) or len(set(got.call_ids)) != len(expected.calls)
+        assert (way, got) == (way, expected if has_ids else Answer(**{**vars(expected), "call_ids": got.call_ids}))
+    records = bills.records(customer)
+    assert {(each.prompt_tokens, each.completion_tokens, each.usage_estimated, each.flags) for each in records} == {
+        (10, 5, False, records[0].flags)
+    }
+    assert records[0].flags in (None, "")
+
+
+@pytest.mark.parametrize("name", [*BROKEN, *BROKEN_MESSAGES])
+def test_a_call_of_which_a_piece_may_be_missing_is_not_finished(customer: Customer, name: str) -> None:
+    for way in WAYS:
+        got = ask(customer, f"{provider_of(name)}/test/{name}", way)
+        assert (way, got.finish) == (way, None)
+        assert got.broke or got.refused == 503
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("way", [way for way in WAYS if way.endswith("whole")])
+def test_a_whole_answer_with_half_a_character_is_read(customer: Customer, name: str, way: str) -> None:
+    cap = {"max_output_tokens": 16} if way.startswith("responses") else {"max_tokens": 16}
+    assert ask(customer, f"odd/test/{name}", way, **cap).text == WHOLE[name][1]
+
+
+def test_a_tools_input_with_half_a_character_is_read(customer: Customer) -> None:
+    """Arguments are the text of a model; in Messages they are an object, which has to be written."""
+    got = ask(customer, "odd/test/half-a-character-escaped-in-arguments", "messages whole")
+    assert got.calls == (("f", {"p": "x\ufffd"}),)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
+def test_a_text_completion_goes_on_behind_a_finish(customer: Customer, streams: bool) -> None:
+    body = {"model": "odd/text/text-finish-in-every-chunk", "prompt": "hi", "stream": streams, "max_tokens": 500}
+    reply = customer.http.post(TEXT, json=body)
+    assert reply.status_code == 200, reply.text
+    if not streams:
+        assert [(each["text"], each["finish_reason"]) for each in reply.json()["choices"]] == [("ab", "stop")]
+        return
+    choices = [choice for each in Stream.of(reply).chunks for choice in each["choices"]]
+    assert [(each["text"], each["finish_reason"]) for each in choices] == [("a", None), ("b", None), ("", "stop")]
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
+def test_each_of_two_choices_goes_on_behind_its_finish(customer: Customer, streams: bool) -> None:
+    body = question("odd/test/two-choices-finish-in-every-chunk", n=2, stream=streams, max_tokens=500)
+    reply = customer.http.post(PATH, json=body)
+    if not streams:
+        choices = reply.json()["choices"]
+        assert [(each["message"]["content"], each["finish_reason"]) for each in choices] == [
+            ("ab", "stop"),
+            ("xy", "length"),
+        ]
+        return
+    choices = [choice for each in Stream.of(reply).chunks for choice in each["choices"]]
+    texts = {index: "".join(c["delta"].get("content", "") for c in choices if c["index"] == index) for index in (0, 1)}
+    finishes = [(each["index"], each["finish_reason"]) for each in choices if each["finish_reason"]]
+    assert (texts, finishes) == ({0: "ab", 1: "xy"}, [(0, "stop"), (1, "length")])
+
+
+def test_lists_of_deltas_come_one_behind_the_other_and_repeats_once(customer: Customer) -> None:
+    message = whole_message(customer, "lists")
+    assert message["images"] == [{"url": "1"}, {"url": "2"}]
+    assert message["reasoning_details"] == [{"x": 1, "text": "1"}, {"x": 1, "text": "2"}]
+    assert message["ids"] == [1, 1]
+
+
+def test_two_kinds_of_one_number_are_two(customer: Customer) -> None:
+    assert whole_message(customer, "numbers-of-two-kinds")["reasoning_details"] == [
+        {"index": 0, "type": "reasoning.summary", "summary": "hm"},
+        {"index": 0, "type": "reasoning.encrypted", "data": "z"},
+    ]
+
+
+def whole_message(customer: Customer, name: str) -> Json:
+    message: Json = answer(customer, f"odd/test/{name}", max_tokens=500)["choices"][0]["message"]
+    return message
