@@ -14,23 +14,32 @@ class CatalogueConfig(AppConfig):
     def ready(self) -> None:
         from . import changes  # models exist from here on
         from .footprint import grid_import  # models exist from here on
-        from .routing import health, snapshot  # models exist from here on
+        from .routing import health, snapshot, troubles  # models exist from here on
 
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
         needs.append(snapshot.need)
-        worker_hooks.readings.append(
+        worker_hooks.readings += [
+            Reading(
+                "gateway_provider_refusals",
+                "Requests that a provider refused because of the operator's account there.",
+                lambda: troubles.refusals,
+                how="counter",
+                label="provider",
+            ),
             Reading(
                 "gateway_catalogue_checked_timestamp_seconds",
                 "When the database last told a worker the catalogue's version: of the worker that waits longest.",
                 lambda: {"": time.time() - snapshot.unchecked_seconds()} if snapshot.is_loaded() else {},
                 how="livemin",
-            )
-        )
+            ),
+        ]
         worker_hooks.beat += [
             snapshot.refresh,
             health.flush,
+            troubles.flush,
+            Periodic(troubles.LOOK_EVERY_SECONDS, troubles.tell_staff, spread=True),
             Periodic(health.DROP_EVERY_SECONDS, health.drop_old, spread=True),
             Periodic(grid_import.LOOK_EVERY_SECONDS, grid_import.refresh.work),
         ]
-        worker_hooks.stop.append(health.flush)
+        worker_hooks.stop += [health.flush, troubles.flush]

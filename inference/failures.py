@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from catalogue.pricing import ContradictoryUsage
-from catalogue.routing import health
+from catalogue.routing import health, troubles
 from catalogue.routing.redaction import quoted
 from catalogue.routing.routes import Route
 from gateway.errors import (
@@ -22,10 +22,16 @@ from gateway.fastpath.faults import DeadlineExpired, Unreachable, UpstreamFault
 
 from .admission import Admitted
 from .call import Call
-from .dialects.errors import REFUSED, ErrorReport, ReportedError
+from .dialects.errors import (
+    RATE_LIMITED,
+    REFUSED,
+    REFUSES_THE_GATEWAY,
+    ErrorReport,
+    ReportedError,
+    Trouble,
+)
 
 GENERATION_HEADER = "X-Generation-Id"
-RATE_LIMITED = 429
 OUT_OF_SERVICE = frozenset({502, 503, 529})
 WORTH_A_RETRY = frozenset({408, 409, 425, 429})
 LONGEST_RETRY_AFTER = 120  # seconds: some clients give up above it, others sleep however long they are told to
@@ -70,9 +76,19 @@ def refusal(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted, *, re
 
 def noted_failure(fault: UpstreamFault | ContradictoryUsage, admitted: Admitted) -> ApiError:
     """The same error; the provider's health takes note of it."""
-    error, slug = refusal(fault, admitted), admitted.route.upstream.slug
-    health.note(slug, failed=health.is_failure(getattr(fault, "status", None)), words=error.message)
+    error, status = refusal(fault, admitted), getattr(fault, "status", None)
+    tell_health(admitted.route, error, status, fault.report.trouble if isinstance(fault, ReportedError) else None)
     return error
+
+
+def tell_health(route: Route, error: ApiError, status: int | None, trouble: Trouble | None) -> None:
+    """Takes note of a failure with this status, or of none, in the provider's health: staff read there what clients
+    are not told."""
+    words = error.message
+    if trouble is not None:
+        troubles.note(route.upstream.slug, trouble)
+        words = f"Provider {route.upstream.slug!r} {trouble}."
+    health.note(route.upstream.slug, failed=health.is_failure(status), words=words)
 
 
 def broken(fault: UpstreamFault, admitted: Admitted, *, bill: str = "") -> UpstreamFailed:
@@ -96,6 +112,10 @@ def refusal_of_status(report: ErrorReport, admitted: Admitted, *, retry_after: s
         return UpstreamFailed(f"{provider} answered with a redirect (HTTP {status}), which is not followed.")
     if status in REFUSED:
         return _refused(report, admitted)
+    if report.trouble is not None:
+        return UpstreamFailed(
+            f"{provider} {REFUSES_THE_GATEWAY}.", retry=False, fallback_reason=_fallback_reason(status)
+        )
     quote = f": {quoted(report.words, route)}" if report.words else ""
     retry = _is_worth_a_retry(status)
     return _kind(status, admitted)(

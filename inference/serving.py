@@ -40,7 +40,7 @@ from .authentication import Payer
 from .call import Call, Shape
 from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
-from .failures import noted_failure, refusal, refusal_of_status
+from .failures import noted_failure, refusal, refusal_of_status, tell_health
 from .generation import Delivery, Ending, settle
 from .reader import StreamReader, is_event_stream
 from .stream import BilledStream
@@ -182,7 +182,7 @@ def dispatch(admitted: Admitted, call: Call, client: Client, *, comes_at_once: b
         if not 200 <= upstream.status < 300:
             report = report_of_body(upstream.status, _refusal_body(upstream))
             refused = refusal_of_status(report, admitted, retry_after=upstream.headers.get("retry-after", ""))
-            health.note(route.upstream.slug, failed=health.is_failure(upstream.status), words=refused.message)
+            tell_health(route, refused, report.status, report.trouble)
             raise refused
     except UpstreamFault as fault:
         upstream.close()

@@ -14,6 +14,12 @@ from typing import Any
 AFTER_FINISH = -1
 # What some call the cache hits of a prompt, beside its count.
 CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"})
+# What providers write, with status 400, whose customer has no credit, a wrong key or a locked account.
+TROUBLES = {
+    "empty": "Your credit balance is too low to use this API. Please go to Plans & Billing to add credit.",
+    "key": "API key not valid. Please pass a valid API key.",
+    "locked": "Your organization has been disabled.",
+}
 BAD_USAGES = ("cached", "negative", "fraction", "total")
 USAGE_SHAPES = ("thinking", "audio", "zero", "no-completion", "total-alone")
 
@@ -58,6 +64,8 @@ class Behaviour:
     usage_every_chunk: bool = False
     energy_joules: int = 0
     impact_wms: int = 0
+
+    trouble: str | None = None
 
     describe: bool = False
     tools: bool = False
@@ -175,6 +183,8 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 #   call or a text for each answer; the results of tools behind it tell which is next.
 # - `surplus` sends the whole answer once more on the kept connection, although nobody asked for it: so many seconds
 #   after its end or, without a number, at the next `POST /surplus`.
+# - `trouble` refuses everybody with 400, in words of a provider whose customer has it: no credit (`empty`), a wrong key
+#   (`key`), a locked account (`locked`).
 # - `context` refuses a prompt of more tokens, in the words of the dialect.
 # - `<marker>123</marker>` anywhere in a request is repeated by its usage, as `x_marker`; `/stats/markers` tells how
 #   many
@@ -196,6 +206,7 @@ WORDS: Mapping[str, Word] = {
     "status": _takes(("status", _status), ("retry_after", _whole)),
     "html": _takes(("html", _status)),
     "context": _takes(("context", _whole)),
+    "trouble": _takes(("trouble", _one_of(*TROUBLES))),
     "rejects": _takes(("rejects", str)),
     "rejects-stream-options": Word({"rejects": "stream_options"}),
     "bad-usage": _takes(("bad_usage", _one_of(*BAD_USAGES)), required=0, bad_usage="negative"),

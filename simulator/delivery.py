@@ -9,7 +9,7 @@ from typing import Protocol
 
 import orjson
 
-from simulator.behaviour import AFTER_FINISH, Behaviour
+from simulator.behaviour import AFTER_FINISH, TROUBLES, Behaviour
 from simulator.call import Call, Event, Json, Kind, RefusedError
 from simulator.http import Reply
 
@@ -81,6 +81,8 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     try:
         if behaviour.rejects and call.body.get(behaviour.rejects) is not None:
             raise RefusedError(f"Unrecognized request argument supplied: {behaviour.rejects}", behaviour.rejects)
+        if behaviour.trouble:
+            raise RefusedError(TROUBLES[behaviour.trouble])
         if behaviour.status:
             _send_status(call, endpoint, reply, behaviour.status)
         elif behaviour.html:

@@ -59,6 +59,18 @@ class ProviderFailure(models.Model):
         return f"{self.provider} {self.failed_at:%Y-%m-%d %H:%M:%S}: {self.words}"
 
 
+class ProviderTrouble(models.Model):
+    """The newest time that a provider refused the gateway itself, and when staff were told."""
+
+    provider = models.CharField(primary_key=True, max_length=100)
+    words = models.CharField(max_length=100)
+    seen_at = models.DateTimeField()
+    told_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.provider} {self.words}"
+
+
 class PriceChange(models.Model):
     """One change of a price, kept when its route goes."""
 

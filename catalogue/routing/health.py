@@ -14,6 +14,7 @@ from django.utils import timezone
 from gateway.observing.request_events import Noted
 
 from ..models import Provider, Status
+from . import troubles
 from .counters import ProviderFailure, ProviderMinute
 
 WINDOW = timedelta(minutes=5)
@@ -109,9 +110,9 @@ class UnwellProvider:
 
 
 def unwell(now: datetime) -> list[UnwellProvider]:
-    """Providers that are disabled, set to be unwell, or failing. Two SELECTs."""
+    """Providers that are disabled, set to be unwell, failing, or that refuse the gateway itself. Three SELECTs."""
     found = []
-    failures = ProviderFailure.objects.in_bulk()
+    failures, refusing = ProviderFailure.objects.in_bulk(), troubles.current(now)
     for provider in with_observed(Provider.objects.all(), now):
         seen = Observed(provider.attempts or 0, provider.failures or 0)  # type: ignore[attr-defined]  # annotated
         words = [f"disabled: {provider.disabled_reason}"] if provider.disabled_reason else []
@@ -119,8 +120,10 @@ def unwell(now: datetime) -> list[UnwellProvider]:
             words.append(f"status set to {provider.status_override}")
         if seen.failures and seen.failures >= DEGRADED_FROM * seen.attempts:
             words.append(seen.in_words)
+        if provider.slug in refusing:
+            words.append(refusing[provider.slug].words)
         if words:
-            is_severe = bool(provider.disabled_reason) or seen.fails
+            is_severe = bool(provider.disabled_reason) or seen.fails or provider.slug in refusing
             found.append(UnwellProvider(provider, "; ".join(words), is_severe, failures.get(provider.slug)))
     return found
 

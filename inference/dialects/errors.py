@@ -1,8 +1,9 @@
 """What an upstream says in an error of any shape: its words, the status it means, its code, the field it names."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import orjson
@@ -11,24 +12,104 @@ from gateway.fastpath.faults import UpstreamFault
 
 # The request is refused for what it says. Another provider, or another try, would not mend it.
 REFUSED = frozenset({400, 413, 422})
-WITHOUT_WORDS = frozenset({401, 403})  # these messages carry fragments of the key
+# These messages carry fragments of the key, and a customer would take "your balance" for the one at the gateway.
+WITHOUT_WORDS = frozenset({401, 402, 403})
+RATE_LIMITED = 429
 CONTEXT_OVERFLOW = "context_length_exceeded"
 
-# The status that goes with an error's code or type, where no number is given. The first six words are not of the
-# request, although some of them come as an `invalid_request_error`.
+
+class Trouble(StrEnum):
+    """Trouble that the operator has with a provider: no request causes it, and none can mend it."""
+
+    EMPTY = "has no credit left in the operator's account"
+    KEY = "does not accept the operator's key"
+    LOCKED = "has locked the operator's account"
+
+
+REFUSES_THE_GATEWAY = "refuses the gateway itself, not this request; the gateway's operator is told"
+STATUS_OF: Mapping[Trouble, int] = {Trouble.EMPTY: 402, Trouble.KEY: 401, Trouble.LOCKED: 403}
+# Its names in an error's code, type or reason, which come with any status; in lower case and without separators.
+TROUBLES: Mapping[str, Trouble] = {
+    **dict.fromkeys(
+        (
+            "arrearage",
+            "billingerror",
+            "billinghardlimitreached",
+            "billinglimitreached",
+            "billingnotactive",
+            "exceededcurrentquotaerror",
+            "insufficientbalance",
+            "insufficientcredit",
+            "insufficientcredits",
+            "insufficientquota",
+            "notenoughbalance",
+            "paymentrequired",
+        ),
+        Trouble.EMPTY,
+    ),
+    **dict.fromkeys(
+        (
+            "apikeyexpired",
+            "apikeyinvalid",
+            "authenticationerror",
+            "expiredapikey",
+            "incorrectapikey",
+            "incorrectapikeyerror",
+            "invalidapikey",
+            "invalidauthenticationerror",
+            "unauthenticated",
+        ),
+        Trouble.KEY,
+    ),
+    **dict.fromkeys(
+        (
+            "accountdeactivated",
+            "accountsuspended",
+            "organizationdeactivated",
+            "organizationdisabled",
+            "organizationrestricted",
+        ),
+        Trouble.LOCKED,
+    ),
+}
+# Its words, as Alibaba, Anthropic, DeepSeek, Fireworks, Google, Groq, Moonshot, OpenAI, OpenRouter, SiliconFlow, xAI
+# and Zhipu write them with a status of 400, 403, 412 or 429.
+_TROUBLE_WORDS = (
+    (
+        Trouble.LOCKED,
+        r"(?:organization|account|project|team)\b(?: [^\s.,]+){0,2} (?:has been|is|was) (?:currently )?"
+        r"(?:disabled|deactivated|suspended|restricted|blocked|terminated|closed)"
+        r"|make sure your account is in good standing",
+    ),
+    (
+        Trouble.EMPTY,
+        r"(?:credit|account) balance is (?:too low|insufficient|not enough|negative)"
+        r"|(?:insufficient|not enough) (?:account )?(?:balance|credits?|funds)\b"
+        r"|(?:does ?n[o']t|doesn.t) have (?:any|enough|sufficient) credits|requires more credits"
+        r"|billing (?:hard |soft )?limit|due to insufficient balance|please recharge"
+        r"|monthly spending limit|check your billing details",
+    ),
+    (
+        Trouble.KEY,
+        r"(?:api|subscription|access|x-api)[ -_]?(?:key|token)s? (?:is |was |has )?"
+        r"(?:not valid|invalid|incorrect|expired|revoked|been (?:revoked|disabled))"
+        r"|(?:invalid|incorrect|expired|revoked|unknown) (?:x-)?api[ -_]?(?:key|token)\b",
+    ),
+)
+_TROUBLE = tuple((trouble, re.compile(words, re.IGNORECASE)) for trouble, words in _TROUBLE_WORDS)
+_QUOTED = re.compile(r"'[^']{4,}'|\"[^\"]{4,}\"|`[^`]{4,}`")  # a value of the request, which may say anything
+# With 429 it is a rate limit to Google and an empty account to OpenAI, which has a code for that.
+_QUOTA = re.compile(r"exceeded your (?:current|monthly|daily) quota|check your plan", re.IGNORECASE)
+
+# The status that goes with an error's code or type, where no number is given. The first word is not of the request,
+# although it comes as an `invalid_request_error`.
 STATUSES = {
-    "invalid_api_key": 401,
-    "insufficient_quota": 429,
-    "rate_limit_exceeded": 429,
     "model_not_found": 404,
-    "billing_not_active": 402,
-    "account_deactivated": 403,
+    "rate_limit_exceeded": 429,
     CONTEXT_OVERFLOW: 400,
     "invalid_request_error": 400,
     "BadRequestError": 400,
     "INVALID_ARGUMENT": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
     "request_too_large": 413,
@@ -55,6 +136,7 @@ _OVERFLOW = re.compile(
     re.IGNORECASE,
 )
 _MOST_WORDS = 4000  # characters that are searched
+_MOST_TROUBLE = 400  # and those for trouble, which is told in a sentence or two: a longer text may be the request's own
 # A field's path before the words about it, as in `tools.0.name: Field required`.
 _PREFIX = re.compile(r"([A-Za-z_]\w*)(?:[.\[][\w.\]\[]*)?: ")
 
@@ -73,13 +155,15 @@ class UnreadableEmbedding(MalformedReply):
 class ErrorReport:
     """An upstream's error. `status` is the answer's own, or what an error in an answer's place means.
 
-    `code` and `param` are as the upstream wrote them. None is absent; `words` are empty where there are none.
+    `code` and `param` are as the upstream wrote them. None is absent; `words` are empty where there are none. An error
+    that speaks of the operator's account has its `trouble` in place of its words, and the status that this means.
     """
 
     words: str = ""
     status: int | None = None
     code: str | None = None
     param: str | None = None
+    trouble: Trouble | None = None
 
 
 class ReportedError(UpstreamFault):
@@ -87,6 +171,8 @@ class ReportedError(UpstreamFault):
 
     def __init__(self, report: ErrorReport) -> None:
         message = f"reported an error: {report.words}" if report.words else "answered with an error"
+        if report.trouble is not None:
+            message = REFUSES_THE_GATEWAY
         super().__init__(message, status=report.status)
         self.report = report
 
@@ -116,14 +202,39 @@ def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
     words = levels.pop() if levels and isinstance(levels[-1], str) else ""
     named = [level for level in levels if isinstance(level, dict)]
     code = _first(named, "code")
+    if trouble := _trouble(named, words, status):
+        return ErrorReport(status=STATUS_OF[trouble], trouble=trouble)
     status = _status(named) if status is None else status
+    if code == "model_not_found" and status in REFUSED:
+        status = 404  # the catalogue's name of the model is the operator's
     if status is None or status in REFUSED:
         names = OVERFLOW_NAMES.intersection(filter(None, (code, _first(named, "type"))))
         if names or _OVERFLOW.search(words[:_MOST_WORDS]):
             status, code = status or 400, CONTEXT_OVERFLOW
-    if status in WITHOUT_WORDS:
+    if status in WITHOUT_WORDS or _QUOTA.search(words[:_MOST_WORDS]):
         words = ""
     return ErrorReport(words, status, code, _param(named, words))
+
+
+def _trouble(levels: list[dict[str, Any]], words: str, status: int | None) -> Trouble | None:
+    """What trouble an error is about, by its names or else its words; None where it is about the request."""
+    for level in levels:
+        for name in (level.get("code"), level.get("type"), level.get("status"), *_reasons(level)):
+            if isinstance(name, str) and (trouble := TROUBLES.get(re.sub(r"[-_. ]", "", name).lower())):
+                return trouble
+    said = _QUOTED.sub("", words[:_MOST_TROUBLE])
+    if status != RATE_LIMITED and _QUOTA.search(said):
+        return Trouble.EMPTY
+    found = next((trouble for trouble, pattern in _TROUBLE if pattern.search(said)), None)
+    return found or next((trouble for trouble in (Trouble.KEY, Trouble.EMPTY) if STATUS_OF[trouble] == status), None)
+
+
+def _reasons(level: dict[str, Any]) -> Iterator[Any]:
+    """The reasons in the details of Google's errors."""
+    details = level.get("details")
+    for each in details if isinstance(details, list) else ():
+        if isinstance(each, dict):
+            yield each.get("reason")
 
 
 def _levels(parsed: Any) -> Iterator[Any]:

@@ -23,6 +23,7 @@ BEHAVIOURS = {
     "fails": "status:500",
     "limits": "status:429",
     "forbids": "status:401",
+    "empty": "trouble:empty",
     "breaks": "drop:2",
     "stalls": "stall:0",
     "says-400": "status:400",
@@ -35,6 +36,7 @@ PROVIDERS = (
     "failing",
     "limiting",
     "forbidding",
+    "unpaid",
     "breaking",
     "stalling",
     "wavering",
@@ -118,7 +120,8 @@ def last_failure(customer: Customer, who: str) -> str:
 DOWN = {  # which behaviour of whom, whether it streams, and the words of the failure
     "failing": ("fails", False, "answered with HTTP 500"),
     "limiting": ("limits", True, "answered with HTTP 429"),
-    "forbidding": ("forbids", False, "answered with HTTP 401"),
+    "forbidding": ("forbids", False, "does not accept the operator's key"),
+    "unpaid": ("empty", False, "has no credit left in the operator's account"),
     "refuser": ("echo", True, "could not be reached"),
     "stalling": ("stalls", True, f"exceeded the first-byte budget of {FIRST_BYTE_SECONDS} s"),
 }

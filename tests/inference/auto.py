@@ -39,6 +39,8 @@ FAILURES = {
     "status:529": "primary_unavailable",
     "status:404": "primary_error",
     "status:401": "primary_error",
+    "trouble:empty": "primary_error",
+    "trouble:key": "primary_error",
     "status:408": "primary_error",
     "status:500": "primary_error",
     "redirect": "primary_error",

@@ -68,12 +68,14 @@ CODES: dict[str, tuple[Json, str, str | None]] = {
     "a-number": ({"code": 400, "param": 7}, GENERAL, None),
     **{
         f"code-{code}": ({"code": code}, GENERAL, None)
-        for code in (
-            *("insufficient_credits", "api_key_expired", "model_not_found", "alias_not_found", "rate_limit_exceeded"),
-            *("insufficient_quota", "invalid_api_key", "billing_hard_limit_reached", "account_deactivated"),
-        )
+        for code in (*("alias_not_found", "rate_limit_exceeded", "permission_denied", "project_not_found"),)
     },
 }
+# Codes that speak of the operator's account or of the catalogue, and not of the request.
+OF_THE_OPERATOR = (
+    *("insufficient_credits", "api_key_expired", "model_not_found", "insufficient_quota", "invalid_api_key"),
+    *("billing_hard_limit_reached", "account_deactivated"),
+)
 CLAUDES: dict[str, tuple[bytes, str, str | None]] = {
     "its-cap": (by_claude(GENERAL, "max_tokens: 9 > 8"), GENERAL, "max_completion_tokens"),
     "its-stop": (by_claude(GENERAL, "stop_sequences: each must be non-empty"), GENERAL, "stop"),
@@ -91,6 +93,7 @@ IN_ANSWERS: dict[str, bytes] = {
 WAITS = {"9": "9", "1.2": "2", "0": "1", "3600": "120", NEXT_HOUR: "120", LAST_YEAR: "1", "soon": None, "-5": None}
 SCRIPTS: dict[str, Script] = {
     **{name: http("400 Bad", error_body(**fields)) for name, (fields, _, _) in CODES.items()},
+    **{f"operator-{code}": http("400 Bad", error_body(code=code)) for code in OF_THE_OPERATOR},
     **{name: http("400 Bad", body) for name, (body, _, _) in CLAUDES.items()},
     **{f"in-200-{name}": http("200 OK", body, JSON) for name, body in IN_ANSWERS.items()},
     **{f"in-frame-{name}": frames(body) for name, body in IN_ANSWERS.items()},
@@ -227,6 +230,14 @@ def test_code_and_param_are_the_upstreams_where_they_speak_of_the_request(custom
     reply = ask(customer, f"odd/test/{name}", temperature=1)
     assert refusal(reply) == (400, GENERAL, code, param)
     assert message(reply) == "Provider 'odd' refused the request: No."
+
+
+@pytest.mark.parametrize("code", OF_THE_OPERATOR)
+def test_a_refusal_of_the_gateway_itself_is_no_refusal_of_the_request(customer: Customer, code: str) -> None:
+    reply = ask(customer, f"odd/test/operator-{code}", temperature=1)
+    assert refusal(reply) == (503, "provider_error", "provider_error", None)
+    assert reply.headers["x-should-retry"] == "false"
+    assert bills.untouched(customer)
 
 
 @pytest.mark.parametrize("name", CLAUDES)

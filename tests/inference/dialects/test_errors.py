@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from inference.dialects.base import parse_object
-from inference.dialects.errors import ErrorReport, ReportedError, report_of, report_of_body
+from inference.dialects.errors import STATUS_OF, ErrorReport, ReportedError, Trouble, report_of, report_of_body
 from tests.inference.dialects import recorded_anthropic, recorded_openai
 
 WORDS = "No such thing."
@@ -84,7 +84,7 @@ def test_an_error_without_words_has_its_status_alone(body: bytes) -> None:
 )
 def test_words_that_may_hold_a_key_are_not_kept(body: bytes) -> None:
     assert report_of_body(401, body).words == report_of_body(403, body).words == ""
-    with pytest.raises(ReportedError, match=r"^answered with an error$") as caught:
+    with pytest.raises(ReportedError, match=r"^refuses the gateway itself") as caught:
         parse_object(body)
     assert caught.value.status == 401
 
@@ -98,7 +98,8 @@ def test_words_that_may_hold_a_key_are_not_kept(body: bytes) -> None:
         ({"code": 429, "type": "invalid_request_error"}, 429),
         ({"type": "invalid_request_error", "code": "unsupported_value"}, 400),
         ({"type": "invalid_request_error", "code": "invalid_api_key"}, 401),
-        ({"type": "invalid_request_error", "code": "insufficient_quota"}, 429),
+        ({"type": "invalid_request_error", "code": "insufficient_quota"}, 402),
+        ({"type": "invalid_request_error", "code": "model_not_found"}, 404),
         ({"type": "BadRequestError", "code": 400}, 400),
         ({"code": 400, "status": "INVALID_ARGUMENT"}, 400),
         ({"type": "request_too_large"}, 413),
@@ -144,3 +145,76 @@ def test_a_context_overflow_is_known_by_its_name() -> None:
 )
 def test_nothing_else_is_a_context_overflow(words: str, status: int) -> None:
     assert report_of({"error": {"message": words, "code": "bad_request"}}, status=status).code == "bad_request"
+
+
+# What providers were seen to answer to an operator without credit, with a wrong key, or who is locked out: the status,
+# and the error.
+TROUBLES: list[tuple[Trouble, int, Any]] = [
+    (
+        Trouble.EMPTY,
+        400,
+        {
+            "type": "error",
+            "error": {
+                "type": "invalid_request_error",
+                "message": "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.",
+            },
+        },
+    ),
+    (Trouble.EMPTY, 400, {"error": {"code": "Arrearage", "message": WORDS}}),
+    (Trouble.EMPTY, 400, {"code": "Arrearage", "message": "Please make sure your account is in good standing."}),
+    (Trouble.EMPTY, 400, {"error": {"code": "billing_hard_limit_reached", "message": "Billing hard limit reached"}}),
+    (Trouble.EMPTY, 402, {"error": {"message": "Insufficient Balance", "code": "invalid_request_error"}}),
+    (Trouble.EMPTY, 402, {"error": {"code": 402, "message": "This request requires more credits, or fewer tokens."}}),
+    (Trouble.EMPTY, 402, "Payment Required"),
+    (Trouble.EMPTY, 403, {"code": 30001, "message": "Sorry, your account balance is insufficient", "data": None}),
+    (Trouble.EMPTY, 403, {"error": "Your newly created team doesn't have any credits or licenses yet."}),
+    (Trouble.EMPTY, 429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota."}}),
+    (
+        Trouble.EMPTY,
+        429,
+        {"error": {"code": "1113", "message": "Insufficient balance or no package. Please recharge."}},
+    ),
+    (Trouble.EMPTY, 429, {"error": {"type": "exceeded_current_quota_error", "message": WORDS}}),
+    (Trouble.KEY, 400, [{"error": {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT"}}]),
+    (Trouble.KEY, 400, {"error": {"message": WORDS, "details": [{"reason": "API_KEY_INVALID"}]}}),
+    (Trouble.KEY, 400, {"code": "Client error", "error": "Incorrect API key provided: xa***yz."}),
+    (Trouble.KEY, 400, {"error": {"code": "invalid_api_key", "message": WORDS}}),
+    (Trouble.KEY, 401, {"message": "Unauthorized"}),
+    (Trouble.KEY, 500, {"error": {"type": "authentication_error", "message": "invalid x-api-key"}}),
+    (Trouble.LOCKED, 400, {"error": {"code": "organization_restricted", "message": WORDS}}),
+    (Trouble.LOCKED, 400, {"error": {"message": "This organization has been disabled."}}),
+    (Trouble.LOCKED, 412, {"error": {"message": "Account 1a2b is suspended, possibly due to unpaid invoices."}}),
+    (
+        Trouble.LOCKED,
+        429,
+        {"error": {"message": "Your account org-1 <ak-1> is suspended due to insufficient balance, please recharge"}},
+    ),
+]
+# What speaks of the request, or of a limit that passes.
+NO_TROUBLES: list[tuple[int, Any]] = [
+    (400, {"error": {"message": "Invalid value: 'Your credit balance is too low'. Supported values are: 'auto'."}}),
+    (400, {"error": {"message": 'The tool "insufficient funds" is not defined.'}}),
+    (400, {"error": {"message": WORDS + " " * 500 + "Your credit balance is too low"}}),
+    (400, {"error": {"message": "messages.0.role: must be user, your account is of no concern"}}),
+    (403, {"error": {"message": "The content was refused.", "type": "permission_error"}}),
+    (404, {"error": {"code": "model_not_found", "message": "The model `x` does not exist."}}),
+    (429, {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "You exceeded your current quota."}}),
+    (429, {"error": {"code": "rate_limit_exceeded", "message": "Rate limit reached: 3 requests a minute."}}),
+]
+
+
+@pytest.mark.parametrize(("trouble", "status", "body"), TROUBLES, ids=str)
+def test_trouble_of_the_operators_has_its_own_status_and_no_words(trouble: Trouble, status: int, body: Any) -> None:
+    assert report_of(body, status=status) == ErrorReport(status=STATUS_OF[trouble], trouble=trouble)
+
+
+@pytest.mark.parametrize(("status", "body"), NO_TROUBLES, ids=str)
+def test_what_is_no_trouble_of_the_operators_is_none(status: int, body: Any) -> None:
+    report = report_of(body, status=status)
+    assert (report.trouble, report.status) == (None, status)
+
+
+def test_the_words_of_a_quota_that_passes_are_not_told() -> None:
+    """They say "your plan and billing", which a customer would take for its own."""
+    assert report_of({"error": {"message": "You exceeded your current quota."}}, status=429).words == ""
