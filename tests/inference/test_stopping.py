@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import secrets
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -186,11 +187,12 @@ def test_idle_connections_are_let_go_and_one_that_asks_once_more_is_answered(
     assert len(bills.debits(customer)) == 3
 
 
-def test_a_stopped_gateway_starts_again_with_its_ledger(
-    server: GatewayServer, customer: Customer, pool: ThreadPoolExecutor
+def test_a_stopped_gateway_starts_again_with_its_ledger_and_keys_outlive_its_secret_key(
+    server: GatewayServer, customer: Customer, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(customer, "echo")
     assert Stopping.begin(server, pool).exit_status == 0
+    monkeypatch.setitem(server.env, "SECRET_KEY", secrets.token_urlsafe(48))
     server.start()
     answer(customer, "echo")
     assert len(bills.records(customer)) == 2
