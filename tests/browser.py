@@ -16,9 +16,6 @@ from tests.servers.programs import find_program
 PASSWORD = "correct horse battery staple"
 # On a phone a table's head is for screen readers; what is long in a `pre` is scrolled to.
 SEEN = "body *:not(option, thead, thead *, .visually-hidden, pre *)"
-PHONE, DESK = 390, 1280
-# A chart follows its window a moment later.
-CHARTS_FIT = "width => [...document.querySelectorAll('canvas')].every(e => e.getBoundingClientRect().right <= width)"
 BEYOND = """([seen, width]) => [...document.querySelectorAll(seen)].filter(element => {
   const box = element.getBoundingClientRect();
   return box.right > width && box.width > 0 && box.height > 0 && element.checkVisibility({visibilityProperty: true});
@@ -140,13 +137,3 @@ def beyond(page: Page, width: int) -> list[str]:
     """What is seen and reaches beyond the right edge."""
     found: list[str] = page.evaluate(BEYOND, [SEEN, width])
     return found
-
-
-def too_wide(page: Page) -> dict[int, list[str]]:
-    """What reaches beyond the right edge of a phone, and of a desk."""
-    found = {}
-    for width in (PHONE, DESK):
-        page.set_viewport_size({"width": width, "height": 800})
-        page.wait_for_function(CHARTS_FIT, arg=width)
-        found[width] = beyond(page, width)
-    return {width: seen for width, seen in found.items() if seen}

@@ -27,15 +27,13 @@ _numbers = itertools.count(1)
 class Screen:
     """A page: its name, its address, and who looks at it; None is a stranger.
 
-    `press` is the button of a form with a name in it, where that is what shows the page. One page of each template
-    stands for the others, which are its `variant`.
+    `press` is the button of a form with a name in it, where that is what shows the page.
     """
 
     name: str
     path: str
     who: str | None = OWNER
     press: str | None = None
-    variant: bool = False
 
     def show(self, page: Page) -> None:
         """Opens it in a page of the browser where this person is signed in."""
@@ -66,7 +64,7 @@ def _of_strangers(ids: dict[str, Any]) -> list[Screen]:
         Screen("invitation-gone", "/invitations/nonsense", None),
         Screen("docs-guide", "/docs/guide", None),
         Screen("docs-api", "/docs/api", None),
-        Screen("docs-reference", "/docs/reference", None, variant=True),
+        Screen("docs-reference", "/docs/reference", None),
     ]
 
 
@@ -75,23 +73,23 @@ def _of_members(ids: dict[str, Any]) -> list[Screen]:
     return [
         Screen("overview", f"/{account}"),
         Screen("usage", f"/usage{account}"),
-        Screen("usage-by-key", f"/usage{account}&by=key", variant=True),
+        Screen("usage-by-key", f"/usage{account}&by=key"),
         Screen("usage-records", f"/usage/records{account}"),
-        Screen("usage-records-failed", f"/usage/records{account}&outcome=failures", variant=True),
+        Screen("usage-records-failed", f"/usage/records{account}&outcome=failures"),
         Screen("usage-record", f"/usage/records/{ids['generation']}"),
         Screen("usage-failure", f"/usage/failures/{ids['failure']}"),
         Screen("carbon", f"/carbon{account}"),
         Screen("credit", f"/credit{account}"),
-        Screen("credit-entries", f"/credit{account}&show=all", variant=True),
+        Screen("credit-entries", f"/credit{account}&show=all"),
         Screen("statement", f"/statement{account}&format=html"),
         Screen("keys", f"/keys{account}"),
         Screen("key-created", f"/keys{account}", press="Create key"),
         Screen("key", f"/keys/{ids['key']}"),
         Screen("key-delete", f"/keys/{ids['key']}/delete"),
         Screen("models", f"/models{account}&q=mistral"),
-        Screen("models-sovereign", "/models?q=mistral+small&jurisdiction=eu-sovereign", variant=True),
-        Screen("models-none", "/models?q=nothing+is+called+this", variant=True),
-        Screen("models-refused", "/models?modality=nonsense", variant=True),
+        Screen("models-sovereign", "/models?q=mistral+small&jurisdiction=eu-sovereign"),
+        Screen("models-none", "/models?q=nothing+is+called+this"),
+        Screen("models-refused", "/models?modality=nonsense"),
         Screen("model", f"/models/openai/gpt-oss-120b{account}"),
         Screen("playground", f"/playground{account}&model=auto/mistralai/mistral-small"),
         Screen("aliases", f"/aliases{account}"),
@@ -103,14 +101,14 @@ def _of_members(ids: dict[str, Any]) -> list[Screen]:
         Screen("member-remove", f"/members/{ids['membership']}/remove"),
         Screen("password", "/password"),
         Screen("not-found", f"/aliases/{ids['account']}"),
-        Screen("members-as-member", f"/members{account}", MEMBER, variant=True),
+        Screen("members-as-member", f"/members{account}", MEMBER),
         Screen("no-account", "/", NEWCOMER),
     ]
 
 
 def _of_staff(ids: dict[str, Any]) -> list[Screen]:
     return [
-        Screen("models-everything", "/models?everything=on&provider=google-vertex", STAFF, variant=True),
+        Screen("models-everything", "/models?everything=on&provider=google-vertex", STAFF),
         Screen("admin", "/admin/", STAFF),
         Screen("admin-account", f"/admin/accounts/account/{ids['account']}/change/", STAFF),
         Screen("admin-generations", "/admin/billing/generation/", STAFF),

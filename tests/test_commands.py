@@ -10,7 +10,7 @@ import pytest
 
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
-from tests.servers.manage import Completed
+from tests.servers.manage import Completed, ManageHelper
 from tests.servers.process import free_port
 
 TOKEN = re.compile(r"sk-gw-[A-Za-z0-9_-]{43}\n")
@@ -270,6 +270,11 @@ def test_a_wrong_option_is_one_line(operator: GatewayServer, command: str) -> No
     assert "--help" in refused(operator, command, "--no-such-option")
 
 
+def test_a_missing_option_is_one_line(operator: GatewayServer, acme: str) -> None:
+    expected = "CommandError: the following arguments are required: --name (see --help)"
+    assert refused(operator, "create_key", acme) == expected
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself(operator: GatewayServer, command: str) -> None:
     done = operator.manage(command, "--help")
@@ -277,14 +282,46 @@ def test_each_command_explains_itself(operator: GatewayServer, command: str) -> 
     assert done.stdout.startswith(f"usage: manage.py {command}")
 
 
+# the same on other databases
+
+
+def elsewhere(operator: GatewayServer, folder: Path, url: str, *arguments: str) -> str:
+    """What a command says that must fail on that database."""
+    with ManageHelper({**operator.env, "DATABASE_URL": url}, folder / "manage.log") as helper:
+        return one_line(helper.run(*arguments))
+
+
+def test_a_database_without_tables_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
+    said = elsewhere(operator, tmp_path, f"sqlite:///{tmp_path}/empty.sqlite3", "create_account", "Acme")
+    assert said == "CommandError: The database is not migrated: run `manage.py migrate` first."
+
+
+def test_a_server_without_tables_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
+    url = f"{operator.database_url.rpartition('/')[0]}/postgres"
+    said = elsewhere(operator, tmp_path, url, "grant_credit", "Acme", "5", "--reference", "ref")
+    assert said == "CommandError: The database is not migrated: run `manage.py migrate` first."
+
+
+@pytest.mark.parametrize("command", [("create_account", "Acme"), ("verify_ledger",)], ids=lambda command: command[0])
+def test_a_server_that_is_away_is_one_line_without_the_password(
+    operator: GatewayServer, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
+    said = elsewhere(operator, tmp_path, url, *command)
+    assert "Connection refused" in said
+    assert "hunter2" not in said
+
+
+def test_a_folder_that_is_not_there_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/nowhere/gateway.sqlite3"
+    assert "unable to open database file" in elsewhere(operator, tmp_path, url, "verify_ledger")
+
+
 # the same in processes of their own
 
 
 def test_a_true_process_prints_and_exits_alike(operator: GatewayServer, acme: str) -> None:
     assert TOKEN.fullmatch(operator.manage_subprocess("create_key", acme, "--name", "own process").stdout)
-    assert one_line(operator.manage_subprocess("create_key", acme)) == (
-        "CommandError: the following arguments are required: --name (see --help)"
-    )
     assert one_line(operator.manage_subprocess("create_key", "Nobody", "--name", "x")) == (
         "CommandError: There is no account 'Nobody'."
     )
@@ -292,29 +329,3 @@ def test_a_true_process_prints_and_exits_alike(operator: GatewayServer, acme: st
 
 def test_a_command_line_that_is_not_utf8_is_one_line(operator: GatewayServer) -> None:
     assert "UTF-8" in one_line(operator.manage_subprocess("create_account", "caf\udce9"))
-
-
-def test_a_database_without_tables_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
-    done = operator.manage_subprocess("create_account", "Acme", DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
-    assert one_line(done) == "CommandError: The database is not migrated: run `manage.py migrate` first."
-
-
-def test_a_server_without_tables_is_one_line(operator: GatewayServer) -> None:
-    url = f"{operator.database_url.rpartition('/')[0]}/postgres"
-    done = operator.manage_subprocess("grant_credit", "Acme", "5", "--reference", "ref", DATABASE_URL=url)
-    assert one_line(done) == "CommandError: The database is not migrated: run `manage.py migrate` first."
-
-
-@pytest.mark.parametrize("command", [("create_account", "Acme"), ("verify_ledger",)], ids=lambda command: command[0])
-def test_a_server_that_is_away_is_one_line_without_the_password(
-    operator: GatewayServer, command: tuple[str, ...]
-) -> None:
-    url = f"postgres://somebody:hunter2@127.0.0.1:{free_port()}/gateway"
-    result = one_line(operator.manage_subprocess(*command, DATABASE_URL=url))
-    assert "Connection refused" in result
-    assert "hunter2" not in result
-
-
-def test_a_folder_that_is_not_there_is_one_line(operator: GatewayServer, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/nowhere/gateway.sqlite3"
-    assert "unable to open database file" in one_line(operator.manage_subprocess("verify_ledger", DATABASE_URL=url))

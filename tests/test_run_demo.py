@@ -122,7 +122,10 @@ def gone(port: int) -> bool:
 @pytest.mark.long
 @pytest.mark.process
 def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, str], tmp_path: Path) -> None:
-    """A key that was deleted and a password that was changed meanwhile come back."""
+    """A key that was deleted and a password that was changed meanwhile come back.
+
+    The first is told to stop, the second is killed.
+    """
     with Demo(env, tmp_path) as first:
         plain, streamed = first.curls
         answer = json.loads(paste(plain))
@@ -136,7 +139,7 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
             helper.run("delete_key", "demo", "--name", "demo").ok()
             change = "from accounts.models import User; u = User.objects.get(); u.set_password('other'); u.save()"
             helper.run("shell", "-c", change).ok()
-        assert first.end()[0] == 0
+        assert first.end(signal.SIGTERM)[0] == 0
     assert gone(first.port)
 
     with Demo(env, tmp_path) as second:
@@ -144,16 +147,14 @@ def test_the_printed_lines_work_and_a_second_run_prints_the_same(env: dict[str, 
         balance = json.loads(paste(second.curls[0]))["usage"]["remaining_balance"]
         assert balance < answer["usage"]["remaining_balance"]
         assert "demo" in dashboard(second)
-        assert second.end(signal.SIGTERM)[0] == 0
-    assert gone(second.port)
+        second.end(signal.SIGKILL)
+    assert eventually(lambda: gone(second.port)), "a demo that is killed leaves nothing running"
     assert "0 mismatches" in run_manage(env, "verify_ledger").ok()
 
 
 @pytest.mark.long
 @pytest.mark.process
-def test_a_child_that_dies_ends_the_demo_and_a_killed_demo_leaves_nothing_running(
-    env: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_child_that_dies_ends_the_demo(env: dict[str, str], tmp_path: Path) -> None:
     with Demo(env, tmp_path) as demo:
         simulator = demo.children()[0]
         os.kill(simulator, signal.SIGKILL)
@@ -161,10 +162,6 @@ def test_a_child_that_dies_ends_the_demo_and_a_killed_demo_leaves_nothing_runnin
     assert code == 1
     assert "The simulator ended by itself" in stderr
     assert gone(demo.port)
-
-    with Demo(env, tmp_path) as demo:
-        demo.end(signal.SIGKILL)
-    assert eventually(lambda: gone(demo.port))
 
 
 @pytest.mark.parametrize("offset", [0, 1])

@@ -1,6 +1,8 @@
 """deploy/postgresql/serving_role.sql: who serves by it does all that serving takes, and cannot touch the books."""
 
+from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -8,9 +10,10 @@ import requests
 
 from tests import bills
 from tests.chat import answer, ask
-from tests.conftest import StartGateway
+from tests.conftest import PROVIDER_KEYS
 from tests.patience import eventually
 from tests.servers.customer import Customer
+from tests.servers.databases import SeededDatabases
 from tests.servers.gateway import GatewayServer
 from tests.servers.process import ROOT
 
@@ -46,17 +49,19 @@ FORBIDDEN = (
 
 
 @pytest.fixture
-def served(start_gateway: StartGateway) -> GatewayServer:
+def served(seeded_databases: SeededDatabases, tmp_path: Path) -> Iterator[GatewayServer]:
     """A gateway that the owner of the tables has migrated and seeded, and that serves by a login of the role."""
-    server = start_gateway(GATEWAY_FAILURE_DAYS="1")
-    server.stop()
-    with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
-        for _ in range(2):  # it may be run again
-            owner.execute(SCRIPT.encode())
-        owner.execute("DROP ROLE IF EXISTS gateway_login")
-        owner.execute("CREATE ROLE gateway_login LOGIN IN ROLE gateway_serving")
-    server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", "//gateway_login@")
-    return server.start()
+    server = GatewayServer(seeded_databases, tmp_path, env=PROVIDER_KEYS | {"GATEWAY_FAILURE_DAYS": "1"})
+    with closing(server):
+        with closing(psycopg.connect(server.database_url, autocommit=True)) as owner:
+            for _ in range(2):  # it may be run again
+                owner.execute(SCRIPT.encode())
+            owner.execute("DROP ROLE IF EXISTS gateway_login")
+            owner.execute("CREATE ROLE gateway_login LOGIN IN ROLE gateway_serving")
+        server.env["DATABASE_URL"] = server.database_url.replace("//postgres@", "//gateway_login@")
+        yield server.start()
+        server.stop()
+        server.manage("verify_ledger").ok()
 
 
 def test_everything_is_served_and_the_books_cannot_be_changed(served: GatewayServer) -> None:

@@ -1,13 +1,11 @@
 """Who asks (docs/api.md#authentication), at an inference and at a control-plane endpoint."""
 
-import secrets
-
 import pytest
 import requests
 
 from tests.bills import hex_of
 from tests.chat import HELLO_COST, PATH, answer, question
-from tests.conftest import OpenAccount, StartGateway
+from tests.conftest import OpenAccount
 from tests.envelope import message, refusal
 from tests.rawhttp import exchange
 from tests.servers.customer import Customer, GatewaySession
@@ -165,15 +163,6 @@ def test_the_key_is_judged_before_the_balance(gateway: GatewayServer, open_accou
     poor = open_account(gateway, credit=None)
     expire(poor, purged=False)
     assert refusal(call(gateway, "POST", PATH, f"Bearer {poor.key}")).code == "api_key_expired"
-
-
-def test_a_key_outlives_a_change_of_the_secret_key(start_gateway: StartGateway, open_account: OpenAccount) -> None:
-    server = start_gateway()
-    customer = open_account(server)
-    server.stop()
-    server.env["SECRET_KEY"] = secrets.token_urlsafe(48)
-    server.start()
-    answer(customer, "echo")
 
 
 def expire(customer: Customer, *, purged: bool) -> None:

@@ -298,6 +298,7 @@ def test_blocks_neither_repeat_nor_skip(acme: Account, monkeypatch: pytest.Monke
     assert [line["generation_id"] for line in lines] == expected
 
 
+@pytest.mark.campaign
 def test_memory_does_not_grow_with_the_statement(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statement, "BLOCK_ROWS", 100)
     key = Holder.of(acme, "bulk").key

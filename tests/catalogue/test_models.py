@@ -103,13 +103,23 @@ def test_what_is_unknown_is_absent(account: Customer) -> None:
     assert french["carbon_metrics"] == {"FRPAR": {"grid_carbon_intensity_gco2_per_kwh": 44, **ANNUAL}}
 
 
-def test_limits_and_capabilities_are_absent_where_they_are_unknown(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
-) -> None:
+def catalogue_with(simulator: Simulator, *models: Json) -> Json:
+    """The usual one with these models, and with two that say little of themselves."""
     unknown = {"context_length": None, "max_output_tokens": None}
     plain = model("plain", capabilities=None, **unknown)
     streams = model("streams", capabilities={"streaming": True, "image_input": True}, **unknown)
-    customer = open_account(start_gateway(catalogue=catalogue_for(simulator.url, plain, streams)))
+    return catalogue_for(simulator.url, plain, streams, *models)
+
+
+@pytest.fixture(scope="module")
+def own(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+    return start_shared_gateway(catalogue=catalogue_with(simulator), WEB_CONCURRENCY="2")
+
+
+def test_limits_and_capabilities_are_absent_where_they_are_unknown(
+    own: GatewayServer, open_account: OpenAccount
+) -> None:
+    customer = open_account(own)
     assert not {"context_length", "max_output_tokens", "capabilities"} & set(find(customer, "sim/test/plain"))
     assert find(customer, "sim/test/streams")["capabilities"] == {"streaming": True}
 
@@ -172,13 +182,12 @@ def test_what_is_not_listed_is_not_found(account: Customer, model_id: str) -> No
 
 
 def test_a_change_of_the_catalogue_is_served_by_every_worker(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+    own: GatewayServer, open_account: OpenAccount, simulator: Simulator
 ) -> None:
-    gateway = start_gateway(WEB_CONCURRENCY="2")
-    customer = open_account(gateway)
+    gateway, customer = own, open_account(own)
     customer.http.headers["Connection"] = "close"
     closed = [region("FRPAR", default=True), region("DEFRA", state="disabled")]
-    catalogue = catalogue_for(simulator.url, model("newcomer"))
+    catalogue = catalogue_with(simulator, model("newcomer"))
     catalogue["models"] = [
         model("echo", regions=closed) if entry["id"] == "test/echo" and entry["provider"] == "sim" else entry
         for entry in catalogue["models"]

@@ -22,10 +22,8 @@ from tests.servers.gateway import GatewayServer
 BUSY = "Too many people are signing in."
 
 
-def test_the_worker_serves_its_requests_beside_a_sign_in(
-    start_gateway: StartGateway, open_account: OpenAccount
-) -> None:
-    assert {reply.status_code for reply in replies_beside_requests(start_gateway(), open_account, 1, "chunks")} == {200}
+def test_the_worker_serves_its_requests_beside_a_sign_in(gateway: GatewayServer, open_account: OpenAccount) -> None:
+    assert {reply.status_code for reply in replies_beside_requests(gateway, open_account, 1, "chunks")} == {200}
 
 
 @pytest.mark.campaign

@@ -1,4 +1,4 @@
-"""No page is wider than its window, however long its names are (tests/test_accessibility.py has every template)."""
+"""No page is wider than its window, however long its names are (`make campaign` has every template)."""
 
 import json
 

@@ -79,10 +79,6 @@ def test_two_workers_hold_one_rate_and_go_on_alone_while_redis_is_away(
     assert "Traceback" not in gateway.log
 
 
-def test_workers_that_share_no_cache_are_mentioned_at_the_start(start_gateway: StartGateway) -> None:
-    assert "2 workers share no cache" in start_gateway(WEB_CONCURRENCY="2").log
-
-
 # --- Whose address
 
 

@@ -289,7 +289,7 @@ def test_a_body_above_djangos_own_limit_is_served(account: Customer) -> None:
 
 @pytest.fixture(scope="module")
 def narrow(start_shared_gateway: StartGateway) -> GatewayServer:
-    """A gateway that takes small bodies only."""
+    """A gateway that takes small bodies only, and misses a table for a moment in some tests."""
     return start_shared_gateway(GATEWAY_MAX_BODY_BYTES=str(LIMIT))
 
 
@@ -381,12 +381,6 @@ def test_a_connection_serves_one_request_after_the_other(gateway: GatewayServer,
 # --- Our own failures
 
 
-@pytest.fixture(scope="module")
-def damaged(start_shared_gateway: StartGateway) -> GatewayServer:
-    """A gateway that misses a table for a moment."""
-    return start_shared_gateway()
-
-
 @pytest.mark.parametrize(
     ("table", "path", "step"),
     [
@@ -404,28 +398,28 @@ def damaged(start_shared_gateway: StartGateway) -> GatewayServer:
     ],
 )
 def test_a_failure_of_ours_names_the_step_and_nothing_else(
-    damaged: GatewayServer, open_account: OpenAccount, table: str, path: str, step: str
+    narrow: GatewayServer, open_account: OpenAccount, table: str, path: str, step: str
 ) -> None:
-    customer = open_account(damaged)
+    customer = open_account(narrow)
     method = "POST" if path == PATH else "GET"
-    with without_table(damaged, table):
+    with without_table(narrow, table):
         reply = customer.http.request(method, path, json=question("echo"))
     assert refusal(reply) == (500, "internal_server_error", "internal_server_error", None)
     known = " Nothing was billed." if path == PATH else ""  # the control plane bills nothing in any case
     assert message(reply) == f"Internal error while {step}.{known}"
-    assert table in damaged.log  # one line a minute for each step: another path may have had it
-    assert customer.key not in damaged.log
+    assert table in narrow.log  # one line a minute for each step: another path may have had it
+    assert customer.key not in narrow.log
     assert customer.http.request(method, path, json=question("echo")).status_code in (200, 404)
 
 
-def test_a_failure_on_a_page_is_logged_too(damaged: GatewayServer) -> None:
-    logged = len(damaged.log)
-    with without_table(damaged, "django_session"):
-        reply = requests.get(f"{damaged.origin}/", cookies={"sessionid": "a" * 32}, timeout=10)
+def test_a_failure_on_a_page_is_logged_too(narrow: GatewayServer) -> None:
+    logged = len(narrow.log)
+    with without_table(narrow, "django_session"):
+        reply = requests.get(f"{narrow.origin}/", cookies={"sessionid": "a" * 32}, timeout=10)
     assert reply.status_code == 500
     assert "<h1>Something went wrong</h1>" in reply.text
     assert "django_session" not in reply.text
-    assert "django_session" in damaged.log[logged:]
+    assert "django_session" in narrow.log[logged:]
 
 
 @contextmanager

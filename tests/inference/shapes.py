@@ -113,6 +113,13 @@ def catalogue(simulator_url: str) -> Json:
         *(shaped("test", slug, provider="quiet") for slug in ("describe", "slow-whole")),
         shaped("test", "takes-no-effort", thinking="effort", upstream_model="describe"),
         shaped("test", "realtime", modality="realtime"),
+        shaped(
+            "test",
+            "other-cap",
+            provider="simkey",
+            upstream_model="describe",
+            max_tokens_field="max_completion_tokens",
+        ),
         *(shaped("native", slug, modality="responses") for slug in ALL_BEHAVIOURS),
         shaped("test", "responses", modality="responses"),
     )

@@ -19,6 +19,7 @@ from tests.envelope import message, refusal
 from tests.inference import shapes
 from tests.inference.shapes import CHAT, TEXT, WAYS, Way, post
 from tests.servers.customer import Customer
+from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
 
 Json = dict[str, Any]
@@ -214,42 +215,47 @@ def test_an_upstream_that_does_not_report_usage_in_streams_is_estimated(account:
     assert bills.records(account)[0].usage_estimated
 
 
-def test_the_threshold_is_the_operators(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
-) -> None:
-    server = start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_AGGREGATE_OVER_TOKENS="20")
-    customer = open_account(server)
-    for cap, streamed in ((20, False), (21, True)):
-        assert streamed_upstream(customer, WAYS["chat-openai"], max_tokens=cap) is streamed
-
-
-def test_a_long_prompt_has_more_time_until_its_first_byte(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
-) -> None:
-    """The budget that a timeout names is the one that was given."""
-    server = start_gateway(
+@pytest.fixture(scope="module")
+def eager(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+    """A gateway that waits half a second for a first byte, and longer for that of a prompt above 32,000 tokens."""
+    return start_shared_gateway(
         catalogue=shapes.catalogue(simulator.url),
-        GATEWAY_FIRST_BYTE_TIMEOUT="0.2",
-        GATEWAY_FIRST_BYTE_PER_1000_TOKENS="0.5",
+        GATEWAY_AGGREGATE_OVER_TOKENS="20",
+        GATEWAY_FIRST_BYTE_TIMEOUT="0.5",
+        GATEWAY_FIRST_BYTE_PER_1000_TOKENS="0.3",
     )
-    customer = open_account(server)
-    for thousands, answered in ((32, "first-byte budget of 0.2 s"), (33, "first-byte budget of 0.6"), (52, None)):
-        prompt = "x" * (4000 * thousands - 400 * (answered is not None))
-        reply = post(customer, WAYS["text-openai"], "slow-start", prompt=prompt, max_tokens=1)
-        if answered is None:
-            assert reply.status_code == 200, reply.text
-        else:
-            assert refusal(reply) == TIMED_OUT
-            assert answered in message(reply)
 
 
-def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+@pytest.fixture
+def hurried(eager: GatewayServer, open_account: OpenAccount) -> Customer:
+    return open_account(eager)
+
+
+@pytest.mark.parametrize(("cap", "streamed"), [(20, False), (21, True)])
+def test_the_threshold_is_the_operators(hurried: Customer, cap: int, streamed: bool) -> None:
+    assert streamed_upstream(hurried, WAYS["chat-openai"], max_tokens=cap) is streamed
+
+
+@pytest.mark.parametrize(
+    ("thousands", "answered"),
+    [(32, "first-byte budget of 0.5 s"), (33, "first-byte budget of 0.7"), (52, None)],
+)
+def test_a_long_prompt_has_more_time_until_its_first_byte(
+    hurried: Customer, thousands: int, answered: str | None
 ) -> None:
+    """The budget that a timeout names is the one that was given. The answer begins after a second."""
+    prompt = "x" * (4000 * thousands - 400 * (answered is not None))
+    reply = post(hurried, WAYS["text-openai"], "slow-start", prompt=prompt, max_tokens=1)
+    if answered is None:
+        assert reply.status_code == 200, reply.text
+    else:
+        assert refusal(reply) == TIMED_OUT
+        assert answered in message(reply)
+
+
+def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(hurried: Customer) -> None:
     """It takes a second to say. What is too short to be streamed has to come within the budget, what is long but
     cannot be streamed within the overall one."""
-    server = start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_FIRST_BYTE_TIMEOUT="0.5")
-    customer = open_account(server)
     asked: list[tuple[Way, str, Json]] = [
         *(
             (WAYS[name], WAYS[name].models, {"max_tokens": 1000})
@@ -261,9 +267,9 @@ def test_a_whole_answer_may_take_longer_than_the_first_byte_budget(
     bodies = [{**way.request("", **fields), "model": f"{models}/slow-whole"} for way, models, fields in asked]
     with ThreadPoolExecutor() as pool:
         replies = list(
-            pool.map(lambda way, body: customer.http.post(way.path, json=body), (a[0] for a in asked), bodies)
+            pool.map(lambda way, body: hurried.http.post(way.path, json=body), (a[0] for a in asked), bodies)
         )
     for (way, _, _), reply in zip(asked, replies, strict=True):
         assert reply.status_code == 200, reply.text
         assert len(way.whole_text(reply.json()).split()) == 20
-    assert refusal(post(customer, WAYS["chat-openai"], "slow-whole", max_tokens=64)) == TIMED_OUT
+    assert refusal(post(hurried, WAYS["chat-openai"], "slow-whole", max_tokens=16)) == TIMED_OUT

@@ -4,12 +4,9 @@ import json
 
 import pytest
 
-from tests.catalogue import catalogue_for, model
 from tests.chat import HELLO, PATH, answer, question, received, stream
-from tests.conftest import OpenAccount, StartGateway
 from tests.inference.greeting import HI, WEATHER, Json
 from tests.servers.customer import Customer
-from tests.servers.simulator import Simulator
 
 # --- What the upstream gets
 
@@ -161,11 +158,9 @@ def test_one_cap_reaches_the_upstream(account: Customer, caps: Json, sent: int) 
 
 
 def test_the_cap_has_the_name_that_the_upstream_wants_and_the_credential_is_the_providers(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+    account: Customer,
 ) -> None:
-    described = model("describe", provider="simkey", max_tokens_field="max_completion_tokens")
-    customer = open_account(start_gateway(catalogue=catalogue_for(simulator.url, described)))
-    request = received(customer, model="simkey/test/describe", max_tokens=7)
+    request = received(account, model="simkey/test/other-cap", max_tokens=7)
     caps = {name: value for name, value in request["body"].items() if name.startswith("max_")}
     assert caps == {"max_completion_tokens": 7}
     assert header(request, "authorization") == "Bearer sim-secret-that-must-not-leak"

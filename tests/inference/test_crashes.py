@@ -216,17 +216,13 @@ def stopping(server: GatewayServer) -> Iterator[None]:
         assert ended.result() == 0
 
 
-def test_a_drain_that_cannot_settle_spools(
-    start_gateway: StartGateway, open_account: OpenAccount, clients: StreamClients, simulator: Simulator
-) -> None:
-    server = start_gateway(catalogue=catalogue(simulator), **SHORT_WAITS)
-    customer = open_account(server)
+def test_a_drain_that_cannot_settle_spools(server: GatewayServer, customer: Customer, clients: StreamClients) -> None:
     with locked(server, customer):
         streams = clients.open(customer, "long", "stall")
         with stopping(server):
             received = [stream.result() for stream in streams]
         assert len(waiting(server)) == len(streams)
-    server.start()
+    server.start()  # the other tests go on with it
     assert eventually(lambda: len(bills.debits(customer)) == len(streams), within=REPLAYED_WITHIN)
     for streamed in received:
         record = bills.record_of(server, streamed.id)

@@ -10,6 +10,7 @@ def test_the_request_that_crosses_the_quota_is_served_and_the_next_is_not(
     start_gateway: StartGateway, open_account: OpenAccount
 ) -> None:
     gateway = start_gateway(WEB_CONCURRENCY="2")
+    assert "2 workers share no cache" in gateway.log  # it is warned at the start
     customer, other = open_account(gateway), open_account(gateway)
     spent = 0
     while spent < 50:

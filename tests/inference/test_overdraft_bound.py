@@ -1,5 +1,7 @@
 """An account has no more requests in flight than its balance is expected to pay for, but always one."""
 
+import os
+import signal
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +34,11 @@ DEAR = {"currency": "EUR", "prompt_per_1m_tokens": 1000, "completion_per_1m_toke
 def catalogue(simulator: Simulator) -> dict[str, object]:
     """Answers of a word and of fifty, at 0.001 EUR for a token in and 0.002 for one out."""
     offers = [model(f"dear-{slug}", upstream_model=upstream, pricing=DEAR) for slug, upstream in UPSTREAMS.items()]
-    return catalogue_for(simulator.url, *offers, model("free", pricing=FREE))
+    both = [
+        model("both", upstream_model="status:500"),
+        model("both", provider="simkey", upstream_model="slow-first-byte:0.5", pricing=DEAR),
+    ]
+    return catalogue_for(simulator.url, *offers, *both, model("free", pricing=FREE))
 
 
 UPSTREAMS = {"echo": "echo", "slow": "chunks:50:0.1"}
@@ -52,7 +58,7 @@ def two_workers(start_shared_gateway: StartGateway, simulator: Simulator, shared
 
 @pytest.fixture(scope="module")
 def one_worker(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    return start_shared_gateway(catalogue=catalogue(simulator))
+    return start_shared_gateway(catalogue=catalogue(simulator), GATEWAY_AUTO_FAILOVER="true")
 
 
 @pytest.fixture(params=["two_workers", "one_worker"])
@@ -158,19 +164,21 @@ def test_counting_a_prompt_reserves_nothing(bounded: GatewayServer, open_account
 
 
 def test_what_a_killed_worker_had_in_flight_holds_nobody_back_for_long(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, redis_server: PrivateRedis
+    two_workers: GatewayServer, open_account: OpenAccount, shared_redis: PrivateRedis
 ) -> None:
-    gateway = start_gateway(catalogue=catalogue(simulator), CACHE_URL=redis_server.url)
+    gateway, victims = two_workers, two_workers.worker_pids()
     customer = open_account(gateway, credit="0.01")
     with GatewaySession(gateway.origin, customer.key) as session:
         reply = session.post(PATH, json=question("dear-slow", stream=True), stream=True)
         assert reply.status_code == 200
         next(reply.iter_lines())
-        gateway.kill_worker()
+        for victim in victims:  # one of them has it
+            os.kill(victim, signal.SIGKILL)
         reply.close()
+    assert eventually(lambda: len(set(gateway.worker_pids()) - set(victims)) == 2)
     assert eventually(gateway.healthy)
     assert eventually(lambda: ask(customer, "dear-echo").status_code == 429)
-    with closing(redis.Redis(port=redis_server.port)) as store:
+    with closing(redis.Redis(port=shared_redis.port)) as store:
         reserved = f"in-flight:{uuid.UUID(customer.id).hex}"
         ((worker, reservation),) = store.hgetall(reserved).items()
         units, ends = map(int, reservation.split())
@@ -204,12 +212,9 @@ def test_a_balance_that_others_have_spent_meanwhile_is_read_anew(
 
 
 def test_who_moves_on_to_a_dearer_provider_reserves_what_that_one_costs(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+    one_worker: GatewayServer, open_account: OpenAccount
 ) -> None:
-    cheap = model("both", upstream_model="status:500")
-    dear = model("both", provider="simkey", upstream_model="slow-first-byte:0.5", pricing=DEAR)
-    server = start_gateway(catalogue=catalogue_for(simulator.url, cheap, dear), GATEWAY_AUTO_FAILOVER="true")
-    customer = open_account(server, credit="0.01")
+    customer = open_account(one_worker, credit="0.01")
     found = Counter(reply.status_code for reply in at_once(customer, 12, model="auto/test/both"))
     assert found.keys() <= {200, 402, 429}
     assert balance(customer) > -max(debits(customer))

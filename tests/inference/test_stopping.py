@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import secrets
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -58,9 +59,24 @@ def accepts_connections(server: GatewayServer) -> bool:
         return probe.connect_ex(("127.0.0.1", server.port)) == 0
 
 
+@pytest.fixture(scope="module")
+def own(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
+    return start_shared_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_DRAIN_TIMEOUT="3")
+
+
 @pytest.fixture
-def server(start_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    return start_gateway(catalogue=shapes.catalogue(simulator.url), GATEWAY_DRAIN_TIMEOUT="3")
+def server(own: GatewayServer) -> GatewayServer:
+    """The module's own, which each test stops."""
+    return own if accepts_connections(own) else own.start()
+
+
+@pytest.fixture
+def patient(own: GatewayServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatewayServer]:
+    """The same with a minute for its drain, which it must not need."""
+    own.stop()
+    monkeypatch.setitem(own.env, "GATEWAY_DRAIN_TIMEOUT", "60")
+    yield own.start()
+    own.stop()
 
 
 @pytest.fixture
@@ -139,46 +155,44 @@ def idle_connection(customer: Customer) -> Iterator[io.BufferedReader]:
         yield answers
 
 
-def test_idle_connections_do_not_hold_the_stop_up(
-    start_gateway: StartGateway, open_account: OpenAccount, pool: ThreadPoolExecutor
+def test_idle_connections_are_let_go_and_one_that_asks_once_more_is_answered(
+    patient: GatewayServer, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
 ) -> None:
-    """Neither one that has asked before nor one that never has: the exit status is that of a stop in good time."""
-    server = start_gateway(GATEWAY_DRAIN_TIMEOUT="60")
-    with idle_connection(open_account(server)) as used, connect(server) as unused:
-        stopping = Stopping.begin(server, pool, timeout=15)
-        assert used.read() == b""
-        assert unused.recv(1) == b""
-        assert stopping.exit_status == 0
+    """Whoever is idle does not hold the stop up: the exit status is that of a stop in good time.
 
-
-def test_a_request_on_a_kept_connection_is_answered_during_the_stop_and_ends_it(
-    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, pool: ThreadPoolExecutor
-) -> None:
-    """A proxy that was told to keep a connection may be sending on it, and does not repeat a POST that it has sent."""
-    server = start_gateway(GATEWAY_DRAIN_TIMEOUT="60", catalogue=shapes.catalogue(simulator.url))
-    customer = open_account(server)
+    A proxy that was told to keep a connection may be sending on it, and does not repeat a POST that it has sent.
+    """
+    server, customer = patient, open_account(patient)
     upstream = shapes.ALL_BEHAVIOURS["slow-whole"]
-    with connect(server) as raw, raw.makefile("rb") as answers:
+    with (
+        idle_connection(customer) as used,
+        connect(server) as unused,
+        connect(server) as raw,
+        raw.makefile("rb") as answers,
+    ):
         body = json.dumps(question("slow-whole", max_tokens=64)).encode()
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
         asked = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         raw.sendall(asked)
         assert eventually(lambda: simulator.stats(upstream)["open"] == 1)
         stopping = Stopping.begin(server, pool, timeout=15)
+        assert used.read() == b""
+        assert unused.recv(1) == b""
         for connection in ("keep-alive", "close"):
             reply = read_response(answers)
             assert (reply.status_code, reply.headers["Connection"]) == (200, connection)
             raw.sendall(asked)
         assert answers.read() == b""
         assert stopping.exit_status == 0
-    assert len(bills.debits(customer)) == 2
+    assert len(bills.debits(customer)) == 3
 
 
-def test_a_stopped_gateway_starts_again_with_its_ledger(
-    server: GatewayServer, customer: Customer, pool: ThreadPoolExecutor
+def test_a_stopped_gateway_starts_again_with_its_ledger_and_keys_outlive_its_secret_key(
+    server: GatewayServer, customer: Customer, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(customer, "echo")
     assert Stopping.begin(server, pool).exit_status == 0
+    monkeypatch.setitem(server.env, "SECRET_KEY", secrets.token_urlsafe(48))
     server.start()
     answer(customer, "echo")
     assert len(bills.records(customer)) == 2
