@@ -90,13 +90,13 @@ def _cited(message: Mapping[str, Any]) -> Iterator[Json]:
             }
 
 
-def input_of(arguments: str | None) -> Json:
+def input_of(arguments: Any) -> Json:
     """The object that a model wrote as arguments. What is none, cut or nested deeper than can be written is shown to
     the tool as it is, for the model to mend."""
     try:
         parsed = odd_json.loads((arguments or "{}").encode())
         require_writable(parsed)
-    except (ValueError, MalformedReply):
+    except (ValueError, AttributeError, MalformedReply):
         parsed = None
     return parsed if isinstance(parsed, dict) else {"invalid_arguments": arguments}
 
