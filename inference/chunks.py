@@ -18,19 +18,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import orjson
-
-from gateway.ids import uuid7
-
+from .tool_calls import ToolCalls
 from .words import (
     REASONING_FIELDS,
     TEXT_FIELDS,
-    TOOL_TEXT,
     dicts,
     flatten_content,
     message_bytes,
     object_of,
-    text_of,
     without,
 )
 
@@ -43,7 +38,6 @@ MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
 WITH_WORDS = ("logprobs",)  # members of a choice that are about its words
-TOOL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 # What a choice says: its text, and a chat model's reasoning beside it.
 SPOKEN = ("text", *REASONING_FIELDS)
 
@@ -67,21 +61,6 @@ class Finish(Json):
 
 
 @dataclass(slots=True)
-class Tool:
-    """A tool call of a choice, as far as it has come.
-
-    `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments.
-    """
-
-    ordinal: int
-    key: Any
-    identity: str
-    kind: str
-    name: str
-    pieces: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class Choice:
     """What a choice has said so far. `reason` is its newest finish reason; with the finish came `finish_extras` of the
     choice and `finish_chunk` of the chunk."""
@@ -90,9 +69,7 @@ class Choice:
     reason: str | None = None
     finish_extras: Json = field(default_factory=dict)
     finish_chunk: Json = field(default_factory=dict)
-    calls: list[Tool] = field(default_factory=list)
-    tools: dict[Any, Tool] = field(default_factory=dict)  # the newest call of each key
-    last_tool: Any = None
+    calls: ToolCalls = field(default_factory=ToolCalls)
 
 
 class Normaliser(ABC):
@@ -150,7 +127,7 @@ class ChunkNormaliser(Normaliser):
     @property
     def has_open_call(self) -> bool:
         """See Normaliser."""
-        return any(choice.calls for choice in self._going.values())
+        return any(choice.calls.all for choice in self._going.values())
 
     def normalise(self, chunk: Json) -> Json | None:
         """See Normaliser."""
@@ -190,7 +167,7 @@ class ChunkNormaliser(Normaliser):
         for index, state in sorted(self._choices.items()):
             if state.reason is not None:
                 shaped = {**self.nullable, **state.finish_extras, **self._shaped(self._last_content(state), state)}
-                choice = {"index": index, **shaped, "finish_reason": after_calls(state.reason, state.calls)}
+                choice = {"index": index, **shaped, "finish_reason": after_calls(state.reason, state.calls.all)}
                 yield Finish({**state.finish_chunk, **self._own, "choices": [choice]})
 
     def closing(self, choices: list[Json]) -> Json:
@@ -323,7 +300,7 @@ class ChatNormaliser(ChunkNormaliser):
         """Takes in one more piece of the arguments of a call; False where it is not that alone."""
         try:
             (fragment,) = delta["tool_calls"]
-            tool, called = state.tools[fragment["index"]], fragment["function"]
+            tool, called = state.calls.newest[fragment["index"]], fragment["function"]
             piece = called["arguments"]
         except (LookupError, TypeError, ValueError):
             return False
@@ -345,9 +322,7 @@ class ChatNormaliser(ChunkNormaliser):
         return self._cleaned(object_of(choice.get("delta")), state)
 
     def _last_content(self, state: Choice) -> Json:
-        """Arguments must end as JSON: a call of a function that never sent any gets an empty object."""
-        calls = [tool for tool in state.calls if tool.kind == "function" and not any(tool.pieces)]
-        missing = [{"index": tool.ordinal, "function": {"arguments": "{}"}} for tool in calls]
+        missing = state.calls.missing_arguments()
         return {"tool_calls": missing} if missing else {}
 
     def _cleaned(self, delta: Json, state: Choice) -> Json:
@@ -359,7 +334,7 @@ class ChatNormaliser(ChunkNormaliser):
                 if value and isinstance(value, str):
                     content[name] = value
             elif name == "tool_calls":
-                calls = [_tool_call(fragment, state) for fragment in dicts(value)]
+                calls = [state.calls.take(fragment) for fragment in dicts(value)]
                 if said := [call for call in calls if call is not None]:
                     content[name] = said
             elif value is not None and name != "role":
@@ -379,75 +354,6 @@ class ChatNormaliser(ChunkNormaliser):
 
 def _is_output(content: Json) -> bool:
     return any(value not in ("", [], {}) for value in content.values())
-
-
-def _tool_call(fragment: Mapping[str, Any], state: Choice) -> Json | None:
-    """The fragment of a call as clients know it: named once, numbered without a gap. None where it repeats the call."""
-    key, identity = fragment.get("index"), text_of(fragment.get("id"))
-    if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
-        key = identity or state.last_tool
-    state.last_tool = key
-    begun = _begun_call(state, key, identity)
-    kind = kind_of(fragment) if begun is None else begun.kind
-    called, text = object_of(fragment.get(kind)), TOOL_TEXT[kind]
-    name, piece = text_of(called.get("name")), called.get(text)
-    piece = orjson.dumps(piece).decode() if isinstance(piece, dict) else text_of(piece)  # some send the object itself
-    extras = without(fragment, TOOL_FIELDS)
-    if begun is not None:
-        if not _is_another(begun, identity, name, piece):
-            begun.pieces.append(piece)
-            return {**extras, "index": begun.ordinal, kind: {text: piece}}
-        if identity == begun.identity:
-            if identity and name == begun.name and piece == "".join(begun.pieces):
-                return None
-            identity = ""  # another call needs one of its own
-        called, kind = object_of(fragment.get(kind_of(fragment))), kind_of(fragment)
-        text = TOOL_TEXT[kind]
-    tool = Tool(len(state.calls), key, identity, kind, name, [piece])
-    state.calls.append(tool)
-    state.tools[key] = tool
-    return {
-        **extras,
-        "index": tool.ordinal,
-        "id": identity or f"call_{uuid7().hex}",
-        "type": tool.kind,
-        tool.kind: {"name": name, text: piece},
-    }
-
-
-def _begun_call(state: Choice, key: Any, identity: str) -> Tool | None:
-    """The call that a fragment goes on with: that of its id where several came under one key, else the newest."""
-    newest = state.tools.get(key)
-    if newest is not None and identity and newest.identity != identity:
-        return next((tool for tool in state.calls if (tool.key, tool.identity) == (key, identity)), newest)
-    return newest
-
-
-def _is_another(begun: Tool, identity: str, name: str, piece: str) -> bool:
-    """Whether a fragment under the key of a call begins another: Ollama numbers all of an answer's calls 0.
-
-    Another id with a name does, and a name with arguments behind those that are complete. Some upstreams repeat id and
-    name with every fragment, and some name a tool in pieces.
-    """
-    if not name:
-        return False
-    if identity and begun.identity and identity != begun.identity:
-        return True
-    return bool(piece.strip() or name != begun.name) and begun.kind == "function" and _is_object(begun.pieces)
-
-
-def _is_object(pieces: list[str]) -> bool:
-    if not pieces[-1].rstrip().endswith("}"):
-        return False
-    try:
-        return isinstance(orjson.loads("".join(pieces)), dict)
-    except orjson.JSONDecodeError:
-        return False
-
-
-def kind_of(tool_call: Mapping[str, Any]) -> str:
-    """`custom` or `function`, as which any other counts."""
-    return "custom" if tool_call.get("type") == "custom" else "function"
 
 
 def extras_of(answer: Mapping[str, Any]) -> Json:

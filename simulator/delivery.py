@@ -79,10 +79,7 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     if behaviour.surplus is not None:
         reply.remember()
     try:
-        if behaviour.rejects and call.body.get(behaviour.rejects) is not None:
-            raise RefusedError(f"Unrecognized request argument supplied: {behaviour.rejects}", behaviour.rejects)
-        if behaviour.trouble:
-            raise RefusedError(TROUBLES[behaviour.trouble])
+        _refuse_as_asked(call)
         if behaviour.status:
             _send_status(call, endpoint, reply, behaviour.status)
         elif behaviour.html:
@@ -104,6 +101,14 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
         send_json(reply, 400, error_body(endpoint.dialect, kind, words, param=error.param, code=error.code))
     if behaviour.surplus is not None:
         reply.repeat(behaviour.surplus)
+
+
+def _refuse_as_asked(call: Call) -> None:
+    behaviour = call.behaviour
+    if behaviour.rejects and call.body.get(behaviour.rejects) is not None:
+        raise RefusedError(f"Unrecognized request argument supplied: {behaviour.rejects}", behaviour.rejects)
+    if behaviour.trouble:
+        raise RefusedError(TROUBLES[behaviour.trouble])
 
 
 def refuse(reply: Reply, dialect: str, message: str, param: str | None = None, status: int = 400) -> None:

