@@ -145,14 +145,16 @@ class ChunkNormaliser(Normaliser):
         self.all_finished = self.is_complete and not self._going and len(self._choices) >= self._expected
         chunk = extras_of(chunk)
         for state in finished:
-            state.finish_chunk = chunk
+            state.finish_chunk = {**chunk}
         if self.unsent and (choices or finished):
             self.unsent = without(self.unsent, chunk)
         if not choices:
             if not finished:
                 self.unsent |= {name: value for name, value in chunk.items() if value is not None}
             return None
-        return {**chunk, **self._own, "choices": choices}
+        chunk |= self._own
+        chunk["choices"] = choices
+        return chunk
 
     def finish_open(self, *, is_counted: bool) -> None:
         """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that

@@ -149,17 +149,18 @@ class StreamDecoder(ABC):
         run: list[dict[str, Any]] = []
         said: list[list[dict[str, Any]] | Event | UpstreamFault] = [run]
         halves = self.half_characters
+        if halves.held or b"".join(events).find(HALF_CHARACTER) >= 0:
+            events = [whole for data in events for whole in halves.joined(data)]
         for data in events:
-            for event in halves.joined(data) if halves.held or data.find(HALF_CHARACTER) >= 0 else (data,):
-                try:
-                    each = self.decode(event)
-                except UpstreamFault as fault:
-                    said += [fault, run := []]
+            try:
+                each = self.decode(data)
+            except UpstreamFault as fault:
+                said += [fault, run := []]
+            else:
+                if isinstance(each, dict):
+                    run.append(each)
                 else:
-                    if isinstance(each, dict):
-                        run.append(each)
-                    else:
-                        said += [each or Event(), run := []]
+                    said += [each or Event(), run := []]
         return said
 
 
