@@ -38,6 +38,7 @@ MOST_IDLE_SECONDS = 60.0  # an upstream closes sooner or later; what it closes w
 # connection serves one account, and not for long (docs/security.md#upstreams).
 MOST_USES, MOST_SECONDS = 100, 300.0  # of a connection, from its opening: what is wrong with it has an end
 TIMED_OUT = (b"HTTP/1.1 408", b"HTTP/1.0 408")  # what some servers say before they close an idle connection
+UNASKED_SECONDS = 300.0  # for which no connection of an origin is kept that has sent what nobody had asked for
 MOST_HEADS = 1000  # kept, of routes that are used
 ONE_SEND_BYTES = 64 * 1024  # a body up to this size leaves in one piece with its head
 
@@ -267,7 +268,8 @@ class Connection:
 # Those that wait for their next request, by origin and of each account; the one that has waited longest comes first.
 _idle: dict[Origin, OrderedDict[Connection, None]] = {}
 _idle_of: dict[tuple[Origin, int], dict[Connection, None]] = {}  # accounts as numbers: Python itself would hash UUIDs
-_distrusted_at: dict[Origin, float] = {}  # when one of its connections last was
+# When an origin was last distrusted; after bytes that nobody had asked for it is the time until which it is.
+_distrusted_until: dict[Origin, float] = {}
 
 
 def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) -> Connection:
@@ -293,7 +295,7 @@ def connection_to(origin: Origin, account: UUID, provider: str, timeout: float) 
 def keep(connection: Connection) -> None:
     """Takes a connection back, unless it has served enough."""
     now = time.monotonic()
-    oldest_kept = max(now - MOST_SECONDS, _distrusted_at.get(connection.origin, 0.0))
+    oldest_kept = max(now - MOST_SECONDS, _distrusted_until.get(connection.origin, 0.0))
     if connection.uses >= MOST_USES or connection.opened_at <= oldest_kept:
         connection.close()
         return
@@ -330,7 +332,9 @@ def _withdraw(connection: Connection) -> None:
 
 
 def _distrust(connection: Connection, counts: Counter[str], deed: str) -> None:
-    _distrusted_at[connection.origin] = time.monotonic()
+    # A connection that opens before that time is used once, so that one more surplus answer finds no other request.
+    until = time.monotonic() + (UNASKED_SECONDS if counts is unexpected_bytes else 0.0)
+    _distrusted_until[connection.origin] = max(until, _distrusted_until.get(connection.origin, 0.0))
     others = [other for other in _idle.get(connection.origin, ()) if other is not connection]
     for other in others:
         _withdraw(other)

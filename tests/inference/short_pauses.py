@@ -9,6 +9,7 @@ from gateway.settings import INSTALLED_APPS
 
 HEAD_SECONDS = 1.0
 AFTER_FINISH_SECONDS = 0.2
+UNASKED_SECONDS = 0.0
 
 
 class ShortPauses(AppConfig):
@@ -18,8 +19,9 @@ class ShortPauses(AppConfig):
     label = "short_pauses"
 
     def ready(self) -> None:
-        from gateway.fastpath import http_client  # noqa: PLC0415  # it needs the settings above
+        from gateway.fastpath import connections, http_client  # noqa: PLC0415  # they need the settings above
 
+        connections.UNASKED_SECONDS = UNASKED_SECONDS
         http_client.AFTER_FINISH_SECONDS = AFTER_FINISH_SECONDS
         for name in ("gateway.server.worker", "gateway.fastpath.http_server"):
             if name in sys.modules:  # in a worker, not in commands

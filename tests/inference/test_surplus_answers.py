@@ -27,10 +27,14 @@ METRIC, BROKEN_ENDS = "gateway_upstream_unexpected_bytes_total", "gateway_upstre
 
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    """One worker, so that all requests of an account find the same kept connections."""
+    """One worker, so that all requests of an account find the same kept connections, which it goes on to keep after
+    bytes that nobody had asked for: each test has its own."""
     odd = [model("surplus", upstream_model="surplus"), model("honest", upstream_model=HONEST)]
     return start_shared_gateway(
-        catalogue=catalogue_for(simulator.url, *odd), METRICS_BIND=f"127.0.0.1:{free_port()}", WEB_CONCURRENCY="1"
+        catalogue=catalogue_for(simulator.url, *odd),
+        METRICS_BIND=f"127.0.0.1:{free_port()}",
+        WEB_CONCURRENCY="1",
+        DJANGO_SETTINGS_MODULE="tests.inference.short_pauses",
     )
 
 

@@ -262,6 +262,20 @@ def test_of_many_accounts_the_connection_that_has_waited_longest_is_given_up(mon
         assert [connection.account for connection in idle] == [third, first]
 
 
+def test_no_connection_is_kept_for_minutes_after_bytes_that_nobody_had_asked_for() -> None:
+    with serving([LENGTH], [LENGTH], [LENGTH], [LENGTH] * 2) as server:
+        assert ask(server) == b"hello"
+        server.say(SURPLUS)
+        assert eventually(lambda: connections.close_idle() == 1)
+        assert [ask(server), ask(server)] == [b"hello"] * 2
+        assert (unexpected(server), server.accepted) == (1, 3)
+        connections._distrusted_until[connections.Origin(False, "127.0.0.1", server.port)] -= (
+            connections.UNASKED_SECONDS
+        )
+        assert [ask(server), ask(server)] == [b"hello"] * 2
+        assert server.accepted == 4
+
+
 SURPLUS = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"
 
 
