@@ -258,14 +258,14 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def opened_in_module() -> Iterator[list[Customer]]:
-    """The accounts that a module's tests have opened on the shared gateway: at its end they agree with the ledger.
+    """The accounts that a module's tests have opened on shared gateways: at its end they agree with the ledger.
 
     Those of other gateways are verified when these stop.
     """
     opened: list[Customer] = []
     yield opened
-    if opened:
-        _verify(opened[0].gateway, "--start-at", min(customer.id for customer in opened))
+    for gateway in {id(customer.gateway): customer.gateway for customer in opened}.values():
+        _verify(gateway, "--start-at", min(customer.id for customer in opened if customer.gateway is gateway))
 
 
 @pytest.fixture
