@@ -7,7 +7,6 @@ gateway when it stops.
 import contextlib
 import gc
 import itertools
-import json
 import socket
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -78,7 +77,7 @@ def _open_sockets() -> list[socket.socket]:
 
 @pytest.fixture(scope="session")
 def migrated_databases() -> MigratedDatabases:
-    return MigratedDatabases(plugin.databases(), shared=plugin.scratch() / "template")
+    return MigratedDatabases(plugin.databases(), shared=plugin.scratch() / "templates")
 
 
 @pytest.fixture(scope="session")
@@ -204,13 +203,9 @@ def chromium(lent_browser: LentBrowser) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def seeded_databases(
-    migrated_databases: MigratedDatabases, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory
-) -> SeededDatabases:
-    """Databases with the catalogue of tests/catalogue.py: to seed each took a fifth of a gateway's start."""
-    catalogue = tmp_path_factory.mktemp("catalogue") / "catalogue.json"
-    catalogue.write_text(json.dumps(catalogue_for(simulator.url)))
-    return SeededDatabases(migrated_databases, catalogue)
+def seeded_databases(migrated_databases: MigratedDatabases, simulator: Simulator) -> SeededDatabases:
+    """Databases with the catalogue of tests/catalogue.py."""
+    return SeededDatabases(migrated_databases, catalogue_for(simulator.url))
 
 
 @pytest.fixture(scope="session")
@@ -247,7 +242,11 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
     with contextlib.ExitStack() as stack:
 
         def start(*, catalogue: Mapping[str, Any] | Path | None = None, **env: str) -> GatewayServer:
-            folder, databases = tmp_path_factory.mktemp("gateway"), seeded if catalogue is None else seeded.migrated
+            # A file is seeded by the command, on top of nothing.
+            folder, databases = (
+                tmp_path_factory.mktemp("gateway"),
+                seeded.migrated if isinstance(catalogue, Path) else seeded,
+            )
             server = GatewayServer(databases, folder, catalogue=catalogue, env={**PROVIDER_KEYS, **env})
             stack.callback(server.close)
             stack.callback(_verify, server)
@@ -259,14 +258,14 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def opened_in_module() -> Iterator[list[Customer]]:
-    """The accounts that a module's tests have opened on the shared gateway: at its end they agree with the ledger.
+    """The accounts that a module's tests have opened on shared gateways: at its end they agree with the ledger.
 
     Those of other gateways are verified when these stop.
     """
     opened: list[Customer] = []
     yield opened
-    if opened:
-        _verify(opened[0].gateway, "--start-at", min(customer.id for customer in opened))
+    for gateway in {id(customer.gateway): customer.gateway for customer in opened}.values():
+        _verify(gateway, "--start-at", min(customer.id for customer in opened if customer.gateway is gateway))
 
 
 @pytest.fixture

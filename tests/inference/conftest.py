@@ -28,6 +28,7 @@ def gateway(
     """The shared gateway of the tests of inference: every behaviour in every shape (shapes.py)."""
     folder = tmp_path_factory.mktemp("inference")
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=PROVIDER_KEYS)
+    server.stock = []
     with contextlib.closing(server):
         yield server.start()
 
@@ -40,6 +41,7 @@ def hurried_gateway(
     folder = tmp_path_factory.mktemp("hurried")
     env = PROVIDER_KEYS | BUDGETS | {"DJANGO_SETTINGS_MODULE": "tests.inference.short_pauses"}
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
+    server.stock = []
     with contextlib.closing(server):
         yield server.start()
 

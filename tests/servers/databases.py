@@ -1,15 +1,28 @@
-"""Fresh, migrated databases in milliseconds: copies of one that was migrated once."""
+"""Fresh databases in milliseconds: copies of one that was migrated once, or seeded with a catalogue once."""
 
 import fcntl
+import hashlib
 import itertools
+import json
 import os
+import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import psycopg
+
+from tests.servers.manage import CLOSE_CONNECTIONS, ManageHelper
 from tests.servers.process import ROOT, ServerError
+
+NOWHERE = "http://127.0.0.1:9"  # stands in a template for an upstream of this machine
+_LOCAL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 class Databases(Protocol):
@@ -61,20 +74,24 @@ class FreshDatabases(Protocol):
     def create(self) -> tuple[str, str]:
         """A new database: its name, for `drop`, and its DATABASE_URL."""
 
+    def create_seeded(self, catalogue: Mapping[str, Any]) -> tuple[str, str]:
+        """One that has this catalogue."""
+
     def drop(self, name: str) -> None:
         """Removes it, if it exists."""
 
 
 class MigratedDatabases:
-    """Copies of a template that is migrated when the first copy is asked for.
+    """Copies of templates: of one that is migrated, and of one for each catalogue, which is that one, seeded.
 
-    Processes that name the same file in `shared` copy one template, which the first of them migrates.
+    Each is made when its first copy is asked for. Processes that name the same folder in `shared` copy the same
+    templates: the first of them makes one, while the others wait.
     """
 
     def __init__(self, databases: Databases, *, shared: Path | None = None) -> None:
         self._databases = databases
         self._shared = shared
-        self._template: str | None = None
+        self._templates: dict[str, str] = {}
 
     @property
     def kind(self) -> str:
@@ -82,19 +99,39 @@ class MigratedDatabases:
 
     def create(self) -> tuple[str, str]:
         """A new migrated database: its name, for `drop`, and its DATABASE_URL."""
-        if self._template is None:
-            self._template = self._own_template() if self._shared is None else self._shared_template(self._shared)
-        return self.copy(self._template)
+        return self._copy(self._template("migrated", self._migrate))
 
-    def copy(self, template: str) -> tuple[str, str]:
-        """A copy of a database that nobody is connected to."""
-        name = f"gateway_{os.getpid()}_{next(_numbers)}"
-        return name, self._databases.create_database(name, template=template)
+    def create_seeded(self, catalogue: Mapping[str, Any]) -> tuple[str, str]:
+        """One that `seed_catalogue` has given this catalogue.
+
+        Catalogues that differ in the ports of their providers have one template, for each worker has a simulator of its
+        own: the copy is told where its providers are.
+        """
+        addresses, nowhere = _without_addresses(catalogue)
+        content = json.dumps(nowhere)
+        key = hashlib.sha256(content.encode()).hexdigest()
+        name, url = self._copy(self._template(key, lambda: self._seed(content)))
+        try:
+            _move_providers(url, addresses)
+        except BaseException:
+            self.drop(name)
+            raise
+        return name, url
 
     def drop(self, name: str) -> None:
         self._databases.drop_database(name)
 
-    def _own_template(self) -> str:
+    def _copy(self, template: str) -> tuple[str, str]:
+        """A copy of a database that nobody is connected to."""
+        name = f"gateway_{os.getpid()}_{next(_numbers)}"
+        return name, self._databases.create_database(name, template=template)
+
+    def _template(self, key: str, make: Callable[[], str]) -> str:
+        if key not in self._templates:
+            self._templates[key] = make() if self._shared is None else _made_once(self._shared / key, make)
+        return self._templates[key]
+
+    def _migrate(self) -> str:
         name = f"template_{os.getpid()}_{next(_numbers)}"
         try:
             manage(self._databases.create_database(name), "migrate", "--verbosity", "0")
@@ -103,36 +140,76 @@ class MigratedDatabases:
             raise
         return name
 
-    def _shared_template(self, file: Path) -> str:
-        """The name in the file; whoever finds none migrates, while the others wait."""
-        with file.open("a+") as names:
-            fcntl.flock(names, fcntl.LOCK_EX)
-            names.seek(0)
-            name = names.read()
-            if not name:
-                name = self._own_template()
-                names.write(name)
+    def _seed(self, content: str) -> str:
+        name, url = self.create()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "catalogue.json"
+            file.write_text(content)
+            with ManageHelper({**os.environ, "DATABASE_URL": url}, Path(folder) / "manage.log") as helper:
+                done = helper.run("seed_catalogue", str(file))
+                helper.run(CLOSE_CONNECTIONS)
+        if done.code != 0:
+            self.drop(name)
+            raise ServerError(f"seed_catalogue failed:\n{done.stdout}{done.stderr}")
         return name
 
 
-class SeededDatabases:
-    """Copies of a migrated one that was seeded with a catalogue once, when the first copy is asked for."""
+def _made_once(file: Path, make: Callable[[], str]) -> str:
+    """The name in the file; whoever finds none makes what it names."""
+    file.parent.mkdir(exist_ok=True)
+    with file.open("a+") as names:
+        fcntl.flock(names, fcntl.LOCK_EX)
+        names.seek(0)
+        name = names.read()
+        if not name:
+            name = make()
+            names.write(name)
+    return name
 
-    def __init__(self, migrated: MigratedDatabases, catalogue: Path) -> None:
+
+def _without_addresses(catalogue: Mapping[str, Any]) -> tuple[list[tuple[str, str]], Mapping[str, Any]]:
+    """The address and the slug of each provider on this machine, and the catalogue with NOWHERE in their place."""
+    addresses, providers = [], []
+    for entry in catalogue.get("providers", ()):
+        address = entry.get("base_url", "")
+        if _LOCAL.match(address):
+            addresses.append((address.rstrip("/"), entry["slug"]))
+            providers.append(entry | {"base_url": _LOCAL.sub(NOWHERE, address, count=1)})
+        else:
+            providers.append(entry)
+    return addresses, {**catalogue, "providers": providers}
+
+
+def _move_providers(database_url: str, addresses: Sequence[tuple[str, str]]) -> None:
+    """Writes the addresses as seeding would have written them. The version stays: nobody has read it yet."""
+    if not addresses:
+        return
+    statement = "UPDATE catalogue_provider SET base_url = %s WHERE slug = %s"
+    if database_url.startswith("sqlite:"):
+        with closing(sqlite3.connect(database_url.removeprefix("sqlite:///"))) as lite, lite:
+            lite.executemany(statement.replace("%s", "?"), addresses)
+    else:
+        with closing(psycopg.connect(database_url)) as connection, connection, connection.cursor() as cursor:
+            cursor.executemany(statement, addresses)
+
+
+class SeededDatabases:
+    """Migrated ones that have the same catalogue where no other is asked for."""
+
+    def __init__(self, migrated: MigratedDatabases, catalogue: Mapping[str, Any]) -> None:
         self.migrated = migrated
         self._catalogue = catalogue
-        self._template: str | None = None
 
     @property
     def kind(self) -> str:
         return self.migrated.kind
 
     def create(self) -> tuple[str, str]:
-        """A new seeded database: its name, for `drop`, and its DATABASE_URL."""
-        if self._template is None:
-            self._template, url = self.migrated.create()
-            manage(url, "seed_catalogue", str(self._catalogue))
-        return self.migrated.copy(self._template)
+        """A new database with the usual catalogue: its name, for `drop`, and its DATABASE_URL."""
+        return self.migrated.create_seeded(self._catalogue)
+
+    def create_seeded(self, catalogue: Mapping[str, Any]) -> tuple[str, str]:
+        return self.migrated.create_seeded(catalogue)
 
     def drop(self, name: str) -> None:
         self.migrated.drop(name)

@@ -43,13 +43,15 @@ class GatewayServer:
             None  # accounts for `Customer`: name, id, key; None: one at a time
         )
         self.verify_at_end = True  # a test that damages the ledger on purpose sets this to False
-        self._database, self.database_url = databases.create()
+        self._database, self.database_url = (
+            databases.create_seeded(catalogue) if isinstance(catalogue, Mapping) else databases.create()
+        )
         self.env = self._environment(env or {})
         self._helper = ManageHelper(self.env, folder / "manage.log")
-        if catalogue is not None:
+        if isinstance(catalogue, Path):
             self._seed_or_close(catalogue)
 
-    def _seed_or_close(self, catalogue: Mapping[str, Any] | Path) -> None:
+    def _seed_or_close(self, catalogue: Path) -> None:
         try:
             self.seed(catalogue)
         except BaseException:

@@ -17,6 +17,8 @@ from typing import Self
 
 from tests.servers.process import ROOT, ServerError, ServerProcess
 
+CLOSE_CONNECTIONS = "close_connections"  # beside Django's commands: for a database that is to be copied
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:

@@ -3,7 +3,7 @@
 Listens on the socket that is its standard input. A connection's first line is a JSON object of `env` and `log`; the
 child that serves it then answers each JSON list of arguments with a JSON object, and ends with the connection.
 
-Beside commands it knows `open_accounts NAME …`: accounts for tests, opened many at a time.
+Beside commands it knows `open_accounts NAME …`: accounts for tests, opened many at a time; and `close_connections`.
 
 Each command goes through Django's own `execute_from_command_line`, with fresh stdout and stderr, so that what it prints
 and how it exits is what `manage.py` does. Only what a process forgets at its end is not forgotten here: module-level
@@ -32,6 +32,8 @@ from django.db import connections, transaction
 from django.test import signals as _resets  # noqa: F401  # forget what was derived from a setting, when told of it
 from django.utils.functional import empty
 from django.utils.log import configure_logging
+
+from tests.servers.manage import CLOSE_CONNECTIONS
 
 OPEN_ACCOUNTS = "open_accounts"
 
@@ -107,6 +109,9 @@ def _exit_status(arguments: list[str]) -> int:
         if arguments[0] == OPEN_ACCOUNTS:
             _open_accounts(arguments[1:])
             return 0
+        if arguments[0] == CLOSE_CONNECTIONS:
+            _close_connections()
+            return 0
         execute_from_command_line(["manage.py", *arguments])
     except SystemExit as ending:
         if ending.code is None or isinstance(ending.code, int):
@@ -127,6 +132,13 @@ def _open_accounts(names: list[str]) -> None:
     with transaction.atomic():
         accounts = [open_account(name, credit=Decimal(100)) for name in names]
         json.dump([(str(account.pk), keys.issue(account, name="test")[1]) for account in accounts], sys.stdout)
+
+
+def _close_connections() -> None:
+    for each in connections.all(initialized_only=True):
+        each.close()
+        if each.vendor == "postgresql":
+            each.close_pool()  # type: ignore[attr-defined]  # a pool is PostgreSQL's
 
 
 def _capture() -> TextIO:
