@@ -20,7 +20,7 @@ StoredTiers = list[dict[str, Any]]
 # What a provider may count in a usage's total alone (`Upstream.total_includes`).
 REASONING, AUDIO_PROMPTS = "reasoning", "audio_prompts"
 # What a usage may be odd about; it is billed all the same. Codes of `billing.models.FLAGS`.
-TOTAL_MISMATCH, CACHE_MISMATCH = "total_mismatch", "cache_mismatch"
+TOTAL_MISMATCH, CACHE_MISMATCH, CACHE_COUNTS_DIFFER = "total_mismatch", "cache_mismatch", "cache_counts_differ"
 NUMBERS = frozenset({int, float})
 _OF_PRICES = re.compile("cost|price", re.IGNORECASE)
 METHODOLOGY = (

@@ -36,7 +36,7 @@ FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_
 THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")  # of a message, a delta or a text choice
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
-OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason"})
+OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage"})
 WITH_WORDS = ("logprobs",)  # members of a choice that are about its words
 # What a choice says: its text, and a chat model's reasoning beside it.
 SPOKEN = ("text", *REASONING_FIELDS)
@@ -117,6 +117,7 @@ class ChunkNormaliser(Normaliser):
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected = choices
         self._choices: dict[int, Choice] = {}
+        self._counted_choices: dict[Any, Any] = {}  # usage that stands within choices, by their index
         self._going: dict[int, Choice] = {}  # those that have spoken, and not finished since
 
     @property
@@ -133,14 +134,20 @@ class ChunkNormaliser(Normaliser):
         """See Normaliser."""
         choices: list[Json] = []
         finished: list[Choice] = []
+        has_counted = False
         for position, choice in enumerate(dicts(chunk.get("choices"))):
             index = choice.get("index", position)
             if type(index) is int and index >= self._expected:
                 self.has_surplus = True
             else:
                 self._add(choice, choices, finished)
+                if choice.get("usage") is not None:  # as Moonshot counts
+                    self._counted_choices[index], has_counted = choice["usage"], True
         if chunk.get("usage") is not None:
             self.reported.append((chunk["usage"], self.text_bytes))
+        elif has_counted:
+            counted = [*self._counted_choices.values()]
+            self.reported.append((counted if len(counted) > 1 else counted[0], self.text_bytes))
         self.is_complete = bool(self._choices) and not self._open
         self.all_finished = self.is_complete and not self._going and len(self._choices) >= self._expected
         chunk = extras_of(chunk)

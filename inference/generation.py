@@ -70,6 +70,10 @@ def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
         prompt = outcome.prompt_usage or Usage(uncached_prompt=admitted.prompt_tokens)
         delivered = replace(prompt, completion=estimator.tokens_in(outcome.text_bytes))
         return record(admitted, outcome, delivered, usage_estimated=True)
+    lacks_prompt = reported.prompt == 0 and reported.completion > 0  # no prompt is empty
+    if lacks_prompt:
+        flags = (*reported.flags, ZERO_USAGE)
+        reported = replace(reported, uncached_prompt=admitted.prompt_tokens, flags=flags)
     if outcome.uncounted_bytes > 0:  # output that came after the last count, and was never counted
         more = estimator.tokens_in(outcome.uncounted_bytes)
         counted = replace(reported, completion=reported.completion + more)
@@ -79,7 +83,7 @@ def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
         reasoning = None if reported.reasoning is None else min(reported.reasoning, completion)
         counted = replace(reported, completion=completion, reasoning=reasoning)
         return record(admitted, outcome, counted, usage_estimated=True)
-    return record(admitted, outcome, reported, usage_estimated=False)
+    return record(admitted, outcome, reported, usage_estimated=lacks_prompt)
 
 
 def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimated: bool) -> Unsettled:

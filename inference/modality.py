@@ -1,6 +1,6 @@
 """Chat on a model that completes text, and text completion on a model that chats (docs/api.md#modalities)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,6 +61,9 @@ class _Converting(StreamDecoder):
         if said is not None and said.chunk is not None:
             said.chunk = self._convert(said.chunk)
         return said
+
+    def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
+        return self._decoder.completed(reported, earlier)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         return self._decoder.counted(reported)

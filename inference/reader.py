@@ -309,6 +309,8 @@ class StreamReader:
             self._malformed, self._is_malformed = said, True
             return False
         if said.error is not None and not self.normaliser.all_finished:
+            if said.reported is not None:
+                self.normaliser.reported.append((said.reported, self.normaliser.text_bytes))
             raise said.error
         self._take_run([] if said.chunk is None else [said.chunk])
         if said.reported is not None:
@@ -324,6 +326,10 @@ class StreamReader:
         """
         normaliser = self.normaliser
         said, normaliser.reported = normaliser.reported, []
+        if len(said) > 1 or self.reported is not None:
+            newest, text_bytes = said[-1]
+            earlier = [*(reported for reported, _ in said[-2::-1]), self.reported]
+            said[-1] = self._decoder.completed(newest, earlier), text_bytes
         for reported, text_bytes in reversed(said):
             try:
                 usage, prompt = self._decoder.counted(reported)

@@ -96,7 +96,8 @@ def count(form: WireForm, call: Call, payer: Payer, client: Client, event: Reque
         raise refusal(error, admitted) from error
     finally:
         upstream.close()
-    return tokens if type(tokens) is int else estimator.most_prompt_tokens(call)
+    # No prompt is empty: an upstream that says so has not counted.
+    return tokens if type(tokens) is int and tokens > 0 else estimator.most_prompt_tokens(call)
 
 
 def with_failover(admitted: Admitted, serve: Callable[[Admitted], Served]) -> Served:

@@ -13,6 +13,7 @@ from django.utils.functional import cached_property
 from accounts.models import Account, ApiKey, currency_code
 from catalogue.footprint.energy import figures_in
 from catalogue.pricing import (
+    CACHE_COUNTS_DIFFER,
     CACHE_MISMATCH,
     ENERGY_PLACES,
     FOOTPRINT_PLACES,
@@ -35,7 +36,8 @@ FLAGS = {
     MALFORMED_EVENT: "An event of the provider's stream could not be read and was skipped.",
     TOTAL_MISMATCH: "The provider's total of tokens is not the sum of its counts, which are what is billed.",
     CACHE_MISMATCH: "The provider counted more cached than prompt tokens: all were billed at the prompt's price.",
-    ZERO_USAGE: "The provider counted no tokens of what it delivered.",
+    CACHE_COUNTS_DIFFER: "The provider's counts of cached tokens differ: the reading that costs less is billed.",
+    ZERO_USAGE: "The provider counted no tokens of what it was sent or delivered, which are estimated or not billed.",
     IMPLAUSIBLE_USAGE: "The provider counted more tokens than can have been asked for, sent or delivered.",
 }
 

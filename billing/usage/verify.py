@@ -41,6 +41,7 @@ from ..models import (
     FROZEN,
     IMPLAUSIBLE_USAGE,
     NO_ALIAS,
+    ZERO_USAGE,
     DailyUsage,
     FrozenColumns,
     FrozenTerms,
@@ -294,7 +295,7 @@ def _unlike(
 
 
 def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage) -> str | None:
-    """What is odd about the upstream's usage, read again. An estimate keeps the completion that it ended with."""
+    """What is odd about the upstream's usage, read again. An estimate keeps the counts that it ended with."""
     reported, is_embedding = orjson.loads(record.upstream_usage or ""), record.endpoint == Generation.Endpoint.EMBEDDING
     dialect, flags = record.dialect or "", record.flags or ""
     try:
@@ -309,6 +310,8 @@ def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage
         return None if record.usage_estimated else "its upstream's usage is read as no count of the request"
     if record.usage_estimated and record.cost is not None:
         usage = replace(usage, completion=record.completion_tokens)
+        if usage.prompt == 0 and ZERO_USAGE in flags.split():  # a prompt that was not counted is estimated
+            usage = replace(usage, uncached_prompt=record.prompt_tokens)
     if record.cost is not None and _buckets(usage) == _buckets(stored):
         return None
     return (

@@ -10,7 +10,7 @@ provider's entry in the catalogue, says which fields are not taken.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -143,6 +143,10 @@ class StreamDecoder(ABC):
         """The usage that was reported, None where it is not all of it, and the prompt's part of that: what is billed of
         the prompt where the stream ends without the rest. Raises ContradictoryUsage.
         """
+
+    def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
+        """The newest usage with what only an `earlier` one of the stream says; the newest of those comes first."""
+        return reported
 
     def decode_all(self, events: list[bytes]) -> list[list[dict[str, Any]] | Event | UpstreamFault]:
         """What the events of one read say: runs of chunks, and what comes between them, faults as they are raised."""

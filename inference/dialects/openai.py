@@ -1,22 +1,14 @@
 """The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import orjson
 
-from catalogue.pricing import (
-    AUDIO_PROMPTS,
-    CACHE_MISMATCH,
-    REASONING,
-    TOTAL_MISMATCH,
-    ContradictoryUsage,
-    Usage,
-)
+from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routing.routes import Route, Upstream
 from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
@@ -34,12 +26,10 @@ from .base import (
     StreamDecoder,
     Untold,
     check_object,
-    count,
     counted_reply,
     encoded,
     headers_for,
     is_shallow,
-    optional_count,
     parse_object,
     refuse_fields,
     refuse_parameters,
@@ -48,6 +38,7 @@ from .base import (
     without_parameters,
 )
 from .errors import MalformedReply, ReportedError, report_of
+from .openai_usage import completed_usage, prompt_usage_of, usage_of, usage_within
 
 PATHS = {
     Shape.CHAT: "/chat/completions",
@@ -59,16 +50,7 @@ PATHS = {
 TELLING = frozenset({"error", "type", "x_groq", "energy", "impact", "gateway_metadata"})
 _THOUGHTS = frozenset(THOUGHTS)
 SERVICE_TIERS = ("auto", "default")
-ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete")
-NAMES_IN_A_RESPONSE = {
-    "prompt_tokens": "input_tokens",
-    "completion_tokens": "output_tokens",
-    "total_tokens": "total_tokens",
-    "prompt_tokens_details": "input_tokens_details",
-    "completion_tokens_details": "output_tokens_details",
-}
-# Other names for a prompt's cache hits: Moonshot's, Mistral's and DeepSeek's, beside the counts themselves.
-CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens"})
+ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete", "response.done")
 MOST_MEASURED = 10**9  # joules or watt milliseconds: nothing that an answer can take
 HEADERS = partial(headers_for, default_header="Authorization", default_scheme="Bearer")
 
@@ -125,7 +107,7 @@ class OpenAIDialect:
                 if not object_of(choice.get("message")) and choice.get("finish_reason") != "content_filter":
                     raise MalformedReply("answered without a message")
         usage = answer.pop("usage", None)
-        reply = counted_reply(answer, _usage_of_groq(answer) if usage is None else usage, count_usage)
+        reply = counted_reply(answer, usage_within(answer) if usage is None else usage, count_usage)
         if reply.usage is None:
             reply.prompt_usage = prompt_usage_of(reply.reported)
         reply.measured_units = measured_units_in(answer)
@@ -200,7 +182,7 @@ class OpenAIDecoder(StreamDecoder):
             return Event(reported=usage, error=error)
         chunk.pop("gateway_metadata", None)
         if chunk.get("usage") is None and "x_groq" in chunk:
-            chunk["usage"] = _usage_of_groq(chunk)
+            chunk["usage"] = usage_within(chunk)
         self._add_up(chunk)
         measured = measured_units_in(chunk)
         return chunk if measured is None else Event(chunk, measured_units=measured)
@@ -209,6 +191,10 @@ class OpenAIDecoder(StreamDecoder):
         """See `base.StreamDecoder`."""
         usage = usage_of(reported, self._total_includes)
         return usage, prompt_usage_of(reported)
+
+    def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
+        """See `base.StreamDecoder`."""
+        return completed_usage(reported, earlier)
 
     def _may_be_counted(self, usage: Any) -> bool:
         try:
@@ -253,7 +239,11 @@ class ResponseDecoder(StreamDecoder):
         if kind in ENDS_OF_A_RESPONSE:
             return Event(event, object_of(event.get("response")).get("usage"), is_last=True)
         if kind == "response.failed":
-            raise ReportedError(report_of({"error": object_of(event.get("response")).get("error")}))
+            response = object_of(event.get("response"))
+            error = ReportedError(report_of({"error": response.get("error")}))
+            if response.get("usage") is None:
+                raise error
+            return Event(reported=response["usage"], error=error)
         return event
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
@@ -287,89 +277,6 @@ def _messages(messages: list[dict[str, Any]], upstream: Upstream, untold: Untold
     return messages
 
 
-def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage | None:
-    """OpenAI's usage in disjoint buckets: `prompt_tokens` includes the cached and the written ones.
-
-    A list holds the usage of each choice: they share one prompt, and their completions add up. Reasoning is part of the
-    completion unless `total_tokens` says that it comes on top, as xAI counts. What `total_includes` and the counts do
-    not is a prompt's audio (Mistral) or reasoning that is counted nowhere else (Gemini). None where nothing was
-    reported, or not both counts. Raises ContradictoryUsage.
-    """
-    if isinstance(reported, list):
-        return _sum_of_choices([usage_of(each, total_includes) for each in reported])
-    reported = _as_of_chat(reported)
-    prompt = prompt_usage_of(reported)
-    if prompt is None:
-        return None
-    total = reported.get("total_tokens")
-    if reported.get("completion_tokens") is None and (type(total) is not int or total != prompt.prompt):
-        return None
-    completion = optional_count(reported.get("completion_tokens")) or 0  # none is left out by some
-    reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
-    counted = Usage(
-        prompt.uncached_prompt, prompt.cache_read, prompt.cache_write_5m, None, completion, reasoning, prompt.flags
-    )
-    beyond = total - counted.total if type(total) is int else 0
-    return _with_rest(counted, beyond, reported, total_includes) if beyond else counted
-
-
-def _with_rest(counted: Usage, beyond: int, reported: dict[str, Any], total_includes: Collection[str]) -> Usage:
-    """The usage with the tokens that its total has beyond its counts, or flagged for them; see `usage_of`."""
-    if beyond == counted.reasoning:
-        return replace(counted, completion=counted.completion + beyond)
-    if AUDIO_PROMPTS in total_includes and beyond == _details(reported, "prompt_tokens_details").get("audio_tokens"):
-        return replace(counted, uncached_prompt=count(counted.uncached_prompt + beyond))
-    if REASONING in total_includes and beyond > 0:
-        reasoning = (counted.reasoning or 0) + beyond
-        return replace(counted, completion=count(counted.completion + beyond), reasoning=reasoning)
-    return replace(counted, flags=(*counted.flags, TOTAL_MISMATCH))
-
-
-def prompt_usage_of(reported: Any) -> Usage | None:
-    """The prompt's part of a usage; all there is of an embedding's. Raises ContradictoryUsage."""
-    if isinstance(reported, list):
-        return next(filter(None, map(prompt_usage_of, reported)), None)
-    reported = _as_of_chat(reported)
-    if not isinstance(reported, dict) or reported.get("prompt_tokens") is None:
-        return None
-    prompt = count(reported["prompt_tokens"])
-    details = _details(reported, "prompt_tokens_details")
-    cache_read = optional_count(details.get("cached_tokens"))
-    if cache_read is None and not CACHE_HITS.isdisjoint(reported):
-        cache_read = next((count(reported[name]) for name in CACHE_HITS if type(reported.get(name)) is int), None)
-    written = optional_count(details.get("cache_write_tokens"))
-    uncached = prompt - (cache_read or 0) - (written or 0)
-    if uncached < 0:
-        return Usage(prompt, flags=(CACHE_MISMATCH,))
-    return Usage(uncached_prompt=uncached, cache_read=cache_read, cache_write_5m=written)
-
-
-def _as_of_chat(reported: Any) -> Any:
-    """The usage of a response under the names of a chat's."""
-    if not isinstance(reported, dict) or "input_tokens" not in reported or "prompt_tokens" in reported:
-        return reported
-    return {name: reported[name_there] for name, name_there in NAMES_IN_A_RESPONSE.items() if name_there in reported}
-
-
-def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
-    """None where one was not counted."""
-    usages = [usage for usage in counted if usage is not None]
-    if len(usages) < len(counted) or not usages:
-        return None
-    reasoning = [usage.reasoning for usage in usages if usage.reasoning is not None]
-    return replace(
-        max(usages, key=lambda usage: usage.prompt),
-        completion=sum(usage.completion for usage in usages),
-        reasoning=sum(reasoning) if reasoning else None,
-        flags=tuple(dict.fromkeys(flag for usage in usages for flag in usage.flags)),
-    )
-
-
-def _usage_of_groq(answer: Mapping[str, Any]) -> Any:
-    """The usage in Groq's own member, where it stands unless a stream was asked for one."""
-    return object_of(answer.get("x_groq")).get("usage")
-
-
 def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
     """Leaves out the choices beyond those that were asked for; whether there were any."""
     choices = answer.get("choices")
@@ -384,9 +291,3 @@ def _drop_surplus(answer: dict[str, Any], expected: int) -> bool:
         return False
     answer["choices"] = kept
     return True
-
-
-def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:
-    """A breakdown of a count; none where an upstream has something else under its name."""
-    details = reported.get(name)
-    return details if isinstance(details, dict) else {}

@@ -202,9 +202,14 @@ STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
 }
 
 
-def messages(*blocks: list[bytes | Json], stop: str = "end_turn") -> list[Json | bytes]:
-    """A stream of Anthropic's dialect with these blocks."""
-    usage = {"input_tokens": 10, "output_tokens": 1}
+NOTHING: Json = {}
+
+
+def messages(
+    *blocks: list[bytes | Json], stop: str = "end_turn", started: Json = NOTHING, ended: Json = NOTHING
+) -> list[Json | bytes]:
+    """A stream of Anthropic's dialect with these blocks, and counts of usage at its start and its end."""
+    usage = {"input_tokens": 10, "output_tokens": 1, **started}
     message = {
         **{"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []},
         **{"stop_reason": None, "stop_sequence": None, "usage": usage},
@@ -213,7 +218,7 @@ def messages(*blocks: list[bytes | Json], stop: str = "end_turn") -> list[Json |
         {"type": "message_start", "message": message},
         *(event for block in blocks for event in block),
         {
-            **{"type": "message_delta", "usage": {"output_tokens": 5}},
+            **{"type": "message_delta", "usage": {"output_tokens": 5, **ended}},
             "delta": {"stop_reason": stop, "stop_sequence": None},
         },
         {"type": "message_stop"},
@@ -288,6 +293,59 @@ MESSAGES: dict[str, tuple[list[Json | bytes], Answer]] = {
 BROKEN_MESSAGES: dict[str, list[Json | bytes]] = {
     "messages-unreadable-piece-of-a-call": messages(block(TOOL_BLOCK, raw_input("{"), b"data: {\n\n"), stop="tool_use"),
 }
+
+
+def counting(prompt: int, completion: int, **fields: Any) -> Json:
+    return {"prompt_tokens": prompt, "completion_tokens": completion, **fields}
+
+
+HI = said("hi")
+# What an upstream counts, and what is billed of it: prompt (0 is any estimate), completion, read from the cache,
+# estimated, flags.
+COUNTS: dict[str, tuple[list[Json | bytes], tuple[int, int, int | None, bool, str | None]]] = {
+    "details-said-once": (
+        [
+            {**HI, "usage": counting(1000, 1, prompt_tokens_details={"cached_tokens": 900})},
+            chunk({}, "stop"),
+            {"choices": [], "usage": counting(1000, 5)},
+        ],
+        (1000, 5, 900, False, None),
+    ),
+    "prompt-said-once": (
+        [{**HI, "usage": counting(100, 1)}, chunk({}, "stop"), {"choices": [], "usage": counting(0, 5)}],
+        (100, 5, None, False, None),
+    ),
+    "prompt-never-counted": (
+        [HI, chunk({}, "stop"), {"choices": [], "usage": counting(0, 5)}],
+        (0, 5, None, True, "zero_usage"),
+    ),
+    "counted-in-the-choice": (
+        [HI, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": counting(100, 5)}]}],
+        (100, 5, None, False, None),
+    ),
+    "counted-as-a-message": (
+        [
+            HI,
+            chunk({}, "stop"),
+            {"choices": [], "usage": {"input_tokens": 100, "output_tokens": 5, "cache_read_input_tokens": 1000}},
+        ],
+        (1100, 5, 1000, False, None),
+    ),
+}
+MESSAGE_COUNTS: dict[str, tuple[list[Json | bytes], tuple[int, int, int | None, bool, str | None]]] = {
+    "messages-prompt-said-once": (
+        messages(
+            block(TEXT_BLOCK, raw_text("hi")),
+            started={"input_tokens": 15, "cache_read_input_tokens": 5},
+            ended={"input_tokens": 0, "cache_read_input_tokens": 0},
+        ),
+        (20, 5, 5, False, None),
+    ),
+    "messages-prompt-never-counted": (
+        messages(block(TEXT_BLOCK, raw_text("hi")), started={"input_tokens": 0}),
+        (0, 5, None, True, "zero_usage"),
+    ),
+}
 BROKEN: dict[str, list[Json | bytes]] = {
     "unreadable-piece-of-a-call": [call("a", "f", ""), b"data: {\n\n", call(None, None, '"}'), *CALLED],
     "unreadable-behind-a-call": [call("a", "f", '{"p":1}'), b"data: {\n\n", *CALLED],
@@ -310,6 +368,8 @@ SCRIPTS: dict[str, Script] = {
     **{name: streamed(*events) for name, (events, _) in STREAMS.items()},
     **{name: streamed(*events, done=False) for name, (events, _) in MESSAGES.items()},
     **{name: streamed(*events, done=False) for name, events in BROKEN_MESSAGES.items()},
+    **{name: streamed(*events) for name, (events, _) in COUNTS.items()},
+    **{name: streamed(*events, done=False) for name, (events, _) in MESSAGE_COUNTS.items()},
     **{name: streamed(*events) for name, events in BROKEN.items()},
     **{name: whole(content) for name, (content, _) in WHOLE.items()},
     "text-finish-in-every-chunk": streamed(
@@ -373,6 +433,19 @@ def test_what_a_stream_says_arrives_in_every_way(customer: Customer, name: str) 
         (10, 5, False, records[0].flags)
     }
     assert records[0].flags in (None, "")
+
+
+@pytest.mark.parametrize("name", [*COUNTS, *MESSAGE_COUNTS])
+def test_what_is_counted_is_billed_in_every_way(customer: Customer, name: str) -> None:
+    *_, expected = (COUNTS | MESSAGE_COUNTS)[name]
+    for way in WAYS:
+        assert ask(customer, f"{provider_of(name)}/test/{name}", way).text == "hi"
+    columns = "prompt_tokens, completion_tokens, cache_read_tokens, usage_estimated, flags"
+    where = "WHERE account_id = %s"
+    rows = customer.gateway.query(f"SELECT {columns} FROM billing_generation {where}", [bills.hex_of(customer.id)])
+    assert {(*row[1:3], bool(row[3]), row[4] or None) for row in rows} == {expected[1:]}
+    prompts = {row[0] for row in rows}
+    assert prompts == {expected[0]} if expected[0] else min(prompts) > 0
 
 
 @pytest.mark.parametrize("name", [*BROKEN, *BROKEN_MESSAGES])

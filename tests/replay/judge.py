@@ -14,6 +14,8 @@ from tests.replay.client import Reply
 from tests.replay.recordings import Json
 from tests.replay.truth import Truth, truth_of
 
+OF_THE_OPERATOR = re.compile("api key|exceeded your current quota", re.IGNORECASE)
+NO_MODEL = re.compile("model .* does not exist|model .* not found", re.IGNORECASE)
 VERDICTS = ("passed", "refused", "failed")
 # Of a request: set by the gateway in what goes upstream, or told by it in another way.
 RESET = ("model", "stream", "stream_options", "store", "max_tokens", "max_completion_tokens")
@@ -87,6 +89,13 @@ def _of_refusal(asked: Asked, reply: Reply, upstream: Json | None) -> Iterator[s
 
 def _of_error(asked: Asked, status: int, words: str, reply: Reply) -> Iterator[str]:
     """An error of the provider's, told as docs/api.md#upstream-errors says."""
+    if status in (400, 429) and OF_THE_OPERATOR.search(words):
+        told = json.loads(reply.body)["error"]["message"]
+        if reply.status != 503 or "refuses the gateway itself" not in told:
+            yield f"{reply.status} for the operator's trouble: {reply.body[:200]}"
+        return
+    if status == 400 and NO_MODEL.search(words):
+        status = 404  # the catalogue's fault, not the request's
     expected = 400 if status in (400, 413, 422) else 503
     if status == 429 and asked.form in ("messages", "responses"):
         expected = 429

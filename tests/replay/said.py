@@ -2,7 +2,8 @@
 
 One reader for each form, for what was recorded as for what the gateway made of it. It knows nothing of the product's
 code. A stream is put together first: strings of a delta concatenate, lists of numbered objects merge by their
-`index`, objects merge by key, else the last wins (docs/api.md, docs/architecture.md); identifiers come once.
+`index`, other lists come one behind the other, objects merge by key, else the last wins (docs/providers.md).
+Identifiers come once.
 """
 
 import json
@@ -314,6 +315,8 @@ def _merged(known: Any, added: Any) -> Any:
         for item in added:
             by_index[item["index"]] = _merged(by_index.get(item["index"], {}), item)
         return list(by_index.values())
+    if isinstance(known, list) and isinstance(added, list):
+        return [*known, *(item for item in added if item not in known)]
     return added
 
 

@@ -84,6 +84,8 @@ def _read(truth: Truth, recording: Recording) -> None:
     truth.tokens = bill.tokens_of(recording, usage)
     if truth.tokens is not None:
         truth.flags = truth.tokens.flags
+        if not truth.tokens.prompt and truth.tokens.completion:  # no prompt is empty: it is estimated
+            truth.tokens, truth.flags = None, truth.flags | {"zero_usage"}
 
 
 def _in_place(answer: Json) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from catalogue.pricing import Usage
+from catalogue.pricing import CACHE_COUNTS_DIFFER, Usage
 
 from ...words import object_of, text_of
 from ..base import Event, StreamDecoder, count, optional_count, parse_object
@@ -33,6 +33,7 @@ STOP_REASONS = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
+INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "gateway_metadata"})
 
 
@@ -65,35 +66,54 @@ def usage_of(reported: Any) -> Usage | None:
     """Anthropic's usage, whose buckets are disjoint already: `input_tokens` excludes the cached ones.
 
     None where the prompt or the answer was not counted. Raises ContradictoryUsage.
+
+    Alibaba's endpoint counts the cached ones in `input_tokens` too, and says them once more as OpenAI does.
     """
     if not isinstance(reported, dict) or reported.get("input_tokens") is None or reported.get("output_tokens") is None:
         return None
-    write_5m, write_1h = _written(reported)
+    write_5m, write_1h, flags = _written(reported)
+    uncached, read = count(reported["input_tokens"]), optional_count(reported.get("cache_read_input_tokens"))
+    if object_of(reported.get("prompt_tokens_details")).get("cached_tokens") and read:
+        uncached, flags = max(0, uncached - read - (write_5m or 0) - (write_1h or 0)), (CACHE_COUNTS_DIFFER,)
     return Usage(
-        uncached_prompt=count(reported["input_tokens"]),
-        cache_read=optional_count(reported.get("cache_read_input_tokens")),
+        uncached_prompt=uncached,
+        cache_read=read,
         cache_write_5m=write_5m,
         cache_write_1h=write_1h,
         completion=count(reported["output_tokens"]),
         reasoning=optional_count(object_of(reported.get("output_tokens_details")).get("thinking_tokens")),
+        flags=flags,
     )
 
 
-def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Tokens written to the cache for 5 minutes and for 1 hour.
+def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None, tuple[str, ...]]:
+    """Tokens written to the cache for 5 minutes and for 1 hour, and a flag where these parts exceed their total.
 
     Without the breakdown all are of the default, 5 minutes. So is what a total has beyond the parts: they are reported
-    at the start only, the total may have grown since. A total below its parts is not believed.
+    at the start only, the total may have grown since. Of parts beyond their total the dearer ones are left out.
     """
     total = optional_count(reported.get("cache_creation_input_tokens"))
     parts = reported.get("cache_creation")
     if not isinstance(parts, dict):
-        return total, None
+        return total, None, ()
     write_5m = optional_count(parts.get("ephemeral_5m_input_tokens"))
     write_1h = optional_count(parts.get("ephemeral_1h_input_tokens"))
-    if total is not None:
-        write_5m = max(write_5m or 0, total - (write_1h or 0))
-    return write_5m, write_1h
+    if total is None:
+        return write_5m, write_1h, ()
+    excess = (write_5m or 0) + (write_1h or 0) - total
+    if excess > 0:
+        write_1h = None if write_1h is None else max(0, write_1h - excess)
+        return total - (write_1h or 0), write_1h, (CACHE_COUNTS_DIFFER,)
+    return total - (write_1h or 0), write_1h, ()
+
+
+def grown_usage(known: Mapping[str, Any], added: Mapping[str, Any]) -> Json:
+    """All that was said of usage with what an event adds: its nulls change nothing, and an input that was counted does
+    not fall back to 0."""
+    said = extras(added, ())
+    if any(known.get(name) for name in INPUT_COUNTS) and not any(said.get(name) for name in INPUT_COUNTS):
+        said = {name: value for name, value in said.items() if name not in INPUT_COUNTS}
+    return {**known, **said}
 
 
 def _message(content: Iterable[Mapping[str, Any]]) -> Json:
@@ -265,7 +285,7 @@ class AnthropicDecoder(StreamDecoder):
         """All that was said of usage until now, where an event says something of it."""
         if not isinstance(usage, dict):
             return None
-        self._usage = {**self._usage, **extras(usage, ())}
+        self._usage = grown_usage(self._usage, usage)
         return self._usage or None
 
     def _say(self, name: str, text: Any) -> Json | None:

@@ -16,6 +16,7 @@ from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
 from ...chunks import Finish
+from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...words import dicts, object_of, without
 from ..base import Framing, Report
 from ..passing import PassedStream, require_objects
@@ -145,7 +146,7 @@ class PassedMessage(PassedStream):
     def _estimate(self, message: Json, call: Call) -> None:
         """Clients reckon with the prompt's tokens from the start: where the upstream has not counted, we estimate."""
         usage = object_of(message.get("usage"))
-        if usage.get("input_tokens") is None:
+        if not any(usage.get(name) for name in INPUT_COUNTS):
             estimate = estimator.most_prompt_tokens(call, roughly=True)
             message["usage"] = {"output_tokens": 0, **usage, "input_tokens": estimate}
 

@@ -8,7 +8,7 @@ import pytest
 from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.fastpath.faults import UpstreamFault
 from inference.dialects.anthropic import AnthropicDialect
-from inference.dialects.anthropic.answers import STOP_REASONS, usage_of
+from inference.dialects.anthropic.answers import STOP_REASONS, grown_usage, usage_of
 from inference.dialects.errors import MalformedReply
 from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
@@ -143,6 +143,10 @@ def test_usage_has_disjoint_buckets() -> None:
     assert expected.prompt == 35
 
 
+def parts(for_5m: int, for_1h: int) -> Json:
+    return {"ephemeral_5m_input_tokens": for_5m, "ephemeral_1h_input_tokens": for_1h}
+
+
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
@@ -151,9 +155,12 @@ def test_usage_has_disjoint_buckets() -> None:
         ({"cache_creation_input_tokens": 10}, (10, None)),
         ({"cache_creation": {"ephemeral_5m_input_tokens": 7, "ephemeral_1h_input_tokens": 3}}, (7, 3)),
         ({"cache_creation_input_tokens": 10, "cache_creation": {"ephemeral_1h_input_tokens": 3}}, (7, 3)),
-        # The total grew after the parts were reported, or was never right.
+        # The total grew after the parts were reported.
         ({"cache_creation_input_tokens": 12, "cache_creation": {"ephemeral_5m_input_tokens": 7}}, (12, None)),
-        ({"cache_creation_input_tokens": 0, "cache_creation": {"ephemeral_1h_input_tokens": 3}}, (0, 3)),
+        # The total is what is billed where the parts exceed it: the dearer ones are left out.
+        ({"cache_creation_input_tokens": 0, "cache_creation": {"ephemeral_1h_input_tokens": 3}}, (0, 0)),
+        ({"cache_creation_input_tokens": 10, "cache_creation": parts(8, 4)}, (8, 2)),
+        ({"cache_creation_input_tokens": 5, "cache_creation": parts(8, 1)}, (5, 0)),
     ],
 )
 def test_cache_writes_without_a_breakdown_are_of_five_minutes(
@@ -163,6 +170,28 @@ def test_cache_writes_without_a_breakdown_are_of_five_minutes(
     assert usage is not None
     assert (usage.cache_write_5m, usage.cache_write_1h) == expected
     assert usage.cache_read is None
+    exceeds = sum(written.get("cache_creation", {}).values()) > written.get("cache_creation_input_tokens", 10**9)
+    assert usage.flags == (("cache_counts_differ",) if exceeds else ())
+
+
+def test_an_input_that_includes_the_cached_tokens_is_billed_once() -> None:
+    """Alibaba's endpoint counts both as Anthropic and as OpenAI do."""
+    counted = {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 900}
+    usage = usage_of({**counted, "prompt_tokens_details": {"cached_tokens": 900}})
+    assert usage == Usage(100, cache_read=900, completion=5, flags=("cache_counts_differ",))
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ({"input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 5}, Usage(15, cache_read=5, completion=5)),
+        ({"input_tokens": 20, "cache_read_input_tokens": 0, "output_tokens": 5}, Usage(20, cache_read=0, completion=5)),
+        ({"input_tokens": None, "output_tokens": 5}, Usage(15, cache_read=5, completion=5)),
+    ],
+)
+def test_an_input_that_was_counted_does_not_fall_back_to_nothing(added: Json, expected: Usage) -> None:
+    known = {"input_tokens": 15, "cache_read_input_tokens": 5, "output_tokens": 1}
+    assert usage_of(grown_usage(known, added)) == expected
 
 
 @pytest.mark.parametrize("reported", [None, {}, [], {"input_tokens": 5}, {"input_tokens": None, "output_tokens": 1}])
@@ -305,7 +334,8 @@ def test_an_error_event_has_the_status_of_its_type(kind: str, status: int | None
 def test_words_that_may_hold_a_key_are_not_quoted() -> None:
     with pytest.raises(UpstreamFault) as caught:
         DIALECT.reply(recorded_anthropic.STATUS_401, call())
-    assert (caught.value.message, caught.value.status) == ("answered with an error", 401)
+    assert caught.value.message.startswith("refuses the gateway itself")
+    assert caught.value.status == 401
 
 
 def test_an_error_event_without_words_is_an_error_all_the_same() -> None:

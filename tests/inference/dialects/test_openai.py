@@ -1,5 +1,6 @@
 """What is the OpenAI dialect's own."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -9,7 +10,9 @@ from catalogue.pricing import ContradictoryUsage, Usage
 from inference.answers import chat_answer
 from inference.call import Shape
 from inference.dialects.errors import ReportedError
-from inference.dialects.openai import OpenAIDialect, usage_of
+from inference.dialects.openai import OpenAIDialect
+from inference.dialects.openai_usage import usage_of
+from inference.words import object_of
 from tests.inference.dialects.playback import event_of, events, play
 from tests.inference.dialects.routes import call, route, upstream
 
@@ -17,6 +20,10 @@ DIALECT = OpenAIDialect()
 SAID = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}
 FINISH = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 MISMATCH = ("total_mismatch",)
+
+
+def cached(tokens: int, **more: int) -> dict[str, Any]:
+    return {"prompt_tokens_details": {"cached_tokens": tokens, **more}}
 
 
 def sent(**fields: Any) -> Any:
@@ -138,6 +145,59 @@ def test_cache_hits_have_other_names_where_the_details_have_none(name: str) -> N
     assert usage_of(reported) == Usage(uncached_prompt=6, cache_read=4, completion=3)
     detailed = usage_of({**reported, "prompt_tokens_details": {"cached_tokens": 1}})
     assert detailed == Usage(uncached_prompt=9, cache_read=1, completion=3)
+    none = usage_of({**reported, "prompt_tokens_details": {"cached_tokens": 0}})
+    assert none == Usage(uncached_prompt=6, cache_read=4, completion=3, flags=("cache_counts_differ",))
+
+
+RELAYED = {"prompt_tokens": 1100, "completion_tokens": 5}
+PARTS = {"ephemeral_5m_input_tokens": 400, "ephemeral_1h_input_tokens": 600}
+OF_A_MESSAGE = {"input_tokens": 100, "output_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        ({**RELAYED, "cache_creation_input_tokens": 1000, "cache_read_input_tokens": 50}, Usage(50, 50, 1000)),
+        ({**RELAYED, **cached(50, cache_creation_tokens=1000)}, Usage(50, 50, 1000)),
+        ({**RELAYED, **cached(50, cached_creation_tokens=1000)}, Usage(50, 50, 1000)),
+        ({**RELAYED, "cache_creation_input_tokens": 1000, "cache_creation": PARTS}, Usage(100, None, 400, 600)),
+        ({**RELAYED, "cache_read_input_tokens": 1000}, Usage(100, 1000)),
+        (
+            {**OF_A_MESSAGE, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 500},
+            Usage(100, 1000, 500),
+        ),
+        ({**OF_A_MESSAGE, "prompt_tokens": 0, "completion_tokens": 0}, Usage(100)),
+    ],
+)
+def test_a_relay_counts_the_cache_by_anthropics_names(reported: dict[str, Any], expected: Usage) -> None:
+    assert usage_of(reported) == replace(expected, completion=5)
+
+
+Counts = tuple[int, int, int | None]  # of a prompt, of a completion, and cached ones
+
+
+@pytest.mark.parametrize(
+    ("earlier", "newest", "expected"),
+    [
+        # Details that were said once hold as long as the prompt is the same.
+        ([(1000, 1, 900)], (1000, 5, None), Usage(100, 900, completion=5)),
+        ([(1000, 1, 900), (1000, 3, None)], (1000, 5, None), Usage(100, 900, completion=5)),
+        ([(900, 1, 900)], (1000, 5, None), Usage(1000, completion=5)),
+        ([(1000, 1, 900)], (1000, 5, 0), Usage(1000, 0, completion=5)),
+        # A prompt that was counted does not fall back to 0, nor a completion.
+        ([(100, 1, None)], (0, 5, None), Usage(100, completion=5)),
+        ([(100, 3, 60)], (0, 1, None), Usage(40, 60, completion=3)),
+        ([(0, 3, None)], (0, 5, None), Usage(0, completion=5)),
+    ],
+)
+def test_the_newest_usage_of_a_stream_is_completed_by_earlier_ones(
+    earlier: list[Counts], newest: Counts, expected: Usage
+) -> None:
+    *before, last = [
+        {"prompt_tokens": prompt, "completion_tokens": completion, **({} if hits is None else cached(hits))}
+        for prompt, completion, hits in (*earlier, newest)
+    ]
+    assert usage_of(DIALECT.decoder(call()).completed(last, before[::-1])) == expected
 
 
 # Thinking in the total alone, as Gemini counts, and a prompt's audio, as Mistral does.
@@ -292,7 +352,7 @@ def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_word
     decoder = DIALECT.decoder(call(shape=Shape.RESPONSES, **PASSED))
     delta = {"type": "response.output_text.delta", "delta": "hi"}
     assert decoder.decode(orjson.dumps(delta)) == delta
-    for kind in ("response.completed", "response.incomplete"):
+    for kind in ("response.completed", "response.incomplete", "response.done"):
         last = event_of(decoder.decode(orjson.dumps({"type": kind, "response": {"output": [], "usage": COUNTED}})))
         assert (last.is_last, last.reported, decoder.counted(COUNTED)) == (True, COUNTED, (usage_of(COUNTED), None))
     assert decoder.decode(b"[DONE]") is None
@@ -300,3 +360,7 @@ def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_word
     for event in (failed, {"type": "error", "code": "server_error", "message": "Out of order."}):
         with pytest.raises(ReportedError, match="Out of order"):
             decoder.decode(orjson.dumps(event))
+    counted = {"type": "response.failed", "response": {**object_of(failed["response"]), "usage": COUNTED}}
+    last = event_of(decoder.decode(orjson.dumps(counted)))
+    assert last.reported == COUNTED
+    assert "Out of order" in str(last.error)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 RETRIES = 2  # instead of ten
 ASKED = {"agent-401": 1, "agent-429": 1 + RETRIES, "agent-overflow": 1}
 TOLD = {
-    "agent-401": (503, "API Error: 503 Provider '{provider}' answered with HTTP 401"),
+    "agent-401": (503, "API Error: 503 Provider '{provider}' refuses the gateway itself"),
     "agent-429": (429, "Request rejected (429) · Provider '{provider}' answered with HTTP 429"),
     "agent-overflow": (400, "Prompt is too long"),
 }

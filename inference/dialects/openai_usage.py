@@ -1,0 +1,173 @@
+"""Usage as OpenAI's API and the many servers like it report it, in the buckets that are billed."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from catalogue.pricing import AUDIO_PROMPTS, CACHE_COUNTS_DIFFER, CACHE_MISMATCH, REASONING, TOTAL_MISMATCH, Usage
+
+from ..words import dicts, object_of, without
+from .base import NOTHING, count, optional_count
+
+NAMES_IN_A_RESPONSE = {
+    "prompt_tokens": "input_tokens",
+    "completion_tokens": "output_tokens",
+    "total_tokens": "total_tokens",
+    "prompt_tokens_details": "input_tokens_details",
+    "completion_tokens_details": "output_tokens_details",
+}
+# Other names for a prompt's cache hits, beside the counts: Moonshot's, Mistral's, DeepSeek's and Anthropic's.
+CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"})
+# Names for what was written to the cache, in a prompt's details.
+CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cached_creation_tokens")
+CACHE_OF_A_MESSAGE = ("cache_read_input_tokens", "cache_creation_input_tokens")
+DETAILS = ("prompt_tokens_details", "completion_tokens_details")
+TOTALS = ("total_tokens",)
+OF_A_PROMPT = ("prompt_tokens", "prompt_tokens_details", "cache_creation_input_tokens", "cache_creation", *CACHE_HITS)
+
+
+def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage | None:
+    """OpenAI's usage in disjoint buckets: `prompt_tokens` includes the cached and the written ones.
+
+    A list holds the usage of each choice: they share one prompt, and their completions add up. Reasoning is part of the
+    completion unless `total_tokens` says that it comes on top, as xAI counts. What `total_includes` and the counts do
+    not is a prompt's audio (Mistral) or reasoning that is counted nowhere else (Gemini). None where nothing was
+    reported, or not both counts. Raises ContradictoryUsage.
+    """
+    if isinstance(reported, list):
+        return _sum_of_choices([usage_of(each, total_includes) for each in reported])
+    reported = _as_of_chat(reported)
+    prompt = prompt_usage_of(reported)
+    if prompt is None:
+        return None
+    total = reported.get("total_tokens")
+    if reported.get("completion_tokens") is None and (type(total) is not int or total != prompt.prompt):
+        return None
+    completion = optional_count(reported.get("completion_tokens")) or 0  # none is left out by some
+    reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
+    counted = replace(prompt, completion=completion, reasoning=reasoning)
+    beyond = total - counted.total if type(total) is int else 0
+    return _with_rest(counted, beyond, reported, total_includes) if beyond else counted
+
+
+def _with_rest(counted: Usage, beyond: int, reported: dict[str, Any], total_includes: Collection[str]) -> Usage:
+    """The usage with the tokens that its total has beyond its counts, or flagged for them; see `usage_of`."""
+    if beyond == counted.reasoning:
+        return replace(counted, completion=counted.completion + beyond)
+    if AUDIO_PROMPTS in total_includes and beyond == _details(reported, "prompt_tokens_details").get("audio_tokens"):
+        return replace(counted, uncached_prompt=count(counted.uncached_prompt + beyond))
+    if REASONING in total_includes and beyond > 0:
+        reasoning = (counted.reasoning or 0) + beyond
+        return replace(counted, completion=count(counted.completion + beyond), reasoning=reasoning)
+    return replace(counted, flags=(*counted.flags, TOTAL_MISMATCH))
+
+
+def prompt_usage_of(reported: Any) -> Usage | None:
+    """The prompt's part of a usage; all there is of an embedding's. Raises ContradictoryUsage."""
+    if isinstance(reported, list):
+        return next(filter(None, map(prompt_usage_of, reported)), None)
+    reported = _as_of_chat(reported)
+    if not isinstance(reported, dict) or reported.get("prompt_tokens") is None:
+        return None
+    prompt = count(reported["prompt_tokens"])
+    details = _details(reported, "prompt_tokens_details")
+    cache_read, flags = _cache_read(reported, details)
+    written_5m, written_1h = _written(reported, details)
+    uncached = prompt - (cache_read or 0) - (written_5m or 0) - (written_1h or 0)
+    if uncached < 0:
+        return Usage(prompt, flags=(CACHE_MISMATCH,))
+    return Usage(uncached, cache_read, written_5m, written_1h, flags=flags)
+
+
+def _cache_read(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | None, tuple[str, ...]]:
+    """The tokens read from the cache, and a flag where they are 0 by the details and more by another name."""
+    read = optional_count(details.get("cached_tokens"))
+    if CACHE_HITS.isdisjoint(reported):
+        return read, ()
+    hits = [count(reported[name]) for name in CACHE_HITS if type(reported.get(name)) is int]
+    if not hits:
+        return read, ()
+    differs = read == 0 and max(hits) > 0
+    return max(hits) if read is None or differs else read, (CACHE_COUNTS_DIFFER,) if differs else ()
+
+
+def _written(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | None, int | None]:
+    """The tokens written to the cache for 5 minutes and for an hour, under any of the names in use."""
+    named = (details.get(name) for name in CACHE_WRITES if name in details)
+    total = optional_count(next(named, reported.get("cache_creation_input_tokens")))
+    parts = details.get("cache_creation_token_details", reported.get("cache_creation"))
+    for_1h = optional_count(parts.get("ephemeral_1h_input_tokens")) if isinstance(parts, dict) else None
+    if for_1h is None or total is None:
+        return total, None
+    return max(0, total - for_1h), min(total, for_1h)
+
+
+def _as_of_chat(reported: Any) -> Any:
+    """The usage of a response, or of a message behind a relay, under the names of a chat's."""
+    if not isinstance(reported, dict) or "input_tokens" not in reported or reported.get("prompt_tokens"):
+        return reported
+    if "prompt_tokens" in reported and not reported["input_tokens"]:
+        return reported
+    chat = {name: reported[there] for name, there in NAMES_IN_A_RESPONSE.items() if there in reported}
+    cached = {name: reported[name] for name in CACHE_OF_A_MESSAGE if type(reported.get(name)) is int}
+    if cached and type(chat["prompt_tokens"]) is int:
+        # A message's input leaves out what was read from the cache and written to it.
+        total = chat["prompt_tokens"] + sum(cached.values())
+        return {**without(chat, ("total_tokens",)), **cached, "prompt_tokens": total}
+    return chat
+
+
+def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
+    """None where one was not counted."""
+    usages = [usage for usage in counted if usage is not None]
+    if len(usages) < len(counted) or not usages:
+        return None
+    reasoning = [usage.reasoning for usage in usages if usage.reasoning is not None]
+    return replace(
+        max(usages, key=lambda usage: usage.prompt),
+        completion=sum(usage.completion for usage in usages),
+        reasoning=sum(reasoning) if reasoning else None,
+        flags=tuple(dict.fromkeys(flag for usage in usages for flag in usage.flags)),
+    )
+
+
+def usage_within(answer: Mapping[str, Any]) -> Any:
+    """A usage that stands lower than it should: in Groq's own member, or in a choice (Moonshot).
+
+    None where there is none. Those of several choices are a list.
+    """
+    of_groq = object_of(answer.get("x_groq")).get("usage")
+    if of_groq is not None:
+        return of_groq
+    of_choices = [each["usage"] for each in dicts(answer.get("choices")) if each.get("usage") is not None]
+    return of_choices if len(of_choices) > 1 else next(iter(of_choices), None)
+
+
+def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
+    """The newest usage of a stream, with what only an `earlier` one of it says; the newest of those comes first.
+
+    Counts add up as a stream goes on, and do not fall. Some upstreams say a prompt's details once only, and some count
+    the prompt in their first chunk and then no more.
+    """
+    if not isinstance(reported, dict):
+        return reported
+    others = [each for each in earlier if isinstance(each, dict) and each.get("prompt_tokens")]
+    prompt = reported.get("prompt_tokens")
+    if prompt == 0 and others:
+        last = others[0]
+        completions = [each.get("completion_tokens") for each in (reported, last)]
+        most = max((tokens for tokens in completions if type(tokens) is int), default=None)
+        of_the_prompt = {name: last[name] for name in OF_A_PROMPT if name in last}
+        return {**without(reported, TOTALS), **of_the_prompt, "completion_tokens": most}
+    missing = [name for name in DETAILS if not isinstance(reported.get(name), dict)]
+    for name in missing:
+        same = (each[name] for each in others if each["prompt_tokens"] == prompt and isinstance(each.get(name), dict))
+        if (details := next(same, None)) is not None:
+            reported = {**reported, name: details}
+    return reported
+
+
+def _details(reported: dict[str, Any], name: str) -> dict[str, Any]:
+    """A breakdown of a count; none where an upstream has something else under its name."""
+    details = reported.get(name)
+    return details if isinstance(details, dict) else {}
