@@ -257,10 +257,10 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def opened_in_module() -> Iterator[list[Customer]]:
+def opened_in_module(start_shared_gateway: StartGateway) -> Iterator[list[Customer]]:
     """The accounts that a module's tests have opened on shared gateways: at its end they agree with the ledger.
 
-    Those of other gateways are verified when these stop.
+    Those of other gateways are verified when these stop, which the module's do after this.
     """
     opened: list[Customer] = []
     yield opened

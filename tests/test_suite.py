@@ -94,7 +94,7 @@ def suite(modules: list[str], *, reruns: bool = True, options: tuple[str, ...] =
 def test_what_passes_the_second_time_is_flaky_and_the_suite_passes(write: Write) -> None:
     """After an error in a teardown the whole module runs again."""
     steady, flaky, ends = write(test_steady=PASSES, test_flaky=FLAKY, test_ends=TEARDOWN_FAILS_ONCE)
-    passes, lines = suite([steady, flaky, ends], options=("-n", "1", "-p", "no:randomly"))
+    passes, lines = suite([steady, flaky, ends], options=("-p", "no:randomly"))
     assert passes
     assert lines[-2:] == [f"FLAKY {flaky}::test_flaky on sqlite", f"FLAKY {ends} on sqlite"]
     assert any("only the first time" in line for line in lines)

@@ -42,7 +42,7 @@ UNPRICED = (503, "provider_error", "provider_error", None)
 @pytest.fixture(scope="module")
 def committed(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
     """As it is by default: an auto request commits to the winner. Two workers, which choose alike."""
-    return start_shared_gateway(catalogue=catalogue(simulator.url), WEB_CONCURRENCY="2", **BUDGETS)
+    return start_shared_gateway(catalogue=catalogue(simulator.url), WEB_CONCURRENCY="2", **BUDGETS).stocked()
 
 
 @pytest.fixture

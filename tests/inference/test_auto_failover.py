@@ -33,7 +33,7 @@ MESSAGE: Json = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 
 
 @pytest.fixture(scope="module")
 def with_failover(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayServer:
-    return start_shared_gateway(catalogue=catalogue(simulator.url), GATEWAY_AUTO_FAILOVER="true", **BUDGETS)
+    return start_shared_gateway(catalogue=catalogue(simulator.url), GATEWAY_AUTO_FAILOVER="true", **BUDGETS).stocked()
 
 
 @pytest.fixture

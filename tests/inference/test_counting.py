@@ -162,7 +162,7 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterato
             ),
         )
         catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-        yield start_shared_gateway(catalogue=catalogue, GATEWAY_AGGREGATE_OVER_TOKENS="100000")
+        yield start_shared_gateway(catalogue=catalogue, GATEWAY_AGGREGATE_OVER_TOKENS="100000").stocked()
 
 
 @pytest.fixture

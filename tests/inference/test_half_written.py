@@ -53,7 +53,7 @@ def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartG
     names = ("uncounted", "counted", "later-uncounted", "later-counted")
     catalogue = catalogue_for(simulator.url, *(model(name, provider="odd", upstream_model=name) for name in names))
     catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-    return start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="3", ACCESS_LOG="all")
+    return start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="3", ACCESS_LOG="all").stocked()
 
 
 @pytest.fixture

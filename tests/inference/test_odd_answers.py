@@ -34,7 +34,7 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterato
         catalogue = catalogue_for(simulator.url, *models)
         url = f"http://127.0.0.1:{odd.port}/v1"
         catalogue["providers"] += [provider("odd", url), provider("claude", url, dialect="anthropic")]
-        yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="0.5")
+        yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="0.5").stocked()
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def faulty_gateway(catalogue: Json, start_shared_gateway: StartGateway) -> Gatew
         GATEWAY_MAX_UPSTREAM_BYTES=str(CAP),
         GATEWAY_FIRST_BYTE_TIMEOUT="1",
         GATEWAY_OVERALL_TIMEOUT="2",
-    )
+    ).stocked()
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Gateway
         provider("google", simulator.url, total_includes_reasoning=True),
         provider("voxtral", simulator.url, total_includes_audio_prompts=True),
     ]
-    return start_shared_gateway(catalogue=catalogue)
+    return start_shared_gateway(catalogue=catalogue).stocked()
 
 
 @pytest.fixture

@@ -413,7 +413,7 @@ def gateway(simulator: Simulator, start_shared_gateway: StartGateway) -> Iterato
         catalogue = catalogue_for(simulator.url, *models)
         url = f"http://127.0.0.1:{odd.port}/v1"
         catalogue["providers"] += [provider("odd", url), provider("claude", url, dialect="anthropic")]
-        yield start_shared_gateway(catalogue=catalogue)
+        yield start_shared_gateway(catalogue=catalogue).stocked()
 
 
 @pytest.fixture
