@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import gc
+import os
 import socket
 import termios
 import time
@@ -73,6 +74,7 @@ class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for thes
 class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
     """Runs the worker hooks around gunicorn's loop. `gunicorn_conf` sets `refusal` and `overload`."""
 
+    alive: bool
     refusal: Any
     overload: Any
 
@@ -117,6 +119,13 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
     def timeout_ctx(self) -> _Idle:
         return _Idle(self._waiting)
+
+    def notify(self) -> None:
+        super(ggevent.GeventWorker, self).notify()
+        # gunicorn's own exits at once, and cuts what is open. Nobody tells a worker to stop whose master has died.
+        if self.alive and self.ppid != os.getppid():
+            self.log.info("the master has died: this worker ends once it has drained")
+            self.alive = False
 
     def _start(self) -> None:
         # a database that is away delays the worker, no more
