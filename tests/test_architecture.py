@@ -27,7 +27,8 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
-LINES_OF_CODE = 25_880  # `make size` prints them by app; the last 400 read what upstreams send, and tell staff
+# `make size` prints them by app. The last 430 read what upstreams send, tell staff, and send WebSockets to HTTP.
+LINES_OF_CODE = 25_910
 
 
 def test_every_setting_is_documented() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import gevent
 from django.conf import settings
 from gevent.server import StreamServer
-from gunicorn.http import message, parser
+from gunicorn.http import message, parser, wsgi
 from gunicorn.http.body import Body, ChunkedReader, LengthReader
 from gunicorn.http.errors import InvalidHeader, LimitRequestHeaders, ParseException, UnsupportedTransferCoding
 from gunicorn.http.parser import RequestParser
@@ -43,6 +43,7 @@ HEAD_SECONDS = 10.0
 TINY_CHUNK_BYTES = 1024
 MOST_TINY_CHUNKS = 10_000
 TINY_CHUNKS_A_TURN = 500
+UPGRADE_REQUIRED = 426
 NOT_UNDONE = frozenset(
     {"compress", "deflate", "gzip", "identity"}
 )  # codings that gunicorn takes, and leaves on the body
@@ -86,6 +87,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
         self._hooks, self._database = hooks, db
         RequestParser.mesg_class = BoundedRequest
+        wsgi.Response = UpgradingResponse
         parser.SocketUnreader = DeadlineUnreader
 
     def run(self) -> None:
@@ -346,6 +348,17 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
             self.body = Body(_CountedChunks(self, self.unreader))
         elif isinstance(reader, LengthReader):
             self.body = Body(BlockReader(self.unreader, reader.length))
+
+
+class UpgradingResponse(wsgi.Response):  # type: ignore[misc]
+    """gunicorn's response, whose 426 names the protocol to use (RFC 9110, 15.5.22): gunicorn drops `Upgrade`."""
+
+    def default_headers(self) -> list[str]:
+        lines: list[str] = super().default_headers()
+        if self.status_code == UPGRADE_REQUIRED:
+            lines = [line.replace("Connection: ", "Connection: upgrade, ") for line in lines]
+            lines.append("Upgrade: HTTP/1.1\r\n")
+        return lines
 
 
 class BlockReader(LengthReader):  # type: ignore[misc]
