@@ -5,7 +5,7 @@ ApiError (500 internal_server_error)
 │   ├── MissingAuthorization · MissingKey · ApiKeyMalformed · ApiKeyNotRegistered · ApiKeyExpired
 ├── InvalidRequest 400
 │   ├── InvalidAliasName 400 · InsufficientCredits 402 · MethodNotAllowed 405 · AliasExists 409 · RequestTooLarge 413
-│   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · TooManyRequests 429
+│   ├── InvalidAliasTarget 422 · AliasLimitReached 422 · UpgradeRequired 426 · TooManyRequests 429
 │   ├── UpstreamRefused
 ├── KeyBudgetSpent 429
 │   ├── TooManyAtOnce
@@ -142,6 +142,12 @@ class MethodNotAllowed(InvalidRequest):
     """405: another verb."""
 
     status, code = 405, "method_not_allowed"
+
+
+class UpgradeRequired(InvalidRequest):
+    """426: a WebSocket, where clients speak HTTP after this status alone."""
+
+    status, code = 426, "upgrade_required"
 
 
 class RequestTooLarge(InvalidRequest):

@@ -18,7 +18,16 @@ from gateway.edge import address_limit
 from gateway.edge.exception_handler import from_exception
 from gateway.edge.fields import HeldBody, parse_object, read_body
 from gateway.edge.responses import PlainResponse
-from gateway.errors import NOTHING_BILLED, InvalidRequest, MethodNotAllowed, NotFound, ReplicaGivesUp, step
+from gateway.errors import (
+    NOTHING_BILLED,
+    ApiError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    ReplicaGivesUp,
+    UpgradeRequired,
+    step,
+)
 from gateway.fastpath.http_client import WorkerStopped
 from gateway.fastpath.http_server import Client, ClientLeft
 from gateway.observing.request_events import LONGEST_TEXT, Outcome, RequestEvent, event_of
@@ -62,9 +71,7 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
             with step("authenticating the key", NOTHING_BILLED):
                 payer = form.payer(environ)
             if environ["REQUEST_METHOD"] != "POST":
-                path = environ["SCRIPT_NAME"] + environ["PATH_INFO"]
-                message = f"{environ['REQUEST_METHOD']} is not allowed on {path}. Use POST."
-                raise MethodNotAllowed(message, headers=ALLOWED)
+                raise _method_refused(form, environ)
             limits = budgets.spend_request(payer.key_id, payer.budgets, address)
         finally:  # where it was not counted with the budgets; its refusal goes before what is wrong with the key
             address.check()
@@ -92,6 +99,19 @@ def respond(form: WireForm, environ: Environ, *, counts: bool = False) -> PlainR
             budgets.end(event)
     response.headers.update(limits)
     return response
+
+
+def _method_refused(form: WireForm, environ: Environ) -> ApiError:
+    path, method = environ["SCRIPT_NAME"] + environ["PATH_INFO"], environ["REQUEST_METHOD"]
+    if method == "GET" and form.is_asked_by_websocket and _opens_a_websocket(environ):
+        message = f"WebSockets are not served on {path}. Use POST over HTTP/1.1: streams are server-sent events."
+        return UpgradeRequired(message, headers=ALLOWED)  # the server names the protocol
+    return MethodNotAllowed(f"{method} is not allowed on {path}. Use POST.", headers=ALLOWED)
+
+
+def _opens_a_websocket(environ: Environ) -> bool:
+    # a proxy that does not upgrade takes `Upgrade` away, and leaves the rest of the handshake
+    return "HTTP_SEC_WEBSOCKET_VERSION" in environ or "websocket" in environ.get("HTTP_UPGRADE", "").lower()
 
 
 def _answer(form: WireForm, call: Call, payer: Payer, client: Client, event: RequestEvent) -> PlainResponse:

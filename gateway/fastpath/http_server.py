@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gevent import get_hub
-from gunicorn.http import wsgi
 from gunicorn.http.body import Body
 
-from ..server.worker import HEAD_SECONDS, BlockReader, BoundedRequest, begin, begin_body
+from ..server.worker import HEAD_SECONDS, BlockReader, BoundedRequest, UpgradingResponse, begin, begin_body
 from . import READABLE
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Request(BoundedRequest):
             self._apply_header_policy(name, value, state, seen, trusted, forwarder)
 
 
-class Response(wsgi.Response):  # type: ignore[misc]  # gunicorn ships no types
+class Response(UpgradingResponse):
     """gunicorn's response, in one system call a block."""
 
     headers_sent: bool

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import fcntl
 import gc
+import os
 import socket
 import termios
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import gevent
 from django.conf import settings
 from gevent.server import StreamServer
-from gunicorn.http import message, parser
+from gunicorn.http import message, parser, wsgi
 from gunicorn.http.body import Body, ChunkedReader, LengthReader
 from gunicorn.http.errors import InvalidHeader, LimitRequestHeaders, ParseException, UnsupportedTransferCoding
 from gunicorn.http.parser import RequestParser
@@ -42,6 +43,7 @@ HEAD_SECONDS = 10.0
 TINY_CHUNK_BYTES = 1024
 MOST_TINY_CHUNKS = 10_000
 TINY_CHUNKS_A_TURN = 500
+UPGRADE_REQUIRED = 426
 NOT_UNDONE = frozenset(
     {"compress", "deflate", "gzip", "identity"}
 )  # codings that gunicorn takes, and leaves on the body
@@ -73,6 +75,7 @@ class _Listener(StreamServer):  # type: ignore[misc]  # nor does gevent for thes
 class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn ships no types
     """Runs the worker hooks around gunicorn's loop. `gunicorn_conf` sets `refusal` and `overload`."""
 
+    alive: bool
     refusal: Any
     overload: Any
 
@@ -84,6 +87,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
         self._hooks, self._database = hooks, db
         RequestParser.mesg_class = BoundedRequest
+        wsgi.Response = UpgradingResponse
         parser.SocketUnreader = DeadlineUnreader
 
     def run(self) -> None:
@@ -117,6 +121,13 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
 
     def timeout_ctx(self) -> _Idle:
         return _Idle(self._waiting)
+
+    def notify(self) -> None:
+        super(ggevent.GeventWorker, self).notify()
+        # gunicorn's own exits at once, and cuts what is open. Nobody tells a worker to stop whose master has died.
+        if self.alive and self.ppid != os.getppid():
+            self.log.info("the master has died: this worker ends once it has drained")
+            self.alive = False
 
     def _start(self) -> None:
         # a database that is away delays the worker, no more
@@ -337,6 +348,17 @@ class BoundedRequest(message.Request):  # type: ignore[misc]
             self.body = Body(_CountedChunks(self, self.unreader))
         elif isinstance(reader, LengthReader):
             self.body = Body(BlockReader(self.unreader, reader.length))
+
+
+class UpgradingResponse(wsgi.Response):  # type: ignore[misc]
+    """gunicorn's response, whose 426 names the protocol to use (RFC 9110, 15.5.22): gunicorn drops `Upgrade`."""
+
+    def default_headers(self) -> list[str]:
+        lines: list[str] = super().default_headers()
+        if self.status_code == UPGRADE_REQUIRED:
+            lines = [line.replace("Connection: ", "Connection: upgrade, ") for line in lines]
+            lines.append("Upgrade: HTTP/1.1\r\n")
+        return lines
 
 
 class BlockReader(LengthReader):  # type: ignore[misc]

@@ -92,6 +92,7 @@ class WireForm(ABC):
     count_path: ClassVar[str] = ""  # where a request is counted, if anywhere
     counts_upstream: ClassVar[bool] = False  # whether upstreams are asked that count
     tells_rate_limits: ClassVar[bool] = False  # whether a provider's 429 is one here too, not a 503
+    is_asked_by_websocket: ClassVar[bool] = False  # whether its clients try one first
     nothing_below: ClassVar[str] = ""  # what a 404 says of paths below its own, where clients may look for something
 
     @abstractmethod

@@ -126,6 +126,7 @@ REQUESTS = {
     "upstream-breaks-off": post({**CHAT, "model": "sim/test/drop", "stream": True}),
     "upstream-is-slow": post({**CHAT, "model": "sim/test/slow-first-byte"}),
     "upstream-contradicts-itself": post({**CHAT, "model": "sim/test/bad-usage"}),
+    "websocket": bare("GET", "/v1/responses").replace(b"\r\n\r\n", b"\r\nUpgrade: websocket\r\n\r\n"),
     "no-key": post(CHAT, PATH, "Authorization:"),
     "malformed-key": post(CHAT, PATH, "Authorization: Bearer sk-other"),
     "unknown-key": post(CHAT, PATH, f"Authorization: Bearer sk-gw-{'a' * 43}"),

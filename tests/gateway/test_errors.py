@@ -53,6 +53,7 @@ SPEC = {
 OURS = {
     (503, "internal_server_error", "service_unavailable", None),  # what a replica that stops gives up: any model
     (405, "invalid_request_error", "method_not_allowed", None),
+    (426, "invalid_request_error", "upgrade_required", None),
     (503, "provider_unavailable", "provider_unavailable", None),  # every candidate of an auto id failed
 }
 # Retried by the SDKs on their own, and rightly so.

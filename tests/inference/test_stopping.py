@@ -4,20 +4,23 @@ import contextlib
 import io
 import json
 import secrets
+import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import requests
 
 from tests import bills
-from tests.chat import PATH, Stream, answer, question
+from tests.chat import PATH, Stream, answer, ask, question
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import checked, refusal
-from tests.inference import shapes
+from tests.inference import recovery, shapes
 from tests.inference.shapes import WAYS, post
+from tests.inference.stream_clients import StreamClients
 from tests.patience import eventually
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer
@@ -142,6 +145,37 @@ def test_what_can_still_finish_finishes(
     assert [each.result().status_code for each in asked] == [200, 200]
     assert stopping.exit_status == 0
     assert [record.ending for record in bills.records(customer)] == ["finished", "finished"]
+
+
+def test_a_worker_whose_master_is_killed_finishes_what_is_open(
+    start_gateway: StartGateway,
+    open_account: OpenAccount,
+    simulator: Simulator,
+    clients: StreamClients,
+    pool: ThreadPoolExecutor,
+) -> None:
+    server = start_gateway(catalogue=recovery.catalogue(simulator), GATEWAY_DRAIN_TIMEOUT="60")
+    customer, (worker,) = open_account(server), server.worker_pids()
+    (streamed,) = clients.open(customer, "held")
+    whole = pool.submit(ask, customer, "held")
+    assert eventually(lambda: simulator.stats(recovery.HELD)["open"] == 2)
+    server.stop(signal.SIGKILL)
+    assert eventually(lambda: not accepts_connections(server))
+    recovery.let_go(simulator)
+    assert streamed.result().done
+    assert whole.result().status_code == 200
+    assert eventually(lambda: has_ended(worker))
+    assert [record.ending for record in bills.records(customer)] == ["finished", "finished"]
+    assert len(bills.debits(customer)) == 2
+    assert "Traceback" not in server.log
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process that is no child of ours is gone, or waits to be reaped by whoever took it over."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @contextlib.contextmanager

@@ -136,6 +136,14 @@ def test_every_error_code_is_described_with_its_status_and_no_other() -> None:
     assert told == known - {("503", errors.CostUnresolvable.code)}  # in streams alone
 
 
+@pytest.mark.parametrize("name", ["Error", "MessageError"])
+def test_an_error_lists_every_code_of_the_catalogue_and_no_other(name: str) -> None:
+    error = document()["components"]["schemas"][name]["properties"]["error"]
+    listed, providers_own = error["properties"]["code"]["anyOf"]
+    assert sorted(listed["enum"]) == sorted(map(str, errors.OWN_CODES))
+    assert providers_own["type"] == ["string", "null"]
+
+
 def test_the_text_of_a_refusal_names_the_codes_of_its_schema() -> None:
     for name, answer in document()["components"]["responses"].items():
         if not name.endswith("NotUnderstood"):

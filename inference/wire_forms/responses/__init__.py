@@ -35,6 +35,7 @@ class ResponsesForm(WireForm):
 
     path, endpoint, id_prefix = "responses", Endpoint.RESPONSES, RESPONSE_PREFIX
     count_path, nothing_below = "responses/input_tokens", KEPT_NOWHERE
+    is_asked_by_websocket = True
     tells_rate_limits = True
 
     def call(self, body: dict[str, Any], environ: Mapping[str, Any]) -> Call:

@@ -13,6 +13,7 @@ from tests import bills
 from tests.envelope import message, refusal
 from tests.inference.responses.events import Events
 from tests.patience import eventually
+from tests.rawhttp import connect, exchange, read_response
 from tests.servers.customer import Customer
 
 Json = dict[str, Any]
@@ -290,6 +291,32 @@ def test_a_request_is_counted_without_being_served_or_billed(account: Customer) 
     absent = account.http.post(f"{PATH}/input_tokens", json={"model": "sim/test/nowhere", "input": "hi"})
     assert (refusal(absent).status, refusal(absent).param) == (404, "model")
     assert bills.records(account) == []
+
+
+@pytest.mark.parametrize("path", [PATH, "/api/v1/responses"])
+@pytest.mark.parametrize("asked", ["Connection: Upgrade\r\nUpgrade: websocket", "Connection: keep-alive"])
+def test_a_websocket_is_told_to_use_http(account: Customer, path: str, asked: str) -> None:
+    """A proxy that does not upgrade takes the two headers of the connection away."""
+    handshake = (
+        f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {account.key}\r\n{asked}\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    body = orjson.dumps({"model": "sim/test/echo", "input": "hello there"})
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {account.key}\r\n"
+    with connect(account.gateway) as raw, raw.makefile("rb") as answers:
+        raw.sendall(handshake.encode())
+        reply = read_response(answers)
+        assert refusal(reply) == (426, "invalid_request_error", "upgrade_required", None)
+        assert (reply.headers["Upgrade"], reply.headers["Connection"]) == ("HTTP/1.1", "upgrade, keep-alive")
+        raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert read_response(answers).status_code == 200
+
+
+def test_a_websocket_without_a_key_or_elsewhere_is_refused_as_any_get(account: Customer) -> None:
+    handshake = "Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    assert exchange(account.gateway, f"GET {PATH} HTTP/1.1\r\n{handshake}\r\n").status_code == 401
+    keyed = f"{handshake}Authorization: Bearer {account.key}\r\n\r\n"
+    assert exchange(account.gateway, f"GET /v1/chat/completions HTTP/1.1\r\n{keyed}").status_code == 405
 
 
 def test_the_legacy_prefix_and_other_methods_are_as_elsewhere(account: Customer) -> None:
