@@ -85,7 +85,7 @@ def _read(truth: Truth, recording: Recording) -> None:
     if truth.tokens is not None:
         truth.flags = truth.tokens.flags
         if not truth.tokens.prompt and truth.tokens.completion:  # no prompt is empty: it is estimated
-            truth.tokens, truth.flags = None, truth.flags | {"zero_usage"}
+            truth.tokens = None
 
 
 def _in_place(answer: Json) -> tuple[int, str]:
