@@ -139,7 +139,9 @@ class Aggregate:
     def _finished(self, choice: dict[str, Any]) -> dict[str, Any]:
         if not self._is_chat:
             return choice | {name: whole(choice[name]) for name in self._spoken if name in choice}
-        message = {"role": "assistant", "content": None, **whole(choice["message"])}
+        said = whole(choice["message"])
+        # An answer that says nothing has an empty text; one that is something else has none.
+        message = {"role": "assistant", "content": None if said else "", **said}
         if "tool_calls" in message:
             message["tool_calls"] = [without(tool_call, {"index"}) for tool_call in message["tool_calls"]]
         return {**choice, "message": message}

@@ -32,11 +32,36 @@ from .words import (
 Json = dict[str, Any]
 
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
-FINISH_SYNONYMS = {"function_call": "tool_calls", "max_tokens": "length", "tool_use": "tool_calls"}
+# Other words for them, in lower case and with `_` between their parts.
+FINISH_SYNONYMS = {
+    **dict.fromkeys(("function_call", "tool_use", "tool_call"), "tool_calls"),
+    **dict.fromkeys(
+        (
+            "context_length_exceeded",
+            "max_length",
+            "max_output_tokens",
+            "max_tokens",
+            "model_context_window_exceeded",
+            "model_length",
+            "repetition_truncation",
+            "token_limit",
+            "truncated",
+        ),
+        "length",
+    ),
+    **dict.fromkeys(
+        ("blocklist", "content_filtered", "prohibited_content", "recitation", "refusal", "safety", "sensitive", "spii"),
+        "content_filter",
+    ),
+}
+# Words that say that the answer has failed.
+FAILURES = frozenset(
+    {"abort", "aborted", "canceled", "cancelled", "error", "failed", "insufficient_system_resource", "network_error"}
+)
 THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")  # of a message, a delta or a text choice
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
-OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage"})
+OWNED_OF_CHOICE = frozenset({"index", "delta", "message", "text", "finish_reason", "usage", "error"})
 WITH_WORDS = ("logprobs",)  # members of a choice that are about its words
 # What a choice says: its text, and a chat model's reasoning beside it.
 SPOKEN = ("text", *REASONING_FIELDS)
@@ -46,8 +71,22 @@ def finish_reason(reported: Any) -> str | None:
     """One of the API's reasons. An upstream's own word for the end counts as `stop`."""
     if not isinstance(reported, str) or not reported:
         return None
-    name = FINISH_SYNONYMS.get(reported, reported)
-    return name if name in FINISH_REASONS else "stop"
+    if reported in FINISH_REASONS:
+        return reported
+    name = _plain_word(reported)
+    return FINISH_SYNONYMS.get(name, name if name in FINISH_REASONS else "stop")
+
+
+def failure_of(choice: Mapping[str, Any]) -> Json | None:
+    """The error that a choice has in place of a finish, or that its finish reason says; in the shape of an answer's."""
+    error, reason = choice.get("error"), choice.get("finish_reason")
+    if not error and isinstance(reason, str) and _plain_word(reason) in FAILURES:
+        error = {"message": f"The answer finished with {reason!r}."}
+    return {"error": error} if error else None
+
+
+def _plain_word(reported: str) -> str:
+    return reported.lower().replace("-", "_")
 
 
 def after_calls(reason: str | None, calls: Collection[Any]) -> str | None:
@@ -81,6 +120,7 @@ class Normaliser(ABC):
         self.has_surplus = False  # choices beyond those that were asked for came, and were left out
         self.all_finished = False  # everything that was asked for has its finish
         self.is_complete = False  # an end of the stream here is a good one
+        self.failure: Json | None = None  # that a choice says of itself
         self.unsent: Json = {}  # fields of chunks that were not sent, for the closing one
         self.reported: list[tuple[Any, int]] = []  # usage of chunks, and `text_bytes` until there; not counted yet
 
@@ -197,7 +237,8 @@ class ChunkNormaliser(Normaliser):
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
         state = self._choices.get(index) or Choice()
-        reason = self._finish(choice.get("finish_reason"))
+        self.failure = self.failure or failure_of(choice)
+        reason = None if self.failure else self._finish(choice.get("finish_reason"))
         content = self._content(choice, state)
         extras = without(choice, OWNED_OF_CHOICE)
         if state.reason is not None and index not in self._going and not _is_output(content):
@@ -328,7 +369,8 @@ class ChatNormaliser(ChunkNormaliser):
         return True
 
     def _content(self, choice: Json, state: Choice) -> Json:
-        return self._cleaned(object_of(choice.get("delta")), state)
+        # Some servers send the message of a whole answer.
+        return self._cleaned(object_of(choice.get("delta") or choice.get("message")), state)
 
     def _last_content(self, state: Choice) -> Json:
         missing = state.calls.missing_arguments()

@@ -15,7 +15,7 @@ from gateway.fastpath.http_client import UpstreamCall
 
 from .chunks import Normaliser
 from .dialects.base import Event, StreamDecoder
-from .dialects.errors import MalformedReply
+from .dialects.errors import MalformedReply, ReportedError, report_of
 from .dialects.openai import measured_units_in
 from .generation import Delivery, Ending
 
@@ -264,6 +264,8 @@ class StreamReader:
             if len(self.pending) > before or is_counted or not self._has_first_event:
                 self._has_first_event = True
                 self._upstream.deadlines.progressed()
+            if normaliser.failure is not None:
+                raise ReportedError(report_of(normaliser.failure))
             if is_last or not block:
                 self._end(finishes_open=is_last)
             elif normaliser.all_finished is not self._upstream.deadlines.is_after_finish:

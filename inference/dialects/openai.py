@@ -15,7 +15,7 @@ from gateway.fastpath.http_client import UpstreamRequest
 from gateway.money import UNITS
 
 from ..call import Call, Shape
-from ..chunks import THOUGHTS
+from ..chunks import THOUGHTS, failure_of
 from ..words import dicts, object_of, without
 from .base import (
     NOTHING,
@@ -106,6 +106,9 @@ class OpenAIDialect:
                 # A filter takes what was answered, and has its price; else nothing was, and nothing is to be paid.
                 if not object_of(choice.get("message")) and choice.get("finish_reason") != "content_filter":
                     raise MalformedReply("answered without a message")
+        for choice in dicts(answer.get("choices")):
+            if (failure := failure_of(choice)) is not None:
+                raise ReportedError(report_of(failure))
         usage = answer.pop("usage", None)
         reply = counted_reply(answer, usage_within(answer) if usage is None else usage, count_usage)
         if reply.usage is None:

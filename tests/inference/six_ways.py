@@ -16,7 +16,13 @@ from tests.servers.customer import Customer
 Json = dict[str, Any]
 WAYS = ("chat streamed", "chat whole", "responses streamed", "responses whole", "messages streamed", "messages whole")
 CAP = 500  # tokens: a whole answer this long is streamed from its upstream and put together
-STOP_REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
+STOP_REASONS = {
+    "end_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+    "tool_use": "tool_calls",
+}
 
 
 @dataclass(frozen=True)

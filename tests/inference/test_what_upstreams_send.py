@@ -7,8 +7,9 @@ import pytest
 
 from tests import bills
 from tests.catalogue import catalogue_for, model, provider
-from tests.chat import PATH, Stream, answer, question
+from tests.chat import HELLO, PATH, Stream, answer, question
 from tests.conftest import OpenAccount, StartGateway
+from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.odd_answers import JSON, chunk, streamed
 from tests.inference.odd_upstream import Script, http, listening
 from tests.inference.shapes import TEXT, shaped
@@ -61,7 +62,20 @@ def citation(url: str) -> Json:
 
 END = (chunk({}, "stop"), COUNTED)
 CALLED = (chunk({}, "tool_calls"), COUNTED)
+
+
+def whole_as_chunk(message: Json, finish: str | None = None) -> Json:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}]}
+
+
 F, G = ("f", {"p": 1}), ("g", {"p": 2})
+
+FINISHES = {
+    "length": ("MAX_TOKENS", "model_length", "max_output_tokens", "repetition_truncation"),
+    "content_filter": ("SAFETY", "content-filter", "safety", "sensitive", "PROHIBITED_CONTENT"),
+    "stop": ("eos_token", "STOP", "end_turn"),
+}
+FAILED = ("error", "network_error", "insufficient_system_resource", "abort", "cancelled")
 
 # What an upstream streams, and what every client makes of it.
 STREAMS: dict[str, tuple[list[Json | bytes], Answer]] = {
@@ -247,6 +261,7 @@ def _raw_delta(delta: str) -> bytes:
     return f'data: {{"type":"content_block_delta","index":0,"delta":{delta}}}\n\n'.encode()
 
 
+THINKING: Json = {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}}
 TEXT_BLOCK: Json = {"type": "text", "text": ""}
 TOOL_BLOCK: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
 # The same of upstreams that speak the Messages API.
@@ -289,6 +304,26 @@ MESSAGES: dict[str, tuple[list[Json | bytes], Answer]] = {
         ),
         Answer(calls=(("f", {"p": "\ufffd"}),), call_ids=("a",), finish="tool_calls"),
     ),
+}
+MESSAGES |= {
+    # Blocks under one number, or under none.
+    "messages-blocks-of-one-number": (
+        messages(
+            block({"type": "thinking", "thinking": "", "signature": ""}, {**THINKING, "index": 0}),
+            block(TEXT_BLOCK, raw_text("a")),
+            block(TOOL_BLOCK, raw_input(r"{\"p\":1}")),
+            block({**TOOL_BLOCK, "id": "b", "name": "g"}, raw_input(r"{\"p\":2}")),
+            stop="tool_use",
+        ),
+        Answer("a", "hm", calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    **{
+        f"messages-finish-{word}": (
+            messages(block(TEXT_BLOCK, raw_text("a")), stop=word),
+            Answer("a", finish=finish),
+        )
+        for word, finish in (("model_context_window_exceeded", "length"), ("refusal", "content_filter"))
+    },
 }
 BROKEN_MESSAGES: dict[str, list[Json | bytes]] = {
     "messages-unreadable-piece-of-a-call": messages(block(TOOL_BLOCK, raw_input("{"), b"data: {\n\n"), stop="tool_use"),
@@ -348,6 +383,8 @@ MESSAGE_COUNTS: dict[str, tuple[list[Json | bytes], tuple[int, int, int | None, 
 }
 BROKEN: dict[str, list[Json | bytes]] = {
     "unreadable-piece-of-a-call": [call("a", "f", ""), b"data: {\n\n", call(None, None, '"}'), *CALLED],
+    **{f"failed-{word}": [said("a"), chunk({}, word), COUNTED] for word in FAILED},
+    "failed-choice": [said("a"), {"choices": [{"index": 0, "delta": {}, "error": {"code": 502, "message": "No."}}]}],
     "unreadable-behind-a-call": [call("a", "f", '{"p":1}'), b"data: {\n\n", *CALLED],
 }
 WHOLE: dict[str, tuple[bytes, str]] = {
@@ -364,6 +401,10 @@ def whole(content: bytes) -> bytes:
     return http("200 OK", b'{"choices":[%b],%b}' % (choice % content, usage), JSON)
 
 
+FAILED_WHOLE = (
+    b'{"choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"error","error":%b}],'
+    b'"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":10}}'
+)
 SCRIPTS: dict[str, Script] = {
     **{name: streamed(*events) for name, (events, _) in STREAMS.items()},
     **{name: streamed(*events, done=False) for name, (events, _) in MESSAGES.items()},
@@ -385,6 +426,12 @@ SCRIPTS: dict[str, Script] = {
         COUNTED,
     ),
     "half-a-character-escaped-in-arguments": streamed(call("a", "f", r'{"p":"x\ud83d"}'), *CALLED),
+    "whole-failed": http("200 OK", FAILED_WHOLE % b"null", JSON),
+    "whole-failed-choice": http("200 OK", FAILED_WHOLE % b'{"code":502,"message":"No."}', JSON),
+    "matched-stop": streamed(
+        said("a"), {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "matched_stop": "END"}]}, COUNTED
+    ),
+    "says-nothing": streamed(chunk({"role": "assistant", "content": ""}), *END),
     "lists": streamed(
         chunk({"content": "a", "images": [{"url": "1"}], "reasoning_details": [{"x": 1, "text": "1"}], "ids": [1]}),
         chunk({"content": "b", "images": [{"url": "2"}], "reasoning_details": [{"x": 1, "text": "2"}], "ids": [1]}),
@@ -449,11 +496,32 @@ def test_what_is_counted_is_billed_in_every_way(customer: Customer, name: str) -
 
 
 @pytest.mark.parametrize("name", [*BROKEN, *BROKEN_MESSAGES])
-def test_a_call_of_which_a_piece_may_be_missing_is_not_finished(customer: Customer, name: str) -> None:
+def test_an_answer_that_has_failed_or_may_lack_a_piece_of_a_call_is_not_finished(customer: Customer, name: str) -> None:
     for way in WAYS:
         got = ask(customer, f"{provider_of(name)}/test/{name}", way)
         assert (way, got.finish) == (way, None)
         assert got.broke or got.refused == 503
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.endswith("whole")])
+@pytest.mark.parametrize("name", ["whole-failed", "whole-failed-choice"])
+def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, way: str) -> None:
+    cap = {"max_output_tokens": 16} if way.startswith("responses") else {"max_tokens": 16}
+    assert ask(customer, f"odd/test/{name}", way, **cap) == Answer(refused=503)
+    assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
+def test_messages_name_the_sequence_that_stopped_an_answer(customer: Customer, streams: bool) -> None:
+    body = {"model": "odd/test/matched-stop", "messages": HELLO, "max_tokens": 500, "stop_sequences": ["END"]}
+    reply = customer.http.post("/v1/messages", json={**body, "stream": streams})
+    ended = MessageEvents.of(reply).last["delta"] if streams else reply.json()
+    assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", "END")
+
+
+def test_an_answer_that_says_nothing_is_an_empty_text(customer: Customer) -> None:
+    assert whole_message(customer, "says-nothing")["content"] == ""
+    assert whole_message(customer, "calls-of-one-number")["content"] is None
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -53,8 +53,8 @@ def answer_of(message: Mapping[str, Any]) -> Json:
 
 
 def finish_reason(reported: Any) -> str | None:
-    """OpenAI's reason; an unknown one counts as `stop`. None while there is none."""
-    return STOP_REASONS.get(reported, "stop") if isinstance(reported, str) and reported else None
+    """OpenAI's reason, or the upstream's own word. None while there is none."""
+    return STOP_REASONS.get(reported, reported) if isinstance(reported, str) and reported else None
 
 
 def extras(source: Mapping[str, Any], known: Iterable[str]) -> Json:

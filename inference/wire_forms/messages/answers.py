@@ -109,8 +109,8 @@ def _thought(message: Mapping[str, Any]) -> str:
 
 
 def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]:
-    """The stop reason, and the sequence that stopped it where the upstream tells it, as vLLM does."""
-    finish, matched = choice["finish_reason"] or "stop", choice.get("stop_reason")
+    """The stop reason, and the sequence that stopped it where the upstream tells it, as vLLM and SGLang do."""
+    finish, matched = choice["finish_reason"] or "stop", choice.get("stop_reason") or choice.get("matched_stop")
     if finish == "stop" and isinstance(matched, str) and matched:
         return "stop_sequence", matched
     return "refusal" if refused and finish == "stop" else STOP_REASONS[finish], None

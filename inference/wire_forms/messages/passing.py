@@ -17,6 +17,7 @@ from ...answers import merged, whole
 from ...call import Call
 from ...chunks import Finish
 from ...dialects.anthropic.answers import INPUT_COUNTS
+from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, without
 from ..base import Framing, Report
 from ..passing import PassedStream, require_objects
@@ -75,7 +76,11 @@ class PassedMessage(PassedStream):
         self.last = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}}
         self._usage: Json = {}  # all that the upstream has said of it
         self._begun: Json | None = None  # the newest block
-        self._open_call: Any = None  # the index of the newest block where it is a call that has not been closed
+        self._calls_tool = False  # in the newest block, which has not been closed
+        # Blocks are numbered from 0 in the order of their starts: some upstreams number all of them 0, or none.
+        self._numbers: dict[str, int] = {}  # of the newest block under each of the upstream's numbers
+        self._newest = -1
+        self._renumbers = False
         self._added: Finish | None = None  # the end, where the upstream did not say why
         self._call: Call | None = None  # whose prompt is estimated where the upstream has not counted
 
@@ -88,16 +93,23 @@ class PassedMessage(PassedStream):
         """See Normaliser."""
         kind = event["type"]
         if kind == "content_block_delta":
+            if self._renumbers or event.get("index") != self._newest:
+                self._renumber(event)
             delta = event.get("delta")
             if isinstance(delta, dict) and isinstance(words := delta.get("type"), str) and words in WORDS:
                 self.say(delta.get(WORDS[words]))
             return event
         if kind == "content_block_start":
+            self._newest += 1
+            self._numbers[str(event.get("index"))] = self._newest
+            self._renumbers = self._renumbers or event.get("index") != self._newest
+            event["index"] = self._newest
             self._begun = object_of(event.get("content_block"))
             self.say(self._begun.get("name"))
-            self._open_call = event.get("index", 0) if self._begun.get("type") == "tool_use" else None
+            self._calls_tool = self._begun.get("type") == "tool_use"
         elif kind == "content_block_stop":
-            self._open_call = None
+            self._renumber(event)
+            self._calls_tool = False
         elif kind == "message_start":
             message = event["message"] = {**object_of(event.get("message")), **self.own}
             self._count(message.get("usage"))
@@ -113,7 +125,7 @@ class PassedMessage(PassedStream):
     @property
     def has_open_call(self) -> bool:
         """See Normaliser."""
-        return self._open_call is not None
+        return self._calls_tool
 
     def finish_open(self, *, is_counted: bool) -> None:
         """See Normaliser. A message that ended in order and was counted may lack a reason."""
@@ -139,6 +151,12 @@ class PassedMessage(PassedStream):
     def broke(self, error: ApiError, report: Report | None) -> list[bytes]:
         """See Framing."""
         return [failed(error, report)]
+
+    def _renumber(self, event: Json) -> None:
+        """Gives an event the number of its block. Raises MalformedReply without one."""
+        if self._newest < 0:
+            raise MalformedReply("sent a piece of a block that has not begun")
+        event["index"] = self._numbers.get(str(event.get("index")), self._newest)
 
     def _count(self, usage: Any) -> None:
         self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}

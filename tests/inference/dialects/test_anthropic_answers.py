@@ -7,6 +7,7 @@ import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.fastpath.faults import UpstreamFault
+from inference.chunks import finish_reason
 from inference.dialects.anthropic import AnthropicDialect
 from inference.dialects.anthropic.answers import STOP_REASONS, grown_usage, usage_of
 from inference.dialects.errors import MalformedReply
@@ -61,7 +62,8 @@ def played(*payloads: Json) -> Played:
 
 @pytest.mark.parametrize(("theirs", "ours"), [*STOP_REASONS.items(), ("compaction", "stop"), (None, None)])
 def test_stop_reasons(theirs: str | None, ours: str | None) -> None:
-    assert answered({"type": "text", "text": "hi"}, stop_reason=theirs)["choices"][0]["finish_reason"] == ours
+    told = answered({"type": "text", "text": "hi"}, stop_reason=theirs)["choices"][0]["finish_reason"]
+    assert finish_reason(told) == ours
     assert played(*text(0, "hi"), finish(theirs)).finish == ours
 
 
