@@ -16,8 +16,9 @@ import orjson
 from gateway.ids import uuid7
 
 from .call import Shape
-from .chunks import SPOKEN, after_calls, extras_of, finish_reason
+from .chunks import SPOKEN, extras_of
 from .dialects.errors import MalformedReply
+from .finishes import after_calls, finish_reason
 from .tool_calls import kind_of
 from .words import TOOL_TEXT, dicts, flatten_content, message_bytes, object_of, without
 

@@ -14,10 +14,11 @@ A chunk is changed in place: it is the decoder's own, and nobody else has it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from .finishes import after_calls, failure_of, finish_reason
 from .tool_calls import ToolCalls
 from .words import (
     REASONING_FIELDS,
@@ -31,33 +32,6 @@ from .words import (
 
 Json = dict[str, Any]
 
-FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls"})
-# Other words for them, in lower case and with `_` between their parts.
-FINISH_SYNONYMS = {
-    **dict.fromkeys(("function_call", "tool_use", "tool_call"), "tool_calls"),
-    **dict.fromkeys(
-        (
-            "context_length_exceeded",
-            "max_length",
-            "max_output_tokens",
-            "max_tokens",
-            "model_context_window_exceeded",
-            "model_length",
-            "repetition_truncation",
-            "token_limit",
-            "truncated",
-        ),
-        "length",
-    ),
-    **dict.fromkeys(
-        ("blocklist", "content_filtered", "prohibited_content", "recitation", "refusal", "safety", "sensitive", "spii"),
-        "content_filter",
-    ),
-}
-# Words that say that the answer has failed.
-FAILURES = frozenset(
-    {"abort", "aborted", "canceled", "cancelled", "error", "failed", "insufficient_system_resource", "network_error"}
-)
 THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")  # of a message, a delta or a text choice
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
@@ -65,34 +39,6 @@ OWNED_OF_CHOICE = frozenset({"index", "delta", "message", "text", "finish_reason
 WITH_WORDS = ("logprobs",)  # members of a choice that are about its words
 # What a choice says: its text, and a chat model's reasoning beside it.
 SPOKEN = ("text", *REASONING_FIELDS)
-
-
-def finish_reason(reported: Any) -> str | None:
-    """One of the API's reasons. An upstream's own word for the end counts as `stop`."""
-    if not isinstance(reported, str) or not reported:
-        return None
-    if reported in FINISH_REASONS:
-        return reported
-    name = _plain_word(reported)
-    return FINISH_SYNONYMS.get(name, name if name in FINISH_REASONS else "stop")
-
-
-def failure_of(choice: Mapping[str, Any]) -> Json | None:
-    """The error that a choice has in place of a finish, or that its finish reason says; in the shape of an answer's."""
-    error, reason = choice.get("error"), choice.get("finish_reason")
-    if not error and isinstance(reason, str) and _plain_word(reason) in FAILURES:
-        error = {"message": f"The answer finished with {reason!r}."}
-    return {"error": error} if error else None
-
-
-def _plain_word(reported: str) -> str:
-    return reported.lower().replace("-", "_")
-
-
-def after_calls(reason: str | None, calls: Collection[Any]) -> str | None:
-    """The finish reason of a choice that carried these tool calls: clients run tools at `tool_calls` alone, and some
-    upstreams say `stop`."""
-    return "tool_calls" if reason == "stop" and calls else reason
 
 
 class Finish(Json):

@@ -15,7 +15,8 @@ from gateway.fastpath.http_client import UpstreamRequest
 from gateway.money import UNITS
 
 from ..call import Call, Shape
-from ..chunks import THOUGHTS, failure_of
+from ..chunks import THOUGHTS
+from ..finishes import failure_of
 from ..words import dicts, object_of, without
 from .base import (
     NOTHING,

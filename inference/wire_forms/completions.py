@@ -7,7 +7,8 @@ from gateway.edge.fields import CheckedField, Checks, fault
 
 from ..answers import choices_of
 from ..call import Call, Shape
-from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of, finish_reason
+from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of
+from ..finishes import finish_reason
 from ..words import field_bytes, message_bytes
 from .base import Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 

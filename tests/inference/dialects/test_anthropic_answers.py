@@ -7,10 +7,10 @@ import pytest
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.fastpath.faults import UpstreamFault
-from inference.chunks import finish_reason
 from inference.dialects.anthropic import AnthropicDialect
 from inference.dialects.anthropic.answers import STOP_REASONS, grown_usage, usage_of
 from inference.dialects.errors import MalformedReply
+from inference.finishes import finish_reason
 from tests.inference.dialects import recorded_anthropic
 from tests.inference.dialects.playback import Played, events, play
 from tests.inference.dialects.routes import call, route
