@@ -52,8 +52,8 @@ class Choice:
 
     has_role: bool = False
     reason: str | None = None
-    finish_extras: Json = field(default_factory=dict)
-    finish_chunk: Json = field(default_factory=dict)
+    finish_extras: Json | None = None
+    finish_chunk: Json | None = None
     calls: ToolCalls = field(default_factory=ToolCalls)
 
 
@@ -161,9 +161,13 @@ class ChunkNormaliser(Normaliser):
         """See Normaliser."""
         for index, state in sorted(self._choices.items()):
             if state.reason is not None:
-                shaped = {**self.nullable, **state.finish_extras, **self._shaped(self._last_content(state), state)}
+                shaped = {
+                    **self.nullable,
+                    **(state.finish_extras or {}),
+                    **self._shaped(self._last_content(state), state),
+                }
                 choice = {"index": index, **shaped, "finish_reason": after_calls(state.reason, state.calls.all)}
-                yield Finish({**state.finish_chunk, **self._own, "choices": [choice]})
+                yield Finish({**(state.finish_chunk or {}), **self._own, "choices": [choice]})
 
     def closing(self, choices: list[Json]) -> Json:
         """A chunk of our own after the upstream's last."""
@@ -183,12 +187,15 @@ class ChunkNormaliser(Normaliser):
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
         state = self._choices.get(index) or Choice()
-        self.failure = self.failure or failure_of(choice)
-        reason = None if self.failure else self._finish(choice.get("finish_reason"))
+        reason = self._finish(choice.get("finish_reason"))
+        if reason != choice.get("finish_reason") or "error" in choice:
+            self.failure = self.failure or failure_of(choice)
+            reason = None if self.failure else reason
         content = self._content(choice, state)
         extras = without(choice, OWNED_OF_CHOICE)
         if state.reason is not None and index not in self._going and not _is_output(content):
-            state.finish_extras |= {name: value for name, value in extras.items() if value is not None}
+            more = {name: value for name, value in extras.items() if value is not None}
+            state.finish_extras = {**(state.finish_extras or {}), **more}
             return
         if not content and reason is None and all(value is None for value in extras.values()):
             return
@@ -199,8 +206,9 @@ class ChunkNormaliser(Normaliser):
                 choices.append({"index": earlier, **self.nullable, **self._shaped({}, opened), "finish_reason": None})
         self._choices[index] = self._going[index] = state
         self.has_output = self.has_output or self.text_bytes > 0 or _is_output(content)
-        extras = {**state.finish_extras, **extras}
-        state.finish_extras = {}
+        if state.finish_extras:
+            extras = {**state.finish_extras, **extras}
+            state.finish_extras = None
         if reason is not None:
             state.reason = reason
             self.has_output = True

@@ -194,7 +194,7 @@ class OpenAIDecoder(StreamDecoder):
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""
         usage = usage_of(reported, self._total_includes)
-        return usage, prompt_usage_of(reported)
+        return usage, prompt_usage_of(reported) if usage is None else None
 
     def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
         """See `base.StreamDecoder`."""

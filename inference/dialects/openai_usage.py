@@ -20,6 +20,7 @@ NAMES_IN_A_RESPONSE = {
 CACHE_HITS = frozenset({"cached_tokens", "num_cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"})
 # Names for what was written to the cache, in a prompt's details.
 CACHE_WRITES = ("cache_write_tokens", "cache_creation_tokens", "cached_creation_tokens")
+CACHE_WRITTEN = frozenset({*CACHE_WRITES, "cache_creation_input_tokens", "cache_creation_token_details"})
 CACHE_OF_A_MESSAGE = ("cache_read_input_tokens", "cache_creation_input_tokens")
 DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 TOTALS = ("total_tokens",)
@@ -45,7 +46,15 @@ def usage_of(reported: Any, total_includes: Collection[str] = NOTHING) -> Usage 
         return None
     completion = optional_count(reported.get("completion_tokens")) or 0  # none is left out by some
     reasoning = optional_count(_details(reported, "completion_tokens_details").get("reasoning_tokens"))
-    counted = replace(prompt, completion=completion, reasoning=reasoning)
+    counted = Usage(
+        prompt.uncached_prompt,
+        prompt.cache_read,
+        prompt.cache_write_5m,
+        prompt.cache_write_1h,
+        completion,
+        reasoning,
+        prompt.flags,
+    )
     beyond = total - counted.total if type(total) is int else 0
     return _with_rest(counted, beyond, reported, total_includes) if beyond else counted
 
@@ -93,6 +102,8 @@ def _cache_read(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int 
 
 def _written(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | None, int | None]:
     """The tokens written to the cache for 5 minutes and for an hour, under any of the names in use."""
+    if CACHE_WRITTEN.isdisjoint(details) and CACHE_WRITTEN.isdisjoint(reported):
+        return None, None
     named = (details.get(name) for name in CACHE_WRITES if name in details)
     total = optional_count(next(named, reported.get("cache_creation_input_tokens")))
     parts = details.get("cache_creation_token_details", reported.get("cache_creation"))
