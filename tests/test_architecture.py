@@ -27,8 +27,9 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
-# `make size` prints them by app. The last 430 read what upstreams send, tell staff, and send WebSockets to HTTP.
-LINES_OF_CODE = 25_910
+# `make size` prints them by app. The last 460 read what upstreams send, tell staff, send WebSockets to HTTP, and have
+# metrics begin with zero.
+LINES_OF_CODE = 25_940
 
 
 def test_every_setting_is_documented() -> None:
