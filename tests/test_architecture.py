@@ -29,7 +29,7 @@ OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
 # `make size` prints them by app. The last 460 read what upstreams send, tell staff, send WebSockets to HTTP, and have
 # metrics begin with zero.
-LINES_OF_CODE = 25_940
+LINES_OF_CODE = 25_950
 
 
 def test_every_setting_is_documented() -> None:
