@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_delete, post_save, pre_delete
 
-from gateway.server.hooks import Periodic, worker_hooks
+from gateway.server.hooks import worker_hooks
 
 
 class AccountsConfig(AppConfig):
@@ -15,7 +15,7 @@ class AccountsConfig(AppConfig):
         from . import budgets, keys, playground_keys  # models exist from here on
         from .models import Membership, User
 
-        worker_hooks.beat += [keys.write_uses, Periodic(budgets.RENEW_SECONDS, budgets.renew)]
+        worker_hooks.beat += [keys.write_uses, budgets.renew]
         worker_hooks.stop.append(keys.write_uses)
         user_logged_out.connect(playground_keys.on_sign_out, dispatch_uid="playground-sign-out")
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")

@@ -245,25 +245,30 @@ def spend_tokens(key_id: uuid.UUID, budgets: Budgets, tokens: int) -> None:
 
 SMALL_PART = 64
 FRESH_SECONDS = 1.0  # so long a balance that was read is good for `begin`
-RENEW_SECONDS = 10.0
+RESERVED_SECONDS = 30  # as in the scripts: so long a reservation is kept that nobody renews
+LATE_SECONDS = 5  # it was to be renewed so long ago, five times: its worker is gone, or stands still
+
+NOT_COVERED = "This account's balance does not cover another request beside those that it has in flight."
 
 # Amounts come as text and stay text where they are kept: a number of Lua's would lose digits.
 RESERVE = Script("""
 local now = tonumber(redis.call('TIME')[1])
-local others, fields = 0, redis.call('HGETALL', KEYS[1])
+local others, last, fields = 0, now, redis.call('HGETALL', KEYS[1])
 for index = 1, #fields, 2 do
   local sum, ends = string.match(fields[index + 1], '(%d+) (%d+)')
   if tonumber(ends) <= now then
     redis.call('HDEL', KEYS[1], fields[index])
   elseif fields[index] ~= ARGV[1] then
-    others = others + tonumber(sum)
+    others, last = others + tonumber(sum), math.max(last, tonumber(ends))
   end
 end
 local before = others + tonumber(ARGV[2])
-if before > 0 and others + tonumber(ARGV[3]) > tonumber(ARGV[4]) then return redis.status_reply('-1') end
+if before > 0 and others + tonumber(ARGV[3]) > tonumber(ARGV[4]) then
+  return redis.status_reply('-1 ' .. last - now)
+end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3] .. ' ' .. now + 30)
 redis.call('EXPIRE', KEYS[1], 30)
-return redis.status_reply(string.format('%.0f', others))
+return redis.status_reply(string.format('%.0f 0', others))
 """)
 RENEW = Script("""
 if ARGV[2] == '0' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
@@ -333,7 +338,7 @@ def end(event: RequestEvent) -> None:
 
 
 def renew() -> None:
-    """Renews with the beat; a worker that is gone does not."""
+    """Renews with each beat, also where Redis has forgotten; a worker that is gone does not."""
     for account_id, own in _accounts.items():
         if own.is_shared:
             _renew(account_id, own)
@@ -361,9 +366,9 @@ def _reserve(account_id: uuid.UUID, own: _Own, before: int, balance: int) -> int
     own.is_shared = True
     amounts = b"%d" % before, b"%d" % own.units, b"%d" % balance
     line = shared_store.send(RESERVE, _key(account_id), _worker, *amounts).wait()
-    others = 0 if line is None else int(line[1:])
+    others, seconds = (0, 0) if line is None else map(int, line[1:].split())
     if others < 0:
-        raise _beyond_the_balance()
+        raise _beyond_the_balance() if before else _beyond_what_others_left(seconds)
     return others
 
 
@@ -376,8 +381,16 @@ def _key(account_id: uuid.UUID) -> bytes:
 
 
 def _beyond_the_balance() -> TooManyAtOnce:
-    return _too_many("This account's balance does not cover another request beside those that it has in flight.")
+    return _too_many(NOT_COVERED)
 
 
-def _too_many(reason: str) -> TooManyAtOnce:
-    return TooManyAtOnce(f"{reason} Try again in 1 second.", headers={"Retry-After": "1"})
+def _beyond_what_others_left(seconds: int) -> TooManyAtOnce:
+    # they end when they end, but for those of a worker that is gone: the last of them is forgotten after `seconds`
+    if seconds > RESERVED_SECONDS - LATE_SECONDS:
+        return TooManyAtOnce(f"{NOT_COVERED} Try again when one of them has ended.", headers={"Retry-After": "1"})
+    return _too_many(NOT_COVERED, seconds)
+
+
+def _too_many(reason: str, seconds: int = 1) -> TooManyAtOnce:
+    plural = "" if seconds == 1 else "s"
+    return TooManyAtOnce(f"{reason} Try again in {seconds} second{plural}.", headers={"Retry-After": str(seconds)})

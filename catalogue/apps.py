@@ -19,6 +19,7 @@ class CatalogueConfig(AppConfig):
         changes.watch_tables()
         worker_hooks.start.append(snapshot.refresh)
         needs.append(snapshot.need)
+        worker_hooks.known["provider"] = snapshot.callable_providers
         worker_hooks.readings += [
             Reading(
                 "gateway_provider_refusals",

@@ -21,7 +21,7 @@ class GatewayConfig(AppConfig):
         # Settings are complete from here on.
         from django.conf import settings
 
-        from .edge import health
+        from .edge import health, middleware
         from .edge.refusals import READINGS, overload
         from .fastpath import postgresql as prepared
         from .fastpath.redis import shared_store
@@ -37,6 +37,7 @@ class GatewayConfig(AppConfig):
             from .observing import metrics
 
             metrics.register()
+            worker_hooks.known["endpoint"] = middleware.endpoints
         health.needs.append(overload.need)
         worker_hooks.beat.append(overload.report)
         worker_hooks.readings += READINGS

@@ -78,8 +78,9 @@ READS = {
 }
 ALIASED = "whole answer by an alias"
 ALIASED_COLUMNS = len(ALIASED.split()) + len(COUNTS_COLUMNS)
-# Of ours, by kind of request: today's figures.
-MODULES = {"burst of 100 chunks": 40, WHOLE.name: 38, "embedding": 36}
+# Of ours, by kind of request: today's figures. What upstreams send has modules for its finishes, tool calls, usage and odd
+# JSON, each of one subject.
+MODULES = {"burst of 100 chunks": 44, WHOLE.name: 41, "embedding": 38}
 ROOMS = {"burst of 100 chunks": 14, WHOLE.name: 14, "embedding": 14}
 
 

@@ -65,6 +65,11 @@ def is_loaded() -> bool:
     return _current is not None
 
 
+def callable_providers() -> list[str]:
+    """The providers that have what calling them takes."""
+    return [] if _current is None else [slug for slug, upstream in _current.upstreams.items() if upstream.configured]
+
+
 def unchecked_seconds() -> float:
     """Seconds since the snapshot was known to be the newest."""
     return time.monotonic() - _checked_at

@@ -3,13 +3,14 @@
 import functools
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import resolve
+from django.urls import get_resolver, resolve
 
 from ..errors import ApiError, RequestTooLarge, WorkerBusy
 from ..observing import request_events
@@ -68,6 +69,17 @@ class RequestIdMiddleware:
 def _endpoint(route: str) -> str:
     # a pattern of an address, as its path below `/v1`: `generation/<generation_id>`
     return re.sub(r"\(\?P(<\w+>)[^()]*\)|/\?\$$|\^(\(\?:api/\)\?v1/)?", r"\1", route)
+
+
+def endpoints() -> list[str]:
+    """Every endpoint of the API, by its path below `/v1`."""
+    api: Any = get_resolver().url_patterns[0]
+    return [_endpoint(route) for route in _routes([api])]
+
+
+def _routes(patterns: Iterable[Any]) -> Iterator[str]:
+    for pattern in patterns:
+        yield from _routes(pattern.url_patterns) if hasattr(pattern, "url_patterns") else [str(pattern.pattern)]
 
 
 class ApiMiddleware:

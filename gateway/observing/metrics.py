@@ -5,14 +5,16 @@
 import os
 import time
 from collections import Counter as Sums
+from collections.abc import Collection, Iterable
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.utils.module_loading import import_string
 from prometheus_client import Counter, Gauge, Histogram
 
-from ..errors import OWN_CODES
+from ..errors import OWN_CODES, ApiError
 from ..fastpath import postgresql as prepared
 from ..fastpath.http_client import UpstreamAttempt
 from ..fastpath.redis import shared_store
@@ -137,6 +139,21 @@ def _count_attempt(attempt: UpstreamAttempt, first_output_at: float | None) -> N
     _at(phases, attempt.provider, "rest").observe(attempt.ended_at - since)
 
 
+def _begin_series(providers: Iterable[str]) -> None:
+    # An increase is between two samples: of a series that begins with its first event that one is missing.
+    for provider in providers:
+        for status in STATUSES:
+            _at(attempts, provider, status)
+
+
+def _begin_errors() -> None:
+    # all codes where requests are served; elsewhere, where refusals are the business of who asks, what is our fault
+    served = import_string(settings.INFERENCE_ENDPOINTS)
+    for endpoint in (*_known("endpoint"), OTHER):
+        for code in (*OWN_CODES, OTHER) if endpoint in served else (ApiError.code,):
+            _at(errors, endpoint, code)
+
+
 def _write_sums() -> None:
     while _sums:
         (metric, *labels), figure = _sums.popitem()
@@ -157,6 +174,7 @@ class WorkerMetrics:
             count(event)
 
     def write(self) -> None:
+        _begin_series(_known("provider"))
         self._noted.flush()
         _write_sums()
         for reading in worker_hooks.readings:
@@ -172,8 +190,9 @@ class WorkerMetrics:
         if metric is None:
             kind = Counter if reading.how == "counter" else partial(Gauge, multiprocess_mode=reading.how)
             metric = self._read[reading.name] = kind(reading.name, reading.help, labels)
-        for value, number in reading.read().items():
-            child = metric.labels(value) if labels else metric
+        known = _known(reading.label) if reading.how == "counter" else ()
+        for value, number in (dict.fromkeys(known, 0.0) | {**reading.read()}).items():
+            child = _at(metric, value) if labels else metric
             if isinstance(child, Counter):
                 child.inc(max(0, number - self._counted[reading.name, value]))
                 self._counted[reading.name, value] = number  # type: ignore[assignment]  # Counter counts floats as well
@@ -187,6 +206,7 @@ def register() -> None:
         return
     metrics = WorkerMetrics()
     observers.append(metrics.note)
+    worker_hooks.ready += [_begin_errors, metrics.write]
     worker_hooks.beat.append(metrics.write)
     worker_hooks.stop.append(metrics.write)
     worker_hooks.readings += [
@@ -216,6 +236,10 @@ def register() -> None:
         worker_hooks.readings.append(
             Reading("gateway_redis_away", "Workers that count limits alone.", lambda: {"": float(shared_store.is_away)})
         )
+
+
+def _known(label: str) -> Collection[str]:
+    return worker_hooks.known.get(label, tuple)()
 
 
 def _waits() -> dict[str, tuple[int, float]]:

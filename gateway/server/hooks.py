@@ -1,13 +1,13 @@
 """Work of a worker beside requests, registered in `AppConfig.ready()`.
 
-start: before it accepts, again where it raises. beat: each second. drain: when a stop has waited enough. stop: at its
-end.
+start: before it accepts, again where it raises. ready: once, behind these. beat: each second. drain: when a stop has
+waited enough. stop: at its end.
 """
 
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -36,10 +36,12 @@ class WorkerHooks:
     """The hooks and readings, in the order of registration."""
 
     start: list[Hook] = field(default_factory=list)
+    ready: list[Hook] = field(default_factory=list)
     beat: list[Hook] = field(default_factory=list)
     drain: list[Hook] = field(default_factory=list)
     stop: list[Hook] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
+    known: dict[str, Callable[[], Collection[str]]] = field(default_factory=dict)  # values of a label that may come
     is_draining: Callable[[], bool] = lambda: False  # set by the worker
 
 

@@ -98,6 +98,7 @@ class GatewayWorker(ggevent.GeventWorker):  # type: ignore[misc]  # gunicorn shi
         self._start()
         if not self.alive:
             return
+        self._run(self._hooks.worker_hooks.ready)
         # What is loaded stays: looking through it for garbage stopped all requests for 100 ms, each some thousand.
         gc.collect()
         gc.freeze()

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import psycopg
 import pytest
 import requests
 
+from gateway.edge.middleware import endpoints
+from gateway.errors import OWN_CODES
 from gateway.observing.metrics_server import FOLDER
 from gateway.observing.request_events import OPERATIONS
 from inference.api import ENDPOINTS
+from tests.catalogue import catalogue_for, provider
 from tests.chat import HELLO, ask
 from tests.conftest import OpenAccount, StartGateway
 from tests.locks import WAITING
@@ -22,9 +26,18 @@ from tests.servers.gateway import GatewayServer
 from tests.servers.process import free_port
 from tests.servers.redis import PrivateRedis
 from tests.servers.scrape import Scrape
+from tests.servers.simulator import Simulator
 
 UNITS = 10**10
 CHAT = "chat/completions"
+# of the catalogue that tests have; one more lacks its credential
+CALLABLE = ("sim", "simkey", "simus", "simanthropic")
+STATUSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+BY_PROVIDER = {
+    "gateway_upstream_unexpected_bytes_total",
+    "gateway_upstream_broken_ends_total",
+    "gateway_provider_refusals_total",
+}
 JUNK = 30  # made-up names of each kind
 ROUNDS = 8  # of requests; an even number, for every other one streams
 STARTS_WITHIN = 30.0  # seconds: workers, on a busy machine
@@ -177,6 +190,45 @@ def test_what_clients_make_up_adds_no_series(server: GatewayServer, customer: Cu
     assert eventually(lambda: counted(before) == 4 * JUNK + 1)
     new = Scrape.of(server).series - before.series
     assert {name for name, _ in new if not name.startswith("gateway_database_")} == set()  # a pool may open meanwhile
+
+
+def test_series_begin_with_zero_before_their_first_event(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator
+) -> None:
+    """`increase` of one that begins with its first event lacks that event."""
+    content = catalogue_for(simulator.url)
+    server = start_gateway(catalogue=content, METRICS_BIND=an_address())
+    assert eventually(lambda: workers(server) == 1)
+    wait_for_beats(server)
+    scrape = Scrape.of(server)
+    codes = {*OWN_CODES, "other"}
+    begun = {
+        *(("gateway_errors_total", code, endpoint) for endpoint in ENDPOINTS for code in codes),
+        *(("gateway_errors_total", "internal_server_error", endpoint) for endpoint in endpoints()),
+        ("gateway_errors_total", "internal_server_error", "other"),
+        *(("gateway_upstream_attempts_total", slug, status) for slug in CALLABLE for status in STATUSES),
+        *((name, slug) for slug in CALLABLE for name in BY_PROVIDER),
+    }
+    assert counters(scrape, {"gateway_errors_total", "gateway_upstream_attempts_total", *BY_PROVIDER}) == begun
+    assert scrape.total("gateway_errors_total") == scrape.total("gateway_upstream_attempts_total") == 0
+    content["providers"].append(provider("newcomer", simulator.url))
+    server.seed(content)
+    assert eventually(
+        lambda: counters(Scrape.of(server), BY_PROVIDER) - begun == {(n, "newcomer") for n in BY_PROVIDER}
+    )
+    assert ask(open_account(server), "status-500").status_code == 503  # and what comes is counted in them
+    assert eventually(lambda: Scrape.of(server).total("gateway_upstream_attempts_total", status="5xx") == 1)
+    new = counters(Scrape.of(server), {"gateway_errors_total", "gateway_upstream_attempts_total"}) - begun
+    assert {labels[0] for _, *labels in new} == {"newcomer"}
+
+
+def counters(scrape: Scrape, names: Collection[str]) -> set[tuple[str, ...]]:
+    """Names and the values of their labels, by the labels' names."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items())))
+        for sample in scrape.samples
+        if sample.name in names
+    }
 
 
 def test_open_streams_are_told_while_they_are_open(server: GatewayServer, customer: Customer) -> None:

@@ -17,12 +17,14 @@ from tests.bills import balance, debits
 from tests.catalogue import catalogue_for, model
 from tests.chat import HELLO, PATH, ask, question
 from tests.conftest import OpenAccount, StartGateway
-from tests.envelope import refusal
+from tests.envelope import message, refusal
 from tests.patience import eventually
 from tests.rawhttp import connect, read_response
 from tests.servers.customer import Customer, GatewaySession
 from tests.servers.gateway import GatewayServer
+from tests.servers.process import free_port
 from tests.servers.redis import PrivateRedis
+from tests.servers.scrape import Scrape
 from tests.servers.simulator import Simulator
 
 HELD_BACK = (429, "rate_limit_error", "rate_limit_exceeded", None)
@@ -186,6 +188,51 @@ def test_what_a_killed_worker_had_in_flight_holds_nobody_back_for_long(
         assert now < ends <= now + RESERVED_SECONDS
         store.hset(reserved, worker, f"{units} {now}")  # as if that time had passed
     assert ask(customer, "dear-echo").status_code == 200
+
+
+@pytest.mark.parametrize("left", [24, 1000], ids=["no-longer-renewed", "renewed"])
+def test_behind_what_another_worker_has_in_flight_no_wait_is_promised_that_does_not_hold(
+    two_workers: GatewayServer, open_account: OpenAccount, shared_redis: PrivateRedis, left: int
+) -> None:
+    """A reservation that is not renewed ends at a known time."""
+    customer = open_account(two_workers, credit="0.01")
+    with closing(redis.Redis(port=shared_redis.port)) as store:
+        store.hset(f"in-flight:{uuid.UUID(customer.id).hex}", "elsewhere", f"{10**10} {store.time()[0] + left}")
+        refused = ask(customer, "dear-echo")
+        assert refusal(refused) == HELD_BACK
+        seconds = int(refused.headers["Retry-After"])
+        if left == 1000:
+            assert seconds == 1
+            assert message(refused).endswith(" Try again when one of them has ended.")
+        else:
+            assert 1 < seconds <= left
+            assert message(refused).endswith(f" Try again in {seconds} seconds.")
+
+
+def test_what_redis_forgets_is_told_to_it_with_the_next_beat(
+    start_gateway: StartGateway, open_account: OpenAccount, simulator: Simulator, shared_redis: PrivateRedis
+) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    gateway = start_gateway(catalogue=catalogue(simulator), CACHE_URL=shared_redis.url, METRICS_BIND=metrics)
+    customer = open_account(gateway, credit="0.01")
+    reserved = f"in-flight:{uuid.UUID(customer.id).hex}"
+    asked = question("dear-slow", stream=True)
+    with (
+        GatewaySession(gateway.origin, customer.key) as session,
+        session.post(PATH, json=asked, stream=True) as reply,
+        closing(redis.Redis(port=shared_redis.port)) as store,
+    ):
+        assert reply.status_code == 200
+        for _ in range(2):
+            assert store.delete(reserved) == 1
+            wait_for_a_beat(gateway)  # which may have been under way
+            wait_for_a_beat(gateway)
+            assert store.exists(reserved)
+
+
+def wait_for_a_beat(gateway: GatewayServer) -> None:
+    before = Scrape.of(gateway).total("gateway_beat_timestamp_seconds")
+    assert eventually(lambda: Scrape.of(gateway).total("gateway_beat_timestamp_seconds") > before)
 
 
 def test_a_balance_that_others_have_spent_meanwhile_is_read_anew(
