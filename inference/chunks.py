@@ -35,7 +35,7 @@ Json = dict[str, Any]
 THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")  # of a message, a delta or a text choice
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
-OWNED_OF_CHOICE = frozenset({"index", "delta", "message", "text", "finish_reason", "usage", "error"})
+OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage", "error"})
 WITH_WORDS = ("logprobs",)  # members of a choice that are about its words
 # What a choice says: its text, and a chat model's reasoning beside it.
 SPOKEN = ("text", *REASONING_FIELDS)
@@ -323,8 +323,9 @@ class ChatNormaliser(ChunkNormaliser):
         return True
 
     def _content(self, choice: Json, state: Choice) -> Json:
-        # Some servers send the message of a whole answer.
-        return self._cleaned(object_of(choice.get("delta") or choice.get("message")), state)
+        if choice.get("delta") is None and "message" in choice:  # as some servers have it
+            choice["delta"] = choice.pop("message")
+        return self._cleaned(object_of(choice.get("delta")), state)
 
     def _last_content(self, state: Choice) -> Json:
         missing = state.calls.missing_arguments()

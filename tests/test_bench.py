@@ -78,8 +78,7 @@ READS = {
 }
 ALIASED = "whole answer by an alias"
 ALIASED_COLUMNS = len(ALIASED.split()) + len(COUNTS_COLUMNS)
-# Of ours, by kind of request: today's figures. What upstreams send has modules for its finishes, tool calls, usage and odd
-# JSON, each of one subject.
+# Of ours, by kind of request: today's figures. Finishes, tool calls, usage and odd JSON have a module each.
 MODULES = {"burst of 100 chunks": 44, WHOLE.name: 41, "embedding": 38}
 ROOMS = {"burst of 100 chunks": 14, WHOLE.name: 14, "embedding": 14}
 

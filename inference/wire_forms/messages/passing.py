@@ -27,6 +27,7 @@ Json = dict[str, Any]
 
 # Of each kind of delta that is words: the field that has them.
 WORDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
+NO_NUMBER = -1
 KIND = re.compile(r"[a-z_]{1,64}")
 
 
@@ -81,6 +82,7 @@ class PassedMessage(PassedStream):
         self._numbers: dict[str, int] = {}  # of the newest block under each of the upstream's numbers
         self._newest = -1
         self._renumbers = False
+        self._same_number = NO_NUMBER  # of a piece that needs no other
         self._added: Finish | None = None  # the end, where the upstream did not say why
         self._call: Call | None = None  # whose prompt is estimated where the upstream has not counted
 
@@ -93,16 +95,20 @@ class PassedMessage(PassedStream):
         """See Normaliser."""
         kind = event["type"]
         if kind == "content_block_delta":
-            if self._renumbers or event.get("index") != self._newest:
+            if event.get("index") != self._same_number:
                 self._renumber(event)
             delta = event.get("delta")
             if isinstance(delta, dict) and isinstance(words := delta.get("type"), str) and words in WORDS:
-                self.say(delta.get(WORDS[words]))
+                text = delta.get(WORDS[words])
+                if text and isinstance(text, str):  # `say`, of each piece
+                    self.text_bytes += len(text.encode())
+                    self.has_output = True
             return event
         if kind == "content_block_start":
             self._newest += 1
             self._numbers[str(event.get("index"))] = self._newest
             self._renumbers = self._renumbers or event.get("index") != self._newest
+            self._same_number = NO_NUMBER if self._renumbers else self._newest
             event["index"] = self._newest
             self._begun = object_of(event.get("content_block"))
             self.say(self._begun.get("name"))
