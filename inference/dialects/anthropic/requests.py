@@ -27,7 +27,7 @@ from catalogue.models import Thinking
 from gateway.errors import InvalidRequest
 
 from ...call import content_of
-from ...words import REASONING_FIELDS, dicts
+from ...words import REASONING_FIELDS, dicts, text_of
 from ..base import Untold
 
 Block = dict[str, Any]
@@ -99,10 +99,15 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Conversation:
                     raise InvalidRequest.of_field(f"{path}.role", "must follow the call of a function.")
                 turns.append(_Turn("user", [_result(function_call_id, message, path)], is_result=True))
             case _:
-                turns.append(_Turn("user", _user(message, path)))
+                if (content := _user(message, path)) == []:
+                    raise InvalidRequest.of_field(f"{path}.content", "must not be empty: this model refuses it.")
+                turns.append(_Turn("user", content))
     # An assistant that said nothing is left out: the API refuses it, and it means nothing.
     spoken = (turn for turn in _merged(turns) if turn.content or turn.role != "assistant")
-    return Conversation(system, [{"role": turn.role, "content": turn.content} for turn in spoken], untold)
+    chat = [{"role": turn.role, "content": turn.content} for turn in spoken]
+    if not chat:
+        raise InvalidRequest.of_field("messages", "must have one of the user's: this model takes no system alone.")
+    return Conversation(system, chat, untold)
 
 
 def _note(message: Mapping[str, Any], untold: Untold) -> None:
@@ -118,10 +123,9 @@ def _note(message: Mapping[str, Any], untold: Untold) -> None:
 
 
 def text_blocks(content: Content) -> list[Block]:
-    """Content as blocks. An empty text is none: the API refuses empty ones."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content else []
-    return content
+    """Content as blocks. Texts of nothing but white space are left out: the API refuses them, and they say nothing."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [block for block in blocks if block.get("type") != "text" or text_of(block.get("text")).strip()]
 
 
 def _merged(turns: Iterable[_Turn]) -> Iterable[_Turn]:
@@ -151,7 +155,7 @@ def _assistant(message: Mapping[str, Any], path: str, function_call_id: str | No
     content = _user(message, path)
     thinking = _thinking(message, path)
     if isinstance(content, str) and not calls and not thinking:
-        return content
+        return content if content.strip() else ""
     blocks = text_blocks(content)
     if any(block.get("type") in THINKING for block in blocks):
         thinking = []  # the client kept the blocks where Anthropic had put them
@@ -218,7 +222,7 @@ def _blocks(content: Any, path: str) -> list[Block]:
     """A message's content as blocks, those of OpenAI's own kinds translated."""
     if not isinstance(content, list):
         return text_blocks(content or "")
-    return [_block(block, f"{path}.content[{position}]") for position, block in enumerate(content)]
+    return text_blocks([_block(block, f"{path}.content[{position}]") for position, block in enumerate(content)])
 
 
 def _block(block: Block, path: str) -> Block:

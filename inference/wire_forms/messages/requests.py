@@ -110,7 +110,7 @@ class _Translation:
             message["reasoning_content"] = "".join(thoughts)
         if calls:
             message["tool_calls"] = calls
-        if texts or calls:
+        if any(texts) or calls:
             return [message]
         if any(thoughts):
             self._untold["thinking"] = None

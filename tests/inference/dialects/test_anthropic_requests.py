@@ -167,6 +167,36 @@ def test_a_call_of_a_custom_tool_is_refused() -> None:
     assert param == "messages[1].tool_calls[1].type"
 
 
+BLANK: dict[str, Any] = {"type": "text", "text": " \n"}
+HI: dict[str, Any] = {"type": "text", "text": "hi"}
+
+
+def test_blank_texts_are_left_out_of_lists() -> None:
+    """The API refuses them, and with them the rest of the conversation."""
+    called = {"role": "assistant", "content": [{**BLANK, "text": ""}], "tool_calls": [tool_call()]}
+    answered = {"role": "tool", "tool_call_id": "call_1", "content": [BLANK]}
+    body = sent({"role": "system", "content": [BLANK, HI]}, {"role": "user", "content": [BLANK, HI]}, called, answered)
+    assert body["system"] == [HI]
+    question, call_made, result = (message["content"] for message in body["messages"])
+    assert (question, call_made) == ([HI], [tool_use()])
+    assert result == [{"type": "tool_result", "tool_use_id": "call_1", "content": []}]
+
+
+def test_an_assistant_that_said_nothing_but_white_space_is_left_out() -> None:
+    user = {"role": "user", "content": "hi"}
+    for content in ("", " ", [BLANK], []):
+        assert sent(user, {"role": "assistant", "content": content}, user)["messages"] == [user, user]
+
+
+def test_a_user_who_says_nothing_is_refused() -> None:
+    for content in ([], [BLANK]):
+        assert (
+            refused_param({"role": "user", "content": "hi"}, {"role": "user", "content": content})
+            == "messages[1].content"
+        )
+    assert refused_param({"role": "system", "content": "hi"}) == "messages"
+
+
 @pytest.mark.parametrize("content", [None, ""])
 def test_an_empty_text_beside_tool_calls_is_no_block(content: str | None) -> None:
     [message] = sent({"role": "assistant", "content": content, "tool_calls": [tool_call()]})["messages"]

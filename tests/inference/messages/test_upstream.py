@@ -154,6 +154,15 @@ def test_a_chat_is_made_of_a_conversation() -> None:
     }
 
 
+def test_an_assistant_that_said_an_empty_text_is_left_out() -> None:
+    """Without words and calls it would be a message that chats refuse."""
+    user = {"role": "user", "content": "hi"}
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    for content in ([{"type": "text", "text": ""}], [thought, {"type": "text", "text": ""}], []):
+        chat, _ = chat_of({"messages": [user, {"role": "assistant", "content": content}, user]})
+        assert chat["messages"] == [user, user]
+
+
 @pytest.mark.parametrize(
     ("fields", "effort"),
     [
