@@ -260,8 +260,9 @@ class StreamReader:
                 if self.first_output_at is None:
                     self._note_output()
                 is_counted = self._count() if normaliser.reported else False
-            # The first event of any kind meets the first-byte budget; after it only what counts resets the idle one.
-            if len(self.pending) > before or is_counted or not self._has_first_event:
+            # The first event of any kind meets the first-byte budget, which comments do not; after it only what counts
+            # resets the idle one.
+            if len(self.pending) > before or is_counted or (events and not self._has_first_event):
                 self._has_first_event = True
                 self._upstream.deadlines.progressed()
             if normaliser.failure is not None:

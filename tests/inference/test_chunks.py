@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from catalogue.pricing import ContradictoryUsage
 from gateway.fastpath.faults import UpstreamFault
-from gateway.fastpath.http_client import Deadlines
+from gateway.fastpath.http_client import FIRST_BYTE, STREAM_IDLE, Deadlines
 from inference.answers import Aggregate
 from inference.call import Shape
 from inference.chunks import ChatNormaliser, ChunkNormaliser
@@ -198,3 +198,14 @@ def test_the_first_output_is_none_where_its_usage_contradicts_itself() -> None:
     with pytest.raises(ContradictoryUsage):
         reader.advance()
     assert (reader.first_output_at, reader.text_bytes, reader.take()) == (None, 0, [])
+
+
+def test_the_first_byte_budget_ends_with_the_first_event_and_not_with_a_comment() -> None:
+    upstream: Any = Bytes([b": ping\n\n", b"data:\n\n", b'data: {"choices":[]}\n\n'])
+    chunks = ChatNormaliser(id="gen-1", created=1, model="m", choices=1)
+    reader = StreamReader(upstream, OpenAIDialect().decoder(call()), chunks, lambda _usage, _bytes: False)
+    phases = []
+    for _ in range(3):
+        reader.advance()
+        phases.append(upstream.deadlines.phase)
+    assert phases == [FIRST_BYTE, FIRST_BYTE, STREAM_IDLE]
