@@ -66,14 +66,14 @@ class Normaliser(ABC):
         self.has_surplus = False  # choices beyond those that were asked for came, and were left out
         self.all_finished = False  # everything that was asked for has its finish
         self.is_complete = False  # an end of the stream here is a good one
-        self.failure: Json | None = None  # that a choice says of itself
+        self.failure: Json | None = None  # the error of a choice that has failed
         self.unsent: Json = {}  # fields of chunks that were not sent, for the closing one
         self.reported: list[tuple[Any, int]] = []  # usage of chunks, and `text_bytes` until there; not counted yet
 
     @property
     @abstractmethod
     def has_open_call(self) -> bool:
-        """Whether a tool call may go on: what could not be read may have been a piece of it."""
+        """Tells whether a tool call may go on: an event that cannot be read may be a piece of it."""
 
     @abstractmethod
     def normalise(self, chunk: Json) -> Json | None:
@@ -89,7 +89,7 @@ class Normaliser(ABC):
 
     @abstractmethod
     def finishes(self) -> Iterable[Finish]:
-        """The finishes, which go to the framing once the stream has ended."""
+        """Returns the finishes, which go to the framing once the stream has ended."""
 
 
 class ChunkNormaliser(Normaliser):
@@ -228,7 +228,7 @@ class ChunkNormaliser(Normaliser):
         """What the choice says, in order and without nulls; its words are counted."""
 
     def _last_content(self, state: Choice) -> Json:
-        """What has to be said with a choice's finish."""
+        """Returns what has to be said with a choice's finish."""
         return {}
 
     @abstractmethod

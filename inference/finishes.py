@@ -45,7 +45,7 @@ def finish_reason(reported: Any) -> str | None:
 
 
 def failure_of(choice: Mapping[str, Any]) -> Json | None:
-    """The error that a choice has in place of a finish, or that its finish reason says; in the shape of an answer's."""
+    """Returns the error that a choice has or that its finish reason names, as an answer has one; else None."""
     error, reason = choice.get("error"), choice.get("finish_reason")
     if not error and isinstance(reason, str) and _plain_word(reason) in FAILURES:
         error = {"message": f"The answer finished with {reason!r}."}

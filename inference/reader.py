@@ -207,7 +207,7 @@ class StreamReader:
         return pending
 
     def take_finishes(self) -> list[dict[str, Any]]:
-        """The finishes of an answer that has ended: they were held, since an upstream may go on behind one."""
+        """Returns the finishes of an answer that has ended. They are held until then, since an upstream may go on."""
         return [*self.normaliser.finishes()]
 
     def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Delivery:

@@ -1,4 +1,4 @@
-"""The tool calls of one choice, put in order: numbered from 0 without a gap, named once.
+"""Puts the tool calls of one choice in order: they are numbered from 0 without a gap, and named once.
 
 Upstreams number them from 0, from 1, all alike (Ollama) or not at all, and repeat ids and names or do not.
 """
@@ -20,7 +20,7 @@ FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 
 @dataclass(slots=True)
 class ToolCall:
-    """A tool call of a choice, as far as it has come.
+    """Holds what has come of a tool call.
 
     `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments.
     """
@@ -34,7 +34,7 @@ class ToolCall:
 
 
 class ToolCalls:
-    """The calls so far. `newest` are the newest by what the upstream numbers them by."""
+    """Holds the calls so far, and the `newest` under each of the upstream's numbers."""
 
     __slots__ = ("_last_key", "all", "newest")
 
@@ -44,7 +44,7 @@ class ToolCalls:
         self._last_key: Any = None
 
     def take(self, fragment: Mapping[str, Any]) -> Json | None:
-        """The fragment as clients know it. None where it only repeats its call."""
+        """Returns the fragment as clients know it, or None if it only repeats its call."""
         key, identity = fragment.get("index"), text_of(fragment.get("id"))
         if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
             key = identity or self._last_key
@@ -68,12 +68,12 @@ class ToolCalls:
         return {**extras, **head, kind: {"name": name, TOOL_TEXT[kind]: piece}}
 
     def missing_arguments(self) -> list[Json]:
-        """Fragments for functions that never sent any: arguments must end as JSON."""
+        """Returns fragments for functions that never sent any, since arguments must end as JSON."""
         calls = [call for call in self.all if call.kind == "function" and not any(call.pieces)]
         return [{"index": call.ordinal, "function": {"arguments": "{}"}} for call in calls]
 
     def _begun(self, key: Any, identity: str) -> ToolCall | None:
-        """The call that a fragment goes on with: that of its id where several came under one key, else the newest."""
+        """Finds the call that a fragment goes on with: by its id if several came under one key, else the newest."""
         newest = self.newest.get(key)
         if newest is not None and identity and newest.identity != identity:
             return next((tool for tool in self.all if (tool.key, tool.identity) == (key, identity)), newest)
@@ -88,7 +88,7 @@ def _name_and_piece(fragment: Mapping[str, Any], kind: str) -> tuple[str, str]:
 
 
 def _is_another(begun: ToolCall, identity: str, name: str, piece: str) -> bool:
-    """Whether a fragment under the key of a call begins another: Ollama numbers all of an answer's calls 0.
+    """Tells whether a fragment under the key of a call begins another: Ollama numbers all of an answer's calls 0.
 
     Another id with a name does, and a name with arguments behind those that are complete. Some upstreams repeat id and
     name with every fragment, and some name a tool in pieces.

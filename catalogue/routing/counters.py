@@ -60,7 +60,7 @@ class ProviderFailure(models.Model):
 
 
 class ProviderTrouble(models.Model):
-    """The newest time that a provider refused the gateway itself, and when staff were told."""
+    """Records when a provider last refused the gateway itself, and when staff were told."""
 
     provider = models.CharField(primary_key=True, max_length=100)
     words = models.CharField(max_length=100)

@@ -1,4 +1,4 @@
-"""Providers that refuse the gateway itself: its operator's account is empty or locked, or the key is not accepted.
+"""Tells staff of providers that refuse the gateway itself: the account there is empty or locked, or the key is wrong.
 
 No request causes that, and none mends it, so staff are told: on the admin's first page, by a metric, and by one mail an
 hour for each provider for as long as it goes on.
@@ -50,7 +50,7 @@ def flush() -> None:
 
 
 def current(now: datetime) -> dict[str, ProviderTrouble]:
-    """The troubles that last, by the provider's slug."""
+    """Returns the troubles that last, by the provider's slug."""
     return ProviderTrouble.objects.filter(seen_at__gt=now - LASTS).in_bulk()
 
 

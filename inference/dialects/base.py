@@ -145,7 +145,7 @@ class StreamDecoder(ABC):
         """
 
     def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
-        """The newest usage with what only an `earlier` one of the stream says; the newest of those comes first."""
+        """Completes the newest usage with what only an `earlier` one says; the newest of those comes first."""
         return reported
 
     def decode_all(self, events: list[bytes]) -> list[list[dict[str, Any]] | Event | UpstreamFault]:

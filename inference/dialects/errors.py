@@ -19,7 +19,7 @@ CONTEXT_OVERFLOW = "context_length_exceeded"
 
 
 class Trouble(StrEnum):
-    """Trouble that the operator has with a provider: no request causes it, and none can mend it."""
+    """Names the trouble that the operator has with a provider: no request causes it, and none can mend it."""
 
     EMPTY = "has no credit left in the operator's account"
     KEY = "does not accept the operator's key"
@@ -217,7 +217,7 @@ def report_of(parsed: Any, *, status: int | None = None) -> ErrorReport:
 
 
 def _trouble(levels: list[dict[str, Any]], words: str, status: int | None) -> Trouble | None:
-    """What trouble an error is about, by its names or else its words; None where it is about the request."""
+    """Tells by an error's names, or else by its words, which trouble it is about; None if it is about the request."""
     for level in levels:
         for name in (level.get("code"), level.get("type"), level.get("status"), *_reasons(level)):
             if isinstance(name, str) and (trouble := TROUBLES.get(re.sub(r"[-_. ]", "", name).lower())):
@@ -230,7 +230,7 @@ def _trouble(levels: list[dict[str, Any]], words: str, status: int | None) -> Tr
 
 
 def _reasons(level: dict[str, Any]) -> Iterator[Any]:
-    """The reasons in the details of Google's errors."""
+    """Yields the reasons that Google's errors have in their details."""
     details = level.get("details")
     for each in details if isinstance(details, list) else ():
         if isinstance(each, dict):

@@ -1,4 +1,4 @@
-"""JSON that some servers write and `orjson` refuses, read all the same.
+"""Reads JSON that some servers write and `orjson` refuses.
 
 Servers in JavaScript and Python may cut a text between the two halves of a character: one event ends in `\\ud83d`, the
 next one begins with `\\ude00`. The halves are joined again; a half whose other one never comes is U+FFFD, as in a
@@ -19,7 +19,7 @@ PLACES = ("index", "output_index", "content_index")  # of what an event of Messa
 
 
 def loads(data: bytes) -> Any:
-    """The JSON value, which can be written by `orjson`. Raises ValueError."""
+    """Reads a JSON value that `orjson` can write again. Raises ValueError."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -42,7 +42,7 @@ class HalfCharacters:
         self.held: dict[Any, _HeldEvent] = {}  # by what it is about
 
     def joined(self, data: bytes) -> list[bytes]:
-        """The events that go on now that this one has come, each as JSON; what is no object goes on as it is."""
+        """Takes in an event and returns, as JSON, those that may go on now. What is no object goes on unchanged."""
         try:
             return self._joined(data)
         except RecursionError:
@@ -86,12 +86,12 @@ class _HeldEvent:
 
 
 def _loads_halves(data: bytes) -> Any:
-    """The JSON value; its texts may have halves of characters. Raises ValueError and RecursionError."""
+    """Reads a JSON value whose texts may have halves of characters. Raises ValueError and RecursionError."""
     return json.loads(data.decode(), parse_constant=lambda _: None)
 
 
 def _subject(event: dict[str, Any]) -> Any:
-    """What an event adds to: a choice, or a place of the answer; None where it is not one thing."""
+    """Returns what an event adds to, a choice or a place of the answer; None if it adds to several or to none."""
     choices = event.get("choices")
     if isinstance(choices, list):
         return choices[0].get("index", 0) if len(choices) == 1 and isinstance(choices[0], dict) else None
@@ -108,7 +108,7 @@ def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def _holder(value: Any, path: Path) -> Any:
-    """What holds the text at the end of the path; None where there is none."""
+    """Returns the object or list that holds the text at the end of the path; None if there is no text."""
     try:
         for key in path[:-1]:
             value = value[key]
@@ -122,7 +122,7 @@ def _dumps(event: dict[str, Any]) -> bytes:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with each of its texts changed."""
+    """Returns the value with each of its texts changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
@@ -131,5 +131,5 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _whole(text: str) -> str:
-    """The text with neighbouring halves joined, and U+FFFD for the others."""
+    """Joins neighbouring halves, and puts U+FFFD in the place of every other one."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -89,7 +89,7 @@ def prompt_usage_of(reported: Any) -> Usage | None:
 
 
 def _cache_read(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | None, tuple[str, ...]]:
-    """The tokens read from the cache, and a flag where they are 0 by the details and more by another name."""
+    """Returns the tokens read from the cache, and a flag if the details say 0 and another name says more."""
     read = optional_count(details.get("cached_tokens"))
     if CACHE_HITS.isdisjoint(reported):
         return read, ()
@@ -101,7 +101,7 @@ def _cache_read(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int 
 
 
 def _written(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | None, int | None]:
-    """The tokens written to the cache for 5 minutes and for an hour, under any of the names in use."""
+    """Returns the tokens written to the cache for 5 minutes and for an hour, under any of the names in use."""
     if CACHE_WRITTEN.isdisjoint(details) and CACHE_WRITTEN.isdisjoint(reported):
         return None, None
     named = (details.get(name) for name in CACHE_WRITES if name in details)
@@ -114,7 +114,7 @@ def _written(reported: dict[str, Any], details: dict[str, Any]) -> tuple[int | N
 
 
 def _as_of_chat(reported: Any) -> Any:
-    """The usage of a response, or of a message behind a relay, under the names of a chat's."""
+    """Puts the usage of a response, or of a message behind a relay, under the names of a chat's."""
     if not isinstance(reported, dict) or "input_tokens" not in reported or reported.get("prompt_tokens"):
         return reported
     if "prompt_tokens" in reported and not reported["input_tokens"]:
@@ -143,9 +143,9 @@ def _sum_of_choices(counted: list[Usage | None]) -> Usage | None:
 
 
 def usage_within(answer: Mapping[str, Any]) -> Any:
-    """A usage that stands lower than it should: in Groq's own member, or in a choice (Moonshot).
+    """Finds a usage that stands lower than it should: in Groq's own member, or in a choice (Moonshot).
 
-    None where there is none. Those of several choices are a list.
+    Those of several choices are a list. Returns None if there is none.
     """
     of_groq = object_of(answer.get("x_groq")).get("usage")
     if of_groq is not None:
@@ -155,7 +155,7 @@ def usage_within(answer: Mapping[str, Any]) -> Any:
 
 
 def completed_usage(reported: Any, earlier: Sequence[Any]) -> Any:
-    """The newest usage of a stream, with what only an `earlier` one of it says; the newest of those comes first.
+    """Completes the newest usage of a stream with what only an `earlier` one says; the newest of those comes first.
 
     Counts add up as a stream goes on, and do not fall. Some upstreams say a prompt's details once only, and some count
     the prompt in their first chunk and then no more.

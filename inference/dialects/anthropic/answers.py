@@ -53,7 +53,7 @@ def answer_of(message: Mapping[str, Any]) -> Json:
 
 
 def finish_reason(reported: Any) -> str | None:
-    """OpenAI's reason, or the upstream's own word. None while there is none."""
+    """Returns OpenAI's reason, or the upstream's own word if it has none; None while nothing is reported."""
     return STOP_REASONS.get(reported, reported) if isinstance(reported, str) and reported else None
 
 
@@ -108,8 +108,8 @@ def _written(reported: Mapping[str, Any]) -> tuple[int | None, int | None, tuple
 
 
 def grown_usage(known: Mapping[str, Any], added: Mapping[str, Any]) -> Json:
-    """All that was said of usage with what an event adds: its nulls change nothing, and an input that was counted does
-    not fall back to 0."""
+    """Adds what an event says of usage: its nulls change nothing, and an input that was counted does not fall back to
+    0."""
     said = extras(added, ())
     if any(known.get(name) for name in INPUT_COUNTS) and not any(said.get(name) for name in INPUT_COUNTS):
         said = {name: value for name, value in said.items() if name not in INPUT_COUNTS}
