@@ -141,7 +141,7 @@ class Aggregate:
         if not self._is_chat:
             return choice | {name: whole(choice[name]) for name in self._spoken if name in choice}
         said = whole(choice["message"])
-        # An answer that says nothing has an empty text; one that is something else has none.
+        # An answer without any words has an empty text. One of tool calls, say, has null in its place.
         message = {"role": "assistant", "content": None if said else "", **said}
         if "tool_calls" in message:
             message["tool_calls"] = [without(tool_call, {"index"}) for tool_call in message["tool_calls"]]

@@ -183,7 +183,7 @@ class ChunkNormaliser(Normaliser):
         return finish_reason(reported)
 
     def _add(self, choice: Json, choices: list[Json], finished: list[Choice]) -> None:
-        """Adds what the choice says to `choices`, unless it says nothing, and its state to `finished` if it ends."""
+        """Adds the choice to `choices` if it says something, and its state to `finished` if it finishes."""
         index = choice.get("index")
         index = index if type(index) is int and index >= 0 else 0
         state = self._choices.get(index) or Choice()

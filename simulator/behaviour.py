@@ -181,7 +181,7 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
 # - `script` plays turns of an agent: `<script>[{"name": …, "arguments": {…}}, "done"]</script>` in a user's text has a
 #   call or a text for each answer; the results of tools behind it tell which is next.
-# - `surplus` sends the whole answer once more on the kept connection, although nobody asked for it: so many seconds
+# - `surplus` sends the whole answer a second time on the kept connection, although nobody asked for it: so many seconds
 #   after its end or, without a number, at the next `POST /surplus`.
 # - `trouble` refuses everybody with 400, in words of a provider whose customer has it: no credit (`empty`), a wrong key
 #   (`key`), a locked account (`locked`).

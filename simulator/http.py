@@ -140,7 +140,7 @@ class Connection:
         self._sent = []
 
     def send_again(self, seconds: float) -> None:
-        """Sends what was remembered once more after so many seconds, whatever is read and sent in between.
+        """Waits for so many seconds, and then sends the remembered bytes again, whatever is read and sent meanwhile.
 
         An endless wait ends with `send_held`.
         """
