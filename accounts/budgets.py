@@ -385,7 +385,7 @@ def _beyond_the_balance() -> TooManyAtOnce:
 
 
 def _beyond_what_others_left(seconds: int) -> TooManyAtOnce:
-    # Nobody knows when the requests of a living worker end. Those of a worker that is gone are forgotten after `seconds`.
+    # Nobody knows when a living worker's requests end. Those of a worker that is gone are forgotten after `seconds`.
     if seconds > RESERVED_SECONDS - LATE_SECONDS:
         return TooManyAtOnce(f"{NOT_COVERED} Try again when one of them has ended.", headers={"Retry-After": "1"})
     return _too_many(NOT_COVERED, seconds)
