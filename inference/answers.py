@@ -16,13 +16,14 @@ import orjson
 from gateway.ids import uuid7
 
 from .call import Shape
-from .chunks import SPOKEN, extras_of
+from .chunks import extras_of
+from .deltas import CallPiece, Delta, Finish, Text
 from .dialects.errors import MalformedReply
 from .finishes import after_calls, finish_reason
 from .tool_calls import kind_of
-from .words import TOOL_TEXT, dicts, flatten_content, message_bytes, object_of, without
+from .words import REASONING_FIELDS, TOOL_TEXT, dicts, flatten_content, message_bytes, object_of, without
 
-PLAIN = frozenset({"index", "delta", "logprobs", "finish_reason"})  # members of a choice that most have
+PLAIN = frozenset({"index", "delta", "text", "logprobs", "finish_reason"})  # members of a choice that most have
 IDENTIFIERS = ("id", "type", "format")
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
@@ -80,67 +81,63 @@ def _tool_call(tool_call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class WholeFromChunks(Protocol):
-    """What puts a whole answer together from normalised chunks."""
+class WholeFromDeltas(Protocol):
+    """What puts a whole answer together from normalised deltas."""
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
-        """Takes the next chunk in."""
+    def add(self, delta: Delta) -> None:
+        """Takes the next delta in."""
 
     def answer(self) -> dict[str, Any]:
         """The answer object, once; nothing is added to it any more."""
 
 
 class Aggregate:
-    """Folds normalised chunks into the answer that a whole request gets."""
+    """Folds normalised deltas into the answer that a whole request gets."""
 
     def __init__(self, shape: Shape) -> None:
         self._is_chat = shape == Shape.CHAT
-        self._spoken = () if self._is_chat else SPOKEN
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
+        self._messages: dict[int, _Object] = {}  # what each of them says
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
-        """Takes the next chunk in."""
-        self._answer |= chunk
-        for choice in chunk["choices"]:
-            if not (self._is_chat and self._goes_on(choice)):
-                self._add_choice(choice)
+    def add(self, delta: Delta) -> None:
+        """Takes the next delta in."""
+        self._answer |= delta.chunk
+        choice, message = delta.choice, self._messages.get(delta.choice["index"])
+        if message is None:
+            message = self._messages[choice["index"]] = _Object()
+            self._choices[choice["index"]] = {"index": choice["index"], "finish_reason": None}
+            self._add_members(choice)
+        elif choice.get("logprobs") is not None or not choice.keys() <= PLAIN:
+            self._add_members(choice)
+        if isinstance(delta, Text):
+            pieces = message.get(delta.name)
+            if isinstance(pieces, _Pieces):
+                pieces.append(delta.text)
+            else:
+                merged(message, {delta.name: delta.text})
+        elif isinstance(delta, CallPiece):
+            merged(message, {"tool_calls": [delta.fragment]})
+        elif isinstance(delta, Finish):
+            self._choices[choice["index"]]["finish_reason"] = delta.reason
+        if delta.beside is not None:
+            merged(message, delta.beside)
 
     def answer(self) -> dict[str, Any]:
         """The answer object, its choices in order; nothing is added to it any more."""
-        choices = [self._choices[index] for index in sorted(self._choices)]
-        return {**self._answer, "choices": [self._finished(choice) for choice in choices]}
+        return {**self._answer, "choices": [self._finished(choice) for _, choice in sorted(self._choices.items())]}
 
-    def _goes_on(self, choice: Mapping[str, Any]) -> bool:
-        """Takes in one more piece of a text, as most deltas are; False where it is not that alone."""
-        known, delta = self._choices.get(choice["index"]), choice["delta"]
-        if known is None or len(delta) != 1 or not choice.keys() <= PLAIN or choice.get("logprobs") is not None:
-            return False
-        ((name, text),) = delta.items()
-        pieces = known["message"].get(name)
-        if name == "tool_calls" and choice["finish_reason"] is None and isinstance(pieces, _Numbered):
-            return _goes_on_calling(pieces, text)
-        if choice["finish_reason"] is not None or not isinstance(pieces, _Pieces) or not isinstance(text, str):
-            return False
-        pieces.append(text)
-        return True
-
-    def _add_choice(self, choice: Mapping[str, Any]) -> None:
-        known = self._choices.setdefault(choice["index"], {"index": choice["index"]})
-        known |= without(choice, {"index", "delta", "logprobs", "finish_reason", *self._spoken})
-        known["finish_reason"] = choice["finish_reason"] or known.get("finish_reason")
+    def _add_members(self, choice: Mapping[str, Any]) -> None:
+        known = self._choices[choice["index"]]
+        known |= without(choice, PLAIN if self._is_chat else PLAIN.union(REASONING_FIELDS))
         if "logprobs" in choice:
             known["logprobs"] = _joined_logprobs(known.get("logprobs"), choice["logprobs"])
-        if self._is_chat:
-            known["message"] = merged(known.get("message", {}), without(choice["delta"], {"role"}))
-        for name in self._spoken:
-            if isinstance(choice.get(name), str):
-                known[name] = merged(known.get(name, ""), choice[name])
 
     def _finished(self, choice: dict[str, Any]) -> dict[str, Any]:
+        said = whole(self._messages[choice["index"]])
         if not self._is_chat:
-            return choice | {name: whole(choice[name]) for name in self._spoken if name in choice}
-        said = whole(choice["message"])
+            text = said.get("content", "") + said.get("refusal", "")
+            return {**choice, "text": text, **{name: said[name] for name in REASONING_FIELDS if name in said}}
         # An answer without any words has an empty text. One of tool calls, say, has null in its place.
         message = {"role": "assistant", "content": None if said else "", **said}
         if "tool_calls" in message:
@@ -215,22 +212,6 @@ def merged(known: Any, added: Any) -> Any:
                 both[name] = value if name in IDENTIFIERS else merged(both[name], value)
         return both
     return added
-
-
-def _goes_on_calling(known: _Numbered, calls: Any) -> bool:
-    """Takes in one more piece of the arguments of a call; False where it is not that alone."""
-    try:
-        ((_, index), (_, called)) = calls[0].items()
-        ((name, piece),) = called.items()
-        pieces = known[index]["function"][name]
-    except (LookupError, TypeError, ValueError, AttributeError):
-        return False
-    if len(calls) != 1 or calls[0].get("index") is not index or name in IDENTIFIERS or not isinstance(pieces, _Pieces):
-        return False
-    if calls[0].get("function") is not called or not isinstance(piece, str):
-        return False
-    pieces.append(piece)
-    return True
 
 
 def _is_indexed(value: Any) -> bool:

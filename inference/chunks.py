@@ -1,4 +1,4 @@
-"""Normalising stream chunks to what every client understands, whatever an upstream omits or repeats.
+"""Makes the chunks of a stream the same from every upstream, whatever it omits or repeats.
 
 One object per stream. It sets what we own (`id`, `object`, `created`, `model`), keeps every field it does not know,
 opens choices in ascending order, and drops chunks that say nothing. What rides on a chunk that is dropped waits for the
@@ -9,8 +9,6 @@ delivered, and each choice finishes once, for the reason that was given last.
 
 Chat chunks have `role` once, with a choice's first words; their tool calls are numbered from 0 and named once, and
 arguments end as JSON.
-
-A chunk is changed in place: it is the decoder's own, and nobody else has it.
 """
 
 from abc import ABC, abstractmethod
@@ -18,31 +16,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .finishes import after_calls, failure_of, finish_reason
-from .tool_calls import ToolCalls
-from .words import (
-    REASONING_FIELDS,
-    TEXT_FIELDS,
-    dicts,
-    flatten_content,
-    message_bytes,
-    object_of,
-    without,
+from .deltas import (
+    CallPiece,
+    Carried,
+    Delta,
+    EnergyReport,
+    Failure,
+    Finish,
+    Note,
+    Text,
+    Unreadable,
+    UsageReport,
+    delta_of,
 )
+from .finishes import after_calls
+from .tool_calls import ToolCalls
+from .words import call_bytes, message_bytes, without
 
 Json = dict[str, Any]
 
-THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")  # of a message, a delta or a text choice
 MOST_OPENED = 128  # choices that have said nothing yet; more than anybody sells, and a client may ask for any number
 OWNED = frozenset({"id", "object", "created", "model", "choices", "usage", "gateway_metadata"})
-OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage", "error"})
-WITH_WORDS = ("logprobs",)  # members of a choice that are about its words
-# What a choice says: its text, and a chat model's reasoning beside it.
-SPOKEN = ("text", *REASONING_FIELDS)
-
-
-class Finish(Json):
-    """A chunk that finishes a choice, or the event that ends an answer."""
+OWNED_OF_CHOICE = frozenset({"index", "delta", "finish_reason"})
 
 
 @dataclass(slots=True)
@@ -50,45 +45,72 @@ class Choice:
     """What a choice has said so far. `reason` is its newest finish reason; with the finish came `finish_extras` of the
     choice and `finish_chunk` of the chunk."""
 
-    has_role: bool = False
+    is_shaped: bool = False  # nothing about its shape is left to do
     reason: str | None = None
-    finish_extras: Json | None = None
-    finish_chunk: Json | None = None
+    finish_extras: Json = field(default_factory=dict)
+    finish_chunk: Json = field(default_factory=dict)
     calls: ToolCalls = field(default_factory=ToolCalls)
 
 
 class Normaliser(ABC):
-    """Makes the chunks of one stream the same from every upstream, and knows how far the stream is."""
+    """Makes the deltas of one stream the same from every upstream, and knows how far the stream is."""
 
     def __init__(self) -> None:
         self.text_bytes = 0  # UTF-8 length of the words so far, for the estimator
         self.has_output = False  # or a finish
         self.has_surplus = False  # choices beyond those that were asked for came, and were left out
-        self.all_finished = False  # everything that was asked for has its finish
-        self.is_complete = False  # an end of the stream here is a good one
-        self.failure: Json | None = None  # the error of a choice that has failed
+        self.has_unreadable = False  # events, which were left out
+        self.has_ended = False  # by the dialect's own end
         self.unsent: Json = {}  # fields of chunks that were not sent, for the closing one
-        self.reported: list[tuple[Any, int]] = []  # usage of chunks, and `text_bytes` until there; not counted yet
+        self.reported: list[tuple[Any, int]] = []  # usage, and `text_bytes` until there; not counted yet
+        self.measured_units: int | None = None  # energy in 10^-10 Wh
+
+    @property
+    @abstractmethod
+    def is_complete(self) -> bool:
+        """Tells whether an end of the stream here is a good one."""
+
+    @property
+    @abstractmethod
+    def all_finished(self) -> bool:
+        """Tells whether everything that was asked for has its finish."""
 
     @property
     @abstractmethod
     def has_open_call(self) -> bool:
         """Tells whether a tool call may go on: an event that cannot be read may be a piece of it."""
 
-    @abstractmethod
-    def normalise(self, chunk: Json) -> Json | None:
-        """The chunk as it goes to the framing; None where it would say nothing."""
+    def take(self, deltas: Iterable[Delta | Note], sent: list[Delta]) -> None:
+        """Takes in what an upstream says, and adds what goes to the framing to `sent`.
 
-    def normalise_all(self, chunks: list[Json]) -> list[Json]:
-        """What goes to the framing of these."""
-        return [sent for chunk in chunks if (sent := self.normalise(chunk)) is not None]
+        Raises UpstreamFault, after all before it has been added, if that ends the answer.
+        """
+        for delta in deltas:
+            if isinstance(delta, Delta):
+                self.add(delta, sent)
+            elif isinstance(delta, UsageReport):
+                self.reported.append((delta.reported, self.text_bytes))
+            elif isinstance(delta, EnergyReport):
+                self.measured_units = delta.units
+            elif isinstance(delta, Failure) or (isinstance(delta, Unreadable) and self.has_open_call):
+                # A call is not finished if a piece of it may be missing: it would run with other arguments.
+                raise delta.error
+            elif isinstance(delta, Unreadable):
+                self.has_unreadable = True
+            else:
+                self.has_ended = True
+                break
+
+    @abstractmethod
+    def add(self, delta: Delta, sent: list[Delta]) -> None:
+        """Takes in one delta, and adds to `sent` what goes to the framing of it."""
 
     @abstractmethod
     def finish_open(self, *, is_counted: bool) -> None:
         """Finishes what is open where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
 
     @abstractmethod
-    def finishes(self) -> Iterable[Finish]:
+    def finishes(self) -> Iterable[Delta]:
         """Returns the finishes, which go to the framing once the stream has ended."""
 
 
@@ -96,14 +118,12 @@ class ChunkNormaliser(Normaliser):
     """The state of one stream, in one of the two shapes that stream."""
 
     object_name: ClassVar[str]
-    nullable: ClassVar[Mapping[str, None]] = {}  # fields that a choice of this shape always has
 
     def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:
         super().__init__()
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
         self._expected = choices
         self._choices: dict[int, Choice] = {}
-        self._counted_choices: dict[Any, Any] = {}  # usage that stands within choices, by their index
         self._going: dict[int, Choice] = {}  # those that have spoken, and not finished since
 
     @property
@@ -112,42 +132,47 @@ class ChunkNormaliser(Normaliser):
         return [index for index, choice in self._choices.items() if choice.reason is None]
 
     @property
+    def is_complete(self) -> bool:
+        """See Normaliser."""
+        return bool(self._choices) and not self._open
+
+    @property
+    def all_finished(self) -> bool:
+        """See Normaliser."""
+        return not self._going and len(self._choices) >= self._expected and self.is_complete
+
+    @property
     def has_open_call(self) -> bool:
         """See Normaliser."""
         return any(choice.calls.all for choice in self._going.values())
 
-    def normalise(self, chunk: Json) -> Json | None:
+    def add(self, delta: Delta, sent: list[Delta]) -> None:
         """See Normaliser."""
-        choices: list[Json] = []
-        finished: list[Choice] = []
-        has_counted = False
-        for position, choice in enumerate(dicts(chunk.get("choices"))):
-            index = choice.get("index", position)
-            if type(index) is int and index >= self._expected:
-                self.has_surplus = True
+        choice = delta.choice
+        state = self._going.get(choice["index"]) if choice else None
+        if state is None:
+            state = self._begun(delta, sent)
+            if state is None:
+                return
+        if isinstance(delta, Text):
+            text = delta.text
+            self.has_output = True
+            if delta.beside is not None:
+                self.text_bytes += message_bytes(choice["delta"])
             else:
-                self._add(choice, choices, finished)
-                if choice.get("usage") is not None:  # as Moonshot counts
-                    self._counted_choices[index], has_counted = choice["usage"], True
-        if chunk.get("usage") is not None:
-            self.reported.append((chunk["usage"], self.text_bytes))
-        elif has_counted:
-            counted = [*self._counted_choices.values()]
-            self.reported.append((counted if len(counted) > 1 else counted[0], self.text_bytes))
-        self.is_complete = bool(self._choices) and not self._open
-        self.all_finished = self.is_complete and not self._going and len(self._choices) >= self._expected
-        chunk = extras_of(chunk)
-        for state in finished:
-            state.finish_chunk = {**chunk}
-        if self.unsent and (choices or finished):
-            self.unsent = without(self.unsent, chunk)
-        if not choices:
-            if not finished:
-                self.unsent |= {name: value for name, value in chunk.items() if value is not None}
-            return None
-        chunk |= self._own
-        chunk["choices"] = choices
-        return chunk
+                self.text_bytes += len(text) if text.isascii() else len(text.encode())
+        elif isinstance(delta, Finish):
+            self._finish(delta, state)
+            return
+        elif isinstance(delta, CallPiece):
+            piece = self._piece(delta, state)
+            if piece is None:
+                return
+            delta = piece
+        elif delta.beside is not None:
+            self.text_bytes += message_bytes(delta.beside)
+            self.has_output = self.has_output or _is_output(delta.beside)
+        self._send(delta, state, sent)
 
     def finish_open(self, *, is_counted: bool) -> None:
         """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
@@ -155,19 +180,22 @@ class ChunkNormaliser(Normaliser):
         still_open = self._open
         if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
-                self.normalise({"choices": [{"index": index, "finish_reason": "stop"}]})
+                self.add(delta_of(Finish, index, {}, "stop"), [])
 
-    def finishes(self) -> Iterable[Finish]:
+    def finishes(self) -> Iterable[Delta]:
         """See Normaliser."""
         for index, state in sorted(self._choices.items()):
-            if state.reason is not None:
-                shaped = {
-                    **self.nullable,
-                    **(state.finish_extras or {}),
-                    **self._shaped(self._last_content(state), state),
-                }
-                choice = {"index": index, **shaped, "finish_reason": after_calls(state.reason, state.calls.all)}
-                yield Finish({**(state.finish_chunk or {}), **self._own, "choices": [choice]})
+            if state.reason is None:
+                continue
+            missing = state.calls.missing_arguments()
+            pieces = [delta_of(CallPiece, index, {"tool_calls": [each]}, each) for each in missing]
+            finish = delta_of(Finish, index, {}, self._reason(state))
+            finish.choice |= {**state.finish_extras, "finish_reason": finish.reason}
+            for delta in (*pieces, finish):
+                delta.chunk = {**state.finish_chunk, **delta.chunk, **self._own}
+                if not state.is_shaped:
+                    self._shape(delta.choice, state)
+                yield delta
 
     def closing(self, choices: list[Json]) -> Json:
         """A chunk of our own after the upstream's last."""
@@ -175,69 +203,84 @@ class ChunkNormaliser(Normaliser):
 
     def stalled(self) -> Json:
         """The last chunk of a stream that stalled: of a choice that has not finished, it says and finishes nothing."""
-        index = min(self._open, default=len(self._choices))
-        return self.closing([{"index": index, **self.nullable, **self._empty(), "finish_reason": None}])
+        return self.closing([self._silent(min(self._open, default=len(self._choices)))])
 
-    def _finish(self, reported: Any) -> str | None:
-        """The finish reason, out of those that this shape has."""
-        return finish_reason(reported)
+    def _begun(self, delta: Delta, sent: list[Delta]) -> Choice | None:
+        """The state of a choice that begins here, or goes on behind its finish; None if nothing is sent of it."""
+        choice = delta.choice
+        if not choice:
+            self._keep(delta.chunk)
+            return None
+        index = choice["index"]
+        if index >= self._expected:
+            self.has_surplus = True
+            self._keep(delta.chunk)
+            return None
+        state = self._choices.get(index)
+        if state is None:
+            # Those below this one that have said nothing yet are opened: clients expect ascending order.
+            for earlier in range(min(index, MOST_OPENED)):
+                if earlier not in self._choices:
+                    self._choices[earlier] = Choice()
+                    self._send(delta_of(Carried, earlier, {}), self._choices[earlier], sent)
+            state = self._choices[index] = Choice()
+        elif state.reason is not None:
+            if isinstance(delta, Finish | Carried) and not _is_output(delta.beside or {}):
+                state.finish_extras |= {name: value for name, value in _extras(choice).items() if value is not None}
+                self._keep(delta.chunk)
+                return None
+            for name, value in state.finish_extras.items():
+                choice.setdefault(name, value)
+            state.finish_extras = {}
+        self._going[index] = state
+        return state
 
-    def _add(self, choice: Json, choices: list[Json], finished: list[Choice]) -> None:
-        """Adds the choice to `choices` if it says something, and its state to `finished` if it finishes."""
-        index = choice.get("index")
-        index = index if type(index) is int and index >= 0 else 0
-        state = self._choices.get(index) or Choice()
-        reason = self._finish(choice.get("finish_reason"))
-        if reason != choice.get("finish_reason") or "error" in choice:
-            self.failure = self.failure or failure_of(choice)
-            reason = None if self.failure else reason
-        content = self._content(choice, state)
-        extras = without(choice, OWNED_OF_CHOICE)
-        if state.reason is not None and index not in self._going and not _is_output(content):
-            more = {name: value for name, value in extras.items() if value is not None}
-            state.finish_extras = {**(state.finish_extras or {}), **more}
-            return
-        if not content and reason is None and all(value is None for value in extras.values()):
-            return
-        # Those below this one that have said nothing yet are opened: clients expect ascending order.
-        for earlier in range(min(index, self._expected, MOST_OPENED)):
-            if earlier not in self._choices:
-                opened = self._choices[earlier] = Choice()
-                choices.append({"index": earlier, **self.nullable, **self._shaped({}, opened), "finish_reason": None})
-        self._choices[index] = self._going[index] = state
-        self.has_output = self.has_output or self.text_bytes > 0 or _is_output(content)
-        if state.finish_extras:
-            extras = {**state.finish_extras, **extras}
-            state.finish_extras = None
-        if reason is not None:
-            state.reason = reason
+    def _finish(self, delta: Finish, state: Choice) -> None:
+        state.reason, state.finish_chunk = delta.reason, extras_of(delta.chunk)
+        state.finish_extras |= _extras(delta.choice)
+        self.has_output = True
+        self.unsent = without(self.unsent, state.finish_chunk)
+        del self._going[delta.choice["index"]]
+
+    def _piece(self, delta: CallPiece, state: Choice) -> Delta | None:
+        """A piece of a call as clients know it; None if it only repeats its call."""
+        fragment = state.calls.take(delta.fragment)
+        if fragment is not None:
+            delta.fragment = fragment
+            delta.choice["delta"]["tool_calls"] = [fragment]
+            self.text_bytes += call_bytes(fragment) + message_bytes(delta.beside or {})
             self.has_output = True
-            del self._going[index]
-            finished.append(state)
-            if not content:
-                state.finish_extras = extras
-                return
-            # What belongs to the words goes with them, all else with the finish.
-            state.finish_extras = without(extras, WITH_WORDS)
-            extras = {name: extras[name] for name in WITH_WORDS if name in extras}
-        shaped = {**self.nullable, **extras, **self._shaped(content, state)}
-        choices.append({"index": index, **shaped, "finish_reason": None})
+            return delta
+        del delta.choice["delta"]["tool_calls"]
+        if not delta.beside and all(value is None for value in _extras(delta.choice).values()):
+            return None
+        self.text_bytes += message_bytes(delta.beside or {})
+        return Carried(delta.chunk, delta.choice, beside=delta.beside)
+
+    def _send(self, delta: Delta, state: Choice, sent: list[Delta]) -> None:
+        chunk = delta.chunk
+        chunk |= self._own
+        if not state.is_shaped:
+            self._shape(delta.choice, state)
+        if self.unsent and not chunk.keys().isdisjoint(self.unsent):
+            self.unsent = without(self.unsent, chunk)
+        sent.append(delta)
+
+    def _keep(self, chunk: Mapping[str, Any]) -> None:
+        """Keeps what a chunk says that is not sent."""
+        self.unsent |= {name: value for name, value in extras_of(chunk).items() if value is not None}
+
+    def _reason(self, state: Choice) -> str:
+        """The reason of a finish, out of those that this shape has."""
+        return after_calls(state.reason or "stop", state.calls.all)
 
     @abstractmethod
-    def _content(self, choice: Json, state: Choice) -> Json:
-        """What the choice says, in order and without nulls; its words are counted."""
-
-    def _last_content(self, state: Choice) -> Json:
-        """Returns what has to be said with a choice's finish."""
-        return {}
+    def _shape(self, choice: Json, state: Choice) -> None:
+        """Gives a choice of a chunk the members that its shape has."""
 
     @abstractmethod
-    def _shaped(self, content: Json, state: Choice) -> Json:
-        """The content under the name that its shape gives it."""
-
-    @abstractmethod
-    def _empty(self) -> Json:
-        """No content, in its shape."""
+    def _silent(self, index: int) -> Json:
+        """A choice of a chunk that says nothing."""
 
 
 class ChatNormaliser(ChunkNormaliser):
@@ -245,121 +288,12 @@ class ChatNormaliser(ChunkNormaliser):
 
     object_name = "chat.completion.chunk"
 
-    def normalise_all(self, chunks: list[Json]) -> list[Json]:
-        """See Normaliser. Nearly every chunk is one more delta of one choice: it has a short way of its own here, which
-        leaves whatever is odd about a chunk to the long one."""
-        sent = []
-        going, own, said = self._going, self._own, 0
-        for chunk in chunks:
-            try:
-                (choice,) = chunk["choices"]
-                index, delta = choice["index"], choice["delta"]
-                state, text = going[index], delta.get("content")
-                is_odd = choice.get("finish_reason") or type(index) is not int
-            except (LookupError, TypeError, ValueError, AttributeError):
-                is_odd = True
-            if not is_odd and len(delta) == 1 and text and isinstance(text, str):
-                said += len(text) if text.isascii() else len(text.encode())
-            elif not is_odd and "tool_calls" in delta and self._goes_on_calling(delta, state):
-                pass
-            elif is_odd or not self._goes_on(choice, delta, state):
-                self.text_bytes, said = self.text_bytes + said, 0
-                odd = self.normalise(chunk)
-                if odd is not None:
-                    sent.append(odd)
-                continue
-            if "usage" in chunk and (usage := chunk.pop("usage")) is not None:
-                self.reported.append((usage, self.text_bytes + said))
-            choice["finish_reason"] = None
-            chunk |= own  # noqa: PLW2901  # in place
-            # A fingerprint that is null is left out: it is a string.
-            if chunk.get("system_fingerprint", "") is None:
-                del chunk["system_fingerprint"]
-            if self.unsent and not chunk.keys().isdisjoint(self.unsent):
-                self.unsent = without(self.unsent, chunk)
-            sent.append(chunk)
-        self.text_bytes += said
-        self.has_output = self.has_output or self.text_bytes > 0
-        return sent
+    def _shape(self, choice: Json, state: Choice) -> None:
+        choice["delta"] = {"role": "assistant", **choice["delta"]}
+        state.is_shaped = True
 
-    def _goes_on(self, choice: Json, delta: Json, state: Choice) -> bool:
-        """Takes in a delta that is more than one text, or another; False where it says nothing."""
-        if len(delta) > 1:  # nulls and roles above all
-            delta = choice["delta"] = {
-                name: value
-                for name, value in delta.items()
-                if (value or (value is not None and name not in TEXT_FIELDS)) and name != "role"
-            }
-        if len(delta) == 1:
-            ((name, value),) = delta.items()
-            if name in TEXT_FIELDS and value and isinstance(value, str):
-                self.text_bytes += len(value.encode())
-                self.has_output = True
-                return True
-        content = choice["delta"] = self._cleaned(delta, state)
-        self.has_output = self.has_output or self.text_bytes > 0 or _is_output(content)
-        return bool(content)
-
-    def _goes_on_calling(self, delta: Json, state: Choice) -> bool:
-        """Takes in one more piece of the arguments of a call; False where it is not that alone."""
-        try:
-            (fragment,) = delta["tool_calls"]
-            tool, called = state.calls.newest[fragment["index"]], fragment["function"]
-            piece = called["arguments"]
-        except (LookupError, TypeError, ValueError):
-            return False
-        if (
-            len(delta) != 1
-            or len(fragment) != 2
-            or len(called) != 1
-            or not isinstance(piece, str)
-            or tool.kind != "function"
-        ):
-            return False
-        fragment["index"] = tool.ordinal
-        tool.pieces.append(piece)
-        self.text_bytes += len(piece.encode())
-        self.has_output = True
-        return True
-
-    def _content(self, choice: Json, state: Choice) -> Json:
-        if choice.get("delta") is None and "message" in choice:  # as some servers have it
-            choice["delta"] = choice.pop("message")
-        return self._cleaned(object_of(choice.get("delta")), state)
-
-    def _last_content(self, state: Choice) -> Json:
-        missing = state.calls.missing_arguments()
-        return {"tool_calls": missing} if missing else {}
-
-    def _cleaned(self, delta: Json, state: Choice) -> Json:
-        """What a delta says, without its role, its nulls and its empty texts."""
-        flatten_content(delta)
-        content: Json = {}
-        for name, value in delta.items():
-            if name in TEXT_FIELDS:
-                if value and isinstance(value, str):
-                    content[name] = value
-            elif name == "tool_calls":
-                calls = [state.calls.take(fragment) for fragment in dicts(value)]
-                if said := [call for call in calls if call is not None]:
-                    content[name] = said
-            elif value is not None and name != "role":
-                content[name] = value
-        self.text_bytes += message_bytes(content)
-        return content
-
-    def _shaped(self, content: Json, state: Choice) -> Json:
-        if state.has_role:
-            return {"delta": content}
-        state.has_role = True
-        return {"delta": {"role": "assistant", **content}}
-
-    def _empty(self) -> Json:
-        return {"delta": {}}
-
-
-def _is_output(content: Json) -> bool:
-    return any(value not in ("", [], {}) for value in content.values())
+    def _silent(self, index: int) -> Json:
+        return {"index": index, "delta": {}, "finish_reason": None}
 
 
 def extras_of(answer: Mapping[str, Any]) -> Json:
@@ -368,3 +302,11 @@ def extras_of(answer: Mapping[str, Any]) -> Json:
     if extras.get("system_fingerprint", "") is None:
         del extras["system_fingerprint"]
     return extras
+
+
+def _extras(choice: Mapping[str, Any]) -> Json:
+    return without(choice, OWNED_OF_CHOICE)
+
+
+def _is_output(content: Json) -> bool:
+    return any(value not in ("", [], {}) for value in content.values())

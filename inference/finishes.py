@@ -56,7 +56,7 @@ def _plain_word(reported: str) -> str:
     return reported.lower().replace("-", "_")
 
 
-def after_calls(reason: str | None, calls: Collection[Any]) -> str | None:
+def after_calls(reason: str, calls: Collection[Any]) -> str:
     """The finish reason of a choice that carried these tool calls: clients run tools at `tool_calls` alone, and some
     upstreams say `stop`."""
     return "tool_calls" if reason == "stop" and calls else reason

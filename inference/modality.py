@@ -1,15 +1,14 @@
 """Chat on a model that completes text, and text completion on a model that chats (docs/api.md#modalities)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from catalogue.models import Modality
-from catalogue.pricing import Usage
 from gateway.errors import InvalidRequest
 
 from .call import Call, Shape, content_of
-from .dialects.base import Event, StreamDecoder, refuse_parameters, without_parameters
+from .dialects.base import refuse_parameters, without_parameters
 from .words import REASONING_FIELDS, dicts, flatten_content, object_of
 
 Convert = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -38,35 +37,11 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ShapeAdapter:
-    """The way from the client's shape to the upstream's and back. `call` raises InvalidRequest."""
+    """The way from the client's shape to the upstream's, and back for a whole answer: the deltas of a stream are the
+    same for both. `call` raises InvalidRequest."""
 
     call: Callable[[Call], Call]
-    chunk: Convert
     answer: Convert
-
-    def decoder(self, decoder: StreamDecoder) -> StreamDecoder:
-        return _Converting(decoder, self.chunk)
-
-
-class _Converting(StreamDecoder):
-    def __init__(self, decoder: StreamDecoder, convert: Convert) -> None:
-        super().__init__()
-        self._decoder, self._convert = decoder, convert
-        self.one_text = decoder.one_text
-
-    def decode(self, data: bytes) -> dict[str, Any] | Event | None:
-        said = self._decoder.decode(data)
-        if isinstance(said, dict):
-            return self._convert(said)
-        if said is not None and said.chunk is not None:
-            said.chunk = self._convert(said.chunk)
-        return said
-
-    def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
-        return self._decoder.completed(reported, earlier)
-
-    def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
-        return self._decoder.counted(reported)
 
 
 def _text_as_chat(call: Call) -> Call:
@@ -107,15 +82,6 @@ def _text_block(block: Mapping[str, Any], path: str) -> str:
     return text
 
 
-def _text_chunk_as_chat(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    choices = [{**_other(choice), "delta": {"content": choice.get("text")}} for choice in dicts(chunk.get("choices"))]
-    return {**chunk, "choices": choices}
-
-
-def _chat_chunk_as_text(chunk: Mapping[str, Any]) -> dict[str, Any]:
-    return {**chunk, "choices": [_as_text(choice, "delta") for choice in dicts(chunk.get("choices"))]}
-
-
 def _text_answer_as_chat(answer: Mapping[str, Any]) -> dict[str, Any]:
     choices = [
         {**_other(choice), "message": {"role": "assistant", "content": choice.get("text") or ""}}
@@ -125,12 +91,12 @@ def _text_answer_as_chat(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chat_answer_as_text(answer: Mapping[str, Any]) -> dict[str, Any]:
-    return {**answer, "choices": [_as_text(choice, "message") for choice in dicts(answer.get("choices"))]}
+    return {**answer, "choices": [_as_text(choice) for choice in dicts(answer.get("choices"))]}
 
 
-def _as_text(choice: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _as_text(choice: Mapping[str, Any]) -> dict[str, Any]:
     """A chat choice as a text choice: a refusal is text too; reasoning stays beside it."""
-    message = object_of(choice.get(name))
+    message = object_of(choice.get("message"))
     flatten_content(message)
     kept = {field: message[field] for field in REASONING_FIELDS if message.get(field)}
     return {**_other(choice), "text": message.get("content") or message.get("refusal") or "", **kept}
@@ -142,6 +108,6 @@ def _other(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 # By the client's endpoint and the route's modality. Where both are the same kind, nothing needs to be adapted.
 ADAPTERS: dict[tuple[str, str | None], ShapeAdapter] = {
-    (Shape.CHAT, Modality.COMPLETION): ShapeAdapter(_chat_as_text, _text_chunk_as_chat, _text_answer_as_chat),
-    (Shape.COMPLETION, Modality.CHAT): ShapeAdapter(_text_as_chat, _chat_chunk_as_text, _chat_answer_as_text),
+    (Shape.CHAT, Modality.COMPLETION): ShapeAdapter(_chat_as_text, _text_answer_as_chat),
+    (Shape.COMPLETION, Modality.CHAT): ShapeAdapter(_text_as_chat, _chat_answer_as_text),
 }

@@ -1,4 +1,4 @@
-"""Reading a streamed answer: bytes to normalised chunks, with the usage, the output and the end noticed on the way."""
+"""Reading a streamed answer: bytes to normalised deltas, with the usage, the output and the end noticed on the way."""
 
 import re
 import time
@@ -14,8 +14,8 @@ from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
 from gateway.fastpath.http_client import UpstreamCall
 
 from .chunks import Normaliser
-from .dialects.base import Event, StreamDecoder
-from .dialects.errors import MalformedReply, ReportedError, report_of
+from .deltas import Delta
+from .dialects.base import StreamDecoder
 from .dialects.openai import measured_units_in
 from .generation import Delivery, Ending
 
@@ -180,40 +180,38 @@ class StreamReader:
         joins_texts: bool = False,
     ) -> None:
         self.normaliser = normaliser
-        self.pending: list[dict[str, Any]] = []
+        self.pending: list[Delta] = []
         self.usage: Usage | None = None
         self.prompt_usage: Usage | None = None  # the prompt's part, where a dialect knows it from the start
         self.reported: Any = None  # what `usage` was read from, else all that the upstream said of it
-        self.measured_units: int | None = None  # energy in 10^-10 Wh
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder, self._is_implausible = upstream, decoder, is_implausible
-        self._decode_all = decoder.decode_all
         self._parser = SseParser()
         self._joined = TextJoiner(decoder.one_text).joined if joins_texts else None
         self._counted_bytes = 0  # of text, when the last usage came
         self._has_first_event = False
-        self._malformed: MalformedReply | None = None  # of the newest event, where it could not be read
-        self._is_malformed = self._is_unbelievable = False  # flags of the record
+        self._is_unbelievable = False  # a flag of the record
 
     @property
     def text_bytes(self) -> int:
         """UTF-8 length of the words so far."""
         return self.normaliser.text_bytes
 
-    def take(self) -> list[dict[str, Any]]:
-        """The chunks that have come since the last time."""
+    def take(self) -> list[Delta]:
+        """The deltas that have come since the last time."""
         pending, self.pending = self.pending, []
         return pending
 
-    def take_finishes(self) -> list[dict[str, Any]]:
+    def take_finishes(self) -> list[Delta]:
         """Returns the finishes of an answer that has ended. They are held until then, since an upstream may go on."""
         return [*self.normaliser.finishes()]
 
     def outcome(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Delivery:
         """What became of the answer, as far as it was read, or delivered (`text_bytes`)."""
         delivered = self.text_bytes if text_bytes is None else text_bytes
-        malformed = (MALFORMED_EVENT,) if self._is_malformed or self.normaliser.has_surplus else ()
+        normaliser = self.normaliser
+        malformed = (MALFORMED_EVENT,) if normaliser.has_unreadable or normaliser.has_surplus else ()
         return Delivery(
             ending,
             self.usage,
@@ -229,50 +227,44 @@ class StreamReader:
     @property
     def _measured_units(self) -> int | None:
         """The energy that the upstream measured: said in a chunk, or else in a comment of the stream."""
-        if self.measured_units is None and self._parser.energy:
+        if self.normaliser.measured_units is None and self._parser.energy:
             with suppress(orjson.JSONDecodeError):
                 return measured_units_in({"energy": orjson.loads(self._parser.energy)})
-        return self.measured_units
+        return self.normaliser.measured_units
 
-    def advance(self) -> None:  # noqa: PLR0912  # one loop: calls would cost an event more than what they do
+    def advance(self) -> None:
         """Reads once. An end that comes after every choice has finished is a good one, whatever it looks like.
 
         Raises UpstreamFault (DeadlineExpired among them), ContradictoryUsage, and what the call was aborted with.
         """
-        normaliser = self.normaliser
-        before, is_last = len(self.pending), False
+        normaliser, deadlines = self.normaliser, self._upstream.deadlines
+        before = len(self.pending)
         try:
             block = self._upstream.read()
             events = self._parser.feed(block) if block else self._parser.finish()
             if self._joined is not None:
                 events = self._joined(events)
+            at = 0
             try:
-                for said in self._decode_all(events):
-                    if isinstance(said, list):
-                        if said and normaliser.has_output and self._malformed is None:
-                            self.pending += normaliser.normalise_all(said)
-                        elif said:
-                            self._take_run(said)
-                    elif self._is_last(said):
-                        is_last = True
-                        break
+                while not normaliser.has_output and not normaliser.has_ended and at < len(events):
+                    self._take_first(events[at])
+                    at += 1
+                if not normaliser.has_ended:
+                    normaliser.take(self._decoder.decode(events[at:] if at else events), self.pending)
             finally:
-                if self.first_output_at is None:
-                    self._note_output()
+                self._note_output()
                 is_counted = self._count() if normaliser.reported else False
             # The first event of any kind meets the first-byte budget, which comments do not; after it only what counts
             # resets the idle one.
             if len(self.pending) > before or is_counted or (events and not self._has_first_event):
                 self._has_first_event = True
-                self._upstream.deadlines.progressed()
-            if normaliser.failure is not None:
-                raise ReportedError(report_of(normaliser.failure))
-            if is_last or not block:
-                self._end(finishes_open=is_last)
-            elif normaliser.all_finished is not self._upstream.deadlines.is_after_finish:
-                self._upstream.deadlines.finished(normaliser.all_finished)
+                deadlines.progressed()
+            if normaliser.has_ended or not block:
+                self._end()
+            elif normaliser.all_finished is not deadlines.is_after_finish:
+                deadlines.finished(normaliser.all_finished)
         except DeadlineExpired:
-            if not self._upstream.deadlines.is_after_finish:
+            if not deadlines.is_after_finish:
                 raise
             self.ending = Ending.FINISHED
         except UpstreamFault:
@@ -280,47 +272,24 @@ class StreamReader:
                 raise
             self.ending = Ending.FINISHED
 
+    def _take_first(self, event: bytes) -> None:
+        """Takes in an event before the first output. If its usage contradicts itself, that was no output."""
+        normaliser, sent = self.normaliser, list[Delta]()
+        before = normaliser.text_bytes
+        try:
+            normaliser.take(self._decoder.decode([event]), sent)
+        finally:
+            try:
+                if normaliser.reported:
+                    self._count()
+            except ContradictoryUsage:
+                normaliser.has_output, normaliser.text_bytes = False, before
+                raise
+            self.pending += sent
+
     def _note_output(self) -> None:
         if self.first_output_at is None and self.normaliser.has_output:
             self.first_output_at = time.monotonic()
-
-    def _take_run(self, chunks: list[dict[str, Any]]) -> None:
-        """Takes in chunks with nothing between them."""
-        self._malformed = None
-        normaliser = self.normaliser
-        at = 0
-        while not normaliser.has_output and at < len(chunks):
-            before = normaliser.text_bytes
-            sent = normaliser.normalise_all(chunks[at : at + 1])
-            if normaliser.reported:
-                try:
-                    self._count()
-                except ContradictoryUsage:  # nothing was delivered: this would have been the first of it
-                    normaliser.has_output, normaliser.text_bytes = False, before
-                    raise
-            self.pending += sent
-            at += 1
-        if at < len(chunks):
-            self.pending += normaliser.normalise_all(chunks[at:] if at else chunks)
-
-    def _is_last(self, said: Event | UpstreamFault) -> bool:
-        """Takes in what is said between chunks. True where it is the last."""
-        if isinstance(said, UpstreamFault):
-            # A call is not finished where a piece of it may be missing: it would run with other arguments.
-            if not isinstance(said, MalformedReply) or self._malformed is not None or self.normaliser.has_open_call:
-                raise said
-            self._malformed, self._is_malformed = said, True
-            return False
-        if said.error is not None and not self.normaliser.all_finished:
-            if said.reported is not None:
-                self.normaliser.reported.append((said.reported, self.normaliser.text_bytes))
-            raise said.error
-        self._take_run([] if said.chunk is None else [said.chunk])
-        if said.reported is not None:
-            self.normaliser.reported.append((said.reported, self.normaliser.text_bytes))
-        if said.measured_units is not None:
-            self.measured_units = said.measured_units
-        return said.is_last or said.error is not None
 
     def _count(self) -> bool:
         """Counts the newest usage of this read: each holds all before it. True where there is a whole one.
@@ -351,11 +320,11 @@ class StreamReader:
                 return True
         return False
 
-    def _end(self, *, finishes_open: bool) -> None:
-        """The end of the body; `finishes_open` where the dialect's own end came before it."""
-        if finishes_open:
+    def _end(self) -> None:
+        """The end of the body, or the dialect's own before it, which finishes what is open."""
+        if self.normaliser.has_ended:
             self.normaliser.finish_open(is_counted=self.usage is not None)
             self._note_output()
-        if not self.normaliser.is_complete and self._malformed is not None:
-            raise self._malformed
+        if not self.normaliser.is_complete and self._decoder.unreadable is not None:
+            raise self._decoder.unreadable
         self.ending = Ending.FINISHED if self.normaliser.is_complete else Ending.UPSTREAM_BROKE

@@ -280,8 +280,6 @@ def may_be_streamed(call: Call, route: Route) -> bool:
 
 def _reader(admitted: Admitted, upstream: UpstreamCall, *, joins_texts: bool = False) -> StreamReader:
     decoder = admitted.dialect.decoder(admitted.upstream_call, admitted.route.upstream.total_includes)
-    if admitted.adapter is not None:
-        decoder = admitted.adapter.decoder(decoder)
     normaliser = admitted.form.normaliser(
         id=admitted.answer_id, created=admitted.created, model=admitted.route.id, choices=admitted.call.choices
     )
@@ -295,10 +293,10 @@ def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, A
     try:
         while reader.ending is None:
             reader.advance()
-            for chunk in reader.take():
-                whole.add(chunk)
-        for chunk in reader.take_finishes():
-            whole.add(chunk)
+            for delta in reader.take():
+                whole.add(delta)
+        for delta in reader.take_finishes():
+            whole.add(delta)
     except ContradictoryUsage:
         return {}, reader.outcome(Ending.COST_UNRESOLVABLE)
     if reader.ending != Ending.FINISHED:

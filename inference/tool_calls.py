@@ -49,13 +49,12 @@ class ToolCalls:
         if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
             key = identity or self._last_key
         self._last_key = key
-        extras = without(fragment, FIELDS)
         begun = self._begun(key, identity)
         if begun is not None:
             name, piece = _name_and_piece(fragment, begun.kind)
-            if not _is_another(begun, identity, name, piece):
+            if not name or not _is_another(begun, identity, name, piece):
                 begun.pieces.append(piece)
-                return {**extras, "index": begun.ordinal, begun.kind: {TOOL_TEXT[begun.kind]: piece}}
+                return {**without(fragment, FIELDS), "index": begun.ordinal, begun.kind: {TOOL_TEXT[begun.kind]: piece}}
             if identity == begun.identity:
                 if identity and name == begun.name and piece == "".join(begun.pieces):
                     return None
@@ -65,7 +64,7 @@ class ToolCalls:
         call = self.newest[key] = ToolCall(len(self.all), key, identity, kind, name, [piece])
         self.all.append(call)
         head = {"index": call.ordinal, "id": identity or f"call_{uuid7().hex}", "type": kind}
-        return {**extras, **head, kind: {"name": name, TOOL_TEXT[kind]: piece}}
+        return {**without(fragment, FIELDS), **head, kind: {"name": name, TOOL_TEXT[kind]: piece}}
 
     def missing_arguments(self) -> list[Json]:
         """Returns fragments for functions that never sent any, since arguments must end as JSON."""

@@ -9,6 +9,8 @@ Json = dict[str, Any]
 
 # A chat model's reasoning comes under either name.
 REASONING_FIELDS = ("reasoning_content", "reasoning")
+# All that a message, a delta or a text choice may have of it.
+THOUGHTS = (*REASONING_FIELDS, "reasoning_details", "thinking_blocks")
 REASONING_PARTS = ("text", "summary")
 # Members of a message that are text or nothing.
 TEXT_FIELDS = frozenset({"content", "refusal", *REASONING_FIELDS})
@@ -68,12 +70,7 @@ def message_bytes(message: Mapping[str, Any]) -> int:
                 else:
                     said += len(value.encode())
         elif name == "tool_calls":
-            said += sum(
-                field_bytes(call[kind], ("name", text))
-                for call in value or ()
-                for kind, text in TOOL_TEXT.items()
-                if kind in call
-            )
+            said += sum(map(call_bytes, value or ()))
         elif name == "reasoning_details":
             thought = max(thought, sum(field_bytes(part, REASONING_PARTS) for part in dicts(value)))
         elif name == "audio":
@@ -81,6 +78,11 @@ def message_bytes(message: Mapping[str, Any]) -> int:
         elif name == "function_call":
             said += field_bytes(object_of(value), ("name", "arguments"))
     return said + thought
+
+
+def call_bytes(call: Mapping[str, Any]) -> int:
+    """UTF-8 bytes of the name and the text of a normalised tool call, or of a piece of one, for the estimator."""
+    return sum(field_bytes(call[kind], ("name", text)) for kind, text in TOOL_TEXT.items() if kind in call)
 
 
 def text_of(value: Any) -> str:

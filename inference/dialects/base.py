@@ -23,11 +23,12 @@ from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
 
 from ..call import Call, Shape
+from ..deltas import Delta, End, Failure, Finish, Note, Unreadable, delta_of
+from ..finishes import failure_of, finish_reason
 from . import odd_json
 from .errors import MalformedReply, ReportedError, report_of
 
 NEVER = re.compile(rb"(?!)()()")  # a `StreamDecoder.one_text`
-HALF_CHARACTER = b"\\u"  # what begins any character that is escaped: few are, and halves always
 NO_HEADERS: Mapping[str, str] = {}
 NOTHING: frozenset[str] = frozenset()
 
@@ -92,23 +93,6 @@ class Reply:
     is_malformed: bool = False
 
 
-@dataclass(slots=True)
-class Event:
-    """An upstream event that says more than a chunk, or else.
-
-    `chunk` is in OpenAI's shape, with its `choices`; None where there is none. `reported` is all that the upstream has
-    said of usage so far, in its own words: the last one counts (`StreamDecoder.counted`). `is_last` marks the dialect's
-    own end of the stream. `measured_units` as in Reply. `error` is one that came with usage: it ends the answer, well
-    where all has finished.
-    """
-
-    chunk: dict[str, Any] | None = None
-    reported: Any = None
-    is_last: bool = False
-    measured_units: int | None = None
-    error: ReportedError | None = None
-
-
 class Untold(dict[str, None]):
     """The names of what a translation has left out or changed, in their order: they are disclosed to the client.
 
@@ -128,14 +112,44 @@ class StreamDecoder(ABC):
     one_text = NEVER  # matches an event of one text and nothing else that adds up, with what is around it in two groups
 
     def __init__(self) -> None:
-        self.half_characters = odd_json.HalfCharacters()
+        self.unreadable: MalformedReply | None = None  # the newest event, if it could not be read
+        self._half_characters = odd_json.HalfCharacters()
+
+    def decode(self, events: Iterable[bytes]) -> list[Delta | Note]:
+        """Returns what the events of one read say, in order, up to what ends the stream.
+
+        The end is a `Failure` for an error of the upstream's, and for a second event in a row that cannot be read.
+        """
+        said: list[Delta | Note] = []
+        halves = self._half_characters
+        for data in events:
+            before = self.unreadable
+            self.unreadable = None
+            try:
+                try:
+                    event = None if halves.held else orjson.loads(data)
+                except orjson.JSONDecodeError:
+                    event = None
+                if type(event) is dict:
+                    self.read(event, data, said)
+                else:
+                    for whole in halves.joined(data):
+                        if whole.strip() == b"[DONE]":
+                            said.append(End())
+                        else:
+                            self.read(parse_object(whole, refuses=False), whole, said)
+            except MalformedReply as error:
+                self.unreadable = error
+                said.append(Unreadable(error) if before is None else Failure(error))
+            except UpstreamFault as error:
+                said.append(Failure(error))
+        return said
 
     @abstractmethod
-    def decode(self, data: bytes) -> dict[str, Any] | Event | None:
-        """An event's chunk, which is the caller's to change; an Event where it says more, None where it says nothing.
+    def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
+        """Adds to `said` what an event says, which came as `data`. It is the decoder's own, to change and pass on.
 
-        `usage` of a chunk is what the upstream reported, in its own words. Raises UpstreamFault for an error event and
-        MalformedReply for nonsense.
+        Raises UpstreamFault for an error event and MalformedReply for nonsense.
         """
 
     @abstractmethod
@@ -147,25 +161,6 @@ class StreamDecoder(ABC):
     def completed(self, reported: Any, earlier: Sequence[Any]) -> Any:
         """Completes the newest usage with what only an `earlier` one says; the newest of those comes first."""
         return reported
-
-    def decode_all(self, events: list[bytes]) -> list[list[dict[str, Any]] | Event | UpstreamFault]:
-        """What the events of one read say: runs of chunks, and what comes between them, faults as they are raised."""
-        run: list[dict[str, Any]] = []
-        said: list[list[dict[str, Any]] | Event | UpstreamFault] = [run]
-        halves = self.half_characters
-        if halves.held or b"".join(events).find(HALF_CHARACTER) >= 0:
-            events = [whole for data in events for whole in halves.joined(data)]
-        for data in events:
-            try:
-                each = self.decode(data)
-            except UpstreamFault as fault:
-                said += [fault, run := []]
-            else:
-                if isinstance(each, dict):
-                    run.append(each)
-                else:
-                    said += [each or Event(), run := []]
-        return said
 
 
 class Dialect(Protocol):
@@ -254,14 +249,14 @@ def parse_object(data: bytes, *, refuses: bool = True) -> dict[str, Any]:
         raise MalformedReply("answered with something that is not JSON") from None
     if not isinstance(parsed, dict):
         raise MalformedReply("answered with JSON that is not an object")
-    if refuses and (len(data) > 2 * SURELY_SHALLOW or parsed.get("error") or parsed.get("type") == "error"):
+    if refuses:
         check_object(parsed, data)
     return parsed
 
 
 def check_object(parsed: dict[str, Any], data: bytes) -> None:
     """Raises as `parse_object` for an object that was parsed."""
-    if not is_shallow(data):
+    if len(data) > 2 * SURELY_SHALLOW and not is_shallow(data):
         require_writable(parsed)
     if parsed.get("error") or parsed.get("type") == "error":
         raise ReportedError(report_of(parsed))
@@ -293,6 +288,19 @@ def counted_reply(answer: dict[str, Any], usage: Any, count_usage: Callable[[Any
     except ContradictoryUsage as error:
         error.answer, error.reported = answer, usage
         raise
+
+
+def finish_of(index: int, choice: Mapping[str, Any]) -> Finish | Failure | None:
+    """Returns how a choice ends, by its `finish_reason` and its `error`; None if it goes on."""
+    failure = failure_of(choice)
+    if failure is not None:
+        return Failure(ReportedError(report_of(failure)))
+    reason = finish_reason(choice.get("finish_reason"))
+    if reason is None:
+        return None
+    finish = delta_of(Finish, index, {}, reason)
+    finish.choice["finish_reason"] = reason
+    return finish
 
 
 def optional_count(value: Any) -> int | None:

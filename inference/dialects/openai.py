@@ -6,31 +6,41 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-import orjson
-
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routing.routes import Route, Upstream
-from gateway.fastpath.faults import UpstreamFault
 from gateway.fastpath.http_client import UpstreamRequest
 from gateway.money import UNITS
 
 from ..call import Call, Shape
-from ..chunks import THOUGHTS
+from ..deltas import (
+    NO_CHOICE,
+    CallPiece,
+    Carried,
+    Delta,
+    End,
+    EnergyReport,
+    Failure,
+    Finish,
+    Note,
+    Text,
+    UsageReport,
+    delta_of,
+    deltas_of,
+)
 from ..finishes import failure_of
-from ..words import dicts, object_of, without
+from ..words import REASONING_FIELDS, TEXT_FIELDS, THOUGHTS, dicts, object_of, without
 from .base import (
     NOTHING,
     REROUTING_FIELDS,
     SURELY_SHALLOW,
-    Event,
     Reply,
     StreamDecoder,
     Untold,
     check_object,
     counted_reply,
     encoded,
+    finish_of,
     headers_for,
-    is_shallow,
     parse_object,
     refuse_fields,
     refuse_parameters,
@@ -47,6 +57,10 @@ PATHS = {
     Shape.EMBEDDING: "/embeddings",
     Shape.RESPONSES: "/responses",
 }
+# Members of a choice that a delta goes on with unchanged, those that are taken out of any other, and those about words.
+PLAIN = frozenset({"index", "delta", "finish_reason", "logprobs"})
+OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage", "error"})
+WITH_WORDS = ("logprobs",)
 # Members of a chunk that say something beside its choices.
 TELLING = frozenset({"error", "type", "x_groq", "energy", "impact", "gateway_metadata"})
 _THOUGHTS = frozenset(THOUGHTS)
@@ -136,7 +150,7 @@ class OpenAIDialect:
 class OpenAIDecoder(StreamDecoder):
     """See `base.StreamDecoder`."""
 
-    __slots__ = ("_choices", "_counted_apart", "_finished", "_total_includes")
+    __slots__ = ("_choices", "_counted_apart", "_finished", "_total_includes", "_usages")
     one_text = re.compile(
         rb'(?!.*"finish_reason": ?")'
         rb'(.*"choices": ?\[\{[^\[{]*"delta": ?\{"content": ?")[^"\\]+("\}[^\[{]*)'
@@ -145,51 +159,79 @@ class OpenAIDecoder(StreamDecoder):
     def __init__(self, choices: int = 1, total_includes: Collection[str] = NOTHING) -> None:
         super().__init__()
         self._choices, self._total_includes = choices, total_includes
-        self._finished: set[Any] = set()
+        self._finished: set[int] = set()
         self._counted_apart: list[Any] = []
+        self._usages: dict[int, Any] = {}  # what stands within choices, as Moonshot counts
 
-    def decode_all(self, events: list[bytes]) -> list[list[dict[str, Any]] | Event | UpstreamFault]:
-        """See `base.StreamDecoder`. Of nearly every chunk nothing but its JSON has to be read here."""
-        run: list[dict[str, Any]] = []
-        said: list[list[dict[str, Any]] | Event | UpstreamFault] = [run]
-        is_single, halves = self._choices == 1, self.half_characters
-        for data in events:
-            try:
-                chunk = orjson.loads(data)
-            except orjson.JSONDecodeError:
-                chunk = None
-            if (
-                isinstance(chunk, dict)
-                and not halves.held
-                and TELLING.isdisjoint(chunk)
-                and (len(data) <= 2 * SURELY_SHALLOW or is_shallow(data))
-            ):
-                if not is_single:
-                    self._add_up(chunk)
-                run.append(chunk)
-            else:
-                said += [*super().decode_all([data]), run := []]
-        return said
+    def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
+        """See `base.StreamDecoder`."""
+        if len(data) > 2 * SURELY_SHALLOW or not TELLING.isdisjoint(event):
+            self._read_members(event, data, said)
+        usage = event.pop("usage", None)
+        if event.get("system_fingerprint", "") is None:  # it is a string
+            del event["system_fingerprint"]
+        choices = event.get("choices")
+        before = len(said)
+        for position, choice in enumerate(choices) if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                self._read_choice(event, choice, position, said)
+        if len(said) == before:
+            said.append(Carried(event, NO_CHOICE))
+        if usage is not None:
+            said.append(UsageReport(self._added_up(usage, is_apart=not choices)))
 
-    def decode(self, data: bytes) -> dict[str, Any] | Event | None:
-        """A chunk, or `[DONE]`."""
-        if data.strip() == b"[DONE]":
-            return Event(is_last=True)
-        chunk = parse_object(data, refuses=False)
+    def _read_members(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
+        """Reads what an event says beside its choices. Raises as `base.check_object`."""
         try:
-            check_object(chunk, data)
-        except ReportedError as error:
-            self._add_up(chunk)
-            usage = chunk.get("usage")
-            if usage is None or not self._may_be_counted(usage):  # the error says more
-                raise
-            return Event(reported=usage, error=error)
-        chunk.pop("gateway_metadata", None)
-        if chunk.get("usage") is None and "x_groq" in chunk:
-            chunk["usage"] = usage_within(chunk)
-        self._add_up(chunk)
-        measured = measured_units_in(chunk)
-        return chunk if measured is None else Event(chunk, measured_units=measured)
+            check_object(event, data)
+        except ReportedError:
+            if (usage := event.get("usage")) is not None:
+                usage = self._added_up(usage, is_apart=not event.get("choices"))
+                if self._may_be_counted(usage):  # the error says more than that it cannot be
+                    said.append(UsageReport(usage))
+            raise
+        event.pop("gateway_metadata", None)
+        if event.get("usage") is None and "x_groq" in event:
+            event["usage"] = usage_within(event)
+        if (measured := measured_units_in(event)) is not None:
+            said.append(EnergyReport(measured))
+
+    def _read_choice(
+        self, event: dict[str, Any], choice: dict[str, Any], position: int, said: list[Delta | Note]
+    ) -> None:
+        index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
+        if type(index) is not int or index < 0:
+            index = choice["index"] = position
+        # Nearly every event is one more piece of one text or call, and goes on unchanged.
+        if not reason and type(delta) is dict and len(delta) == 1 and choice.keys() <= PLAIN:
+            ((name, value),) = delta.items()
+            if name in TEXT_FIELDS and value and isinstance(value, str):
+                choice["finish_reason"], event["choices"] = None, [choice]
+                said.append(Text(event, choice, name, value))
+                return
+            if name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
+                choice["finish_reason"], event["choices"] = None, [choice]
+                said.append(CallPiece(event, choice, value[0]))
+                return
+        deltas: list[Delta] = [*deltas_of(index, _message_in(choice))]
+        end = finish_of(index, choice)
+        if isinstance(end, Finish):
+            self._finished.add(index)
+            deltas.append(end)
+        extras = without(choice, OWNED_OF_CHOICE)
+        if not deltas and any(value is not None for value in extras.values()):
+            deltas.append(delta_of(Carried, index, {}))
+        if deltas:
+            _share_out(extras, deltas)
+        for each in deltas:
+            each.chunk = {**event, **each.chunk}
+        said += deltas
+        if isinstance(end, Failure):
+            said.append(end)
+        if choice.get("usage") is not None:
+            self._usages[index] = choice["usage"]
+            counted = [*self._usages.values()]
+            said.append(UsageReport(counted if len(counted) > 1 else counted[0]))
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""
@@ -207,26 +249,40 @@ class OpenAIDecoder(StreamDecoder):
             return False
         return True
 
-    def _add_up(self, chunk: dict[str, Any]) -> None:
-        """Makes the usage of a chunk that of the request so far, where a server may count each choice by itself.
+    def _added_up(self, usage: Any, *, is_apart: bool) -> Any:
+        """Returns the usage of the request so far, if a server may count each choice by itself.
 
         llama.cpp sends the usage of a choice in a chunk without choices, behind its finish: one that comes before all
         have finished can be no total. From then on every such chunk counts one more choice.
         """
-        choices, usage = chunk.get("choices"), chunk.get("usage")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict) and choice.get("finish_reason") and type(choice.get("index")) is int:
-                self._finished.add(choice["index"])
-        if usage is None or choices or not self._finished:
-            return
+        if not is_apart or not self._finished:
+            return usage
         if self._counted_apart or len(self._finished) < self._choices:
             self._counted_apart.append(usage)
-            if len(self._counted_apart) > 1:
-                chunk["usage"] = list(self._counted_apart)
+        return usage if len(self._counted_apart) < 2 else [*self._counted_apart]
+
+
+def _message_in(choice: dict[str, Any]) -> dict[str, Any]:
+    """Takes out of a choice what it says: its delta, a message in its place as some servers have it, or the text of a
+    text completion."""
+    delta = choice.get("delta")
+    if delta is None and "message" in choice:
+        return object_of(choice.pop("message"))
+    if delta is None and "text" in choice:
+        return {"content": choice["text"], **{name: choice.pop(name) for name in REASONING_FIELDS if name in choice}}
+    return object_of(delta)
+
+
+def _share_out(extras: dict[str, Any], deltas: Sequence[Delta]) -> None:
+    """Gives the members of a choice to what they are about: its words, or its finish, else to the first delta."""
+    words = (each for each in deltas if type(each) is Text and each.name not in REASONING_FIELDS)
+    spoken, last = next(words, deltas[0]), deltas[-1] if type(deltas[-1]) is Finish else deltas[0]
+    for name, value in extras.items():
+        (spoken if name in WITH_WORDS else last).choice[name] = value
 
 
 class ResponseDecoder(StreamDecoder):
-    """See `base.StreamDecoder`. Chunks are the events of a response, the last of which has its usage."""
+    """See `base.StreamDecoder`. The events of a response go on unchanged; the last of them has its usage."""
 
     __slots__ = ("_total_includes",)
 
@@ -234,21 +290,27 @@ class ResponseDecoder(StreamDecoder):
         super().__init__()
         self._total_includes = total_includes
 
-    def decode(self, data: bytes) -> dict[str, Any] | Event | None:
-        """An event, or `[DONE]`."""
-        if data.strip() == b"[DONE]":
-            return None
-        event = parse_object(data)
+    def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
+        """See `base.StreamDecoder`."""
         kind = event.get("type")
-        if kind in ENDS_OF_A_RESPONSE:
-            return Event(event, object_of(event.get("response")).get("usage"), is_last=True)
         if kind == "response.failed":
             response = object_of(event.get("response"))
-            error = ReportedError(report_of({"error": response.get("error")}))
-            if response.get("usage") is None:
-                raise error
-            return Event(reported=response["usage"], error=error)
-        return event
+            if response.get("usage") is not None:
+                said.append(UsageReport(response["usage"]))
+            raise ReportedError(report_of({"error": response.get("error")}))
+        check_object(event, data)
+        if not isinstance(kind, str) or not kind.startswith("response."):
+            return
+        words = event.get("delta") if kind.endswith(".delta") else None
+        if words and isinstance(words, str):
+            said.append(Text(event, NO_CHOICE, kind, words))
+        elif kind in ENDS_OF_A_RESPONSE:
+            said.append((Carried if kind == "response.done" else Finish)(event, NO_CHOICE))
+            if (usage := object_of(event.get("response")).get("usage")) is not None:
+                said.append(UsageReport(usage))
+            said.append(End())
+        else:
+            said.append(Carried(event, NO_CHOICE))
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`."""

@@ -34,11 +34,12 @@ from gateway.edge.responses import PlainResponse
 from gateway.errors import ApiError, InvalidRequest, UpstreamRefused
 from gateway.ids import GENERATION_PREFIX
 
-from ..answers import Aggregate, WholeFromChunks, chat_answer, chat_output_bytes
+from ..answers import Aggregate, WholeFromDeltas, chat_answer, chat_output_bytes
 from ..authentication import Payer, authenticate
 from ..call import Call, Shape
-from ..chunks import THOUGHTS, ChatNormaliser, ChunkNormaliser, Finish, Normaliser
-from ..words import without
+from ..chunks import ChatNormaliser, ChunkNormaliser, Normaliser
+from ..deltas import Delta, Finish
+from ..words import THOUGHTS, without
 
 Endpoint = Generation.Endpoint
 Report = Mapping[str, Any]  # `usage` and `gateway_metadata` of a settled answer
@@ -66,8 +67,8 @@ class Framing(Protocol):
     itself has failed.
     """
 
-    def frames(self, pending: list[Json]) -> list[bytes]:
-        """The chunks that have come from the upstream since the last time."""
+    def frames(self, pending: list[Delta]) -> list[bytes]:
+        """The deltas that have come from the upstream since the last time."""
 
     def finished(self, report: Report) -> list[bytes]:
         """The answer is complete."""
@@ -135,7 +136,7 @@ class WireForm(ABC):
         """The frames of one stream, of what its own normaliser makes."""
         return ChunkFraming(normaliser, call)
 
-    def aggregate(self) -> WholeFromChunks:
+    def aggregate(self) -> WholeFromDeltas:
         """What puts an upstream's answer together where a whole one is streamed from it."""
         return Aggregate(self.shape)
 
@@ -193,23 +194,19 @@ class ChunkFraming:
     def __init__(self, normaliser: ChunkNormaliser, call: Call) -> None:
         self._normaliser, self._include_usage = normaliser, call.include_usage
         self._hides_reasoning = call.asked == HIDES_REASONING
-        self._held: Json | None = None  # the newest finish chunk, which may have to carry the usage
+        self._held: Json | None = None  # the last finish chunk, which may have to carry the usage
 
-    def frames(self, pending: list[Json]) -> list[bytes]:
+    def frames(self, pending: list[Delta]) -> list[bytes]:
         """See Framing."""
         if self._hides_reasoning:
             pending = _without_thoughts(pending)
-        if len(pending) == 1 and type(pending[0]) is not Finish:
-            return [framed(pending[0])]
-        if Finish in map(type, pending):
-            at = [*map(type, pending)].index(Finish)
-            frames = [*self.frames(pending[:at]), *self._released()]
-            self._held = pending[at]
-            return frames + self.frames(pending[at + 1 :])
-        chunks = b"\n\ndata: ".join(map(orjson.dumps, pending))  # nothing is done for each of them in Python
-        if not chunks.isascii():
-            chunks = without_line_ends(chunks)
-        return [b"data: %b\n\n" % chunks] if chunks else []
+        chunks = [delta.chunk for delta in pending]
+        if pending and isinstance(pending[-1], Finish):
+            self._held = chunks.pop()
+        frames = b"\n\ndata: ".join(map(orjson.dumps, chunks))  # nothing is done for each of them in Python
+        if not frames.isascii():
+            frames = without_line_ends(frames)
+        return [b"data: %b\n\n" % frames] if frames else []
 
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""
@@ -231,15 +228,14 @@ class ChunkFraming:
         return [] if held is None else [framed(held)]
 
 
-def _without_thoughts(pending: Iterable[Json]) -> list[Json]:
-    """The chunks without reasoning; those that would say nothing are not sent."""
+def _without_thoughts(pending: Iterable[Delta]) -> list[Delta]:
+    """The deltas without reasoning; those that would say nothing are not sent."""
     kept = []
-    for chunk in pending:
-        left = [_unthought(choice) for choice in chunk["choices"]]
-        has_changed = left != chunk["choices"]
-        if not has_changed or type(chunk) is Finish or any(each.get("delta") or each.get("text") for each in left):
-            chunk["choices"] = left
-            kept.append(chunk)
+    for delta in pending:
+        left = _unthought(delta.choice)
+        if left == delta.choice or isinstance(delta, Finish) or left.get("delta") or left.get("text"):
+            delta.chunk["choices"] = [left]
+            kept.append(delta)
     return kept
 
 

@@ -1,19 +1,18 @@
 """`POST /v1/completions`. Chunks have `text` and `logprobs`, which may be null, on every choice."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from gateway.edge.fields import CheckedField, Checks, fault
 
 from ..answers import choices_of
 from ..call import Call, Shape
-from ..chunks import THOUGHTS, Choice, ChunkNormaliser, Normaliser, extras_of
+from ..chunks import Choice, ChunkNormaliser, Normaliser, extras_of
 from ..finishes import finish_reason
-from ..words import field_bytes, message_bytes
+from ..words import REASONING_FIELDS, THOUGHTS, field_bytes, message_bytes
 from .base import Endpoint, SamplingRequest, WireForm, pass_through, sampling_call
 
 OBJECT = "text_completion"
-SPOKEN = frozenset({*THOUGHTS, "delta"})
 DEFAULT_MAX_TOKENS = 16
 
 
@@ -59,46 +58,18 @@ class TextNormaliser(ChunkNormaliser):
     """The state of one text completion stream."""
 
     object_name = OBJECT
-    nullable: ClassVar = {"logprobs": None}
 
-    def normalise_all(self, chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """One more text of one choice is nearly every chunk here too, and the rest goes the long way."""
-        sent = []
-        for chunk in chunks:
-            try:
-                (choice,) = chunk["choices"]
-                text, index = choice["text"], choice["index"]
-                is_odd = choice.get("finish_reason") or index not in self._going or not SPOKEN.isdisjoint(choice)
-                is_odd = is_odd or self.unsent or chunk.get("system_fingerprint", "") is None
-            except (LookupError, TypeError, ValueError, AttributeError):
-                is_odd = True
-            if is_odd or not text or not isinstance(text, str) or type(index) is not int:
-                odd = self.normalise(chunk)
-                if odd is not None:
-                    sent.append(odd)
-            else:
-                if (usage := chunk.pop("usage", None)) is not None:
-                    self.reported.append((usage, self.text_bytes + len(text.encode())))
-                self.text_bytes += len(text.encode())
-                self.has_output = True
-                choice["finish_reason"] = None
-                choice.setdefault("logprobs", None)
-                sent.append(chunk | self._own)
-        return sent
+    def _shape(self, choice: dict[str, Any], state: Choice) -> None:
+        said = choice.pop("delta")
+        choice["text"] = said.get("content") or said.get("refusal") or ""
+        choice.setdefault("logprobs", None)
+        choice.update((name, said[name]) for name in REASONING_FIELDS if name in said)
 
-    def _finish(self, reported: Any) -> str | None:
-        return text_finish_reason(reported)
+    def _silent(self, index: int) -> dict[str, Any]:
+        return {"index": index, "text": "", "logprobs": None, "finish_reason": None}
 
-    def _content(self, choice: dict[str, Any], state: Choice) -> dict[str, Any]:
-        self.text_bytes += text_bytes(choice)
-        text = choice.get("text")
-        return {"text": text} if text and isinstance(text, str) else {}
-
-    def _shaped(self, content: dict[str, Any], state: Choice) -> dict[str, Any]:
-        return {"text": content.get("text", "")}
-
-    def _empty(self) -> dict[str, Any]:
-        return {"text": ""}
+    def _reason(self, state: Choice) -> str:
+        return text_finish_reason(state.reason) or "stop"
 
 
 def text_answer(answer: Mapping[str, Any], *, id: str, created: int, model: str) -> dict[str, Any]:

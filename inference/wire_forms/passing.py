@@ -12,7 +12,8 @@ import orjson
 
 from gateway.errors import ApiError
 
-from ..chunks import Finish, Normaliser
+from ..chunks import Normaliser
+from ..deltas import Delta, Finish, Text
 from ..dialects.errors import MalformedReply
 from .base import Report, without_line_ends
 
@@ -27,27 +28,48 @@ class PassedStream(Normaliser):
     def __init__(self, own: Json) -> None:
         super().__init__()
         self.own = own
+        self._is_finished = False
         self.last: Json = {}  # the event that ends the answer
 
+    @property
+    def is_complete(self) -> bool:
+        """See Normaliser."""
+        return self._is_finished
+
+    @property
+    def all_finished(self) -> bool:
+        """See Normaliser."""
+        return self._is_finished
+
+    def add(self, delta: Delta, sent: list[Delta]) -> None:
+        """See Normaliser."""
+        if isinstance(delta, Text):
+            text = delta.text
+            self.text_bytes += len(text) if text.isascii() else len(text.encode())
+            self.has_output = True
+        if self.change(delta):
+            sent.append(delta)
+        if isinstance(delta, Finish):
+            self._is_finished = self.has_output = True
+
+    @abstractmethod
+    def change(self, delta: Delta) -> bool:
+        """Sets what the gateway owns in an event; False if the event does not go on. Raises MalformedReply."""
+
     def say(self, words: Any) -> None:
-        """Counts words of the answer, where they are any."""
+        """Counts further words of the answer, if they are any."""
         if words and isinstance(words, str):
             self.text_bytes += len(words.encode())
             self.has_output = True
 
-    def end(self, event: Json) -> Finish:
-        """The event that ends the answer."""
-        self.is_complete = self.all_finished = self.has_output = True
-        return Finish(event)
-
-    def frames(self, pending: list[Json]) -> list[bytes]:
+    def frames(self, pending: list[Delta]) -> list[bytes]:
         """See Framing."""
         frames = []
-        for event in pending:
-            if type(event) is Finish:
-                self.last = event
+        for delta in pending:
+            if isinstance(delta, Finish):
+                self.last = delta.chunk
             else:
-                frames.append(self.frame(event))
+                frames.append(self.frame(delta.chunk))
         return frames
 
     def frame(self, event: Json) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 
 from inference.answers import Aggregate
 from inference.call import Shape
+from inference.deltas import CallPiece, Carried, delta_of
 from tests import bills
 from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
@@ -113,7 +114,7 @@ def steps_to_join(tool_calls: int) -> int:
     sys.settrace(count)
     try:
         for piece in pieces:
-            aggregate.add({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}, "finish_reason": None}]})
+            aggregate.add(delta_of(CallPiece, 0, {"tool_calls": [piece]}, piece))
         (choice,) = aggregate.answer()["choices"]
     finally:
         sys.settrace(traced_before)
@@ -133,11 +134,11 @@ def test_a_chunk_is_not_changed_by_what_comes_behind_it() -> None:
         {"a": {"b": "x"}, "c": [{"index": 0, "d": "x"}]},
         {"a": {"b": "y"}, "c": [{"index": 0, "d": "y"}]},
     ]
-    chunks: list[Json] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    before = copy.deepcopy(chunks)
-    for chunk in [*chunks, *chunks]:
-        aggregate.add(chunk)
-    assert chunks == before
+    carried = [delta_of(Carried, 0, {}, beside=delta) for delta in deltas]
+    before = copy.deepcopy(carried)
+    for delta in [*carried, *carried]:
+        aggregate.add(delta)
+    assert carried == before
     assert aggregate.answer()["choices"][0]["message"]["a"] == {"b": "xyxy"}
     assert aggregate.answer()["choices"][0]["message"]["c"] == [{"index": 0, "d": "xyxy"}]
 

@@ -1,6 +1,5 @@
 """What is billed where an upstream counted part of it or nothing; nothing that a client sends may prevent it."""
 
-import copy
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -8,12 +7,14 @@ from typing import Any
 import orjson
 import pytest
 
+from inference.dialects.openai import OpenAIDecoder
 from inference.wire_forms.completions import CompletionForm, TextNormaliser, text_answer
 from tests.bills import debits, exact, hex_of, records
 from tests.catalogue import catalogue_for, model, provider
 from tests.chat import Stream, ask
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import refusal
+from tests.inference.dialects.playback import taken
 from tests.inference.odd_upstream import http, listening
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
@@ -374,7 +375,7 @@ def test_a_text_completion_never_finishes_with_tool_calls(account: Customer) -> 
 def test_reasoning_beside_a_text_counts_the_same_whole_and_streamed(name: str, reasoning: Any, counted: int) -> None:
     answer = {"choices": [{"index": 0, "text": "hi", name: reasoning}]}
     chunks = TextNormaliser(id="gen-1", created=1, model="m", choices=1)
-    assert chunks.normalise(copy.deepcopy(answer)) is not None
+    assert taken(OpenAIDecoder(), chunks, answer)
     assert chunks.text_bytes == counted
     assert CompletionForm().output_bytes(text_answer(answer, id="gen-1", created=1, model="m")) == counted
 

@@ -23,6 +23,7 @@ from inference.answers import Aggregate
 from inference.call import Call, Shape
 from inference.chunks import ChatNormaliser
 from inference.dialects import DIALECTS
+from inference.dialects.openai import OpenAIDecoder
 from inference.modality import ADAPTERS, ShapeAdapter
 from inference.reader import SseParser
 from inference.wire_forms.base import WireForm
@@ -33,7 +34,7 @@ from inference.wire_forms.messages import MessagesForm
 from inference.wire_forms.responses import ResponsesForm
 from inference.wire_forms.responses.requests import call_of
 from tests.inference.dialects import recorded_anthropic, recorded_openai
-from tests.inference.dialects.playback import event_of
+from tests.inference.dialects.playback import taken
 from tests.inference.dialects.routes import call
 
 RECORDINGS: dict[str, tuple[str, bytes]] = {
@@ -141,16 +142,13 @@ def test_a_stream_with_nonsense_in_it(form: WireForm, modality: str, name: str, 
 
 def play(form: WireForm, modality: str, dialect: str, events: Iterable[bytes]) -> None:
     """Takes a stream from the upstream to a client, chunk by chunk and as a whole."""
-    upstream_call, adapter = asked(form, modality)
+    upstream_call, _ = asked(form, modality)
     decoder = DIALECTS[dialect].decoder(upstream_call)
-    decoder = decoder if adapter is None else adapter.decoder(decoder)
     chunks = form.normaliser(id="gen-1", created=1, model="m", choices=1)
     whole = form.aggregate()
-    for event in map(event_of, map(decoder.decode, events)):
-        normalised = None if event.chunk is None else chunks.normalise(event.chunk)
-        if normalised is not None:
-            orjson.dumps(normalised)
-            whole.add(normalised)
+    for delta in taken(decoder, chunks, *events):
+        orjson.dumps(delta.chunk)
+        whole.add(delta)
     for last in chunks.finishes():
         whole.add(last)
     finish(form, whole.answer())
@@ -188,18 +186,17 @@ def test_reasoning_beside_a_delta_is_as_any_field_there() -> None:
 
 def test_a_choice_of_a_number_beyond_reason_opens_few_others() -> None:
     chunks = ChatNormaliser(id="gen-1", created=1, model="m", choices=10**6)
-    normalised = chunks.normalise({"choices": [{"index": 10**6 - 1, "delta": {"content": "a"}}]})
-    assert normalised is not None
-    assert len(normalised["choices"]) < 1000
+    choice = {"index": 10**6 - 1, "delta": {"content": "a"}}
+    sent = taken(OpenAIDecoder(choices=10**6), chunks, {"choices": [choice]})
+    assert 1 < len(sent) < 1000
 
 
 def aggregated(choices: Iterable[dict[str, Any]]) -> Any:
     """The first choice of a chat that was put together from chunks of one choice each."""
     chunks, whole = ChatNormaliser(id="gen-1", created=1, model="m", choices=1), Aggregate(Shape.CHAT)
     for choice in choices:
-        normalised = chunks.normalise({"choices": [choice]})
-        assert normalised is not None
-        whole.add(normalised)
+        (delta,) = taken(OpenAIDecoder(), chunks, {"choices": [choice]})
+        whole.add(delta)
     answer = whole.answer()
     finish(ChatForm(), answer)
     return answer["choices"][0]

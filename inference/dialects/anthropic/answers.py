@@ -9,7 +9,7 @@ next of those, so that it is neither lost before the first output nor a chunk th
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -17,8 +17,21 @@ import orjson
 
 from catalogue.pricing import CACHE_COUNTS_DIFFER, Usage
 
+from ...deltas import (
+    NO_CHOICE,
+    CallPiece,
+    Carried,
+    Delta,
+    End,
+    Finish,
+    Kind,
+    Note,
+    Text,
+    UsageReport,
+    delta_of,
+)
 from ...words import object_of, text_of
-from ..base import Event, StreamDecoder, count, optional_count, parse_object
+from ..base import StreamDecoder, check_object, count, finish_of, optional_count
 from ..errors import MalformedReply
 
 Json = dict[str, Any]
@@ -34,6 +47,8 @@ STOP_REASONS = {
     "refusal": "content_filter",
 }
 INPUT_COUNTS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+# Of each kind of delta that is words: the field that has them.
+WORDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 MESSAGE_FIELDS = frozenset({"id", "type", "role", "model", "content", "stop_reason", "usage", "gateway_metadata"})
 
 
@@ -194,18 +209,24 @@ class AnthropicDecoder(StreamDecoder):
         self._held: Json = {}  # of the chunk
         self._held_delta: Json = {}
 
-    def decode(self, data: bytes) -> Json | Event | None:
-        """A piece of output, the finish with its usage, or nothing. Unknown events are nothing."""
-        event = parse_object(data)
+    def read(self, event: Json, data: bytes, said: list[Delta | Note]) -> None:
+        """See `base.StreamDecoder`. Unknown events say nothing."""
+        check_object(event, data)
         kind = event.get("type")
+        delta: Delta | None = None
         if kind == "content_block_delta":
-            return self._delta(self._blocks.get(_part(event, "index", int)), _part(event, "delta", dict))
-        if kind == "content_block_start":
+            delta = self._delta(self._blocks.get(_part(event, "index", int)), _part(event, "delta", dict))
+        elif kind == "content_block_start":
             block = self._blocks[_part(event, "index", int)] = _Block(_part(event, "content_block", dict))
-            return self._open(block, block.content)
-        if kind == "content_block_stop":
-            return self._close(self._blocks.pop(_part(event, "index", int), None))
-        return self._framed(event)
+            delta = self._open(block, block.content)
+        elif kind == "content_block_stop":
+            delta = self._close(self._blocks.pop(_part(event, "index", int), None))
+        else:
+            self._read_framing(event, said)
+        if delta is not None:
+            if self._held:
+                delta.chunk, self._held = {**self._held, **delta.chunk}, {}
+            said.append(delta)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`. What `output_tokens` says at the start is a place-holder."""
@@ -213,34 +234,58 @@ class AnthropicDecoder(StreamDecoder):
         prompt = None if usage is None else replace(usage, completion=0, reasoning=None)
         return (usage if self._has_counted_all else None), prompt
 
-    def _framed(self, event: Json) -> Json | Event | None:
-        """An event of the message itself."""
+    def _read_framing(self, event: Json, said: list[Delta | Note]) -> None:
+        """Reads an event of the message itself. The null fields of its usage are unchanged."""
+        usage = event.get("usage")
         match event.get("type"):
             case "message_start":
                 message = _part(event, "message", dict)
                 self._held |= extras(message, MESSAGE_FIELDS)
-                return Event(reported=self._reported(message.get("usage")))
+                usage = message.get("usage")
             case "message_delta":
-                return self._progress(event)
+                delta = object_of(event.get("delta"))
+                self._held |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
+                self._has_counted_all |= isinstance(usage, dict)
+                end = finish_of(0, {"finish_reason": finish_reason(delta.get("stop_reason"))})
+                if isinstance(end, Finish):
+                    said += self._released(end)
+                elif end is not None:
+                    said.append(end)
             case "message_stop":
-                return Event(is_last=True)
-        return None
+                said.append(End())
+            case _:
+                return
+        self._report_usage(usage, said)
 
-    def _open(self, block: _Block, content: Json) -> Json | None:
+    def _report_usage(self, usage: Any, said: list[Delta | Note]) -> None:
+        if isinstance(usage, dict):
+            self._usage = grown_usage(self._usage, usage)
+            if self._usage:
+                said.append(UsageReport(self._usage))
+
+    def _released(self, finish: Finish) -> Iterator[Delta]:
+        """The finish, and before it what waited for output that never came."""
+        held, self._held = self._held, {}
+        if self._held_delta:
+            yield self._said(Carried, {})
+        finish.chunk |= held
+        yield finish
+
+    def _open(self, block: _Block, content: Json) -> Delta | None:
         match content.get("type"):
             case "text":
                 self._held_delta |= extras(content, ("type", "text", "citations"))
                 return self._say("content", content.get("text"))
             case "tool_use":
                 block.ordinal, self._tools = self._tools, self._tools + 1
-                return self._chunk({"tool_calls": [_call(block)]})
+                return self._call(_head_of(block))
             case "redacted_thinking":
                 self._keep("thinking_blocks", self._thought(content))
             case "thinking":
                 return self._think(block, content.get("thinking"))
         return None
 
-    def _delta(self, block: _Block | None, delta: Json) -> Json | None:
+    def _delta(self, block: _Block | None, delta: Json) -> Delta | None:
         match delta.get("type"):
             case "text_delta":
                 if len(delta) > 2:
@@ -258,7 +303,7 @@ class AnthropicDecoder(StreamDecoder):
                 self._citations += 1
         return None
 
-    def _close(self, block: _Block | None) -> Json | None:
+    def _close(self, block: _Block | None) -> Delta | None:
         """A thought is complete with its signature; a tool's input that came in no piece is the one at its start."""
         if block is None:
             return None
@@ -273,33 +318,26 @@ class AnthropicDecoder(StreamDecoder):
             return self._argue(block, arguments_of(block.content))
         return None
 
-    def _progress(self, event: Json) -> Event:
-        """The stop reason, and usage so far: its null fields are unchanged."""
-        delta = object_of(event.get("delta"))
-        self._held |= extras(event, ("type", "delta", "usage")) | extras(delta, ("stop_reason",))
-        self._has_counted_all |= isinstance(event.get("usage"), dict)
-        finish = finish_reason(delta.get("stop_reason"))
-        return Event(self._chunk({}, finish) if finish else None, self._reported(event.get("usage")))
+    def _say(self, name: str, text: Any) -> Delta | None:
+        return self._said(Text, {name: text}, name, text) if text and isinstance(text, str) else None
 
-    def _reported(self, usage: Any) -> Json | None:
-        """All that was said of usage until now, where an event says something of it."""
-        if not isinstance(usage, dict):
-            return None
-        self._usage = grown_usage(self._usage, usage)
-        return self._usage or None
-
-    def _say(self, name: str, text: Any) -> Json | None:
-        return self._chunk({name: text}) if text and isinstance(text, str) else None
-
-    def _think(self, block: _Block, text: Any) -> Json | None:
+    def _think(self, block: _Block, text: Any) -> Delta | None:
         block.pieces.append(text_of(text))
         return self._say("reasoning_content", text)
 
-    def _argue(self, block: _Block, piece: str) -> Json | None:
+    def _argue(self, block: _Block, piece: str) -> Delta | None:
         if not piece:
             return None
         block.pieces.append(piece)
-        return self._chunk({"tool_calls": [{"index": block.ordinal, "function": {"arguments": piece}}]})
+        return self._call({"index": block.ordinal, "function": {"arguments": piece}})
+
+    def _call(self, fragment: Json) -> Delta:
+        return self._said(CallPiece, {"tool_calls": [fragment]}, fragment)
+
+    def _said(self, kind: type[Kind], said: Json, *rest: Any) -> Kind:
+        """A delta with whatever waited for one."""
+        beside, self._held_delta = self._held_delta or None, {}
+        return delta_of(kind, 0, said, *rest, beside=beside)
 
     def _thought(self, block: Json) -> Json:
         thought = {"index": self._thoughts, **block}
@@ -310,36 +348,38 @@ class AnthropicDecoder(StreamDecoder):
         """Entries are numbered by `index`: clients that put a stream together demand it of lists in a delta."""
         self._held_delta.setdefault(name, []).append(item)
 
-    def _chunk(self, delta: Json, finish: str | None = None) -> Json:
-        """A chunk of this output or finish, and whatever waited for one."""
-        chunk: Json = {}
-        if self._held or self._held_delta:
-            chunk, delta = self._held, {**self._held_delta, **delta}
-            self._held, self._held_delta = {}, {}
-        chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish}]
-        return chunk
-
 
 class PassingDecoder(AnthropicDecoder):
-    """See `base.StreamDecoder`. Chunks are Anthropic's own events; a ping is none."""
+    """See `base.StreamDecoder`. Anthropic's own events go on unchanged, but for a ping."""
 
     __slots__ = ()
 
-    def decode(self, data: bytes) -> Json | Event | None:
-        """An event with its usage."""
-        event = parse_object(data)
+    def read(self, event: Json, data: bytes, said: list[Delta | Note]) -> None:
+        """See `base.StreamDecoder`."""
+        check_object(event, data)
         kind = event.get("type")
         if kind == "content_block_delta":
-            return event
-        if kind in ("message_start", "message_delta"):
-            counted = self._framed(event)
-            return Event(event, counted.reported) if isinstance(counted, Event) else event
-        if kind == "message_stop":
-            return Event(is_last=True)
-        return event if isinstance(kind, str) and kind != "ping" else None
+            delta = event["delta"] if isinstance(event.get("delta"), dict) else {}
+            name = WORDS.get(text_of(delta.get("type")), "")
+            text = delta.get(name)
+            if text and isinstance(text, str):
+                said.append(Text(event, NO_CHOICE, name, text))
+            else:
+                said.append(Carried(event, NO_CHOICE))
+        elif kind == "message_delta":
+            has_ended = object_of(event.get("delta")).get("stop_reason")
+            said.append((Finish if has_ended else Carried)(event, NO_CHOICE))
+            self._has_counted_all |= isinstance(event.get("usage"), dict)
+            self._report_usage(event.get("usage"), said)
+        elif kind == "message_stop":
+            said.append(End())
+        elif isinstance(kind, str) and kind != "ping":
+            said.append(Carried(event, NO_CHOICE))
+            if kind == "message_start":
+                self._report_usage(_part(event, "message", dict).get("usage"), said)
 
 
-def _call(block: _Block) -> Json:
+def _head_of(block: _Block) -> Json:
     """The head of a tool call; its arguments follow."""
     content = block.content
     return {

@@ -11,6 +11,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...call import Call
 from ...chunks import ChatNormaliser
+from ...deltas import CallPiece, Delta, Finish, Text
 from ...dialects import odd_json
 from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
@@ -131,19 +132,22 @@ class MessageFraming:
         self._has_refused = False
         self._stopped: tuple[str, str | None] = ("end_turn", None)
 
-    def frames(self, pending: list[Json]) -> list[bytes]:
+    def frames(self, pending: list[Delta]) -> list[bytes]:
         """See Framing."""
         frames: list[bytes] = []
-        for chunk in pending:
+        for delta in pending:
             if not self._has_begun:
-                self._begin(chunk, frames)
-            for choice in chunk["choices"]:
-                delta = choice["delta"]
-                text = delta.get("content")
-                if text and len(delta) == 1 and self._block == "text" and choice["finish_reason"] is None:
-                    self._send({"type": "text_delta", "text": text}, frames)  # as nearly all are
-                else:
-                    self._take(choice, frames)
+                self._begin(delta.chunk, frames)
+            if isinstance(delta, Finish):
+                self._stopped = _stop(delta.choice, refused=self._has_refused)
+                continue
+            if delta.beside is not None:
+                self._cite(delta.beside, frames)
+            if isinstance(delta, Text):
+                self._say("thinking" if delta.name in REASONING_FIELDS else "text", delta.text, frames)
+                self._has_refused = self._has_refused or delta.name == "refusal"
+            elif isinstance(delta, CallPiece):
+                self._call_tool(delta.fragment, frames)
         return frames
 
     def finished(self, report: Report) -> list[bytes]:
@@ -165,23 +169,6 @@ class MessageFraming:
         """See Framing."""
         return [failed(error, report)]
 
-    def _take(self, choice: Json, frames: list[bytes]) -> None:
-        delta = choice["delta"]
-        if thought := _thought(delta):
-            self._say("thinking", thought, frames)
-        for name in ("content", "refusal"):
-            if delta.get(name):
-                self._has_refused |= name == "refusal"
-                self._say("text", delta[name], frames)
-        if "annotations" in delta:
-            for citation in _cited(delta):
-                self._open_text("text", frames)
-                self._send({"type": "citations_delta", "citation": citation}, frames)
-        for fragment in delta.get("tool_calls", ()):
-            self._call_tool(fragment, frames)
-        if choice["finish_reason"] is not None:
-            self._stopped = _stop(choice, refused=self._has_refused)
-
     def _begin(self, chunk: Json, frames: list[bytes]) -> None:
         """Clients reckon with the prompt's tokens from here on: they are estimated until the upstream has counted."""
         self._has_begun = True
@@ -195,6 +182,11 @@ class MessageFraming:
     def _say(self, kind: str, text: str, frames: list[bytes]) -> None:
         self._open_text(kind, frames)
         self._send({"type": f"{kind}_delta", kind: text}, frames)
+
+    def _cite(self, beside: Json, frames: list[bytes]) -> None:
+        for citation in _cited(beside):
+            self._open_text("text", frames)
+            self._send({"type": "citations_delta", "citation": citation}, frames)
 
     def _send(self, delta: Json, frames: list[bytes]) -> None:
         payload = {"type": "content_block_delta", "index": self._index, "delta": delta}

@@ -15,7 +15,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...chunks import Finish
+from ...deltas import NO_CHOICE, Delta, Finish
 from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, without
@@ -25,8 +25,6 @@ from .answers import billed, event, failed, input_of
 
 Json = dict[str, Any]
 
-# Of each kind of delta that is words: the field that has them.
-WORDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json"}
 NO_NUMBER = -1
 KIND = re.compile(r"[a-z_]{1,64}")
 
@@ -91,19 +89,14 @@ class PassedMessage(PassedStream):
         self._call = call
         return self
 
-    def normalise(self, event: Json) -> Json | None:
-        """See Normaliser."""
+    def change(self, delta: Delta) -> bool:
+        """See PassedStream."""
+        event = delta.chunk
         kind = event["type"]
         if kind == "content_block_delta":
             if event.get("index") != self._same_number:
                 self._renumber(event)
-            delta = event.get("delta")
-            if isinstance(delta, dict) and isinstance(words := delta.get("type"), str) and words in WORDS:
-                text = delta.get(WORDS[words])
-                if text and isinstance(text, str):  # `say`, of each piece
-                    self.text_bytes += len(text.encode())
-                    self.has_output = True
-            return event
+            return True
         if kind == "content_block_start":
             self._newest += 1
             self._numbers[str(event.get("index"))] = self._newest
@@ -125,8 +118,8 @@ class PassedMessage(PassedStream):
                 self._estimate(message, self._call)
         elif kind == "message_delta":
             self._count(event.get("usage"))
-            return self.end(event) if object_of(event.get("delta")).get("stop_reason") else None
-        return event if KIND.fullmatch(kind) else None
+            return isinstance(delta, Finish)
+        return KIND.fullmatch(kind) is not None
 
     @property
     def has_open_call(self) -> bool:
@@ -137,10 +130,11 @@ class PassedMessage(PassedStream):
         """See Normaliser. A message that ended in order and was counted may lack a reason."""
         if is_counted and not self.is_complete and self._begun is not None:
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"
-            delta = {"stop_reason": reason, "stop_sequence": None}
-            self._added = self.end({"type": "message_delta", "delta": delta})
+            stopped = {"stop_reason": reason, "stop_sequence": None}
+            self._added = Finish({"type": "message_delta", "delta": stopped}, NO_CHOICE)
+            self._is_finished = self.has_output = True
 
-    def finishes(self) -> Iterable[Finish]:
+    def finishes(self) -> Iterable[Delta]:
         """See Normaliser. The upstream's own has gone to the framing already."""
         return () if self._added is None else (self._added,)
 
@@ -176,37 +170,36 @@ class PassedMessage(PassedStream):
 
 
 class WholeMessage:
-    """See `answers.WholeFromChunks`: a message from its events."""
+    """See `answers.WholeFromDeltas`: a message from its events."""
 
     def __init__(self) -> None:
         self._message: Json = {}
         self._blocks: dict[int, Json] = {}
         self._usage: Json = {}
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
-        """See WholeFromChunks."""
-        index, delta = chunk.get("index"), object_of(chunk.get("delta"))
-        match chunk["type"]:
+    def add(self, delta: Delta) -> None:
+        """See WholeFromDeltas."""
+        event = delta.chunk
+        index, said = event.get("index"), object_of(event.get("delta"))
+        match event["type"]:
             case "message_start":
-                self._message |= chunk["message"]
+                self._message |= event["message"]
                 self._count(self._message.get("usage"))
             case "content_block_start" if type(index) is int:
-                self._blocks[index] = object_of(chunk.get("content_block"))
+                self._blocks[index] = object_of(event.get("content_block"))
             case "content_block_delta" if type(index) is int:
-                self._add_delta(index, delta)
+                self._add_to_block(index, said)
             case "message_delta":
-                self._message |= {
-                    name: value for name, value in chunk.items() if name not in ("type", "delta", "usage")
-                }
-                self._message |= delta
-                self._count(chunk.get("usage"))
+                self._message |= without(event, ("type", "delta", "usage"))
+                self._message |= said
+                self._count(event.get("usage"))
 
     def answer(self) -> Json:
-        """See WholeFromChunks."""
+        """See WholeFromDeltas."""
         content = [_finished(block) for _, block in sorted(self._blocks.items())]
         return {**self._message, "content": content, "usage": self._usage}
 
-    def _add_delta(self, index: int, delta: Json) -> None:
+    def _add_to_block(self, index: int, delta: Json) -> None:
         if delta.get("type") == "citations_delta":
             block = self._blocks.setdefault(index, {})
             begun = block.get("citations")

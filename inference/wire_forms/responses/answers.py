@@ -10,6 +10,7 @@ from gateway.edge.responses import known
 from gateway.errors import ApiError, ProviderRateLimited
 from gateway.ids import RESPONSE_PREFIX
 
+from ...deltas import Delta, Finish, deltas_of
 from ...words import object_of, without
 from ..base import DONE, Report, framed
 from .output import CITED, COMPLETED, INCOMPLETE, Output
@@ -28,7 +29,9 @@ def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> 
     calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
     cited = {name: message[name] for name in CITED if name in message}
     for said in (without(message, (*CITED, "tool_calls")), cited, {"tool_calls": calls}):
-        output.add(said, choice.get("logprobs"))  # a whole answer is its items alone
+        for delta in deltas_of(0, said):
+            delta.choice["logprobs"] = choice.get("logprobs")
+            output.add(delta)  # a whole answer is its items alone
     status = INCOMPLETE if choice["finish_reason"] in INCOMPLETE_REASONS else COMPLETED
     output.close(status)
     return response_object(normalised, asked, output.items, choice["finish_reason"], report)
@@ -43,13 +46,13 @@ class ResponseFraming:
         self._sequence = 0
         self._finish: str | None = None
 
-    def frames(self, pending: list[Json]) -> list[bytes]:
+    def frames(self, pending: list[Delta]) -> list[bytes]:
         """See Framing."""
         frames: list[bytes] = [] if self._sequence or not pending else self._opening()
-        for chunk in pending:
-            for choice in chunk["choices"]:
-                frames += map(self._frame, self._output.add(choice["delta"], choice.get("logprobs")))
-                self._finish = choice["finish_reason"] or self._finish
+        for delta in pending:
+            frames += map(self._frame, self._output.add(delta))
+            if isinstance(delta, Finish):
+                self._finish = delta.reason
         return frames
 
     def finished(self, report: Report) -> list[bytes]:

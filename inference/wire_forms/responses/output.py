@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.edge.fields import Json
 
+from ...deltas import CallPiece, Delta, Finish, Text
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
 from .conversation import encrypted
 from .requests import Asked
@@ -35,25 +36,26 @@ class Output:
         self._calls: dict[Any, _Call] = {}  # by their index in the chat
         self._thinking: list[Json] = []  # signed, of the reasoning that is open
 
-    def add(self, delta: Mapping[str, Any], logprobs: Any = None) -> list[Json]:
-        """Takes in a delta, or a whole message whose tool calls are numbered. Returns the events that tell it."""
+    def add(self, delta: Delta) -> list[Json]:
+        """Takes in a delta. Returns the events that tell it."""
         events: list[Json] = []
-        if len(delta) == 1 and (text := delta.get("content")):  # as nearly all are
-            events.append(self._part_of("content", events).delta(text, logprobs))
+        if isinstance(delta, Finish):
             return events
-        if "thinking_blocks" in delta and self._asked.encrypts and (blocks := dicts(delta["thinking_blocks"])):
+        if delta.beside is not None:
+            self._add_members(delta.beside, events)
+        if isinstance(delta, Text):
+            events.append(self._part_of(delta.name, events).delta(delta.text, delta.choice.get("logprobs")))
+        elif isinstance(delta, CallPiece):
+            self._call(delta.fragment, events)
+        return events
+
+    def _add_members(self, beside: Json, events: list[Json]) -> None:
+        """Signed thinking and citations."""
+        if self._asked.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
             self._think(blocks, events)
-        if cited := [*_cited(delta)]:
+        if cited := [*_cited(beside)]:
             part = self._part_of("content", events)
             events += map(part.annotation, cited)
-        if thought := next((name for name in REASONING_FIELDS if text_of(delta.get(name))), None):
-            events.append(self._part_of(thought, events).delta(delta[thought], logprobs))
-        for field in ("refusal", "content"):
-            if text := text_of(delta.get(field)):
-                events.append(self._part_of(field, events).delta(text, logprobs))
-        for fragment in delta.get("tool_calls") or ():
-            self._call(fragment, events)
-        return events
 
     def _part_of(self, field: str, events: list[Json]) -> "_Part":
         """The part that says this field, opened if it is not open."""

@@ -10,14 +10,13 @@ from typing import Any
 from gateway.edge.fields import Json
 from gateway.errors import ApiError
 
-from ...chunks import Finish
+from ...deltas import Delta, Finish, Text
 from ...words import dicts, field_bytes, object_of
 from ..base import DONE, Report
 from ..passing import PassedStream, require_objects
 from .answers import FAILED, fault_of, with_bill
 from .output import INCOMPLETE
 
-FINAL = frozenset({"response.completed", "response.incomplete"})
 CALLS = frozenset({"function_call", "custom_tool_call"})
 # Of each kind of item or part, and of what its deltas are called: the fields that are words.
 WORDS = ("text", "refusal", "arguments", "input", "name")
@@ -35,25 +34,19 @@ class PassedResponse(PassedStream):
         self._items: dict[int, Json] = {}  # by their index: as they were added, then as they were done
         self._deltas: dict[int, list[tuple[str, str]]] = {}  # of the items that are open: the kinds and texts
 
-    def normalise(self, event: Json) -> Json | None:
-        """See Normaliser."""
-        kind = event.get("type")
-        if not isinstance(kind, str) or not kind.startswith("response."):
-            return None
-        index = event.get("output_index")
-        if kind.endswith(".delta"):
-            words = event.get("delta")
-            if words and isinstance(words, str):
-                self.say(words)
-                if type(index) is int and index in self._deltas:
-                    self._deltas[index].append((kind, words))
-            return event
+    def change(self, delta: Delta) -> bool:
+        """See PassedStream."""
+        event = delta.chunk
+        kind, index = event["type"], event.get("output_index")
+        if isinstance(delta, Text):
+            if type(index) is int and index in self._deltas:
+                self._deltas[index].append((kind, delta.text))
+            return True
         if isinstance(event.get("response"), dict):
             self._begun = event["response"] = {**event["response"], **self.own}
-        if kind in FINAL:
+        if isinstance(delta, Finish):
             require_objects(object_of(event.get("response")), "output")
-            return self.end(event)
-        if kind == "response.output_item.added":
+        elif kind == "response.output_item.added":
             item = object_of(event.get("item"))
             self.say(item.get("name"))
             if type(index) is int:
@@ -61,7 +54,7 @@ class PassedResponse(PassedStream):
         elif kind == "response.output_item.done" and type(index) is int:
             self._items[index] = object_of(event.get("item"))
             self._deltas.pop(index, None)
-        return event
+        return True
 
     @property
     def has_open_call(self) -> bool:
@@ -71,7 +64,7 @@ class PassedResponse(PassedStream):
     def finish_open(self, *, is_counted: bool) -> None:
         """See Normaliser. A response says itself that it has ended."""
 
-    def finishes(self) -> Iterable[Finish]:
+    def finishes(self) -> Iterable[Delta]:
         """See Normaliser. The upstream's own has gone to the framing already."""
         return ()
 
@@ -118,18 +111,18 @@ class PassedResponse(PassedStream):
 
 
 class LastResponse:
-    """See `answers.WholeFromChunks`: the last event holds the whole answer."""
+    """See `answers.WholeFromDeltas`: the last event holds the whole answer."""
 
     def __init__(self) -> None:
         self._response: Json = {}
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
-        """See WholeFromChunks."""
-        if chunk["type"] in FINAL:
-            self._response = chunk["response"]
+    def add(self, delta: Delta) -> None:
+        """See WholeFromDeltas."""
+        if isinstance(delta, Finish):
+            self._response = delta.chunk["response"]
 
     def answer(self) -> Json:
-        """See WholeFromChunks."""
+        """See WholeFromDeltas."""
         return self._response
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import orjson
 
 from catalogue.pricing import Usage
-from inference.chunks import ChatNormaliser
-from inference.dialects.base import Dialect, Event, StreamDecoder
+from inference.chunks import ChatNormaliser, Normaliser
+from inference.deltas import Delta, Unreadable
+from inference.dialects.base import Dialect, StreamDecoder
 from inference.reader import SseParser
 from tests.inference.dialects.routes import call
 
@@ -62,26 +63,29 @@ def play(dialect: Dialect, blocks: Iterable[bytes]) -> Played:
             break
     else:
         _feed(parser.finish(), decoder, chunks, played)
-    played.chunks += [_plain(finish) for finish in chunks.finishes()]
+    played.chunks += [_plain(delta.chunk) for delta in chunks.finishes()]
     played.is_complete = chunks.is_complete
     return played
 
 
 def _feed(events: Iterable[bytes], decoder: StreamDecoder, chunks: ChatNormaliser, played: Played) -> bool:
     for data in events:
-        event = event_of(decoder.decode(data))
-        if event.is_last:
+        said = decoder.decode([data])
+        played.raw += [copy.deepcopy(delta.chunk) for delta in said if isinstance(delta, Delta)]
+        sent: list[Delta] = []
+        for each in said:
+            if isinstance(each, Unreadable):
+                raise each.error
+            chunks.take([each], sent)
+        played.chunks += [_plain(delta.chunk) for delta in sent]
+        for reported, _ in chunks.reported:
+            usage, prompt_usage = decoder.counted(reported)
+            played.usage = usage or played.usage
+            played.prompt_usage = prompt_usage or played.prompt_usage
+        chunks.reported.clear()
+        if chunks.has_ended:
             played.reached_end = True
             return True
-        usage, prompt_usage = decoder.counted(event.reported)
-        played.usage = usage or played.usage
-        played.prompt_usage = prompt_usage or played.prompt_usage
-        if event.chunk is None:
-            continue
-        played.raw.append(copy.deepcopy(event.chunk))
-        normalised = chunks.normalise(event.chunk)
-        if normalised is not None:
-            played.chunks.append(_plain(normalised))
     return False
 
 
@@ -90,12 +94,12 @@ def _plain(normalised: Chunk) -> Chunk:
     return chunk
 
 
-def event_of(said: Chunk | Event | None) -> Event:
-    """What a decoder has said, as an event that has the usage of its chunk."""
-    event = said if isinstance(said, Event) else Event(said)
-    if event.reported is None and event.chunk is not None and "choices" in event.chunk:
-        event.reported = event.chunk.pop("usage", None)
-    return event
+def taken(decoder: StreamDecoder, normaliser: Normaliser, *payloads: dict[str, Any] | bytes) -> list[Delta]:
+    """What goes to the framing of these events. Raises what ends the stream."""
+    sent: list[Delta] = []
+    events = [payload if isinstance(payload, bytes) else orjson.dumps(payload) for payload in payloads]
+    normaliser.take(decoder.decode(events), sent)
+    return sent
 
 
 def events(*payloads: dict[str, Any]) -> list[bytes]:

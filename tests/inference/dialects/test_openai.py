@@ -9,11 +9,11 @@ import pytest
 from catalogue.pricing import ContradictoryUsage, Usage
 from inference.answers import chat_answer
 from inference.call import Shape
-from inference.dialects.errors import ReportedError
+from inference.deltas import NO_CHOICE, End, Failure, Text, UsageReport
 from inference.dialects.openai import OpenAIDialect
 from inference.dialects.openai_usage import usage_of
 from inference.words import object_of
-from tests.inference.dialects.playback import event_of, events, play
+from tests.inference.dialects.playback import events, play
 from tests.inference.dialects.routes import call, route, upstream
 
 DIALECT = OpenAIDialect()
@@ -270,10 +270,11 @@ def test_usage_of_several_choices_is_added_up_where_each_is_counted_apart(
     stream: list[dict[str, Any]], completion: int
 ) -> None:
     decoder = DIALECT.decoder(call(n=2, choices=2))
-    decoded = [event_of(decoder.decode(orjson.dumps(chunk))) for chunk in stream]
-    usage, _ = decoder.counted(decoded[-1].reported)
+    said = decoder.decode(map(orjson.dumps, stream))
+    reported = [each.reported for each in said if isinstance(each, UsageReport)][-1]
+    usage, _ = decoder.counted(reported)
     assert usage == Usage(uncached_prompt=7, completion=completion)
-    assert DIALECT.usage(decoded[-1].reported, is_embedding=False) == usage
+    assert DIALECT.usage(reported, is_embedding=False) == usage
 
 
 def test_a_stream_without_done_is_complete_by_its_finish() -> None:
@@ -313,13 +314,20 @@ def test_content_in_blocks_is_put_in_words(content: list[Any], expected: dict[st
     [choice] = chat_answer(reply.body, id="gen-1", created=1, model="m")["choices"]
     assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "x": 1, **expected}
     played = play(DIALECT, events({"choices": [{"index": 0, "delta": {"content": content, "x": 1}}]}, SAID, FINISH))
-    assert played.deltas == [{"role": "assistant", "x": 1, **expected}, {"content": "hi"}, {}]
+    first, *others = played.deltas
+    assert (first["role"], first["x"]) == ("assistant", 1)
+    assert others[-2:] == [{"content": "hi"}, {}]
+    said = {name: played.text(name) for name in ("content", "reasoning_content", "refusal")}
+    wanted = {**dict.fromkeys(said, ""), **expected}
+    assert said == {**wanted, "content": wanted["content"] + "hi"}
 
 
 def test_thinking_that_stands_beside_its_blocks_is_said_once() -> None:
     delta = {"content": [thinking("Hm."), TEXT], "reasoning_content": "Hm."}
-    [played] = play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas
-    assert played == {"role": "assistant", "content": "Paris", "reasoning_content": "Hm."}
+    assert play(DIALECT, events({"choices": [{"index": 0, "delta": delta}]})).deltas == [
+        {"role": "assistant", "reasoning_content": "Hm."},
+        {"content": "Paris"},
+    ]
 
 
 PASSED = {"input": "hi", "tools": [{"type": "function", "name": "weather"}]}
@@ -351,16 +359,17 @@ def test_the_usage_of_a_response_is_counted_as_that_of_a_chat() -> None:
 def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_words() -> None:
     decoder = DIALECT.decoder(call(shape=Shape.RESPONSES, **PASSED))
     delta = {"type": "response.output_text.delta", "delta": "hi"}
-    assert decoder.decode(orjson.dumps(delta)) == delta
+    assert decoder.decode([orjson.dumps(delta)]) == [Text(delta, NO_CHOICE, delta["type"], "hi")]
     for kind in ("response.completed", "response.incomplete", "response.done"):
-        last = event_of(decoder.decode(orjson.dumps({"type": kind, "response": {"output": [], "usage": COUNTED}})))
-        assert (last.is_last, last.reported, decoder.counted(COUNTED)) == (True, COUNTED, (usage_of(COUNTED), None))
-    assert decoder.decode(b"[DONE]") is None
+        last = {"type": kind, "response": {"output": [], "usage": COUNTED}}
+        _, reported, end = decoder.decode([orjson.dumps(last)])
+        assert (reported, end, decoder.counted(COUNTED)) == (UsageReport(COUNTED), End(), (usage_of(COUNTED), None))
     failed = {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Out of order."}}}
     for event in (failed, {"type": "error", "code": "server_error", "message": "Out of order."}):
-        with pytest.raises(ReportedError, match="Out of order"):
-            decoder.decode(orjson.dumps(event))
+        (failure,) = decoder.decode([orjson.dumps(event)])
+        assert isinstance(failure, Failure)
+        assert "Out of order" in failure.error.message
     counted = {"type": "response.failed", "response": {**object_of(failed["response"]), "usage": COUNTED}}
-    last = event_of(decoder.decode(orjson.dumps(counted)))
-    assert last.reported == COUNTED
-    assert "Out of order" in str(last.error)
+    reported, failure = decoder.decode([orjson.dumps(counted)])
+    assert reported == UsageReport(COUNTED)
+    assert isinstance(failure, Failure)

@@ -9,7 +9,9 @@ from gateway.errors import ProviderTimeout, UpstreamRefused
 from inference.answers import chat_answer
 from inference.call import Call, Shape
 from inference.chunks import ChatNormaliser
+from inference.dialects.openai import OpenAIDecoder
 from inference.wire_forms.messages import MessagesForm, overflow
+from tests.inference.dialects.playback import taken
 from tests.inference.messages.events import Events
 
 Json = dict[str, Any]
@@ -50,13 +52,12 @@ class Stream:
     def __init__(self) -> None:
         self.normaliser = ChatNormaliser(id="msg_1", created=7, model="sim/test/echo/FRPAR", choices=1)
         self.framing = FORM.framing(self.normaliser, CALL)
+        self.decoder = OpenAIDecoder()
         self.frames: list[bytes] = []
 
     def say(self, delta: Json, finish: str | None = None, **choice: Any) -> None:
         chunk = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, **choice}]}
-        normalised = self.normaliser.normalise(chunk)
-        if normalised is not None:
-            self.frames += self.framing.frames([normalised])
+        self.frames += self.framing.frames(taken(self.decoder, self.normaliser, chunk))
 
     def finished(self, finish: str = "stop", **choice: Any) -> Events:
         self.say({}, finish, **choice)

@@ -7,12 +7,13 @@ import orjson
 import pytest
 
 from inference.call import Call, Shape
+from inference.deltas import NO_CHOICE, Carried
 from inference.dialects import DIALECTS
 from inference.reader import SseParser
 from inference.wire_forms.messages import PASSED, MessagesForm
 from inference.wire_forms.messages.answers import input_of
 from inference.wire_forms.messages.passing import WholeMessage
-from tests.inference.dialects.playback import event_of
+from tests.inference.dialects.playback import taken
 from tests.inference.messages.test_answers import REPORT
 from tests.inference.test_nonsense import RECORDINGS, STREAMS, WHOLE, drawing, spoilt
 
@@ -39,11 +40,9 @@ def play(events: Iterable[bytes]) -> None:
     """Takes a stream from the upstream to a client, chunk by chunk and as a whole."""
     normaliser, whole = PASSED.normaliser(id="msg_1", created=1, model="m", choices=1), PASSED.aggregate()
     framing = PASSED.framing(normaliser, CALL)
-    for event in map(event_of, map(DIALECT.decoder(CALL).decode, events)):
-        chunk = None if event.chunk is None else normaliser.normalise(event.chunk)
-        if chunk is not None:
-            framing.frames([chunk])
-            whole.add(chunk)
+    for delta in taken(DIALECT.decoder(CALL), normaliser, *events):
+        framing.frames([delta])
+        whole.add(delta)
     for last in normaliser.finishes():
         whole.add(last)
     framing.finished(REPORT)
@@ -65,18 +64,19 @@ def test_a_whole_answer_with_nonsense_in_it(name: str, drawing: Random) -> None:
 def test_citations_that_begin_as_no_list_begin_with_the_first_that_is_one() -> None:
     whole = WholeMessage()
     block = {"type": "text", "text": "a", "citations": 5}
-    whole.add({"type": "content_block_start", "index": 0, "content_block": block})
+    whole.add(Carried({"type": "content_block_start", "index": 0, "content_block": block}, NO_CHOICE))
     delta = {"type": "citations_delta", "citation": {"cited_text": "b"}}
-    whole.add({"type": "content_block_delta", "index": 0, "delta": delta})
+    whole.add(Carried({"type": "content_block_delta", "index": 0, "delta": delta}, NO_CHOICE))
     assert whole.answer()["content"][0]["citations"] == [{"cited_text": "b"}]
 
 
 def test_input_that_cannot_be_written_is_a_text_where_it_passes_and_where_it_is_translated() -> None:
     assert input_of(DEEP) == {"invalid_arguments": DEEP}
     whole = WholeMessage()
-    whole.add({"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": "a"}})
+    begun = {"type": "tool_use", "name": "a"}
+    whole.add(Carried({"type": "content_block_start", "index": 0, "content_block": begun}, NO_CHOICE))
     delta = {"type": "input_json_delta", "partial_json": DEEP}
-    whole.add({"type": "content_block_delta", "index": 0, "delta": delta})
+    whole.add(Carried({"type": "content_block_delta", "index": 0, "delta": delta}, NO_CHOICE))
     assert whole.answer()["content"][0]["input"] == {"invalid_arguments": DEEP}
     call = {"id": "a", "function": {"name": "a", "arguments": DEEP}}
     choices = [{"index": 0, "finish_reason": "tool_calls", "message": {"tool_calls": [call]}}]

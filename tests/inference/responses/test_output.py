@@ -9,9 +9,11 @@ from gateway.errors import ProviderError, ProviderTimeout
 from inference.call import Call
 from inference.chunks import ChatNormaliser
 from inference.dialects.base import Untold
+from inference.dialects.openai import OpenAIDecoder
 from inference.wire_forms.responses import ResponsesForm
 from inference.wire_forms.responses.conversation import conversation_of
 from inference.wire_forms.responses.requests import call_of
+from tests.inference.dialects.playback import taken
 from tests.inference.responses.events import Events
 
 Json = dict[str, Any]
@@ -46,13 +48,12 @@ class Stream:
     def __init__(self, **fields: Any) -> None:
         self.normaliser = ChatNormaliser(id=ID, created=7, model="sim/test/echo/FRPAR", choices=1)
         self.framing = FORM.framing(self.normaliser, asked(**fields))
+        self.decoder = OpenAIDecoder()
         self.frames: list[bytes] = []
 
     def say(self, delta: Json, finish: str | None = None, **choice: Any) -> None:
         chunk = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish, **choice}]}
-        normalised = self.normaliser.normalise(chunk)
-        if normalised is not None:
-            self.frames += self.framing.frames([normalised])
+        self.frames += self.framing.frames(taken(self.decoder, self.normaliser, chunk))
 
     def finished(self, finish: str = "stop") -> Events:
         self.say({}, finish)

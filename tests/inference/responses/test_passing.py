@@ -12,7 +12,7 @@ from inference.dialects.errors import MalformedReply
 from inference.dialects.openai import ResponseDecoder
 from inference.wire_forms.responses import PASSED, ResponsesForm
 from inference.wire_forms.responses.passing import LastResponse, PassedResponse
-from tests.inference.dialects.playback import event_of
+from tests.inference.dialects.playback import taken
 from tests.inference.dialects.routes import call
 from tests.inference.responses.events import Events
 from tests.inference.test_nonsense import drawing, spoilt
@@ -60,11 +60,9 @@ class Stream:
         self.whole, self.frames = LastResponse(), list[bytes]()
 
     def take(self, data: bytes) -> None:
-        chunk = event_of(ResponseDecoder().decode(data)).chunk
-        normalised = None if chunk is None else self.events.normalise(chunk)
-        if normalised is not None:
-            self.whole.add(normalised)
-            self.frames += self.framing.frames([normalised])
+        for delta in taken(ResponseDecoder(), self.events, data):
+            self.whole.add(delta)
+            self.frames += self.framing.frames([delta])
 
 
 def test_events_are_numbered_anew_and_the_last_has_the_bill() -> None:
