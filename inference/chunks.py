@@ -31,7 +31,7 @@ from .deltas import (
 )
 from .finishes import after_calls
 from .tool_calls import ToolCalls
-from .words import call_bytes, message_bytes, without
+from .words import message_bytes, without
 
 Json = dict[str, Any]
 
@@ -80,30 +80,26 @@ class Normaliser(ABC):
     def has_open_call(self) -> bool:
         """Tells whether a tool call may go on: an event that cannot be read may be a piece of it."""
 
+    @abstractmethod
     def take(self, deltas: Iterable[Delta | Note], sent: list[Delta]) -> None:
-        """Takes in what an upstream says, and adds what goes to the framing to `sent`.
+        """Takes in what an upstream says, up to its end, and adds what goes to the framing to `sent`.
 
         Raises UpstreamFault, after all before it has been added, if that ends the answer.
         """
-        for delta in deltas:
-            if isinstance(delta, Delta):
-                self.add(delta, sent)
-            elif isinstance(delta, UsageReport):
-                self.reported.append((delta.reported, self.text_bytes))
-            elif isinstance(delta, EnergyReport):
-                self.measured_units = delta.units
-            elif isinstance(delta, Failure) or (isinstance(delta, Unreadable) and self.has_open_call):
-                # A call is not finished if a piece of it may be missing: it would run with other arguments.
-                raise delta.error
-            elif isinstance(delta, Unreadable):
-                self.has_unreadable = True
-            else:
-                self.has_ended = True
-                break
 
-    @abstractmethod
-    def add(self, delta: Delta, sent: list[Delta]) -> None:
-        """Takes in one delta, and adds to `sent` what goes to the framing of it."""
+    def note(self, note: Delta | Note) -> None:
+        """Takes in what is not for the client. Raises UpstreamFault if it ends the answer."""
+        if isinstance(note, UsageReport):
+            self.reported.append((note.reported, self.text_bytes))
+        elif isinstance(note, EnergyReport):
+            self.measured_units = note.units
+        elif isinstance(note, Failure) or (isinstance(note, Unreadable) and self.has_open_call):
+            # A call is not finished if a piece of it may be missing: it would run with other arguments.
+            raise note.error
+        elif isinstance(note, Unreadable):
+            self.has_unreadable = True
+        else:
+            self.has_ended = True
 
     @abstractmethod
     def finish_open(self, *, is_counted: bool) -> None:
@@ -146,33 +142,34 @@ class ChunkNormaliser(Normaliser):
         """See Normaliser."""
         return any(choice.calls.all for choice in self._going.values())
 
-    def add(self, delta: Delta, sent: list[Delta]) -> None:
+    def take(self, deltas: Iterable[Delta | Note], sent: list[Delta]) -> None:
         """See Normaliser."""
-        choice = delta.choice
-        state = self._going.get(choice["index"]) if choice else None
-        if state is None:
-            state = self._begun(delta, sent)
+        going, own = self._going, self._own
+        for delta in deltas:
+            if not isinstance(delta, Delta):
+                self.note(delta)
+                if self.has_ended:
+                    break
+                continue
+            choice = delta.choice
+            state = going.get(choice["index"]) if choice else None
             if state is None:
-                return
-        if isinstance(delta, Text):
-            text = delta.text
-            self.has_output = True
-            if delta.beside is not None:
-                self.text_bytes += message_bytes(choice["delta"])
-            else:
+                state = self._begun(delta, sent)
+                if state is None:
+                    continue
+            if type(delta) is Text and delta.beside is None:
+                text = delta.text
                 self.text_bytes += len(text) if text.isascii() else len(text.encode())
-        elif isinstance(delta, Finish):
-            self._finish(delta, state)
-            return
-        elif isinstance(delta, CallPiece):
-            piece = self._piece(delta, state)
-            if piece is None:
-                return
-            delta = piece
-        elif delta.beside is not None:
-            self.text_bytes += message_bytes(delta.beside)
-            self.has_output = self.has_output or _is_output(delta.beside)
-        self._send(delta, state, sent)
+                self.has_output = True
+            elif not self._goes_on(delta, state):
+                continue
+            chunk = delta.chunk
+            chunk |= own
+            if not state.is_shaped:
+                self._shape(choice, state)
+            if self.unsent and not chunk.keys().isdisjoint(self.unsent):
+                self.unsent = without(self.unsent, chunk)
+            sent.append(delta)
 
     def finish_open(self, *, is_counted: bool) -> None:
         """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
@@ -180,7 +177,7 @@ class ChunkNormaliser(Normaliser):
         still_open = self._open
         if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
-                self.add(delta_of(Finish, index, {}, "stop"), [])
+                self.take([delta_of(Finish, index, {}, "stop")], [])
 
     def finishes(self) -> Iterable[Delta]:
         """See Normaliser."""
@@ -211,7 +208,7 @@ class ChunkNormaliser(Normaliser):
         if not choice:
             self._keep(delta.chunk)
             return None
-        index = choice["index"]
+        index = choice["index"] = max(0, choice["index"])
         if index >= self._expected:
             self.has_surplus = True
             self._keep(delta.chunk)
@@ -219,10 +216,8 @@ class ChunkNormaliser(Normaliser):
         state = self._choices.get(index)
         if state is None:
             # Those below this one that have said nothing yet are opened: clients expect ascending order.
-            for earlier in range(min(index, MOST_OPENED)):
-                if earlier not in self._choices:
-                    self._choices[earlier] = Choice()
-                    self._send(delta_of(Carried, earlier, {}), self._choices[earlier], sent)
+            silent = [each for each in range(min(index, MOST_OPENED)) if each not in self._choices]
+            self.take([delta_of(Carried, each, {}) for each in silent], sent)
             state = self._choices[index] = Choice()
         elif state.reason is not None:
             if isinstance(delta, Finish | Carried) and not _is_output(delta.beside or {}):
@@ -242,29 +237,26 @@ class ChunkNormaliser(Normaliser):
         self.unsent = without(self.unsent, state.finish_chunk)
         del self._going[delta.choice["index"]]
 
-    def _piece(self, delta: CallPiece, state: Choice) -> Delta | None:
-        """A piece of a call as clients know it; None if it only repeats its call."""
-        fragment = state.calls.take(delta.fragment)
-        if fragment is not None:
-            delta.fragment = fragment
-            delta.choice["delta"]["tool_calls"] = [fragment]
-            self.text_bytes += call_bytes(fragment) + message_bytes(delta.beside or {})
+    def _goes_on(self, delta: Delta, state: Choice) -> bool:
+        """Takes in a delta that is more than a text; False if nothing of it goes on yet."""
+        if isinstance(delta, Finish):
+            self._finish(delta, state)
+            return False
+        if isinstance(delta, CallPiece):
+            fragment = state.calls.take(delta.fragment)
+            if fragment is not delta.fragment:
+                delta.fragment = fragment
+                delta.choice["delta"]["tool_calls"] = [fragment]
+            for text in (fragment.get("function") or fragment["custom"]).values():
+                self.text_bytes += len(text.encode())
             self.has_output = True
-            return delta
-        del delta.choice["delta"]["tool_calls"]
-        if not delta.beside and all(value is None for value in _extras(delta.choice).values()):
-            return None
-        self.text_bytes += message_bytes(delta.beside or {})
-        return Carried(delta.chunk, delta.choice, beside=delta.beside)
-
-    def _send(self, delta: Delta, state: Choice, sent: list[Delta]) -> None:
-        chunk = delta.chunk
-        chunk |= self._own
-        if not state.is_shaped:
-            self._shape(delta.choice, state)
-        if self.unsent and not chunk.keys().isdisjoint(self.unsent):
-            self.unsent = without(self.unsent, chunk)
-        sent.append(delta)
+        if isinstance(delta, Text):  # its reasoning may be said twice, and counts once
+            self.text_bytes += message_bytes(delta.choice["delta"])
+            self.has_output = True
+        elif delta.beside is not None:
+            self.text_bytes += message_bytes(delta.beside)
+            self.has_output = self.has_output or _is_output(delta.beside)
+        return True
 
     def _keep(self, chunk: Mapping[str, Any]) -> None:
         """Keeps what a chunk says that is not sent."""

@@ -244,15 +244,12 @@ class StreamReader:
             events = self._parser.feed(block) if block else self._parser.finish()
             if self._joined is not None:
                 events = self._joined(events)
-            at = 0
             try:
-                while not normaliser.has_output and not normaliser.has_ended and at < len(events):
-                    self._take_first(events[at])
-                    at += 1
-                if not normaliser.has_ended:
-                    normaliser.take(self._decoder.decode(events[at:] if at else events), self.pending)
+                others = events if normaliser.has_output else self._take_first(events)
+                normaliser.take(self._decoder.decode(others), self.pending)
             finally:
-                self._note_output()
+                if self.first_output_at is None:
+                    self._note_output()
                 is_counted = self._count() if normaliser.reported else False
             # The first event of any kind meets the first-byte budget, which comments do not; after it only what counts
             # resets the idle one.
@@ -272,24 +269,30 @@ class StreamReader:
                 raise
             self.ending = Ending.FINISHED
 
-    def _take_first(self, event: bytes) -> None:
-        """Takes in an event before the first output. If its usage contradicts itself, that was no output."""
-        normaliser, sent = self.normaliser, list[Delta]()
-        before = normaliser.text_bytes
-        try:
-            normaliser.take(self._decoder.decode([event]), sent)
-        finally:
-            try:
-                if normaliser.reported:
-                    self._count()
-            except ContradictoryUsage:
-                normaliser.has_output, normaliser.text_bytes = False, before
-                raise
-            self.pending += sent
-
     def _note_output(self) -> None:
         if self.first_output_at is None and self.normaliser.has_output:
             self.first_output_at = time.monotonic()
+
+    def _take_first(self, events: list[bytes]) -> list[bytes]:
+        """Takes in events up to the first output, one by one, and returns the others.
+
+        An event is no output if its usage contradicts itself.
+        """
+        normaliser, at = self.normaliser, 0
+        while at < len(events) and not (normaliser.has_output or normaliser.has_ended):
+            before, sent = normaliser.text_bytes, list[Delta]()
+            try:
+                normaliser.take(self._decoder.decode(events[at : at + 1]), sent)
+            finally:
+                try:
+                    if normaliser.reported:
+                        self._count()
+                except ContradictoryUsage:
+                    normaliser.has_output, normaliser.text_bytes = False, before
+                    raise
+                self.pending += sent
+            at += 1
+        return [] if normaliser.has_ended else events[at:]
 
     def _count(self) -> bool:
         """Counts the newest usage of this read: each holds all before it. True where there is a whole one.

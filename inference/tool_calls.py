@@ -43,8 +43,21 @@ class ToolCalls:
         self.newest: dict[Any, ToolCall] = {}
         self._last_key: Any = None
 
-    def take(self, fragment: Mapping[str, Any]) -> Json | None:
-        """Returns the fragment as clients know it, or None if it only repeats its call."""
+    def take(self, fragment: Json) -> Json:
+        """Returns the fragment as clients know it. Nearly all are arguments of a function: they change in place."""
+        try:
+            begun, called = self.newest[fragment["index"]], fragment["function"]
+            (piece,) = called.values()
+            goes_on = len(fragment) == 2 and "arguments" in called and begun.kind == "function"
+        except (LookupError, TypeError, ValueError, AttributeError):
+            goes_on = False
+        if goes_on and type(piece) is str:
+            self._last_key, fragment["index"] = fragment["index"], begun.ordinal
+            begun.pieces.append(piece)
+            return fragment
+        return self._take_odd(fragment)
+
+    def _take_odd(self, fragment: Mapping[str, Any]) -> Json:
         key, identity = fragment.get("index"), text_of(fragment.get("id"))
         if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
             key = identity or self._last_key
@@ -52,12 +65,13 @@ class ToolCalls:
         begun = self._begun(key, identity)
         if begun is not None:
             name, piece = _name_and_piece(fragment, begun.kind)
+            is_same = bool(identity) and identity == begun.identity and name == begun.name
+            if is_same and piece == "".join(begun.pieces):
+                piece = ""  # it only repeats its call
             if not name or not _is_another(begun, identity, name, piece):
                 begun.pieces.append(piece)
                 return {**without(fragment, FIELDS), "index": begun.ordinal, begun.kind: {TOOL_TEXT[begun.kind]: piece}}
             if identity == begun.identity:
-                if identity and name == begun.name and piece == "".join(begun.pieces):
-                    return None
                 identity = ""  # another call needs one of its own
         kind = kind_of(fragment)
         name, piece = _name_and_piece(fragment, kind)

@@ -121,29 +121,33 @@ class StreamDecoder(ABC):
         The end is a `Failure` for an error of the upstream's, and for a second event in a row that cannot be read.
         """
         said: list[Delta | Note] = []
-        halves = self._half_characters
+        halves, unreadable = self._half_characters, self.unreadable
         for data in events:
-            before = self.unreadable
-            self.unreadable = None
             try:
-                try:
-                    event = None if halves.held else orjson.loads(data)
-                except orjson.JSONDecodeError:
-                    event = None
+                event = None if halves.held else orjson.loads(data)
+            except orjson.JSONDecodeError:
+                event = None
+            try:
                 if type(event) is dict:
                     self.read(event, data, said)
                 else:
-                    for whole in halves.joined(data):
-                        if whole.strip() == b"[DONE]":
-                            said.append(End())
-                        else:
-                            self.read(parse_object(whole, refuses=False), whole, said)
+                    self._read_odd(data, said)
+                unreadable = None
             except MalformedReply as error:
-                self.unreadable = error
-                said.append(Unreadable(error) if before is None else Failure(error))
+                said.append(Unreadable(error) if unreadable is None else Failure(error))
+                unreadable = error
             except UpstreamFault as error:
                 said.append(Failure(error))
+        self.unreadable = unreadable
         return said
+
+    def _read_odd(self, data: bytes, said: list[Delta | Note]) -> None:
+        """Reads what `orjson` does not, and what comes behind a half of a character."""
+        for whole in self._half_characters.joined(data):
+            if whole.strip() == b"[DONE]":
+                said.append(End())
+            else:
+                self.read(parse_object(whole, refuses=False), whole, said)
 
     @abstractmethod
     def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:

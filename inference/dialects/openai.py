@@ -57,8 +57,7 @@ PATHS = {
     Shape.EMBEDDING: "/embeddings",
     Shape.RESPONSES: "/responses",
 }
-# Members of a choice that a delta goes on with unchanged, those that are taken out of any other, and those about words.
-PLAIN = frozenset({"index", "delta", "finish_reason", "logprobs"})
+# Members of a choice that are taken out of it, and those that are about its words.
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage", "error"})
 WITH_WORDS = ("logprobs",)
 # Members of a chunk that say something beside its choices.
@@ -164,21 +163,36 @@ class OpenAIDecoder(StreamDecoder):
         self._usages: dict[int, Any] = {}  # what stands within choices, as Moonshot counts
 
     def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
-        """See `base.StreamDecoder`."""
+        """See `base.StreamDecoder`. Nearly every event is one more piece of one text or call, and goes on unchanged."""
         if len(data) > 2 * SURELY_SHALLOW or not TELLING.isdisjoint(event):
             self._read_members(event, data, said)
-        usage = event.pop("usage", None)
-        if event.get("system_fingerprint", "") is None:  # it is a string
+        usage = event.pop("usage") if "usage" in event else None
+        if "system_fingerprint" in event and event["system_fingerprint"] is None:  # it is a string
             del event["system_fingerprint"]
-        choices = event.get("choices")
-        before = len(said)
-        for position, choice in enumerate(choices) if isinstance(choices, list) else ():
+        try:
+            (choice,) = event["choices"]
+            (name,) = delta = choice["delta"]
+            value = delta[name]
+            is_plain = choice["finish_reason"] is None and type(choice["index"]) is int
+            is_plain = is_plain and not ("usage" in choice or "error" in choice)
+        except (LookupError, TypeError, ValueError):
+            is_plain = False
+        if is_plain and type(value) is str and value and name in TEXT_FIELDS:
+            said.append(Text(event, choice, name, value))
+        elif is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
+            said.append(CallPiece(event, choice, value[0]))
+        else:
+            self._read_choices(event, said)
+        if usage is not None:
+            said.append(UsageReport(self._added_up(usage, is_apart=not event.get("choices"))))
+
+    def _read_choices(self, event: dict[str, Any], said: list[Delta | Note]) -> None:
+        choices, before = event.get("choices"), len(said)
+        for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             if isinstance(choice, dict):
                 self._read_choice(event, choice, position, said)
         if len(said) == before:
             said.append(Carried(event, NO_CHOICE))
-        if usage is not None:
-            said.append(UsageReport(self._added_up(usage, is_apart=not choices)))
 
     def _read_members(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
         """Reads what an event says beside its choices. Raises as `base.check_object`."""
@@ -199,20 +213,9 @@ class OpenAIDecoder(StreamDecoder):
     def _read_choice(
         self, event: dict[str, Any], choice: dict[str, Any], position: int, said: list[Delta | Note]
     ) -> None:
-        index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
+        index = choice.get("index")
         if type(index) is not int or index < 0:
-            index = choice["index"] = position
-        # Nearly every event is one more piece of one text or call, and goes on unchanged.
-        if not reason and type(delta) is dict and len(delta) == 1 and choice.keys() <= PLAIN:
-            ((name, value),) = delta.items()
-            if name in TEXT_FIELDS and value and isinstance(value, str):
-                choice["finish_reason"], event["choices"] = None, [choice]
-                said.append(Text(event, choice, name, value))
-                return
-            if name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
-                choice["finish_reason"], event["choices"] = None, [choice]
-                said.append(CallPiece(event, choice, value[0]))
-                return
+            index = position
         deltas: list[Delta] = [*deltas_of(index, _message_in(choice))]
         end = finish_of(index, choice)
         if isinstance(end, Finish):

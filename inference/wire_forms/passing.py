@@ -5,7 +5,7 @@ carries the bill. The two forms that pass (`messages`, `responses`) say what the
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import orjson
@@ -13,7 +13,7 @@ import orjson
 from gateway.errors import ApiError
 
 from ..chunks import Normaliser
-from ..deltas import Delta, Finish, Text
+from ..deltas import Delta, Finish, Note, Text
 from ..dialects.errors import MalformedReply
 from .base import Report, without_line_ends
 
@@ -41,16 +41,22 @@ class PassedStream(Normaliser):
         """See Normaliser."""
         return self._is_finished
 
-    def add(self, delta: Delta, sent: list[Delta]) -> None:
+    def take(self, deltas: Iterable[Delta | Note], sent: list[Delta]) -> None:
         """See Normaliser."""
-        if isinstance(delta, Text):
-            text = delta.text
-            self.text_bytes += len(text) if text.isascii() else len(text.encode())
-            self.has_output = True
-        if self.change(delta):
-            sent.append(delta)
-        if isinstance(delta, Finish):
-            self._is_finished = self.has_output = True
+        for delta in deltas:
+            if not isinstance(delta, Delta):
+                self.note(delta)
+                if self.has_ended:
+                    break
+                continue
+            if type(delta) is Text:
+                text = delta.text
+                self.text_bytes += len(text) if text.isascii() else len(text.encode())
+                self.has_output = True
+            if self.change(delta):
+                sent.append(delta)
+            if type(delta) is Finish:
+                self._is_finished = self.has_output = True
 
     @abstractmethod
     def change(self, delta: Delta) -> bool:
