@@ -146,7 +146,7 @@ class ChunkNormaliser(Normaliser):
         """See Normaliser."""
         going, own = self._going, self._own
         for delta in deltas:
-            if not isinstance(delta, Delta):
+            if type(delta) is not Text and not isinstance(delta, Delta):
                 self.note(delta)
                 if self.has_ended:
                     break
@@ -243,12 +243,11 @@ class ChunkNormaliser(Normaliser):
             self._finish(delta, state)
             return False
         if isinstance(delta, CallPiece):
-            fragment = state.calls.take(delta.fragment)
+            fragment, text = state.calls.take(delta.fragment)
             if fragment is not delta.fragment:
                 delta.fragment = fragment
                 delta.choice["delta"]["tool_calls"] = [fragment]
-            for text in (fragment.get("function") or fragment["custom"]).values():
-                self.text_bytes += len(text.encode())
+            self.text_bytes += len(text) if text.isascii() else len(text.encode())
             self.has_output = True
         if isinstance(delta, Text):  # its reasoning may be said twice, and counts once
             self.text_bytes += message_bytes(delta.choice["delta"])

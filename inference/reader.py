@@ -187,6 +187,7 @@ class StreamReader:
         self.first_output_at: float | None = None  # monotonic clock
         self.ending: Generation.Ending | None = None
         self._upstream, self._decoder, self._is_implausible = upstream, decoder, is_implausible
+        self._decode, self._take = decoder.decode, normaliser.take
         self._parser = SseParser()
         self._joined = TextJoiner(decoder.one_text).joined if joins_texts else None
         self._counted_bytes = 0  # of text, when the last usage came
@@ -246,7 +247,7 @@ class StreamReader:
                 events = self._joined(events)
             try:
                 others = events if normaliser.has_output else self._take_first(events)
-                normaliser.take(self._decoder.decode(others), self.pending)
+                self._take(self._decode(others), self.pending)
             finally:
                 if self.first_output_at is None:
                     self._note_output()
@@ -258,8 +259,8 @@ class StreamReader:
                 deadlines.progressed()
             if normaliser.has_ended or not block:
                 self._end()
-            elif normaliser.all_finished is not deadlines.is_after_finish:
-                deadlines.finished(normaliser.all_finished)
+            elif (all_finished := normaliser.all_finished) is not deadlines.is_after_finish:
+                deadlines.finished(all_finished)
         except DeadlineExpired:
             if not deadlines.is_after_finish:
                 raise
@@ -282,7 +283,7 @@ class StreamReader:
         while at < len(events) and not (normaliser.has_output or normaliser.has_ended):
             before, sent = normaliser.text_bytes, list[Delta]()
             try:
-                normaliser.take(self._decoder.decode(events[at : at + 1]), sent)
+                self._take(self._decode(events[at : at + 1]), sent)
             finally:
                 try:
                     if normaliser.reported:

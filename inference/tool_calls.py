@@ -43,25 +43,29 @@ class ToolCalls:
         self.newest: dict[Any, ToolCall] = {}
         self._last_key: Any = None
 
-    def take(self, fragment: Json) -> Json:
-        """Returns the fragment as clients know it. Nearly all are arguments of a function: they change in place."""
+    def take(self, fragment: Json) -> tuple[Json, str]:
+        """Returns a fragment as clients know it, and the words in it: the name of a call that begins, and its arguments.
+
+        Nearly all are more arguments of a function, and are changed in place.
+        """
         try:
             begun, called = self.newest[fragment["index"]], fragment["function"]
-            (piece,) = called.values()
-            goes_on = len(fragment) == 2 and "arguments" in called and begun.kind == "function"
-        except (LookupError, TypeError, ValueError, AttributeError):
+            piece = called["arguments"]
+            goes_on = len(fragment) == 2 and len(called) == 1 and begun.kind == "function"
+        except (LookupError, TypeError):
             goes_on = False
-        if goes_on and type(piece) is str:
-            self._last_key, fragment["index"] = fragment["index"], begun.ordinal
-            begun.pieces.append(piece)
-            return fragment
-        return self._take_odd(fragment)
+        if not goes_on or type(piece) is not str:
+            return self._take_odd(fragment)
+        self._last_key, fragment["index"] = fragment["index"], begun.ordinal
+        begun.pieces.append(piece)
+        return fragment, piece
 
-    def _take_odd(self, fragment: Mapping[str, Any]) -> Json:
+    def _take_odd(self, fragment: Mapping[str, Any]) -> tuple[Json, str]:
         key, identity = fragment.get("index"), text_of(fragment.get("id"))
         if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
             key = identity or self._last_key
         self._last_key = key
+        extras = without(fragment, FIELDS)
         begun = self._begun(key, identity)
         if begun is not None:
             name, piece = _name_and_piece(fragment, begun.kind)
@@ -70,7 +74,7 @@ class ToolCalls:
                 piece = ""  # it only repeats its call
             if not name or not _is_another(begun, identity, name, piece):
                 begun.pieces.append(piece)
-                return {**without(fragment, FIELDS), "index": begun.ordinal, begun.kind: {TOOL_TEXT[begun.kind]: piece}}
+                return {**extras, "index": begun.ordinal, begun.kind: {TOOL_TEXT[begun.kind]: piece}}, piece
             if identity == begun.identity:
                 identity = ""  # another call needs one of its own
         kind = kind_of(fragment)
@@ -78,7 +82,7 @@ class ToolCalls:
         call = self.newest[key] = ToolCall(len(self.all), key, identity, kind, name, [piece])
         self.all.append(call)
         head = {"index": call.ordinal, "id": identity or f"call_{uuid7().hex}", "type": kind}
-        return {**without(fragment, FIELDS), **head, kind: {"name": name, TOOL_TEXT[kind]: piece}}
+        return {**extras, **head, kind: {"name": name, TOOL_TEXT[kind]: piece}}, name + piece
 
     def missing_arguments(self) -> list[Json]:
         """Returns fragments for functions that never sent any, since arguments must end as JSON."""

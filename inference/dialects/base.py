@@ -121,7 +121,7 @@ class StreamDecoder(ABC):
         The end is a `Failure` for an error of the upstream's, and for a second event in a row that cannot be read.
         """
         said: list[Delta | Note] = []
-        halves, unreadable = self._half_characters, self.unreadable
+        read, halves, unreadable = self.read, self._half_characters, self.unreadable
         for data in events:
             try:
                 event = None if halves.held else orjson.loads(data)
@@ -129,7 +129,7 @@ class StreamDecoder(ABC):
                 event = None
             try:
                 if type(event) is dict:
-                    self.read(event, data, said)
+                    read(event, data, said)
                 else:
                     self._read_odd(data, said)
                 unreadable = None

@@ -41,11 +41,13 @@ from .base import (
     encoded,
     finish_of,
     headers_for,
+    is_shallow,
     parse_object,
     refuse_fields,
     refuse_parameters,
     refuse_service_tier,
     refuse_storage,
+    require_writable,
     without_parameters,
 )
 from .errors import MalformedReply, ReportedError, report_of
@@ -60,8 +62,6 @@ PATHS = {
 # Members of a choice that are taken out of it, and those that are about its words.
 OWNED_OF_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "usage", "error"})
 WITH_WORDS = ("logprobs",)
-# Members of a chunk that say something beside its choices.
-TELLING = frozenset({"error", "type", "x_groq", "energy", "impact", "gateway_metadata"})
 _THOUGHTS = frozenset(THOUGHTS)
 SERVICE_TIERS = ("auto", "default")
 ENDS_OF_A_RESPONSE = ("response.completed", "response.incomplete", "response.done")
@@ -164,8 +164,10 @@ class OpenAIDecoder(StreamDecoder):
 
     def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
         """See `base.StreamDecoder`. Nearly every event is one more piece of one text or call, and goes on unchanged."""
-        if len(data) > 2 * SURELY_SHALLOW or not TELLING.isdisjoint(event):
+        if "error" in event or "energy" in event or "impact" in event:
             self._read_members(event, data, said)
+        elif len(data) > 2 * SURELY_SHALLOW and not is_shallow(data):
+            require_writable(event)
         usage = event.pop("usage") if "usage" in event else None
         if "system_fingerprint" in event and event["system_fingerprint"] is None:  # it is a string
             del event["system_fingerprint"]
@@ -182,17 +184,24 @@ class OpenAIDecoder(StreamDecoder):
         elif is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
             said.append(CallPiece(event, choice, value[0]))
         else:
-            self._read_choices(event, said)
+            usage = self._read_choices(event, data, usage, said)
         if usage is not None:
             said.append(UsageReport(self._added_up(usage, is_apart=not event.get("choices"))))
 
-    def _read_choices(self, event: dict[str, Any], said: list[Delta | Note]) -> None:
+    def _read_choices(self, event: dict[str, Any], data: bytes, usage: Any, said: list[Delta | Note]) -> Any:
+        """Reads an event that says several things, none, or one that is not said as all others do. Returns its usage."""
+        if event.get("type") == "error":
+            check_object(event, data)
+        event.pop("gateway_metadata", None)
+        if usage is None and "x_groq" in event:
+            usage = usage_within(event)
         choices, before = event.get("choices"), len(said)
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             if isinstance(choice, dict):
                 self._read_choice(event, choice, position, said)
         if len(said) == before:
             said.append(Carried(event, NO_CHOICE))
+        return usage
 
     def _read_members(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
         """Reads what an event says beside its choices. Raises as `base.check_object`."""
@@ -204,9 +213,6 @@ class OpenAIDecoder(StreamDecoder):
                 if self._may_be_counted(usage):  # the error says more than that it cannot be
                     said.append(UsageReport(usage))
             raise
-        event.pop("gateway_metadata", None)
-        if event.get("usage") is None and "x_groq" in event:
-            event["usage"] = usage_within(event)
         if (measured := measured_units_in(event)) is not None:
             said.append(EnergyReport(measured))
 
