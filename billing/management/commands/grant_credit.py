@@ -24,10 +24,11 @@ class Command(OperatorCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         account = account_from(options["account"])
         book = ledger.correct if options["correction"] else ledger.grant
-        try:
-            credit = book(account.pk, options["amount"], options["reference"].strip(), reason=options["reason"])
-        except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
-            raise CommandError(str(error)) from None
+        with self.committed_once_printed():
+            try:
+                credit = book(account.pk, options["amount"], options["reference"].strip(), reason=options["reason"])
+            except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
+                raise CommandError(str(error)) from None
+            self.stdout.write(plain(credit.balance))
         if credit.repeated:
             self.stderr.write(f"Reference {options['reference']!r} is already recorded; nothing changed.")
-        self.stdout.write(plain(credit.balance))
