@@ -18,7 +18,7 @@ class Command(OperatorCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         account = account_from(options["account"])
-        key = keys.find(account, options["name"].strip())
+        key = keys.find(account, options["name"])
         with self.committed_once_printed():
             if key is None or not keys.delete(key):
                 raise CommandError(f"Account {account.name!r} has no key named {options['name']!r}.")
