@@ -172,6 +172,29 @@ def test_output_is_utf8_whatever_the_locale(operator: GatewayServer, account: st
     assert done.stdout.decode("utf-8").startswith(printed), done.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("create_account", "Kabushiki", "--currency", "JPY"), ("grant_credit", "{account}", "5", "--reference", "lost")],
+    ids=["create_account", "grant_credit"],
+)
+def test_nothing_is_left_behind_if_what_it_warns_of_cannot_be_written(
+    operator: GatewayServer, account: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    before = rows(operator)
+    with FULL.open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *filled(command, account, tmp_path)],
+            cwd=ROOT,
+            env=dict(operator.env),
+            stdout=subprocess.DEVNULL,
+            stderr=full,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode != 0
+    assert rows(operator) == before
+
+
 def test_a_closed_error_stream_is_no_failure(operator: GatewayServer, account: str) -> None:
     operator.manage("grant_credit", account, "5", "--reference", "twice").ok()
     done = subprocess.run(

@@ -33,5 +33,6 @@ class Command(OperatorCommand):
                 faults = (f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items())
                 raise CommandError(" ".join(faults)) from None
             self.stdout.write(str(account.pk))
-        if warning := rate_warning(account):
-            self.stderr.write(f"Warning: {warning}")
+            self.stdout.flush()  # before anything is said of it
+            if warning := rate_warning(account):
+                self.stderr.write(f"Warning: {warning}")

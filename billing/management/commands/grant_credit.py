@@ -30,6 +30,7 @@ class Command(OperatorCommand):
             except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
                 raise CommandError(str(error)) from None
             self.stdout.write(plain(credit.balance))
+            self.stdout.flush()  # before anything is said of it
             self.stderr.write(f"This is the balance of {account.name} ({account.pk}) in {account.currency}.")
-        if credit.repeated:
-            self.stderr.write(f"Reference {options['reference']!r} is already recorded; nothing changed.")
+            if credit.repeated:
+                self.stderr.write(f"Reference {options['reference']!r} is already recorded; nothing changed.")
