@@ -28,14 +28,15 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            plan = loader.seed(
-                options["paths"] or loader.SHIPPED,
-                prune=options["prune"],
-                dry_run=options["dry_run"],
-                accept_price_jumps=options["accept_price_jumps"],
-            )
+            with self.committed_once_printed():
+                plan = loader.seed(
+                    options["paths"] or loader.SHIPPED,
+                    prune=options["prune"],
+                    dry_run=options["dry_run"],
+                    accept_price_jumps=options["accept_price_jumps"],
+                )
+                self.stdout.write("\n".join(plan.lines(dry_run=options["dry_run"])))
         except loader.CatalogueError as error:
             raise CommandError(str(error)) from None
         except DatabaseError as error:
             raise CommandError(f"the database refused, nothing was changed: {' '.join(str(error).split())}") from None
-        self.stdout.write("\n".join(plan.lines(dry_run=options["dry_run"])))
