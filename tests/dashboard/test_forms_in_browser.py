@@ -1,0 +1,26 @@
+"""Forms in a real browser, by keyboard: what another tab or person has changed meanwhile, and what is at fault."""
+
+from playwright.sync_api import Browser, expect
+
+from tests.browser import PASSWORD, add_person
+from tests.servers.customer import Customer
+
+
+def test_a_login_form_of_before_says_who_is_signed_in(chromium: Browser, customer: Customer) -> None:
+    first, second = (
+        add_person(customer.gateway, f"{name}@{customer.name}.example", account=customer.name)
+        for name in ("first", "second")
+    )
+    context = chromium.new_context(base_url=customer.gateway.origin)
+    tab, older = context.new_page(), context.new_page()
+    for page in (older, tab):
+        page.goto("/login")
+    for page, email in ((tab, first), (older, second)):
+        page.bring_to_front()
+        page.get_by_label("Email address").focus()
+        for text, key in ((email, "Tab"), (PASSWORD, "Enter")):
+            page.keyboard.type(text)
+            page.keyboard.press(key)
+        expect(page.get_by_role("heading", level=1)).to_have_text(customer.name)
+    expect(tab.get_by_role("status")).to_have_count(0)
+    expect(older.get_by_role("status")).to_contain_text(f"You are signed in as {first}.")
