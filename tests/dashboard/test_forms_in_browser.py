@@ -1,8 +1,8 @@
 """Forms in a real browser, by keyboard: what another tab or person has changed meanwhile, and what is at fault."""
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, ViewportSize, expect
 
-from tests.browser import PASSWORD, add_person
+from tests.browser import PASSWORD, add_person, signed_in
 from tests.servers.customer import Customer
 
 
@@ -24,3 +24,25 @@ def test_a_login_form_of_before_says_who_is_signed_in(chromium: Browser, custome
         expect(page.get_by_role("heading", level=1)).to_have_text(customer.name)
     expect(tab.get_by_role("status")).to_have_count(0)
     expect(older.get_by_role("status")).to_contain_text(f"You are signed in as {first}.")
+
+
+def test_a_refused_invitation_is_seen_announced_and_mended_by_keyboard(chromium: Browser, customer: Customer) -> None:
+    viewport: ViewportSize = {"width": 1280, "height": 900}
+    with signed_in(chromium, customer, viewport=viewport) as page:
+        member = f"owner@{customer.name}.example"
+        page.get_by_role("link", name="Members").click()
+        page.get_by_label("Email address").focus()
+        page.keyboard.type(member)
+        page.keyboard.press("Enter")
+        alert = page.get_by_role("alert")
+        expect(alert).to_contain_text("is already a member")
+        expect(alert).to_be_focused()
+        expect(alert).to_be_in_viewport()
+        assert page.title().startswith("Error: Members")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("Email address")).to_be_focused()
+        page.keyboard.press("Control+a")
+        page.keyboard.type(f"guest@{customer.name}.example")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_contain_text("An invitation has been sent")
