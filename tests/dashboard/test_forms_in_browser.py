@@ -46,3 +46,40 @@ def test_a_refused_invitation_is_seen_announced_and_mended_by_keyboard(chromium:
         page.keyboard.type(f"guest@{customer.name}.example")
         page.keyboard.press("Enter")
         expect(page.get_by_role("status")).to_contain_text("An invitation has been sent")
+
+
+def test_an_older_page_overwrites_no_limit_that_another_has_set(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer) as older:
+        older.get_by_role("link", name="API keys").click()
+        older.locator("a[href^='/keys/']:not([href$='/delete'])").first.click()
+        page = older.context.new_page()
+        address = older.url
+        page.goto(address)
+        for tab, field, limit in ((page, "Requests per minute", "60"), (older, "Tokens per minute", "1000")):
+            tab.bring_to_front()
+            tab.get_by_label(field).focus()
+            tab.keyboard.type(limit)
+            tab.keyboard.press("Enter")
+            expect(tab.get_by_role("status")).to_contain_text("has been saved")
+        older.goto(address)
+        expect(older.get_by_label("Requests per minute")).to_have_value("60")
+        expect(older.get_by_label("Tokens per minute")).to_have_value("1000")
+
+
+def test_an_older_page_overwrites_no_threshold_that_another_has_set(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer) as older:
+        older.goto("/notifications")
+        page = older.context.new_page()
+        page.goto("/notifications")
+        page.get_by_label("Low-balance threshold").focus()
+        page.keyboard.type("25")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_contain_text("Notifications saved.")
+        older.bring_to_front()
+        older.get_by_label("Email me").focus()
+        older.keyboard.press("Space")
+        older.get_by_role("button", name="Save").focus()
+        older.keyboard.press("Enter")
+        expect(older.get_by_role("status")).to_contain_text("Notifications saved.")
+        expect(older.get_by_label("Email me")).not_to_be_checked()
+        expect(older.get_by_label("Low-balance threshold")).to_have_value("25.00")
