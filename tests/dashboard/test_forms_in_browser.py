@@ -1,5 +1,8 @@
 """Forms in a real browser, by keyboard: what another tab or person has changed meanwhile, and what is at fault."""
 
+import re
+
+import pytest
 from playwright.sync_api import Browser, ViewportSize, expect
 
 from tests.browser import PASSWORD, add_person, signed_in
@@ -83,3 +86,22 @@ def test_an_older_page_overwrites_no_threshold_that_another_has_set(chromium: Br
         expect(older.get_by_role("status")).to_contain_text("Notifications saved.")
         expect(older.get_by_label("Email me")).not_to_be_checked()
         expect(older.get_by_label("Low-balance threshold")).to_have_value("25.00")
+
+
+@pytest.mark.parametrize("action", ["Change role of", "Remove"])
+def test_an_older_page_of_somebody_who_was_removed_says_so(chromium: Browser, customer: Customer, action: str) -> None:
+    guest = add_person(customer.gateway, f"guest@{customer.name}.example", account=customer.name, password=None)
+    with signed_in(chromium, customer) as older:
+        older.get_by_role("link", name="Members").click()
+        older.get_by_role("link", name=f"{action} {guest}").click()
+        page = older.context.new_page()
+        page.goto("/members")
+        page.get_by_role("link", name=f"Remove {guest}").click()
+        page.get_by_role("button", name="Remove member").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_contain_text("is no longer in")
+        older.bring_to_front()
+        older.get_by_role("button", name=re.compile("Save role|Remove member")).focus()
+        older.keyboard.press("Enter")
+        expect(older.get_by_role("status")).to_contain_text("has already been removed")
+        expect(older.get_by_role("heading", level=1)).to_have_text("Members")
