@@ -22,7 +22,6 @@ from tests.dashboard.usage import day_ago, seen, used
 
 pytestmark = pytest.mark.django_db
 TILE = re.compile(r"<div><dt>(.*?)</dt>(.*?)</div>", re.DOTALL)
-PERIODS = {"days": "30"}, {"since": str(day_ago(29)), "until": str(day_ago())}
 
 
 @pytest.fixture
@@ -67,8 +66,9 @@ def assert_agree(pages: list[dict[str, str]]) -> None:
 
 
 def test_pages_of_an_account_agree(member: Client, stored: Alias) -> None:
+    periods = {"days": "30"}, {"since": str(day_ago(29)), "until": str(day_ago())}
     pages = [tiles(member, path) for path in ("/", "/credit", "/usage", "/carbon")]
-    pages += [tiles(member, "/usage", by=by, **period) for by in ("key", "alias", "region") for period in PERIODS]
+    pages += [tiles(member, "/usage", by=by, **period) for by in ("key", "alias", "region") for period in periods]
     assert pages[0]["Error rate"] == "25.0 % 2 of 8"
     # The carbon page shows its energy in another unit.
     assert_agree([{name: value for name, value in page.items() if "kWh" not in value} for page in pages])
