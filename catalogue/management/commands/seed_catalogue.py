@@ -23,7 +23,8 @@ class Command(OperatorCommand):
         parser.add_argument(
             "--accept-price-jumps",
             action="store_true",
-            help="take prices that move more than tenfold or to or from zero, instead of holding them back",
+            help="take prices that move more than tenfold or to or from zero, and exchange rates that move more than "
+            "twofold, instead of holding them back",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
