@@ -11,7 +11,7 @@ from django.urls import URLPattern, path, reverse
 from gateway.pages.admin import RowPages
 
 from . import invitations
-from .models import Account, Membership
+from .models import INVITING_RIGHT, Account, Membership
 
 
 class InvitationForm(forms.Form):
@@ -33,7 +33,7 @@ class InvitesMembers(RowPages):
         return [path("<path:object_id>/invite/", view, name="accounts_account_invite"), *super().get_urls()]
 
     def invite_member(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        allowed = self.has_view_permission(request) and request.user.has_perm(invitations.STAFF_RIGHT)
+        allowed = self.has_view_permission(request) and request.user.has_perm(INVITING_RIGHT)
         account: Account = self.row_or_404(request, object_id, allowed=allowed)
         role = Membership.Role.MEMBER if account.membership_set.exists() else Membership.Role.OWNER
         form = InvitationForm(request.POST if request.method == "POST" else None, initial={"role": role})

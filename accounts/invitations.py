@@ -20,7 +20,7 @@ from django.utils import timezone
 from gateway.pages.mail import send_in_background
 
 from .members import locked, locked_for_owner
-from .models import Invitation, Membership, User
+from .models import INVITING_RIGHT, Invitation, Membership, User
 
 logger = logging.getLogger(__name__)
 LIFETIME = timedelta(days=7)
@@ -28,7 +28,6 @@ OPEN_LIMIT = 20  # in one account
 RESEND_AFTER = timedelta(minutes=1)
 KEPT = timedelta(days=30)  # after it was sent: longer than it may be open
 MAILS_PER_DAY = 100  # from one account, resent ones included
-STAFF_RIGHT = "accounts.add_invitation"
 ROLES = [(role.value, role.label.capitalize()) for role in (Membership.Role.MEMBER, Membership.Role.OWNER)]
 ROLE_RULE = "Owners also manage members, limits of keys and the low-balance threshold."
 
@@ -49,7 +48,7 @@ class InvitationRefused(ValueError):
 
 
 class InvitationGone(LookupError):
-    """Forged, accepted, revoked or lapsed."""
+    """The link is forged, or its invitation was accepted, revoked, has lapsed or lost its sender."""
 
 
 class PersonExists(Exception):
@@ -80,7 +79,7 @@ def mail(invitation: Invitation, *, by: User) -> None:
 def invite(account_id: uuid.UUID, email: str, role: str, *, by: User) -> Invitation:
     """Invites an address, or renews its invitation, without a mail. Raises PermissionDenied, InvitationRefused."""
     email, now = email.lower(), timezone.now()
-    is_staff = by.is_staff and by.has_perm(STAFF_RIGHT)
+    is_staff = by.is_staff and by.has_perm(INVITING_RIGHT)
     with transaction.atomic():
         account = locked(account_id) if is_staff else locked_for_owner(account_id, by)
         if Membership.objects.filter(account=account, user__email=email).exists():

@@ -29,6 +29,7 @@ from gateway.errors import (
 from gateway.observing.request_events import Noted, RequestEvent, event_of
 from gateway.server.db import on_a_live_connection
 
+from . import names
 from .models import TOKEN_PREFIX, Account, ApiKey, User
 
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}[!#-&(-~]{{43}}")
@@ -42,7 +43,7 @@ LIFETIMES: dict[str, timedelta | None] = {
     "never": None,
 }
 DEFAULT_LIFETIME = "90d"
-MAX_NAME_LENGTH = 200
+MAX_NAME_LENGTH = names.MAX_LENGTH
 NAME_RULE = f"A key's name is 1 to {MAX_NAME_LENGTH} printable characters."
 SCHEME = "Bearer "
 USES_IN_A_STATEMENT = 100
@@ -112,8 +113,8 @@ def rename(key: ApiKey, name: str) -> None:
 
 
 def _checked(name: str) -> str:
-    name = name.strip()
-    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+    name = names.tidied(name)
+    if not names.is_name(name):
         raise InvalidKeyName(NAME_RULE)
     return name
 
@@ -131,7 +132,8 @@ def unique_name(account: Account, name: str) -> Iterator[None]:
 
 def find(account: Account, name: str) -> ApiKey | None:
     """The account's live key of that name."""
-    return ApiKey.objects.filter(account=account, name=name, deleted_at=None).first()
+    live = ApiKey.objects.filter(account=account, deleted_at=None)
+    return live.filter(name=name).first() or live.filter(name=names.tidied(name)).first()
 
 
 def delete(key: ApiKey) -> bool:

@@ -5,22 +5,28 @@ from typing import Any, ClassVar
 
 from django.contrib.auth.base_user import BaseUserManager
 from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.models import UserManager as DjangoUserManager
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Lower
 from django.utils import timezone
 
 from gateway.ids import uuid7
 from gateway.money import MoneyField
 
+from . import names
+
+INVITING_RIGHT = "accounts.add_invitation"  # of staff, in any account
 TOKEN_PREFIX = "sk-gw-"  # noqa: S105  # of every token
 currency_code = RegexValidator(r"^[A-Z]{3}\Z", "An ISO 4217 code: three capital letters.")
 
 
 class UserManager(BaseUserManager["User"]):
     """Creates people by e-mail address."""
+
+    with_perm = DjangoUserManager.with_perm
 
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
         user = self.model(email=self.normalize_email(email).lower(), **fields)
@@ -63,7 +69,7 @@ class AccountManager(models.Manager["Account"]):
     """Finds an account as an operator names it."""
 
     def named(self, name_or_id: str) -> "Account":
-        found = self.filter(name=name_or_id.strip()).first()
+        found = self.filter(name=name_or_id.strip()).first() or self.filter(name=names.tidied(name_or_id)).first()
         if found is None and _is_uuid(name_or_id):
             found = self.filter(pk=uuid.UUID(name_or_id)).first()
         if found is None:
@@ -97,11 +103,19 @@ class Account(models.Model):
         return self.name
 
     def clean(self) -> None:
-        # operators name an account by its name or its id
-        if not self.name.isprintable():
+        """Tidies a new name. Operators name an account by its name or its id."""
+        if not self.name or Account.objects.filter(pk=self.pk, name=self.name).exists():
+            return
+        self.name = names.tidied(self.name)
+        if len(self.name) > names.MAX_LENGTH:
+            raise ValidationError({"name": f"At most {names.MAX_LENGTH} characters."})
+        if not names.is_name(self.name):
             raise ValidationError({"name": "Printable characters only."})
         if _is_uuid(self.name):
             raise ValidationError({"name": "Looks like an account's id."})
+        look_alikes = Account.objects.filter(name__iexact=self.name).exclude(pk=self.pk)
+        if look_alikes.exclude(name=self.name).exists():  # of an equal one the constraint speaks
+            raise ValidationError({"name": self.unique_error_message(Account, ("name",))})
 
 
 def _is_uuid(text: str) -> bool:
@@ -144,7 +158,12 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
         return self.filter(accepted_at=None, revoked_at=None)
 
     def open(self) -> "InvitationQuerySet":
-        return self.pending().filter(expires_at__gt=timezone.now())
+        # Staff may take the sender's role or rights in the admin, which revokes nothing: the sender must have them now.
+        owners = Membership.objects.filter(role=Membership.Role.OWNER, user__is_active=True)
+        is_by_owner = Exists(owners.filter(account=OuterRef("account"), user=OuterRef("invited_by")))
+        staff: models.QuerySet[User] = User.objects.with_perm(INVITING_RIGHT)  # type: ignore[misc]  # borrowed
+        is_by_staff = Q(invited_by__in=staff.filter(is_staff=True))
+        return self.pending().filter(is_by_staff | Q(is_by_owner), expires_at__gt=timezone.now())
 
 
 class Invitation(models.Model):

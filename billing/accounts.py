@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from accounts.models import Account, Membership, User
+from accounts.names import tidied
 from catalogue.models import ExchangeRate
 
 from .ledger import entries as ledger
@@ -22,7 +23,7 @@ def open_account(
 
     An owner who is new gets no password: they set one through the password reset.
     """
-    account = Account(name=name.strip(), currency=currency)
+    account = Account(name=tidied(name), currency=currency)
     account.full_clean()
     if owner_email is not None:
         try:

@@ -16,8 +16,7 @@ from django.utils.html import format_html, format_html_join
 
 from accounts.admin import MembershipInline
 from accounts.admin_invitations import InvitesMembers
-from accounts.invitations import STAFF_RIGHT
-from accounts.models import Account, Membership
+from accounts.models import INVITING_RIGHT, Account, Membership
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, plain
 from gateway.pages.admin import BoundedAdmin, ExactSearch, SaysValues, searched_id, short_id
@@ -102,7 +101,7 @@ class AccountAdmin(InvitesMembers, CreditBooking, SaysValues, BoundedAdmin):
 
 def _next_steps(request: HttpRequest, account_id: str) -> list[tuple[str, str]]:
     """Addresses and names of what this person may do for an account."""
-    steps = ((RIGHT, "credit", "Add credit"), (STAFF_RIGHT, "invite", "Invite a member"))
+    steps = ((RIGHT, "credit", "Add credit"), (INVITING_RIGHT, "invite", "Invite a member"))
     return [
         (reverse(f"admin:accounts_account_{view}", args=[account_id]), name)
         for right, view, name in steps

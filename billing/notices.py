@@ -7,7 +7,8 @@ recovered. Nobody waits for a mail: this is the work of the beat and of `maintai
 
 from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal
-from typing import ClassVar
+from typing import Any, ClassVar
+from uuid import UUID
 
 from django.conf import settings
 from django.core.mail import EmailMessage
@@ -59,62 +60,77 @@ class Notice(models.Model):
 def look() -> int:
     """Forgets what is over, notes what is new, and sends what has not been sent; returns how many mails went out."""
     now = timezone.now()
-    _forget(now)
+    _over(now).delete()
     _raise(now)
     waiting = Notice.objects.filter(sent_at=None, raised_at__gt=now - TRIED_FOR, person__in=_willing())
-    waiting = waiting.select_related("account__wallet", "person").order_by("raised_at")
-    return sum(_send(notice, now) for notice in waiting[:MOST_AT_ONCE])
+    return sum(map(_send, list(waiting.order_by("raised_at").values_list("pk", flat=True)[:MOST_AT_ONCE])))
 
 
 def _willing() -> QuerySet[User]:
     return User.objects.filter(is_active=True, wants_notices=True).exclude(email="")
 
 
-def _forget(now: datetime) -> None:
-    recovered = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
-    recovered |= Q(kind=Notice.Kind.LOW, account__wallet__balance__gte=F("account__low_balance"))
-    recovered |= Q(kind=Notice.Kind.LOW, account__low_balance=None)
-    expired = Q(kind=Notice.Kind.EXPIRY, raised_at__lt=now - AHEAD - TRIED_FOR)
-    Notice.objects.filter(recovered | expired).delete()
+def _expiring(now: datetime) -> QuerySet[ApiKey]:
+    """Keys that are about to expire. The Playground renews its own."""
+    return ApiKey.objects.filter(
+        deleted_at=None,
+        is_playground=False,
+        expires_at__gt=now,
+        expires_at__lte=now + AHEAD,
+        created_at__lt=F("expires_at") - SHORT_LIVED,
+    )
+
+
+def _over(now: datetime) -> QuerySet[Notice]:
+    """Notices whose event has passed, or whose person no longer owns the account."""
+    over = Q(kind=Notice.Kind.EMPTY, account__wallet__balance__gt=0)
+    over |= Q(kind=Notice.Kind.LOW, account__wallet__balance__gte=F("account__low_balance"))
+    over |= Q(kind=Notice.Kind.LOW, account__low_balance=None)
+    over |= Q(~Exists(_expiring(now).filter(pk=OuterRef("subject"))), kind=Notice.Kind.EXPIRY)
+    owners = Membership.objects.filter(role=Membership.Role.OWNER)
+    over |= Q(~Exists(owners.filter(account=OuterRef("account"), user=OuterRef("person"))))
+    return Notice.objects.filter(over)
 
 
 def _raise(now: datetime) -> None:
-    """A row for each owner who wants mail and has none of the event."""
+    """Notes each event to each owner who wants mail and has no notice of it."""
     owners = Membership.objects.filter(role=Membership.Role.OWNER, user__in=_willing())
     # An account that never had credit was not used up.
     empty = owners.filter(account__wallet__balance__lte=0, account__wallet__seq__gt=0)
     low = owners.filter(account__wallet__balance__gt=0, account__wallet__balance__lt=F("account__low_balance"))
-    expiring = owners.filter(
-        account__keys__deleted_at=None,
-        account__keys__expires_at__gt=now,
-        account__keys__expires_at__lte=now + AHEAD,
-        account__keys__created_at__lt=F("account__keys__expires_at") - SHORT_LIVED,
-    )
-    _note(Notice.Kind.EMPTY, empty, "account_id", now)
-    _note(Notice.Kind.LOW, low, "account_id", now)
-    _note(Notice.Kind.EXPIRY, expiring, "account__keys__id", now)
+    told = Notice.objects.filter(subject=OuterRef("account_id"), person=OuterRef("user_id"))
+    for kind, found in ((Notice.Kind.EMPTY, empty), (Notice.Kind.LOW, low)):
+        new = found.filter(~Exists(told.filter(kind=kind)))
+        _note(kind, new.values_list("account_id", "user_id", "account_id"), now)
+    # An account has many owners. One filter asks everything of the same one; a second filter would ask it of any.
+    owner = "account__membership"
+    told = Notice.objects.filter(kind=Notice.Kind.EXPIRY, subject=OuterRef("pk"), person=OuterRef(f"{owner}__user"))
+    is_willing_owner = {f"{owner}__role": Membership.Role.OWNER, f"{owner}__user__in": _willing()}
+    expiring = _expiring(now).filter(~Exists(told), **is_willing_owner)
+    _note(Notice.Kind.EXPIRY, expiring.values_list("account_id", f"{owner}__user_id", "pk"), now)
 
 
-def _note(kind: Notice.Kind, found: QuerySet[Membership], subject: str, now: datetime) -> None:
-    raised = Notice.objects.filter(kind=kind, subject=OuterRef(subject), person=OuterRef("user_id"))
-    rows = found.filter(~Exists(raised)).values_list("account_id", "user_id", subject)[:MOST_AT_ONCE]
+def _note(kind: Notice.Kind, found: QuerySet[Any, tuple[UUID, int, UUID]], now: datetime) -> None:
+    """Writes notices of these accounts, people and subjects."""
     new = [
-        Notice(kind=kind, account_id=account_id, person_id=user_id, subject=of, raised_at=now)
-        for account_id, user_id, of in rows
+        Notice(kind=kind, account_id=account_id, person_id=person_id, subject=subject, raised_at=now)
+        for account_id, person_id, subject in found[:MOST_AT_ONCE]
     ]
     Notice.objects.bulk_create(new, ignore_conflicts=True)
 
 
-def _send(notice: Notice, now: datetime) -> bool:
-    """Whether this process sent it."""
-    if not Notice.objects.filter(pk=notice.pk, sent_at=None).update(sent_at=now):
+def _send(pk: UUID) -> bool:
+    """Sends a notice, unless it is over by now or another process sends it. Returns whether it was sent."""
+    now = timezone.now()
+    _over(now).filter(pk=pk).delete()
+    if not Notice.objects.filter(pk=pk, sent_at=None, person__in=_willing()).update(sent_at=now):
         return False
-    message = _mail(notice)
-    release("default")  # a mail server may take its time
     try:
+        message = _mail(Notice.objects.select_related("account__wallet", "person").get(pk=pk))
+        release("default")  # a mail server may take its time
         mail.send(message)
-    except Exception as error:  # noqa: BLE001  # whatever a mail server or the network does
-        Notice.objects.filter(pk=notice.pk).update(sent_at=None)
+    except Exception as error:  # noqa: BLE001  # whatever a mail server, the network or one account's data does
+        Notice.objects.filter(pk=pk).update(sent_at=None)
         mail.outage.failed(type(error).__name__)  # its words quote addresses
         return False
     mail.outage.worked()

@@ -27,8 +27,9 @@ from catalogue.routing.routes import ALIAS_RULE, GLOBAL, Route, Snapshot, shown
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .parts.charts import total_of
+from .parts.funds import WINDOW_DAYS, usage_by_day
 
-WINDOW_DAYS = 30  # UTC's, today's included
 NEWEST_EVENTS = 50
 LONGEST_NAME = 64
 AS_TYPED = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
@@ -146,7 +147,8 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
     if alias is None:
         return _gone(request, alias_id)
     current = account_context(request, alias.account_id)
-    today = timezone.now().date()
+    now = timezone.now()
+    today = now.date()
     sent = request.POST if request.method == "POST" else None
     action = request.POST.get("action")
     rename = RenameForm(sent if action == "rename" else None, alias)
@@ -162,14 +164,14 @@ def alias_detail(request: HttpRequest, alias_id: UUID) -> HttpResponse:
         else:
             messages.success(request, _changed(alias, form.cleaned_data))
             return redirect("alias", alias_id=alias.pk)
-    rows = stats.rows_of(alias, days=WINDOW_DAYS, today=today)
+    by_day = usage_by_day(Scope(alias.account_id, alias_id=alias.pk), Days.until(now, WINDOW_DAYS))
     context = {
         "alias": alias,
         "rename": rename,
         "repoint": repoint,
         "problem": _problem(alias),
-        "rows": rows,
-        "totals": sum((row.totals for row in rows), Totals()),
+        "rows": stats.rows_of(alias, days=WINDOW_DAYS, today=today),
+        "totals": total_of(by_day.values()),
         "events": AliasEvent.objects.filter(alias_id=alias.pk).select_related("by", "by_key")[:NEWEST_EVENTS],
     }
     return current.page(request, "alias", context, form)

@@ -23,7 +23,7 @@ from billing.usage.keyset import Page
 from billing.usage.replica import from_replica
 from billing.usage.statement import FORMATS, InvalidPeriod, Period, Sum, lines
 from billing.usage.statement import Totals as StatementTotals
-from billing.usage.statistics import Days, Totals
+from billing.usage.statistics import Days, Scope, Totals
 from gateway.ids import generation_id
 from gateway.server.turns import take_turns
 
@@ -124,7 +124,7 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
     except ValueError:
         raise Http404 from None
     now = timezone.now()
-    by_day = usage_by_day(current.account.pk, Days.until(now, WINDOW_DAYS))
+    by_day = usage_by_day(Scope(current.account.pk), Days.until(now, WINDOW_DAYS), with_errors=False)
     account_id = current.account.pk
     if shown == Shown.DAYS:
         ledger: dict[str, Any] = {"month": month_of(current.account, _month(request, now), now)}
@@ -150,7 +150,8 @@ def credit(request: HttpRequest, current: AccountContext) -> HttpResponse:
 
 def month_of(account: Account, days: Days, now: datetime) -> Month:
     """The usage of each day of a month beside its credit. Three SELECTs."""
-    used = [DayLine(day, totals) for day, totals in usage_by_day(account.pk, days).items() if totals.requests]
+    by_day = usage_by_day(Scope(account.pk), days, with_errors=False)
+    used = [DayLine(day, totals) for day, totals in by_day.items() if totals.requests]
     credited = [DayLine(entry.created_at.astimezone(UTC).date(), entry=entry) for entry in credit_of(account.pk, days)]
     first, last = account.created_at.astimezone(UTC).date().replace(day=1), now.astimezone(UTC).date()
     return Month(
@@ -225,7 +226,8 @@ class PrintedDay:
 def printed(account: Account, period: Period) -> dict[str, Any]:
     """The page to be printed: the statement's lines, added up by day; or `too_many`, the number of requests."""
     days = Days(period.since.astimezone(UTC).date(), period.until.astimezone(UTC).date())
-    requests = sum(totals.requests for totals in usage_by_day(account.pk, days).values())
+    usage = usage_by_day(Scope(account.pk), days, with_errors=False)
+    requests = sum(totals.requests for totals in usage.values())
     if requests > MOST_PRINTED:
         return {"period": period, "too_many": requests}
     by_day: dict[date, PrintedDay] = {}

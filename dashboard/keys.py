@@ -18,6 +18,7 @@ from accounts.budgets import budgets_of
 from accounts.models import ApiKey
 
 from .parts.access import AccountContext, account_context, account_page, page_address, signed_in_page
+from .parts.changes import ChangesForm
 
 PAGE_ROWS = 50
 MOST_PER_MINUTE = 2_000_000_000  # what the column holds
@@ -124,19 +125,19 @@ class RenameForm(forms.Form):
         return not self.errors
 
 
-class LimitsForm(forms.Form):
+class LimitsForm(ChangesForm):
     """The limits of a key in any minute."""
 
     rpm = forms.IntegerField(label="Requests per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
     tpm = forms.IntegerField(label="Tokens per minute", required=False, min_value=0, max_value=MOST_PER_MINUTE)
 
     def __init__(self, data: Any, key: ApiKey) -> None:
-        super().__init__(data, auto_id="limits-%s", label_suffix="", initial={"rpm": key.rpm, "tpm": key.tpm})
+        super().__init__(data, {"rpm": key.rpm, "tpm": key.tpm}, auto_id="limits-%s")
         self._key = key
 
     def save(self) -> bool:
-        if self.is_valid():
-            ApiKey.objects.filter(pk=self._key.pk, deleted_at=None).update(**self.cleaned_data)
+        if self.is_valid() and self.changes:
+            ApiKey.objects.filter(pk=self._key.pk, deleted_at=None).update(**self.changes)
         return not self.errors
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import messages
 from django.contrib.auth import login
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -78,6 +78,8 @@ def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
     """One person's role, for owners."""
     membership, current = _membership(request, membership_id)
     current.require_owner()
+    if membership is None:
+        return _gone(request, current)
     form = RoleForm(request.POST if request.method == "POST" else None, membership)
     if form.is_valid():
         role = Membership.Role(form.cleaned_data["role"])
@@ -86,7 +88,7 @@ def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
         except members.LastOwner:
             form.add_error("role", LAST_OWNER)
         except members.NotAMember:
-            raise Http404 from None
+            return _gone(request, current)
         else:
             messages.success(request, f"{membership.user.email} is now {role.label}.")
             return redirect(page_address("members", current.account.pk))
@@ -97,6 +99,8 @@ def member_detail(request: HttpRequest, membership_id: int) -> HttpResponse:
 def remove_member(request: HttpRequest, membership_id: int) -> HttpResponse:
     """Asks first; a form sent from there ends a membership: somebody's by an owner, or one's own."""
     membership, current = _membership(request, membership_id)
+    if membership is None:
+        return _gone(request, current)
     own = membership.user_id == current.person.pk
     if not own:
         current.require_owner()
@@ -107,7 +111,7 @@ def remove_member(request: HttpRequest, membership_id: int) -> HttpResponse:
         except members.LastOwner:
             status = 422
         except members.NotAMember:
-            raise Http404 from None
+            return _gone(request, current)
         else:
             who = "You have left" if own else f"{membership.user.email} is no longer in"
             messages.success(request, f"{who} {current.account.name}.")
@@ -116,9 +120,20 @@ def remove_member(request: HttpRequest, membership_id: int) -> HttpResponse:
     return render(request, "dashboard/remove_member.html", current.template_context | context, status=status)
 
 
-def _membership(request: HttpRequest, membership_id: int) -> tuple[Membership, AccountContext]:
-    membership = get_object_or_404(Membership.objects.select_related("user"), pk=membership_id)
-    return membership, account_context(request, membership.account_id)
+def _membership(request: HttpRequest, membership_id: int) -> tuple[Membership | None, AccountContext]:
+    """Returns a membership of the account that the address names, or None if it has ended. Raises Http404."""
+    rows, account_id = Membership.objects.select_related("user"), request.GET.get("account")
+    if account_id is None:
+        membership = get_object_or_404(rows, pk=membership_id)
+        return membership, account_context(request, membership.account_id)
+    current = account_context(request, account_id)
+    return rows.filter(pk=membership_id, account=current.account).first(), current
+
+
+def _gone(request: HttpRequest, current: AccountContext) -> HttpResponse:
+    """Leads from a page that is out of date to the list."""
+    messages.info(request, f"This person has already been removed from {current.account.name}.")
+    return redirect(page_address("members", current.account.pk))
 
 
 class ChoosePasswordForm(NewPasswordForm):

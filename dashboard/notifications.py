@@ -12,9 +12,10 @@ from accounts.models import Account, User
 from gateway.money import ExactDecimalFormField
 
 from .parts.access import AccountContext, account_page, page_address
+from .parts.changes import ChangesForm
 
 
-class NotificationsForm(forms.Form):
+class NotificationsForm(ChangesForm):
     """A person's wish, and the account's threshold."""
 
     wants_notices = forms.BooleanField(
@@ -34,7 +35,7 @@ class NotificationsForm(forms.Form):
     def __init__(self, data: Any, current: AccountContext) -> None:
         account = current.account
         initial = {"wants_notices": current.person.wants_notices, "low_balance": account.low_balance}
-        super().__init__(data, label_suffix="", initial=initial)
+        super().__init__(data, initial)
         self.fields["low_balance"].label = f"Low-balance threshold of {account.name} ({account.currency})"
         if not current.is_owner:
             del self.fields["low_balance"]
@@ -45,9 +46,10 @@ def notifications(request: HttpRequest, current: AccountContext) -> HttpResponse
     """A person's wish, and for owners the account's threshold."""
     form = NotificationsForm(request.POST if request.method == "POST" else None, current)
     if form.is_valid():
-        User.objects.filter(pk=current.person.pk).update(wants_notices=form.cleaned_data["wants_notices"])
-        if current.is_owner:
-            Account.objects.filter(pk=current.account.pk).update(low_balance=form.cleaned_data["low_balance"])
+        if "wants_notices" in form.changes:
+            User.objects.filter(pk=current.person.pk).update(wants_notices=form.changes["wants_notices"])
+        if "low_balance" in form.changes:
+            Account.objects.filter(pk=current.account.pk).update(low_balance=form.changes["low_balance"])
         messages.success(request, "Notifications saved.")
         return redirect(page_address("notifications", current.account.pk))
     return current.page(request, "notifications", {"form": form}, form)

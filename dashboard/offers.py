@@ -53,7 +53,9 @@ class ModelsForm(forms.Form):
     modality = forms.ChoiceField(required=False, choices=[("", "Any"), *Modality.choices])
     provider = forms.ChoiceField(required=False)
     everything = forms.BooleanField(label="Show unavailable models", required=False)
-    sort = forms.ChoiceField(required=False, choices=[("", ""), *((name, name) for name in SORTS)])
+    sort = forms.ChoiceField(
+        required=False, widget=forms.HiddenInput, choices=[("", ""), *((name, name) for name in SORTS)]
+    )
 
     def __init__(self, data: Mapping[str, Any], providers: Mapping[str, str], *, staff: bool) -> None:
         super().__init__(data, label_suffix="")

@@ -15,7 +15,7 @@ from django.utils.formats import date_format
 from accounts.models import Account
 from billing.accounts import rate_warning
 from billing.models import Generation
-from billing.usage.statistics import Days, Totals
+from billing.usage.statistics import Days, Scope, Totals
 
 from .parts.access import AccountContext, account_page
 from .parts.choices import Choice, Grouping
@@ -94,7 +94,7 @@ def read(account: Account, now: datetime) -> dict[str, Any]:
     newest = list(records[:MOST_LISTED])
     chats = (f"{record.provider}/{record.model}" for record in newest if record.endpoint in CHATS)
     days = Days.until(now, WINDOW_DAYS)
-    by_day = usage_by_day(account.pk, Days.until(now, 2 * WINDOW_DAYS), with_errors=True)
+    by_day = usage_by_day(Scope(account.pk), Days.until(now, 2 * WINDOW_DAYS))
     choices = [Choice(account, "usage", days, str(WINDOW_DAYS), by) for by in (Grouping.MODEL, Grouping.KEY)]
     return {
         "funds": funds_of(account.pk, by_day, now),

@@ -83,9 +83,9 @@ def record_list(request: HttpRequest, current: AccountContext) -> HttpResponseBa
     """The list. 422 where the days are none that could be shown."""
     # A search (`q`) for an id leads to its page, in whichever account of the person's it is.
     wanted = request.GET.get("q", "").strip()
-    if wanted and (address := _address_of(wanted, current)):
-        return redirect(address)
     choice, form, shown = _read(request, current)
+    if wanted and (address := _address_of(wanted, current, choice)):
+        return redirect(address)
     context = {
         "choice": choice,
         "form": form,
@@ -229,15 +229,19 @@ def _read(request: HttpRequest, current: AccountContext) -> tuple[choices.Choice
     return choice, form, Shown.read(query)
 
 
-def _address_of(searched: str, current: AccountContext) -> str | None:
+def _address_of(searched: str, current: AccountContext, choice: choices.Choice) -> str | None:
+    """Returns the address of the request with this id. It leads back to the choice if that is of the same account."""
     id_ = parse_generation_id(searched.lower()) or parse_request_id(searched.lower())
     if id_ is None:
         return None
-    accounts = [account.pk for account in current.accounts]
-    if Generation.objects.filter(pk=id_, account__in=accounts).exists():
-        return reverse("usage-record", args=[generation_id(id_)])
-    if RequestFailure.objects.filter(pk=id_, account__in=accounts).exists():
-        return reverse("usage-failure", args=[request_id(id_)])
+    addresses = (
+        (Generation, reverse("usage-record", args=[generation_id(id_)])),
+        (RequestFailure, reverse("usage-failure", args=[request_id(id_)])),
+    )
+    for table, address in addresses:
+        rows = table._default_manager.filter(pk=id_, account__in=[account.pk for account in current.accounts])
+        for account_id in rows.values_list("account", flat=True):
+            return f"{address}?{choice.query()}" if account_id == current.account.pk else address
     return None
 
 

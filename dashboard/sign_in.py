@@ -46,6 +46,7 @@ The password of {email} at {origin} was changed, and all other devices were sign
 
 If this was not you, reset your password now: {origin}{path}
 """
+OTHER_PERSON = "You are signed in as {email}. To sign in as another person, sign out first."
 
 
 class SignInForm(AuthenticationForm):
@@ -130,7 +131,7 @@ class ThrottledFormView(FormView[forms.BaseForm]):
 class SignIn(ThrottledFormView, views.LoginView):
     """The login page."""
 
-    # Whoever is signed in is sent on, whatever they send: a form of before that has an old token.
+    # Whoever is signed in is sent on, whatever they send: a form that was open before has an old token.
 
     form_class = SignInForm
     template_name = "dashboard/login.html"
@@ -138,6 +139,8 @@ class SignIn(ThrottledFormView, views.LoginView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.user.is_authenticated:
+            if request.POST.get("username", "").strip().lower() not in ("", request.user.email.lower()):
+                messages.warning(request, OTHER_PERSON.format(email=request.user.email))
             return HttpResponseRedirect(self.get_success_url())
         return super().dispatch(request, *args, **kwargs)
 

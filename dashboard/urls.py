@@ -19,8 +19,8 @@ from . import (
 )
 
 urlpatterns = [
-    path("admin/login/", sign_in.admin_login),
-    path("admin/password_change/", sign_in.admin_password),
+    path("admin/login/", sign_in.admin_login, name="admin-login"),
+    path("admin/password_change/", sign_in.admin_password, name="admin-password"),
     path("", overview.overview, name="overview"),
     path("login", sign_in.SignIn.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),

@@ -20,6 +20,7 @@ from .parts.access import AccountContext, account_page
 from .parts.charts import total_of
 from .parts.choices import COLUMNS, Choice, Grouping
 from .parts.downloads import chosen_csv, each_day
+from .parts.funds import usage_by_day
 from .parts.groups import MOST_LINES, Group, GroupName, group_of, lines_of, names_of_groups
 
 HOURLY_DAYS = timedelta(days=3)  # so few are drawn by hours,
@@ -86,7 +87,7 @@ def read(choice: Choice) -> dict[str, Any]:
     hours: dict[date, Totals] = {}
     if is_hourly:
         hours |= {hour: row.totals for hour, row in hourly(choice.scope, choice.days)}
-    days = {_day(row): row.totals for row in breakdown(choice.scope, choice.days, By.DAY, with_errors=True)}
+    days = usage_by_day(choice.scope, choice.days)
     chart = charts.Chart(
         choice.days,
         choice.account.currency,

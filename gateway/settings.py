@@ -186,6 +186,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "gateway.edge.middleware.NotAllowedMiddleware",
 ]
 
 ROOT_URLCONF = "gateway.urls"

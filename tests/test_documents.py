@@ -119,3 +119,7 @@ def test_the_page_of_clients_names_the_versions_that_tests_run(package: str) -> 
 def test_the_contract_lists_every_command() -> None:
     commands = {path.stem for path in _texts() if path.parent.name == "commands" and path.stem != "__init__"}
     assert commands - {"run_demo"} - _named_in("contract.md") == set()
+
+
+def test_no_text_has_marks_of_a_merge() -> None:
+    assert not [*_lines(re.compile(r"^(?:<{7} \S|>{7} \S|={7}$)"))]

@@ -29,9 +29,11 @@ from .keyset import newer_than
 
 BLOCK_ROWS = 20  # read at once: some milliseconds of a worker's time, which no turn divides
 BLOCK_CHARACTERS = 64 * 1024
-# What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included.
-FORMULA_STARTS = tuple("=+-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}")
-FORMULA_STARTS += ("\N{FULLWIDTH COMMERCIAL AT}",)
+# What makes a spreadsheet take a text for a formula, the full-width forms of East Asian input included: at its
+# beginning, and after what separates cells in other countries' settings. The spreadsheet drops quotes around it.
+FORMULA_STARTS = r"=+\-@\t\r\n\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}"
+FORMULA_STARTS += r"\N{FULLWIDTH COMMERCIAL AT}"
+BEFORE_FORMULA = re.compile(rf'(?:^|(?<=[;|\t\r\n]))(?=[" ]*[{FORMULA_STARTS}])')
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 Value = str | int | bool | Decimal | None
 Line = dict[str, Value]
@@ -317,7 +319,7 @@ def _cell(value: Value) -> str:
         case int():
             return str(value)
         case str():
-            return f"'{value}" if value.startswith(FORMULA_STARTS) else value
+            return BEFORE_FORMULA.sub("'", value)
 
 
 class Format(NamedTuple):

@@ -14,7 +14,7 @@ from catalogue.models import EnergyEstimate, ExchangeRate, GridIntensity, Model,
 from catalogue.routing.counters import PriceChange
 
 from .entries import Catalogue, Columns, Entry
-from .prices import HeldPrice, without_jumps
+from .prices import HeldBack, without_jumps, without_rate_jump
 
 Row = TypeVar("Row", bound=DjangoModel)
 
@@ -97,24 +97,29 @@ class Plan:
         self.providers = TablePlan("providers", Provider, ("slug",))
         self.models = TablePlan("models", Model, ("provider", "canonical_id"))
         self.regions = TablePlan("regions", Region, ("model", "locode"))
+        self.exchange_rates = TablePlan("exchange_rates", ExchangeRate, ("currency",))
         self.facts: list[TablePlan[Any]] = [
             TablePlan("places", Place, ("code",)),
             TablePlan("grid", GridIntensity, ("country",)),
             TablePlan("energy", EnergyEstimate, ("canonical_id",)),
-            TablePlan("exchange_rates", ExchangeRate, ("currency",)),
+            self.exchange_rates,
         ]
         # In the order of the report.
         self.tables: list[TablePlan[Any]] = [self.providers, self.models, self.regions, *self.facts]
-        self.held: list[HeldPrice] = []
+        self.held: list[HeldBack] = []
         self._former_defaults: list[int] = []
         self._price_changes: list[PriceChange] = []
         self._planned_at = timezone.now()
-        self._rates = None if accept_price_jumps else _units_per_eur(catalogue)
         for table in self.facts:
             entries = catalogue[table.name]
             rows: Mapping[Any, Any] = table.table._default_manager.in_bulk() if entries else {}
             for key, entry in entries.items():
-                table.take(key, rows.get(key), {table.unique[0]: key}, entry.columns)
+                row, columns = rows.get(key), entry.columns
+                if isinstance(row, ExchangeRate) and not accept_price_jumps:
+                    columns, held = without_rate_jump(columns, row)
+                    self.held += held
+                table.take(key, row, {table.unique[0]: key}, columns)
+        self._rates = None if accept_price_jumps else self._units_per_eur()
         self._plan_offers(catalogue, prune=prune)
 
     @property
@@ -145,6 +150,11 @@ class Plan:
             for table in (*self.facts, self.providers, self.models, self.regions):
                 table.upsert()
             price_history.record_seeding(self._price_changes)
+
+    def _units_per_eur(self) -> dict[str, Decimal]:
+        """Returns the exchange rates that hold after this seeding."""
+        rows = [*ExchangeRate.objects.all(), *self.exchange_rates.upserts]
+        return {"EUR": Decimal(1)} | {row.currency: row.units_per_eur for row in rows if row.units_per_eur}
 
     def _plan_offers(self, catalogue: Catalogue, *, prune: bool) -> None:
         providers = {row.slug: row for row in Provider.objects.all()}
@@ -186,12 +196,6 @@ class Plan:
     def _remove_regions(self, model_id: str, rows: Iterable[Region]) -> None:
         for row in rows:
             self.regions.remove(f"{model_id}/{row.locode}", row)
-
-
-def _units_per_eur(catalogue: Catalogue) -> dict[str, Decimal]:
-    stored = {row.currency: row.units_per_eur for row in ExchangeRate.objects.all() if row.units_per_eur}
-    stated = {currency: entry.columns["units_per_eur"] for currency, entry in catalogue["exchange_rates"].items()}
-    return {"EUR": Decimal(1)} | stored | stated
 
 
 def _slices(keys: list[Any]) -> list[list[Any]]:

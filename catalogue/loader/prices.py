@@ -1,39 +1,50 @@
-"""Jumping prices: a slipped decimal point reaches no bill unseen."""
+"""Prices and exchange rates that jump: a slipped decimal point reaches no bill unseen."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from catalogue.models import PRICES, Region
+from catalogue.models import PRICES, ExchangeRate, Region
 from catalogue.pricing import read_tiers
 
 from .entries import Columns
 
 FARTHEST = 10  # a price may move up or down by this factor; none of the providers' own changes was ever larger
+FARTHEST_RATE = 2  # no currency moves farther between two seedings, and each price in it moves along
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPrice:
-    """A price that keeps its old value."""
+class HeldBack:
+    """A price or an exchange rate that keeps its old value."""
 
-    route: str
-    price: str
+    entry: str
+    field: str
     before: str
     wanted: str
 
     def __str__(self) -> str:
-        return f"held back: {self.route}: {self.price}: {self.before} -> {self.wanted} (--accept-price-jumps takes it)"
+        return f"held back: {self.entry}: {self.field}: {self.before} -> {self.wanted} (--accept-price-jumps takes it)"
+
+
+def without_rate_jump(wanted: Columns, row: ExchangeRate) -> tuple[Columns, list[HeldBack]]:
+    """Returns the columns of an exchange rate to write: its old value and day if it jumps."""
+    before, after = row.units_per_eur, wanted["units_per_eur"]
+    if max(before, after) <= FARTHEST_RATE * min(before, after):
+        return wanted, []
+    shown = f"{before.normalize():f}", f"{after.normalize():f}"
+    held = HeldBack(f"exchange_rates {row.currency}", "units_per_eur", *shown)
+    return {name: getattr(row, name) for name in wanted}, [held]
 
 
 def without_jumps(
     route: str, wanted: Columns, row: Region, units_per_eur: Mapping[str, Decimal]
-) -> tuple[Columns, list[HeldPrice]]:
+) -> tuple[Columns, list[HeldBack]]:
     """The columns to write, without jumps.
 
     With tiers or another currency the whole pricing is held: half of it would be nobody's.
     """
     before: Columns = {name: getattr(row, name) for name in (*PRICES, "currency", "price_tiers")}
-    jumping = {name: HeldPrice(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
+    jumping = {name: HeldBack(route, name, *shown) for name, shown in _jumps(before, wanted, units_per_eur)}
     if jumping and (wanted["currency"] != row.currency or wanted["price_tiers"] or row.price_tiers):
         return wanted | before, list(jumping.values())
     return wanted | {name: before[name] for name in jumping}, list(jumping.values())

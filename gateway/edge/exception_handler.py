@@ -6,11 +6,20 @@ from typing import Any
 
 import orjson
 from django.core import exceptions as django
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, UnreadablePostError
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseRedirect,
+    UnreadablePostError,
+)
 from django.shortcuts import render as render_page
 from django.template.loader import render_to_string
-from django.urls import is_valid_path
+from django.urls import Resolver404, is_valid_path, resolve
 from django.utils.cache import add_never_cache_headers
+from django.utils.encoding import iri_to_uri
+from django.utils.http import escape_leading_slashes
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
@@ -49,7 +58,7 @@ MESSAGE_ERRORS = {
 
 def is_api(request: HttpRequest) -> bool:
     """True for a path of the HTTP API."""
-    return request.path_info.startswith(API_PREFIXES)
+    return f"{request.path_info}/".startswith(API_PREFIXES)
 
 
 def envelope(error: ApiError) -> dict[str, dict[str, Any]]:
@@ -188,12 +197,49 @@ def handler403(request: HttpRequest, exception: django.PermissionDenied) -> Http
 
 def handler404(request: HttpRequest, exception: Http404) -> HttpResponseBase:  # noqa: ARG001  # Django passes it by name
     """A page for who asks for one; the envelope otherwise."""
-    asks_for_a_page = request.resolver_match is not None or "text/html" in request.headers.get("Accept", "")
+    if (address := _with_or_without_slash(request)) is not None:
+        return HttpResponseRedirect(address)
+    asks_for_a_page = request.resolver_match is not None or _takes_html(request)
     if asks_for_a_page and not is_api(request):
         return _kept_by_nobody(render_page(request, "404.html", status=404))
     below = f"{API_PREFIXES[0].rstrip('/')}{request.path_info}"
     hint = f". Did you mean {below}?" if not is_api(request) and is_valid_path(below) else ""
     return render(NotFound(f"Unknown path: {request.path}{hint}"), request)
+
+
+def _with_or_without_slash(request: HttpRequest) -> str | None:
+    """Returns the address of the page that differs by its last slash alone, if there is one."""
+    path, match = request.path_info, request.resolver_match
+    if request.method not in ("GET", "HEAD") or is_api(request):
+        return None
+    if path.endswith("/"):
+        other = path.rstrip("/")
+    elif match is None or match.url_name is None:
+        other = f"{path}/"
+    else:
+        return None
+    query = request.META.get("QUERY_STRING", "")
+    return escape_leading_slashes(f"{iri_to_uri(other)}{'?' if query else ''}{query}") if _is_page(other) else None
+
+
+def _is_page(path: str) -> bool:
+    try:
+        return resolve(path).url_name is not None  # the admin takes every path below it by a pattern without a name
+    except Resolver404:
+        return False
+
+
+def _takes_html(request: HttpRequest) -> bool:
+    return "text/html" in request.headers.get("Accept", "")
+
+
+def not_allowed_page(request: HttpRequest, allow: str) -> HttpResponse | None:
+    """Returns a page for a browser that uses a method which an address does not take."""
+    if not _takes_html(request):
+        return None
+    page = render_page(request, "405.html", status=405)
+    page.headers["Allow"] = allow
+    return _kept_by_nobody(page)
 
 
 def _kept_by_nobody(page: HttpResponse) -> HttpResponse:

@@ -12,11 +12,20 @@ from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import get_resolver, resolve
 
-from ..errors import ApiError, RequestTooLarge, WorkerBusy
+from ..errors import ApiError, MethodNotAllowed, RequestTooLarge, WorkerBusy
 from ..observing import request_events
 from ..server.db import WORK_SECONDS, answering_within, release_all
 from . import address_limit
-from .exception_handler import API_PREFIXES, from_exception, handler400, is_api, plain, refusal_page, render
+from .exception_handler import (
+    API_PREFIXES,
+    from_exception,
+    handler400,
+    is_api,
+    not_allowed_page,
+    plain,
+    refusal_page,
+    render,
+)
 from .health import is_probe
 from .responses import Endpoint, Environ, PlainResponse, name_request, require_allowed
 
@@ -153,6 +162,19 @@ class PageMiddleware:
             logger.warning("the admin was asked what the database cannot be", exc_info=error)
             return handler400(request, error)
         return None
+
+
+class NotAllowedMiddleware:
+    """Gives a browser a page if a method is not allowed. It is the innermost: the page shows who is signed in."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        if response.status_code != MethodNotAllowed.status:
+            return response
+        return not_allowed_page(request, response.headers.get("Allow", "")) or response
 
 
 def _explanation(request: HttpRequest) -> HttpResponse | None:

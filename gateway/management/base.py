@@ -1,20 +1,28 @@
 """The base of operators' commands: a failure is one line and an exit status."""
 
 import logging
+import signal
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import Error, connections
+from django.db import Error, connections, transaction
+
+from .output import OutputFailed
 
 EXIT_USAGE = 2  # argparse's own status for options that it refuses
+EXIT_CLOSED_PIPE = 128 + signal.SIGPIPE  # a shell's status of a program that SIGPIPE has ended
 SQLITE_PATIENCE_SECONDS = 10.0
 UNDEFINED_TABLE_OR_COLUMN = frozenset({"42P01", "42703"})  # SQLSTATE
 
 
 class OperatorCommand(BaseCommand):
     """A command whose refusals are CommandErrors."""
+
+    only_reads: ClassVar = False  # True: it ends quietly if its reader, such as `head`, wants no more
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         parser = super().create_parser(prog_name, subcommand, **kwargs)
@@ -36,9 +44,25 @@ class OperatorCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
-            return super().execute(*args, **options)
+            output = super().execute(*args, **options)
+            self.stdout.flush()
         except Error as error:
             raise CommandError(explain(error)) from error
+        except OutputFailed as error:
+            if error.is_closed_pipe and self.only_reads:
+                sys.exit(EXIT_CLOSED_PIPE)
+            raise CommandError(str(error)) from error
+        return output
+
+    @contextmanager
+    def committed_once_printed(self) -> Iterator[None]:
+        """A transaction that is committed once what it prints has been written, and is rolled back otherwise."""
+        try:
+            with transaction.atomic():
+                yield
+                self.stdout.flush()
+        except OutputFailed as error:
+            raise CommandError(f"{error} Nothing was changed.") from error
 
 
 def explain(error: Error) -> str:

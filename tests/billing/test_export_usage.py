@@ -168,6 +168,22 @@ def test_no_cell_is_a_formula(acme: Account, start: str) -> None:
     assert line["key"] == f"{start}cmd|' /C calc'!A0"
 
 
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}"])
+def test_nor_is_what_a_spreadsheet_with_another_separator_makes_of_it(
+    acme: Account, separator: str, start: str
+) -> None:
+    record = settle(acme)
+    name = f'a"{separator}{start}1+1{separator}b,{separator}"{start}cmd|x'
+    type(record.key).objects.filter(pk=record.key.pk).update(name=name)
+    text = export(acme)
+    for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=csv.QUOTE_NONE):
+        assert not [cell for cell in row if cell.strip('"').startswith(start)]
+    guarded = name.replace(f"{separator}{start}", f"{separator}'{start}").replace(f'"{start}', f"'\"{start}")
+    assert rows(text)[0][0]["key"] == guarded
+    assert json.loads(export(acme, *ALWAYS, "--format", "jsonl").splitlines()[0])["key"] == name
+
+
 def test_a_name_with_the_formats_own_characters_stays_whole(acme: Account) -> None:
     settle(acme, key=new_key(acme, 'a,"b";cé')[0])
     ((row,), _) = exported(acme)

@@ -1,20 +1,25 @@
 """Owners hear by mail of credit that ends and of keys that expire: once each, if they want to, from any worker."""
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 from django.core import mail
+from django.core.mail import EmailMessage
+from django.core.mail.backends.locmem import EmailBackend
 from django.db import connections
 from django.utils import timezone
 from pytest_django import Settings
 
-from accounts import keys
-from accounts.models import Account, ApiKey, User
+from accounts import keys, playground_keys
+from accounts.models import Account, ApiKey, Membership, User
 from billing import maintenance, notices
 from billing.ledger import entries as ledger
+from billing.models import Wallet
+from billing.notices import Notice
 from gateway.stores.outages import Outage
 from tests.billing.records import open_for
 from tests.dashboard.people import joined
@@ -44,9 +49,9 @@ def mailed() -> list[tuple[str, str]]:
     return sorted((message.to[0], str(message.subject)) for message in mail.outbox)
 
 
-def expiring(account: Account, *, in_days: float, after_days: float) -> ApiKey:
+def expiring(account: Account, *, in_days: float, after_days: float, name: str = "laptop") -> ApiKey:
     """A key that lives for so many days, of which so many are left."""
-    key, _ = keys.issue(account, name="laptop", lifetime="90d")
+    key, _ = keys.issue(account, name=name, lifetime="90d")
     end = timezone.now() + timedelta(days=in_days)
     ApiKey.objects.filter(pk=key.pk).update(expires_at=end, created_at=end - timedelta(days=after_days))
     return ApiKey.objects.get(pk=key.pk)
@@ -109,6 +114,42 @@ def test_nor_one_that_is_deleted(account: Account) -> None:
     assert mailed() == []
 
 
+def test_nor_one_of_the_playground_which_a_new_token_renews(account: Account) -> None:
+    key, _ = playground_keys.issue(User.objects.get(email="member@acme.example"), account)
+    ApiKey.objects.filter(pk=key.pk).update(created_at=timezone.now() - timedelta(days=30))
+    assert mailed() == []
+
+
+def test_of_an_accounts_keys_those_that_are_about_to_expire_are_told_and_no_other(account: Account) -> None:
+    joined(account, OTHER, "owner")
+    for lifetime in ("never", "1y", "90d"):
+        keys.issue(account, name=lifetime, lifetime=lifetime)
+    keys.issue(account, name="week", lifetime="7d")
+    expiring(account, in_days=-1, after_days=90, name="expired")
+    keys.delete(expiring(account, in_days=3, after_days=90, name="deleted"))
+    playground_keys.issue(User.objects.get(email="member@acme.example"), account)
+    keys.issue(open_for(name="Zenith", credit="10"), name="never", lifetime="never")
+    expiring(account, in_days=3, after_days=30)
+    subject = "Acme: the API key laptop expires soon"
+    assert mailed() == [(OTHER, subject), (OWNER, subject)]
+    expiring(account, in_days=2, after_days=30, name="server")
+    subject = "Acme: the API key server expires soon"
+    assert mailed() == [(OTHER, subject), (OWNER, subject)]
+    assert mailed() == []
+
+
+def test_a_key_that_an_earlier_release_told_too_early_is_told_at_its_time(account: Account) -> None:
+    key, _ = keys.issue(account, name="laptop", lifetime="90d")
+    (owner,) = User.objects.filter(email=OWNER)
+    Notice.objects.create(
+        kind="expiry", account=account, person=owner, subject=key.pk, raised_at=timezone.now(), sent_at=timezone.now()
+    )
+    assert mailed() == []
+    end = timezone.now() + timedelta(days=6)
+    ApiKey.objects.filter(pk=key.pk).update(expires_at=end, created_at=end - timedelta(days=90))
+    assert mailed() == [(OWNER, "Acme: the API key laptop expires soon")]
+
+
 def test_who_wants_no_mail_gets_none(account: Account) -> None:
     joined(account, OTHER, "owner")
     User.objects.filter(email=OWNER).update(wants_notices=False)
@@ -132,6 +173,62 @@ def test_what_a_mail_server_refuses_is_tried_again(
     assert caplog.messages == ["a mail could not be sent: ConnectionRefusedError"]
     settings.EMAIL_BACKEND = works
     assert mailed() == [(OWNER, "Acme: the balance is low")]
+    assert mailed() == []
+
+
+def while_the_mail_server_is_away(settings: Settings) -> None:
+    works = settings.EMAIL_BACKEND
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9  # nobody listens
+    assert mailed() == []
+    settings.EMAIL_BACKEND = works
+    assert Notice.objects.filter(sent_at=None).exists()
+
+
+def test_a_late_notice_is_not_sent_if_its_key_was_deleted_meanwhile(account: Account, settings: Settings) -> None:
+    key = expiring(account, in_days=3, after_days=90)
+    while_the_mail_server_is_away(settings)
+    keys.delete(key)
+    assert mailed() == []
+
+
+def test_nor_to_who_is_no_longer_an_owner(account: Account, settings: Settings) -> None:
+    joined(account, OTHER, "owner")
+    take(account, "-6")
+    while_the_mail_server_is_away(settings)
+    Membership.objects.filter(user__email=OWNER).update(role="member")
+    assert mailed() == [(OTHER, "Acme: the balance is low")]
+
+
+class DeletingBackend(EmailBackend):
+    """A mail server during whose first mail somebody deletes every key and pays."""
+
+    def send_messages(self, messages: Sequence[EmailMessage]) -> int:
+        for key in ApiKey.objects.filter(deleted_at=None):
+            keys.delete(key)
+        for account in Account.objects.all():
+            ledger.grant(account.pk, Decimal(100), "paid")
+        return super().send_messages(messages)
+
+
+def test_a_look_that_takes_long_sends_nothing_that_is_over_by_then(account: Account, settings: Settings) -> None:
+    settings.EMAIL_BACKEND = f"{__name__}.{DeletingBackend.__name__}"
+    take(account, "-6")
+    for name in ("laptop", "server"):
+        expiring(account, in_days=3, after_days=90, name=name)
+    assert len(mailed()) == 1
+    assert mailed() == []
+
+
+def test_a_notice_that_cannot_be_written_stops_no_other(account: Account, caplog: pytest.LogCaptureFixture) -> None:
+    broken = open_for(name="Broken", credit=None)
+    joined(broken, OWNER, "owner")
+    expiring(broken, in_days=3, after_days=90)
+    Wallet.objects.filter(account=broken).delete()
+    take(account, "-6")
+    expiring(account, in_days=3, after_days=90)
+    Notice.objects.all().delete()
+    assert mailed() == [(OWNER, "Acme: the API key laptop expires soon"), (OWNER, "Acme: the balance is low")]
     assert mailed() == []
 
 

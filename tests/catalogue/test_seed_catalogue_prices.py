@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from catalogue.models import Region
+from catalogue.models import ExchangeRate, Region
 from tests.seeding import Entry, Seed
 
 PROMPT, COMPLETION = "prompt_per_1m_tokens", "completion_per_1m_tokens"
@@ -61,6 +61,55 @@ def test_a_jump_into_a_new_currency_holds_the_whole_pricing(seed: Seed, llama: E
     llama["models"][0]["pricing"] = {"currency": "JPY", "prompt_per_1m_tokens": 96, "completion_per_1m_tokens": 1.2}
     assert "completion_per_1m_tokens: 1.2 EUR -> 1.2 JPY" in seed(llama)
     assert _prices() == ("EUR", Decimal("0.6"), Decimal("1.2"))
+
+
+def rates(**units_per_eur: float) -> Entry:
+    return {"exchange_rates": {"as_of": "2026-10-30", "rates": units_per_eur}}
+
+
+@pytest.mark.parametrize("rate", [108.5, 0.01085], ids=["up", "down"])
+def test_a_slipped_exchange_rate_is_held_back_and_the_rest_applies(seed: Seed, llama: Entry, rate: float) -> None:
+    seed(llama, rates(USD=1.085, GBP=0.86))
+    slipped = rates(USD=rate, GBP=0.87)
+    slipped["exchange_rates"]["as_of"] = "2026-11-02"
+    output = seed(llama, slipped)
+    assert output.splitlines()[0] == (
+        f"held back: exchange_rates USD: units_per_eur: 1.085 -> {rate} (--accept-price-jumps takes it)"
+    )
+    assert "exchange_rates: 0 created, 1 updated, 1 unchanged" in output
+    assert _units_per_eur() == {"USD": Decimal("1.085"), "GBP": Decimal("0.87")}
+    assert str(ExchangeRate.objects.get(currency="USD").as_of) == "2026-10-30", "the day of the rate that holds"
+
+
+@pytest.mark.parametrize("rate", [2.17, 0.5425], ids=["up", "down"])
+def test_an_exchange_rate_may_move_twofold(seed: Seed, rate: float) -> None:
+    seed(rates(USD=1.085))
+    assert "held back" not in seed(rates(USD=rate))
+    assert _units_per_eur() == {"USD": Decimal(str(rate))}
+
+
+def test_the_first_rate_of_a_currency_has_nothing_to_jump_from(seed: Seed) -> None:
+    assert "held back" not in seed(rates(USD=108.5))
+    assert _units_per_eur() == {"USD": Decimal("108.5")}
+
+
+def test_the_flag_lets_an_exchange_rate_jump(seed: Seed) -> None:
+    seed(rates(USD=1.085))
+    assert "held back" not in seed(rates(USD=108.5), accept_price_jumps=True)
+    assert _units_per_eur() == {"USD": Decimal("108.5")}
+
+
+def test_prices_are_compared_at_the_rate_that_will_hold(seed: Seed, llama: Entry) -> None:
+    """A slipped rate makes no jump of a price that is right, and hides no jump of one that is wrong."""
+    pricing = llama["models"][0]["pricing"]
+    seed(llama, rates(USD=1.085))
+    pricing |= {"currency": "USD", PROMPT: 0.65, COMPLETION: 1.3}
+    held = [line for line in seed(llama, rates(USD=108.5)).splitlines() if "held back" in line]
+    assert [line.split(":")[1] for line in held] == [" exchange_rates USD"]
+    assert _prices() == ("USD", Decimal("0.65"), Decimal("1.3"))
+    pricing |= {"currency": "EUR", PROMPT: 0.006, COMPLETION: 0.012}
+    assert f"{PROMPT}: 0.65 USD -> 0.006 EUR" in seed(llama, rates(USD=108.5))
+    assert _prices()[0] == "USD"
 
 
 def tier(above: int = 1000, prompt: float = 1.2, completion: float = 1.8) -> Entry:
@@ -129,3 +178,7 @@ def test_tiers_in_a_new_currency_are_compared_at_the_exchange_rate(seed: Seed, l
 
 def _prices() -> tuple[str, Decimal | None, Decimal | None]:
     return Region.objects.values_list("currency", "prompt_per_1m_tokens", "completion_per_1m_tokens").get()
+
+
+def _units_per_eur() -> dict[str, Decimal]:
+    return dict(ExchangeRate.objects.values_list("currency", "units_per_eur"))

@@ -3,10 +3,12 @@
 import logging
 import re
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group, Permission
 from django.core.mail import EmailMessage
 from django.core.signing import Signer
 from django.db import connection
@@ -235,6 +237,64 @@ def test_links_of_no_use_all_say_the_same(account: Account, invited: Invitation)
     assert "This invitation is no longer valid" in pages.pop()
     assert Client().post(forged[0], PASSWORDS).status_code == 410
     assert sorted(User.objects.values_list("email", flat=True)) == ["disabled@example.com", OWNER, "used@example.com"]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda: Membership.objects.filter(user__email=OWNER).delete(),
+        lambda: Membership.objects.filter(user__email=OWNER).update(role="member"),
+        lambda: User.objects.filter(email=OWNER).update(is_active=False),
+        lambda: User.objects.get(email=OWNER).delete(),
+    ],
+    ids=["removed", "demoted", "inactive", "deleted"],
+)
+@pytest.mark.parametrize("newcomer", [False, True])
+def test_an_invitation_counts_no_longer_than_its_sender_is_an_active_owner(
+    account: Account, end: Callable[[], object], newcomer: bool
+) -> None:
+    joined(account, "second@acme.example", "owner")
+    by_another = invitations.send(
+        account.pk, "friend@example.com", "member", by=User.objects.get(email="second@acme.example")
+    )
+    invitation = invite(account, role="owner")
+    guest = Client() if newcomer else client_of(GUEST)
+    assert guest.get(path_of(invitation)).status_code == 200
+    end()
+    assert "This invitation is no longer valid" in words(guest, path_of(invitation), 410)
+    assert guest.post(path_of(invitation), PASSWORDS).status_code == 410
+    with pytest.raises(invitations.InvitationGone):  # a page that was open before has read it already
+        invitations.accept(invitation, User(email=GUEST))
+    assert not Membership.objects.filter(user__email=GUEST).exists()
+    assert Client().post(path_of(by_another), PASSWORDS).status_code == 302
+    page = client_of("second@acme.example").get("/members").text
+    assert GUEST not in page, "an invitation that does not count is not pending"
+
+
+def test_an_invitation_that_another_owner_sends_again_counts(account: Account, invited: Invitation) -> None:
+    joined(account, "second@acme.example", "owner")
+    Membership.objects.filter(user__email=OWNER).delete()
+    minutes_pass()
+    assert "An invitation has been sent" in send(client_of("second@acme.example"), account)
+    assert Client().post(path_of(invited), PASSWORDS).status_code == 302
+
+
+@pytest.mark.parametrize("is_superuser", [False, True])
+def test_an_invitation_of_staff_counts_while_they_have_the_right(account: Account, is_superuser: bool) -> None:
+    staff = User.objects.create_user("staff@gateway.example", is_staff=True, is_superuser=is_superuser)
+    support = Group.objects.get(name="Support")
+    staff.groups.add(support)
+    invitation = invitations.send(account.pk, GUEST, "owner", by=staff)
+    assert Client().get(path_of(invitation)).status_code == 200
+    staff.groups.clear()
+    assert Client().get(path_of(invitation)).status_code == (200 if is_superuser else 410)
+    staff.user_permissions.add(Permission.objects.get(codename="add_invitation"))
+    assert Client().get(path_of(invitation)).status_code == 200
+    for right in ("is_staff", "is_active"):
+        User.objects.filter(pk=staff.pk).update(**{right: False})
+        assert Client().post(path_of(invitation), PASSWORDS).status_code == 410
+        User.objects.filter(pk=staff.pk).update(**{right: True})
+    assert Client().post(path_of(invitation), PASSWORDS).status_code == 302
 
 
 def test_another_signature_of_ours_opens_nothing(invited: Invitation) -> None:

@@ -3,7 +3,9 @@
 import logging
 import re
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 from django.core.exceptions import PermissionDenied
@@ -52,11 +54,11 @@ def roles() -> dict[str, str]:
 
 
 def role_page(email: str) -> str:
-    return f"/members/{of(email).pk}"
+    return f"/members/{of(email).pk}?account={of(email).account_id}"
 
 
 def removal(email: str) -> str:
-    return f"/members/{of(email).pk}/remove"
+    return f"/members/{of(email).pk}/remove?account={of(email).account_id}"
 
 
 def addresses() -> list[str]:
@@ -72,7 +74,7 @@ def invited(account: Account) -> Invitation:
 def test_strangers_are_sent_to_the_login(client: Client, invited: Invitation) -> None:
     for path in addresses():
         for send in (client.get, client.post):
-            assert send(path)["Location"] == f"/login?next={path}"
+            assert send(path)["Location"] == f"/login?next={quote(path)}"
 
 
 @pytest.mark.parametrize("verb", ["get", "head", "post", "put", "patch", "delete"])
@@ -201,7 +203,27 @@ def test_who_is_removed_sees_nothing_on_their_next_page(owner: Client, member: C
     assert "not a member of any account yet" in words(member, "/")
     key.refresh_from_db()
     assert key.verifier is not None
-    assert owner.post(path).status_code == 404
+
+
+@pytest.mark.parametrize("page", [role_page, removal])
+@pytest.mark.parametrize("verb", ["get", "post"])
+def test_a_page_of_somebody_who_was_removed_leads_to_the_list(
+    owner: Client, account: Account, page: Callable[[str], str], verb: str
+) -> None:
+    path = page(MEMBER)
+    members.remove(of(MEMBER), by=User.objects.get(email=OWNER))
+    response = getattr(owner, verb)(path, {} if verb == "get" else {"role": "owner"})
+    assert response["Location"] == f"/members?account={account.pk}"
+    assert "This person has already been removed from Acme." in words(owner, response["Location"])
+    assert roles() == {OWNER: "owner"}
+
+
+def test_a_member_of_another_account_is_not_told_from_one_who_was_removed(owner: Client, account: Account) -> None:
+    joined(new_account("Beta"), GUEST)
+    for path in (f"/members/{of(GUEST).pk}", "/members/99999999"):
+        assert owner.get(path).status_code == 404
+        assert owner.get(f"{path}?account={account.pk}")["Location"] == f"/members?account={account.pk}"
+    assert of(GUEST).account.name == "Beta"
 
 
 def test_a_member_leaves(member: Client, account: Account) -> None:

@@ -35,6 +35,19 @@ def test_an_owner_sets_the_threshold_and_opts_out(account: Account) -> None:
     assert wishes() == {OWNER: False, MEMBER: True}
 
 
+def test_a_page_of_before_writes_what_was_changed_on_it_alone(account: Account) -> None:
+    """A browser sends what each field held when the page was shown, too."""
+    owner, page = client_of(OWNER), {"account": str(account.pk), "initial-wants_notices": "True"}
+    Account.objects.update(low_balance=Decimal(25))
+    owner.post("/notifications", page | {"initial-low_balance": "", "low_balance": ""})
+    assert wishes()[OWNER] is False
+    assert Account.objects.get().low_balance == 25
+    User.objects.update(wants_notices=True)
+    owner.post("/notifications", page | {"initial-low_balance": "25", "low_balance": "", "wants_notices": "on"})
+    assert wishes()[OWNER] is True
+    assert Account.objects.get().low_balance is None
+
+
 def test_a_member_opts_out_and_does_not_touch_the_threshold(account: Account) -> None:
     member = client_of(MEMBER)
     assert "Low balance of Acme" not in plain(member.get("/notifications").text)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from django.db import connection
@@ -172,10 +173,36 @@ def test_any_id_finds_its_request_wherever_it_is(member: Client, account: Accoun
     second = open_for(MEMBER, name="Second")
     record, failure, elsewhere = used(account), failed(account), failed(second)
     for asked in (record.public_id, request_id(record.pk), f" {record.public_id.upper()} "):
-        assert member.get(LIST, {"q": asked})["Location"] == f"/usage/records/{record.public_id}"
+        found_at = member.get(LIST, {"q": asked})["Location"]
+        assert found_at.startswith(f"/usage/records/{record.public_id}?account={account.pk}")
     for asked, found in ((failure.request_id, failure), (elsewhere.request_id, elsewhere)):
-        assert member.get(LIST, {"q": asked})["Location"] == f"/usage/failures/{found.request_id}"
+        assert member.get(LIST, {"q": asked})["Location"].partition("?")[0] == f"/usage/failures/{found.request_id}"
     assert elsewhere.request_id in words(member, f"/usage/failures/{elsewhere.request_id}")
+
+
+@pytest.mark.parametrize(
+    "days", [{"days": "7"}, {"since": str(day_ago(3)), "until": str(day_ago(1))}], ids=["window", "dates"]
+)
+def test_a_search_keeps_days_and_filters(member: Client, account: Account, days: dict[str, str]) -> None:
+    """The form sends them along: an id that is not there leaves the list as it was, one that is leads back to it."""
+    failure = failed(account)
+    chosen = {"account": str(account.pk), "by": "key", "outcome": "failures", "key": str(failure.key_id), **days}
+    html = member.get(LIST, chosen).text
+    form = html.partition('role="search"')[2].partition("</form>")[0]
+    sent = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+    assert sent == chosen
+    missed = member.get(LIST, sent | {"q": f"req-{'0' * 32}"})
+    assert missed.context["choice"].query() == member.get(LIST, chosen).context["choice"].query()
+    found = member.get(LIST, sent | {"q": failure.request_id}, follow=True)
+    [back] = links(found.text, "Requests")[-1:]
+    assert dict(parse_qsl(back.partition("?")[2])) == chosen
+
+
+def test_a_search_that_leads_to_another_account_keeps_nothing_of_this_one(member: Client, account: Account) -> None:
+    elsewhere = failed(open_for(MEMBER, name="Second"))
+    chosen = {"account": str(account.pk), "key": str(failed(account).key_id), "q": elsewhere.request_id}
+    assert member.get(LIST, chosen)["Location"] == f"/usage/failures/{elsewhere.request_id}"
+    assert member.get(LIST, chosen, follow=True).status_code == 200
 
 
 @pytest.mark.parametrize("asked", ["req-", "nonsense", f"req-{'0' * 32}", "<b>"])

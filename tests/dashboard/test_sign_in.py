@@ -199,3 +199,21 @@ def test_counts_survive_in_the_cache_only(member: User) -> None:
     guess(HERE)
     cache.clear()
     assert sign_in(PASSWORD).status_code == 302
+
+
+@pytest.mark.parametrize("password", [PASSWORD, "wrong"])
+def test_a_form_sent_while_another_person_is_signed_in_says_so(member: User, client: Client, password: str) -> None:
+    """The password is not looked at: the answer tells nothing about the address."""
+    client.force_login(User.objects.create_user("other@example.com"))
+    reply = sign_in(password, client=client)
+    assert reply.status_code == 302
+    page = client.get(reply["Location"]).text
+    assert "You are signed in as other@example.com. To sign in as another person, sign out first." in page
+    assert client.session["_auth_user_id"] != str(member.pk)
+
+
+def test_a_form_sent_again_by_who_is_signed_in_leads_on(member: User, client: Client) -> None:
+    client.force_login(member)
+    reply = sign_in(f" {PASSWORD}", EMAIL.upper(), client=client)
+    assert reply["Location"] == "/"
+    assert "sign out first" not in client.get("/").text

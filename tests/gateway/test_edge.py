@@ -107,7 +107,7 @@ def test_head_needs_a_key(gateway: GatewayServer, endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/xml", "nonsense", "*/*;q=0"])
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/models?format=api", "/v1/nothing"])
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models?format=api", "/v1/nothing", "/v1", "/api/v1"])
 def test_answers_are_json_whatever_the_client_accepts(account: Customer, accept: str, path: str) -> None:
     reply = account.http.get(path, headers={"Accept": accept})
     assert reply.headers["Content-Type"] == "application/json"

@@ -1,6 +1,7 @@
 """`GET /v1/openapi.json`: `reference/openapi.yaml`, which says what the code takes, answers and refuses."""
 
 import functools
+import itertools
 import re
 import subprocess
 import sys
@@ -92,6 +93,21 @@ def test_what_makes_clients_of_it_finds_all_that_it_needs() -> None:
 
 
 @pytest.mark.process
+def test_names_differ_without_their_case_and_punctuation() -> None:
+    """Generators make classes and members of them: `MessageDelta` and `message_delta` become one."""
+    whole = document()
+    groups = [[operation["operationId"] for _, _, operation in _operations()]]
+    groups += [[*components] for components in whole["components"].values()]
+    groups += [[*node["properties"]] for node in _objects(whole) if isinstance(node.get("properties"), dict)]
+    alike = [
+        (one, other)
+        for group in groups
+        for one, other in itertools.combinations(group, 2)
+        if re.sub(r"[\W_]", "", one).lower() == re.sub(r"[\W_]", "", other).lower()
+    ]
+    assert alike == []
+
+
 def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:
     (tmp_path / "openapi.json").write_bytes(document_json())
     command = [

@@ -43,7 +43,7 @@ def test_links_of_a_page_lead_to_pages_and_their_headings(client: Client, name: 
 
 def test_an_event_of_several_is_shown_with_each_of_them(client: Client) -> None:
     text = client.get("/docs/reference").content.decode()
-    section = text.split('<h3 id="MessageDelta">')[1].split("</section>")[0]
+    section = text.split('<h3 id="ContentDelta">')[1].split("</section>")[0]
     assert "What a block grows by." in section
     assert "<code>input_json_delta</code>" in section
     assert "type, partial_json" in section

@@ -156,7 +156,7 @@ def test_a_review_is_a_diff_that_keeps_comments_and_order(ours: Path) -> None:
 
 
 def test_applying_writes_files_that_can_be_seeded_and_the_second_time_nothing(ours: Path) -> None:
-    assert "1 files differ: written" in _import("models.dev", MODELS_DEV, ours, "--apply")
+    assert "1 files differ: writing them" in _import("models.dev", MODELS_DEV, ours, "--apply")
     model = read_catalogue(ours)["models"][0]
     assert model["pricing"]["prompt_per_1m_tokens"] == Decimal("2.50")
     assert model["pricing"]["tiers"][0]["prompt_per_1m_tokens"] == Decimal("5.00")

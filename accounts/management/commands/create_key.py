@@ -31,10 +31,10 @@ class Command(OperatorCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         account = account_from(options["account"])
-        try:
-            _, token = keys.issue(
-                account, name=options["name"], lifetime=options["expires"], rpm=options["rpm"], tpm=options["tpm"]
-            )
-        except (keys.KeyNameTaken, keys.InvalidKeyName) as error:
-            raise CommandError(str(error)) from None
-        self.stdout.write(token)
+        budgets = {"rpm": options["rpm"], "tpm": options["tpm"]}
+        with self.committed_once_printed():
+            try:
+                _, token = keys.issue(account, name=options["name"], lifetime=options["expires"], **budgets)
+            except (keys.KeyNameTaken, keys.InvalidKeyName) as error:
+                raise CommandError(str(error)) from None
+            self.stdout.write(token)

@@ -18,7 +18,8 @@ class Command(OperatorCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         account = account_from(options["account"])
-        key = keys.find(account, options["name"].strip())
-        if key is None or not keys.delete(key):
-            raise CommandError(f"Account {account.name!r} has no key named {options['name']!r}.")
-        self.stdout.write(f"Deleted {key.name} ({key.masked}).")
+        key = keys.find(account, options["name"])
+        with self.committed_once_printed():
+            if key is None or not keys.delete(key):
+                raise CommandError(f"Account {account.name!r} has no key named {options['name']!r}.")
+            self.stdout.write(f"Deleted {key.name} ({key.masked}).")

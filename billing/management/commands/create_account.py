@@ -24,13 +24,15 @@ class Command(OperatorCommand):
         credit: Decimal | None = options["credit"]
         if credit is not None and credit <= 0:
             raise CommandError("The opening credit is an amount above zero.")
-        try:
-            account = open_account(
-                options["name"], currency=options["currency"], credit=credit, owner_email=options["owner"]
-            )
-        except ValidationError as error:
-            faults = (f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items())
-            raise CommandError(" ".join(faults)) from None
-        if warning := rate_warning(account):
-            self.stderr.write(f"Warning: {warning}")
-        self.stdout.write(str(account.pk))
+        with self.committed_once_printed():
+            try:
+                account = open_account(
+                    options["name"], currency=options["currency"], credit=credit, owner_email=options["owner"]
+                )
+            except ValidationError as error:
+                faults = (f"{field}: {' '.join(messages)}" for field, messages in error.message_dict.items())
+                raise CommandError(" ".join(faults)) from None
+            self.stdout.write(str(account.pk))
+            self.stdout.flush()  # before anything is said of it
+            if warning := rate_warning(account):
+                self.stderr.write(f"Warning: {warning}")

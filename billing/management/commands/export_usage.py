@@ -10,6 +10,7 @@ from gateway.management.base import OperatorCommand
 
 
 class Command(OperatorCommand):
+    only_reads = True
     help = "Prints an account's records of a period, oldest first, and a line of totals (docs/statements.md)."
 
     def add_arguments(self, parser: CommandParser) -> None:

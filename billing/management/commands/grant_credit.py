@@ -24,10 +24,13 @@ class Command(OperatorCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         account = account_from(options["account"])
         book = ledger.correct if options["correction"] else ledger.grant
-        try:
-            credit = book(account.pk, options["amount"], options["reference"].strip(), reason=options["reason"])
-        except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
-            raise CommandError(str(error)) from None
-        if credit.repeated:
-            self.stderr.write(f"Reference {options['reference']!r} is already recorded; nothing changed.")
-        self.stdout.write(plain(credit.balance))
+        with self.committed_once_printed():
+            try:
+                credit = book(account.pk, options["amount"], options["reference"].strip(), reason=options["reason"])
+            except (ledger.InvalidAmount, ledger.InvalidReference, ledger.ReferenceConflict) as error:
+                raise CommandError(str(error)) from None
+            self.stdout.write(plain(credit.balance))
+            self.stdout.flush()  # before anything is said of it
+            self.stderr.write(f"This is the balance of {account.name} ({account.pk}) in {account.currency}.")
+            if credit.repeated:
+                self.stderr.write(f"Reference {options['reference']!r} is already recorded; nothing changed.")

@@ -30,10 +30,12 @@ class Command(OperatorCommand):
             if len(zones) != 1:
                 raise CommandError("A file is of one zone: give one --zone.")
             try:
-                changed = grid_import.store(name, zones[0], slots_in(source, options["file"].read_bytes()))
+                slots = slots_in(source, options["file"].read_bytes())
             except (OSError, BadAnswer) as error:
                 raise CommandError(f"{options['file']}: {error}") from error
-            self.stdout.write(f"{name} {zones[0]}: {changed} slots new or changed")
+            with self.committed_once_printed():
+                changed = grid_import.store(name, zones[0], slots)
+                self.stdout.write(f"{name} {zones[0]}: {changed} slots new or changed")
             return
         zones = zones or grid_import.zones_in_use(source)
         if not zones:

@@ -23,19 +23,21 @@ class Command(OperatorCommand):
         parser.add_argument(
             "--accept-price-jumps",
             action="store_true",
-            help="take prices that move more than tenfold or to or from zero, instead of holding them back",
+            help="take prices that move more than tenfold or to or from zero, and exchange rates that move more than "
+            "twofold, instead of holding them back",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            plan = loader.seed(
-                options["paths"] or loader.SHIPPED,
-                prune=options["prune"],
-                dry_run=options["dry_run"],
-                accept_price_jumps=options["accept_price_jumps"],
-            )
+            with self.committed_once_printed():
+                plan = loader.seed(
+                    options["paths"] or loader.SHIPPED,
+                    prune=options["prune"],
+                    dry_run=options["dry_run"],
+                    accept_price_jumps=options["accept_price_jumps"],
+                )
+                self.stdout.write("\n".join(plan.lines(dry_run=options["dry_run"])))
         except loader.CatalogueError as error:
             raise CommandError(str(error)) from None
         except DatabaseError as error:
             raise CommandError(f"the database refused, nothing was changed: {' '.join(str(error).split())}") from None
-        self.stdout.write("\n".join(plan.lines(dry_run=options["dry_run"])))

@@ -33,6 +33,7 @@ class CheckFailed(Exception):
 
 
 class Command(OperatorCommand):
+    only_reads = True
     help = (
         "Looks at what the gateway needs (settings, database, migrations, catalogue, cache, disk, mail, the clock, "
         "each provider's credential) and says what to do. Exits 1 where something is wrong. Each provider gets a GET."

@@ -34,6 +34,7 @@ WORTH_JOBS = 100_000  # entries
 
 
 class Command(OperatorCommand):
+    only_reads = True
     help = (
         "Checks that ledger, wallets, records and usage by day agree. Exits 1 and lists each mismatch if they do not."
     )

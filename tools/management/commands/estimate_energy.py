@@ -31,8 +31,10 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["write"]:
-            SHIPPED.write_text(catalogue_file(read(SIZES)), encoding="utf-8")
-            self.stdout.write(f"Wrote {SHIPPED}.")
+            text = catalogue_file(read(SIZES))
+            self.stdout.write(f"Writing {SHIPPED}.")
+            self.stdout.flush()
+            SHIPPED.write_text(text, encoding="utf-8")
             return
         self.stdout.write("\n".join(derivation(self._facts(options))))
 

@@ -57,8 +57,9 @@ class Command(OperatorCommand):
             if lines:
                 self.stdout.write(f"\n{title}:")
                 self.stdout.write("\n".join(f"  {line}" for line in lines))
+        does = "writing them" if options["apply"] else "nothing was written (--apply writes them)"
+        self.stdout.write(f"\n{len(review.texts)} files differ: {does}")
+        self.stdout.flush()  # a file is written once its diff has been
         if options["apply"]:
             for path, (_, new) in review.texts.items():
                 path.write_text(new)
-        did = "written" if options["apply"] else "nothing was written (--apply writes them)"
-        self.stdout.write(f"\n{len(review.texts)} files differ: {did}")
