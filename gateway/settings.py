@@ -64,14 +64,14 @@ def _address(name: str) -> tuple[str, int] | None:
 
 def _switch(name: str, default: str = "false") -> bool:
     # django-environ would take a word that it does not know for `false`
-    value: str = env.str(name, default).strip().lower()
+    value: str = env.str(name, default).strip().lower() or default
     if value not in (*env.BOOLEAN_TRUE_STRINGS, "false", "off", "no", "n", "0", ""):
         raise ImproperlyConfigured(f"{name} is true or false.")
     return value in env.BOOLEAN_TRUE_STRINGS
 
 
 def _one_of(name: str, default: str, *others: str) -> str:
-    value: str = env.str(name, default).strip().lower()
+    value: str = env.str(name, default).strip().lower() or default
     if value not in (default, *others):
         raise ImproperlyConfigured(f"{name} is {', '.join(others)} or {default}.")
     return value
