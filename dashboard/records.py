@@ -125,7 +125,7 @@ def record_detail(request: HttpRequest, generation_id: str) -> HttpResponse:
         "tokens": _tokens(record),
         "reported": _reported(record),
         "entry": getattr(record, "ledger_entry", None),  # a record that was not billed has none
-        "ending": ENDINGS[record.ending].text,
+        "ending": (record.cost is None and ENDINGS[record.ending].uncharged_text) or ENDINGS[record.ending].text,
         "reason": (record.routing_reason or "").replace("_", " "),
         "fallback": (record.fallback_reason or "").replace("_", " "),
     }

@@ -62,16 +62,16 @@ def _address(name: str) -> tuple[str, int] | None:
     return found[1].strip("[]"), int(found[2])
 
 
-def _switch(name: str) -> bool:
+def _switch(name: str, default: str = "false") -> bool:
     # django-environ would take a word that it does not know for `false`
-    value: str = env.str(name, "false").strip().lower()
+    value: str = env.str(name, default).strip().lower() or default
     if value not in (*env.BOOLEAN_TRUE_STRINGS, "false", "off", "no", "n", "0", ""):
         raise ImproperlyConfigured(f"{name} is true or false.")
     return value in env.BOOLEAN_TRUE_STRINGS
 
 
 def _one_of(name: str, default: str, *others: str) -> str:
-    value: str = env.str(name, default).strip().lower()
+    value: str = env.str(name, default).strip().lower() or default
     if value not in (default, *others):
         raise ImproperlyConfigured(f"{name} is {', '.join(others)} or {default}.")
     return value
@@ -126,6 +126,7 @@ GATEWAY_TRUSTED_PROXIES = _at_least("GATEWAY_TRUSTED_PROXIES", 0, 0, 100)
 GATEWAY_OVERDRAFT_ALERT = _at_least("GATEWAY_OVERDRAFT_ALERT", 10, 0, 10**8)
 GATEWAY_FAILURE_DAYS = _at_least("GATEWAY_FAILURE_DAYS", 30, 1, 3650)
 GATEWAY_ALIAS_LIMIT = _at_least("GATEWAY_ALIAS_LIMIT", 5, 0)
+GATEWAY_BILL_BROKEN_STREAMS = _switch("GATEWAY_BILL_BROKEN_STREAMS", "true")
 GATEWAY_WHOLE_RECORDS = env.bool("GATEWAY_WHOLE_RECORDS", False)
 GATEWAY_SPOOL_DIR = BASE_DIR / env.str("GATEWAY_SPOOL_DIR", "var/spool")
 

@@ -36,7 +36,7 @@ class Delivery:
     output, for an estimate, `uncounted_bytes` of what was delivered after the last usage, negative where some of what
     that counts was not delivered; `first_output_at` is on the monotonic clock. `reported` is all that the upstream said
     of usage, in its own words; `flags` are codes of `billing.models.FLAGS`; `measured_units` is the energy that the
-    upstream says it took, in 10^-10 Wh.
+    upstream says it took, in 10^-10 Wh; what `is_waived` is not billed, whatever its ending.
     """
 
     ending: Generation.Ending
@@ -48,6 +48,7 @@ class Delivery:
     reported: Any = None
     flags: tuple[str, ...] = ()
     measured_units: int | None = None
+    is_waived: bool = False
 
 
 def settle(admitted: Admitted, outcome: Delivery, *, has_checkpoint: bool = False) -> Report:
@@ -87,9 +88,10 @@ def unsettled_of(admitted: Admitted, outcome: Delivery) -> Unsettled:
 
 
 def record(admitted: Admitted, outcome: Delivery, usage: Usage, *, usage_estimated: bool) -> Unsettled:
-    """The record that `ledger.settle` takes. It has no cost where the usage contradicted itself."""
+    """The record that `ledger.settle` takes. It has no cost if the usage contradicted itself or the bill is waived."""
     resolution, terms, ending = admitted.resolution, admitted.terms, ENDINGS[outcome.ending]
-    cost = cost_of(terms.price, usage, terms.rates) if ending.is_billed else None
+    is_billed = ending.is_billed and not outcome.is_waived
+    cost = cost_of(terms.price, usage, terms.rates) if is_billed else None
     footprint = footprint_of(usage, terms.energy, outcome.measured_units)
     flags = (*outcome.flags, *usage.flags)
     if not usage_estimated and usage.completion == 0 and outcome.text_bytes:

@@ -4,14 +4,14 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from billing.models import IMPLAUSIBLE_USAGE, MALFORMED_EVENT, Generation
 from catalogue.pricing import ContradictoryUsage, Usage
 from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
-from gateway.fastpath.http_client import UpstreamCall
+from gateway.fastpath.http_client import Deadlines
 
 from .chunks import Normaliser
 from .deltas import Delta
@@ -23,11 +23,34 @@ _ENERGY = b": energy "
 LEAST_RUN = 4  # events in a read, for which it is worth to look
 _BLANK = b"data:  "  # what data of blanks alone begins with
 _BOM = b"\xef\xbb\xbf"
+_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
 
 
 def is_event_stream(first: bytes) -> bool:
     """True where a body that begins so is a stream of events, and no JSON."""
-    return first.removeprefix(_BOM).lstrip(b"\r\n").startswith((b"data:", b"event:", b"id:", b"retry:", b":"))
+    return first.removeprefix(_BOM).lstrip(b"\r\n").startswith(_BEGINNINGS)
+
+
+def may_be_event_stream(first: bytes) -> bool:
+    """True where a body that begins so is a stream of events, or may become one after these few bytes."""
+    if is_event_stream(first):
+        return True
+    return 0 < len(first) < _LONGEST_BEGINNING and any(beginning.startswith(first) for beginning in _BEGINNINGS)
+
+
+def is_json(first: bytes) -> bool:
+    """True where a body that begins so is JSON."""
+    return first.removeprefix(_BOM).lstrip().startswith((b"{", b"["))
+
+
+class Source(Protocol):
+    """What a stream is read from, an UpstreamCall in general."""
+
+    deadlines: Deadlines
+
+    def read(self) -> bytes:
+        """The next bytes as soon as there are any; empty at the end."""
 
 
 class SseParser:
@@ -172,7 +195,7 @@ class StreamReader:
 
     def __init__(
         self,
-        upstream: UpstreamCall,
+        upstream: Source,
         decoder: StreamDecoder,
         normaliser: Normaliser,
         is_implausible: Callable[[Usage, int], bool],

@@ -42,8 +42,9 @@ from .dialects.base import encoded, parse_object
 from .dialects.errors import CONTEXT_OVERFLOW, REFUSED, report_of_body
 from .failures import noted_failure, refusal, refusal_of_status, tell_health
 from .generation import Delivery, Ending, settle
-from .reader import StreamReader, is_event_stream
+from .reader import Source, StreamReader, is_event_stream, is_json, may_be_event_stream
 from .stream import BilledStream
+from .unstreamed import ReadAgain, as_stream
 from .wire_forms.base import WireForm
 
 Served = TypeVar("Served")
@@ -213,7 +214,7 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
     upstream = dispatch(admitted, asked, client, comes_at_once=is_long and not aggregated)
     try:
         if aggregated and _is_stream(upstream):
-            answer, outcome = _aggregated(admitted, upstream)
+            answer, outcome = _aggregated(admitted, upstream, upstream)
         else:
             answer, outcome = _whole(admitted, upstream)
         if not ENDINGS[outcome.ending].is_billed:
@@ -235,18 +236,14 @@ def _complete(admitted: Admitted, client: Client) -> Answer:
 
 def _stream(admitted: Admitted, client: Client) -> BilledStream:
     upstream = dispatch(admitted, admitted.upstream_call, client)
-    _require_stream(admitted, upstream)
-    return BilledStream(admitted, upstream, _reader(admitted, upstream)).primed()
+    return BilledStream(admitted, upstream, _reader(admitted, upstream, _source(admitted, upstream))).primed()
 
 
-def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
-    """Refuses a whole JSON answer to a stream request: an error with status 200, above all, which is quoted."""
+def _source(admitted: Admitted, upstream: UpstreamCall) -> Source:
+    """Returns what a stream is read from: the upstream, or the events of the whole answer that it sent."""
     try:
-        if _is_stream(upstream):
-            return
-        admitted.dialect.reply(upstream.read_error(), admitted.upstream_call)
-        raise UpstreamFault("answered a stream request with a whole answer")
-    except (UpstreamFault, ContradictoryUsage) as error:
+        return upstream if _is_stream(upstream) else as_stream(admitted, upstream)
+    except UpstreamFault as error:
         upstream.abort(error)
         upstream.close()
         raise noted_failure(error, admitted) from error
@@ -256,8 +253,9 @@ def _require_stream(admitted: Admitted, upstream: UpstreamCall) -> None:
 
 
 def _is_stream(upstream: UpstreamCall) -> bool:
-    """True for an event stream: all but JSON, and what begins as one, whatever its label."""
-    return upstream.content_type != "application/json" or is_event_stream(upstream.peek())
+    """True for an event stream, where one was asked for: by its first bytes, else by its label."""
+    first = upstream.peek()
+    return is_event_stream(first) or not (upstream.content_type == "application/json" or is_json(first))
 
 
 def may_be_long(call: Call, route: Route) -> bool:
@@ -278,18 +276,18 @@ def may_be_streamed(call: Call, route: Route) -> bool:
     return not speaks and call.body.get("best_of", 1) == 1
 
 
-def _reader(admitted: Admitted, upstream: UpstreamCall, *, joins_texts: bool = False) -> StreamReader:
+def _reader(admitted: Admitted, upstream: UpstreamCall, source: Source, *, joins_texts: bool = False) -> StreamReader:
     decoder = admitted.dialect.decoder(admitted.upstream_call, admitted.route.upstream.total_includes)
     normaliser = admitted.form.normaliser(
         id=admitted.answer_id, created=admitted.created, model=admitted.route.id, choices=admitted.call.choices
     )
     believes = partial(is_implausible, admitted, upstream.sent_bytes)
-    return StreamReader(upstream, decoder, normaliser, believes, joins_texts=joins_texts)
+    return StreamReader(source, decoder, normaliser, believes, joins_texts=joins_texts)
 
 
-def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
+def _aggregated(admitted: Admitted, upstream: UpstreamCall, source: Source) -> tuple[dict[str, Any], Delivery]:
     """Reads a stream to its end and puts the answer together. Contradictory usage leaves it empty."""
-    reader, whole = _reader(admitted, upstream, joins_texts=True), admitted.form.aggregate()
+    reader, whole = _reader(admitted, upstream, source, joins_texts=True), admitted.form.aggregate()
     try:
         while reader.ending is None:
             reader.advance()
@@ -305,8 +303,10 @@ def _aggregated(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, A
 
 
 def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], Delivery]:
-    """Reads a whole answer. Contradictory usage leaves it empty."""
+    """Reads a whole answer, or the stream that the upstream sent in its place. Contradictory usage leaves it empty."""
     first = upstream.read()
+    if may_be_event_stream(first) and admitted.call.shape != Shape.EMBEDDING:
+        return _aggregated(admitted, upstream, ReadAgain(upstream, first))
     upstream.deadlines.whole_answer()
     body = first + upstream.read_all() if first else first
     try:

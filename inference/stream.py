@@ -2,10 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Self
 
 import gevent
+from django.conf import settings
 
 from accounts import budgets
 from billing.ledger.endings import ENDINGS, Closing
@@ -14,6 +16,7 @@ from catalogue.pricing import ContradictoryUsage
 from catalogue.routing import health
 from gateway.errors import (
     BILLED_ONCE_AT_MOST,
+    NOTHING_BILLED,
     ApiError,
     CostUnresolvable,
     ProviderTimeout,
@@ -21,7 +24,7 @@ from gateway.errors import (
     step,
 )
 from gateway.fastpath.faults import DeadlineExpired, UpstreamFault
-from gateway.fastpath.http_client import UpstreamCall, WorkerStopped
+from gateway.fastpath.http_client import OVERALL, UpstreamCall, WorkerStopped
 from gateway.fastpath.http_server import ClientLeft
 from gateway.observing.request_events import Outcome
 
@@ -244,9 +247,17 @@ class BilledStream:
         if ending == Ending.WORKER_STOPPED:
             return ReplicaGivesUp(f"{self._stopped_because} {BILLED}")
         fault = self._fault or UpstreamFault("broke off in mid-stream")
+        bill = NOTHING_BILLED if self._is_waived(ending) else BILLED
         if ending == Ending.STALLED:  # its frames do not say so
-            return ProviderTimeout(f"{fault_sentence(fault, route)} {BILLED}")
-        return broken(fault, self._admitted, bill=BILLED)
+            return ProviderTimeout(f"{fault_sentence(fault, route)} {bill}")
+        return broken(fault, self._admitted, bill=bill)
+
+    def _is_waived(self, ending: Generation.Ending) -> bool:
+        """True for a break of the provider's that the operator does not bill. The overall budget is the gateway's own
+        limit: a client that asks for more than fits into it pays for what it got."""
+        if settings.GATEWAY_BILL_BROKEN_STREAMS or not ENDINGS[ending].is_provider_failure:
+            return False
+        return not (isinstance(self._fault, DeadlineExpired) and self._fault.budget == OVERALL)
 
     def _settle(self, ending: Generation.Ending, *, text_bytes: int | None = None) -> Report:
         """Settles once, stops the upstream, and returns what the last chunk reports."""
@@ -254,6 +265,8 @@ class BilledStream:
         checkpointing.forget(self)
         self._upstream.stop_watching()
         outcome = self._reader.outcome(ending, text_bytes=text_bytes)
+        if self._is_waived(ending):
+            outcome = replace(outcome, is_waived=True)
         try:
             return settle(self._admitted, outcome, has_checkpoint=self.has_checkpoint)
         finally:

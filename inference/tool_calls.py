@@ -44,7 +44,7 @@ class ToolCalls:
         self._last_key: Any = None
 
     def take(self, fragment: Json) -> tuple[Json, str]:
-        """Returns a fragment as clients know it, and the words in it: the name of a call that begins, and its arguments.
+        """Returns a fragment as clients know it, and its words: the name of a call that begins, and arguments.
 
         Nearly all are more arguments of a function, and are changed in place.
         """

@@ -19,18 +19,24 @@ class Closing(Enum):
 
 
 class EndingRule(NamedTuple):
-    """One row of the table. `text` is a sentence for the page of a record."""
+    """One row of the table. `text` is a sentence for the page of a record, `uncharged_text` for one without a cost."""
 
     closing: Closing
     text: str
     is_billed: bool = True
     is_interrupted: bool = False
     is_provider_failure: bool = False
+    uncharged_text: str = ""
 
 
 def _cut(closing: Closing, what_happened: str, *, is_provider_failure: bool = False) -> EndingRule:
-    text = f"{what_happened}; what was delivered until then was charged."
-    return EndingRule(closing, text, is_interrupted=True, is_provider_failure=is_provider_failure)
+    return EndingRule(
+        closing,
+        f"{what_happened}; what was delivered until then was charged.",
+        is_interrupted=True,
+        is_provider_failure=is_provider_failure,
+        uncharged_text=f"{what_happened}; nothing was charged." if is_provider_failure else "",
+    )
 
 
 UNRESOLVABLE = "The provider's token counts contradict each other, so the cost is unknown. Nothing was charged."
@@ -44,3 +50,5 @@ ENDINGS: Mapping[str, EndingRule] = {
     Ending.WORKER_STOPPED: _cut(Closing.ERROR, "The gateway was stopped before the end"),
     Ending.COST_UNRESOLVABLE: EndingRule(Closing.ERROR, UNRESOLVABLE, is_billed=False),
 }
+# What is recorded of these has the same counts, whether the operator bills what a provider breaks or not.
+PROVIDER_FAILURES = frozenset(ending for ending, rule in ENDINGS.items() if rule.is_provider_failure)

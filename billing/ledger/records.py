@@ -126,10 +126,10 @@ def content_id(stored: Mapping[str, Any]) -> UUID:
 class Generation(FrozenColumns):
     """The record of one served request; what its bill depends on is frozen in it or in its `terms`.
 
-    `cost` is null where the request was never priced (contradictory usage): absent is not zero. Costs are in
-    `currency`, the account's. `upstream_usage` is the upstream's own usage as it came, in the words of `dialect`:
-    buckets and cost can be read from it again. Records without `terms`, from before there were any, have the frozen
-    columns filled themselves: read these by `frozen`.
+    `cost` is null where the request was not billed (contradictory usage, or a stream that its provider broke and that
+    the operator does not bill): absent is not zero. Costs are in `currency`, the account's. `upstream_usage` is the
+    upstream's own usage as it came, in the words of `dialect`: buckets and cost can be read from it again. Records
+    without `terms`, from before there were any, have the frozen columns filled themselves: read these by `frozen`.
     """
 
     class Endpoint(models.TextChoices):

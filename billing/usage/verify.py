@@ -37,6 +37,7 @@ from catalogue.pricing import (
 from gateway.ids import generation_id
 from gateway.money import ExactDecimalField, from_units, plain
 
+from ..ledger.endings import PROVIDER_FAILURES
 from ..models import (
     FROZEN,
     IMPLAUSIBLE_USAGE,
@@ -73,8 +74,9 @@ class ReadUsage(Protocol):
 Record = namedtuple(
     "Record",
     "id account_id endpoint dialect upstream_usage usage_estimated flags prompt_tokens uncached_prompt_tokens"
-    " cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens completion_tokens prompt_cost completion_cost cost"
-    " cost_eur balance_after energy_wh carbon_gco2e energy_wh_low energy_wh_high embodied_gco2e energy_source terms_id",
+    " cache_read_tokens cache_write_5m_tokens cache_write_1h_tokens completion_tokens prompt_cost completion_cost"
+    " cost cost_eur balance_after ending energy_wh carbon_gco2e energy_wh_low energy_wh_high embodied_gco2e"
+    " energy_source terms_id",
 )
 
 
@@ -308,11 +310,12 @@ def _reread(record: Record, stored: Usage, frozen: Frozen, read_usage: ReadUsage
         return f"its upstream's usage is in the dialect {record.dialect!r}, which is unknown"
     if usage is None:
         return None if record.usage_estimated else "its upstream's usage is read as no count of the request"
-    if record.usage_estimated and record.cost is not None:
+    is_counted = record.cost is not None or record.ending in PROVIDER_FAILURES
+    if record.usage_estimated and is_counted:
         usage = replace(usage, completion=record.completion_tokens)
         if usage.prompt == 0 and ZERO_USAGE in flags.split():  # a prompt that was not counted is estimated
             usage = replace(usage, uncached_prompt=record.prompt_tokens)
-    if record.cost is not None and _buckets(usage) == _buckets(stored):
+    if is_counted and _buckets(usage) == _buckets(stored):
         return None
     return (
         f"its upstream's usage is read as {_described(usage)}, which costs "

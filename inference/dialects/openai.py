@@ -189,7 +189,7 @@ class OpenAIDecoder(StreamDecoder):
             said.append(UsageReport(self._added_up(usage, is_apart=not event.get("choices"))))
 
     def _read_choices(self, event: dict[str, Any], data: bytes, usage: Any, said: list[Delta | Note]) -> Any:
-        """Reads an event that says several things, none, or one that is not said as all others do. Returns its usage."""
+        """Reads an event that says several things, none, or one in its own way. Returns its usage."""
         if event.get("type") == "error":
             check_object(event, data)
         event.pop("gateway_metadata", None)

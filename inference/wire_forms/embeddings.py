@@ -1,10 +1,9 @@
 """`POST /v1/embeddings`: a vector for each input, in numbers or base64 as the client asked."""
 
 import base64
-import binascii
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rest_framework import serializers
@@ -16,6 +15,12 @@ from ..dialects.errors import MalformedReply, UnreadableEmbedding
 from .base import Endpoint, ModelField, WireForm, pass_through
 
 NUMBERS = frozenset({int, float})
+# The bounds of the largest number in a vector of 32-bit floats. Bytes of another encoding (8-bit numbers, bits) that
+# are read as floats lie far beyond them: some are as large as 10^38.
+LEAST, MOST = 2.0**-40, 2.0**20
+NOT_FINITE = (0x7FC00000, 0xFFC00000, 0x7F800000, 0xFF800000)  # NaN and infinity, as all hardware writes them
+# Fields by which clients choose the type of the numbers that base64 holds (Mistral, Voyage; vLLM).
+TYPE_FIELDS = ("output_dtype", "embed_dtype")
 
 
 def _input(data: Any) -> Any:
@@ -60,9 +65,12 @@ class EmbeddingForm(WireForm):
         return Call(shape=Shape.EMBEDDING, model=checked["model"], body=pass_through(present), sent=frozenset(present))
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:
-        as_base64 = call.body.get("encoding_format") == "base64"
+        encoding = call.body.get("encoding_format")
+        as_base64 = encoding == "base64"
+        # Base64 is of 32-bit floats, unless the client itself has asked for another type.
+        only_floats = encoding == "float" or (as_base64 and not any(map(call.body.get, TYPE_FIELDS)))
         inputs = input_count(call.body["input"])
-        return embedding_answer(answer, model=model, as_base64=as_base64, inputs=inputs)
+        return embedding_answer(answer, model=model, as_base64=as_base64, only_floats=only_floats, inputs=inputs)
 
     def output_bytes(self, normalised: Mapping[str, Any]) -> int:
         return 0
@@ -73,50 +81,81 @@ def input_count(given: Any) -> int:
     return len(given) if isinstance(given, list) and not isinstance(given[0], int) else 1
 
 
-def embedding_answer(answer: Mapping[str, Any], *, model: str, as_base64: bool, inputs: int) -> dict[str, Any]:
-    """The embeddings object, vectors in the order of the inputs, without usage yet. Raises MalformedReply."""
+def embedding_answer(
+    answer: Mapping[str, Any], *, model: str, as_base64: bool, only_floats: bool, inputs: int
+) -> dict[str, Any]:
+    """Returns the embeddings object, vectors in the order of the inputs, without usage yet. Raises MalformedReply.
+
+    If one of the vectors is base64 of something else than 32-bit floats, all are left as they are, or refused if the
+    client takes `only_floats`.
+    """
     data = answer.get("data")
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
         raise MalformedReply("answered without embeddings")
     if len(data) != inputs:
         raise MalformedReply(f"answered with {len(data)} embeddings for {inputs} inputs")
-    converted = [_embedding(item, position, as_base64=as_base64) for position, item in enumerate(data)]
-    converted.sort(key=lambda item: item["index"])
-    if [item["index"] for item in converted] != list(range(inputs)):
+    vectors = [item.get("embedding") for item in data]
+    try:
+        read = [_read(vector) for vector in vectors]
+        if not any(numbers is None for numbers in read):
+            vectors = list(map(_packed, vectors)) if as_base64 else read
+        elif only_floats:
+            raise ValueError("base64 of something else")
+    except (struct.error, ValueError, OverflowError):  # neither base64 nor numbers, or too large for 32 bits
+        raise UnreadableEmbedding("answered with an embedding that cannot be read") from None
+    numbered = [
+        {**item, "object": "embedding", "index": _index(item, position), "embedding": vector}
+        for position, (item, vector) in enumerate(zip(data, vectors, strict=True))
+    ]
+    numbered.sort(key=lambda item: item["index"])
+    if [item["index"] for item in numbered] != list(range(inputs)):
         raise MalformedReply("answered with embeddings that are numbered wrongly")
-    return {**answer, "object": "list", "data": converted, "model": model}
+    return {**answer, "object": "list", "data": numbered, "model": model}
 
 
-def _embedding(item: Mapping[str, Any], position: int, *, as_base64: bool) -> dict[str, Any]:
+def _index(item: Mapping[str, Any], position: int) -> int:
     index = item.get("index")
-    return {
-        **item,
-        "object": "embedding",
-        "index": index if type(index) is int else position,
-        "embedding": _converted(item.get("embedding"), as_base64=as_base64),
-    }
+    return index if type(index) is int else position
 
 
-def _converted(embedding: Any, *, as_base64: bool) -> Any:
-    """Little-endian float32 in base64, or a list of numbers."""
+def _read(embedding: Any) -> Sequence[float] | None:
+    """The numbers of an embedding; None for base64 of something else than 32-bit floats. Raises ValueError for what is
+    neither a list of numbers nor base64, and for floats of which one is not finite."""
     if not isinstance(embedding, str | list) or not embedding:
         raise MalformedReply("answered without an embedding")
-    try:
-        if isinstance(embedding, str):
-            numbers = _floats(base64.b64decode(embedding, validate=True))
-            return embedding if as_base64 else numbers
-        kinds = list(map(type, embedding))
-        if kinds.count(float) < len(kinds) and not set(kinds) <= NUMBERS:
-            raise ValueError("not all of it are numbers")
-        if as_base64:
-            return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
+    if isinstance(embedding, str):
+        return _floats(base64.b64decode(embedding, validate=True))
+    kinds = list(map(type, embedding))
+    if kinds.count(float) < len(kinds) and not set(kinds) <= NUMBERS:
+        raise ValueError("not all of it are numbers")
+    return embedding
+
+
+def _packed(embedding: str | list[float]) -> str:
+    """Little-endian 32-bit floats in base64."""
+    if isinstance(embedding, str):
         return embedding
-    except (struct.error, binascii.Error, ValueError, OverflowError):  # no base64, no numbers, or too large for 32 bits
-        raise UnreadableEmbedding("answered with an embedding that cannot be read") from None
+    return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
 
 
-def _floats(packed: bytes) -> tuple[float, ...]:
-    numbers = struct.unpack(f"<{len(packed) // 4}f", packed)
-    if not math.isfinite(sum(numbers)):
+def _floats(packed: bytes) -> tuple[float, ...] | None:
+    """The 32-bit floats in these bytes; None for bytes of something else. Raises ValueError for floats of which one
+    is not finite."""
+    if not packed or len(packed) % 4:
+        return None
+    count = len(packed) // 4
+    numbers = struct.unpack(f"<{count}f", packed)
+    is_finite, largest = math.isfinite(sum(numbers)), max(numbers)
+    if is_finite and _is_usual(max(largest, -min(numbers))):
+        return numbers
+    words = struct.unpack(f"<{count}I", packed)
+    usual = sum(map(_is_usual, map(abs, numbers))) + sum(map(words.count, NOT_FINITE))
+    if 2 * usual < count:
+        return None
+    if not is_finite:
         raise ValueError("not a number")
     return numbers
+
+
+def _is_usual(size: float) -> bool:
+    return size == 0 or LEAST < size < MOST

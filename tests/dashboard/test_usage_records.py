@@ -314,6 +314,16 @@ def test_what_a_record_does_not_know_is_not_zero(member: Client, account: Accoun
     assert "The provider reported no usage; the tokens were counted by the gateway." in text
 
 
+@pytest.mark.parametrize(("priced", "told"), [(True, "what was delivered until then was"), (False, "nothing was")])
+def test_a_stream_that_its_provider_broke_says_what_was_charged(
+    member: Client, account: Account, priced: bool, told: str
+) -> None:
+    record = used(account, priced=priced, ending=Generation.Ending.UPSTREAM_BROKE, interrupted=True)
+    text = words(member, f"/usage/records/{record.public_id}")
+    assert f"Provider error (stream cut); {told} charged." in text
+    assert ("not charged" in text) is not priced
+
+
 def test_an_estimate_beside_a_report_says_that_the_report_was_not_enough(member: Client, account: Account) -> None:
     record = used(account, usage_estimated=True, dialect="openai", upstream_usage='{"prompt_tokens":1530}')
     text = words(member, f"/usage/records/{record.public_id}")

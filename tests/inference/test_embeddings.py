@@ -220,6 +220,9 @@ def test_an_upstream_that_fails_costs_nothing(account: Customer, slug: str) -> N
 
 FLOATS, PACKED = [0.5, -1, 2], base64.b64encode(struct.pack("<3f", 0.5, -1, 2)).decode()
 NAN = base64.b64encode(struct.pack("<f", float("nan"))).decode()
+NAN_AMONG_FLOATS = base64.b64encode(vector("hello", 8) + struct.pack("<f", float("nan"))).decode()
+# As integers of 8 bits these are vectors, as 32-bit floats they are absurd, or are none by their length.
+INT8 = base64.b64encode(bytes(range(176, 256))).decode()
 NO_VECTORS: dict[str, Any] = {
     "absent": None,
     "empty": [],
@@ -243,9 +246,14 @@ ANSWERS: dict[str, Any] = {
     "twice": [{"embedding": FLOATS, "index": 0}] * 2,
     "from-one": [{"embedding": FLOATS, "index": index} for index in (1, 2)],
     **{name: [{"embedding": FLOATS}, {"embedding": value}] for name, value in NO_VECTORS.items()},
-    "half-a-float": [{"embedding": FLOATS}, {"embedding": "AAA="}],
     "not-a-number": [{"embedding": FLOATS}, {"embedding": NAN}],
+    "not-a-number-among-floats": [{"embedding": FLOATS}, {"embedding": NAN_AMONG_FLOATS}],
+    "not-a-number-in-a-list": [{"embedding": FLOATS}, {"embedding": [0.5, float("nan")]}],
+    "infinite": [{"embedding": FLOATS}, {"embedding": [0.5, float("-inf")]}],
+    "half-a-float": [{"embedding": PACKED}, {"embedding": "AAA="}],
+    "bytes": [{"embedding": INT8}, {"embedding": PACKED}],
 }
+IN_BYTES = ("half-a-float", "bytes")
 GOOD = ("in-order", "out-of-order", "not-numbered")
 
 
@@ -277,10 +285,16 @@ def test_vectors_come_in_the_order_of_the_inputs(odd_account: Customer, name: st
 
 @pytest.mark.parametrize("name", [name for name in ANSWERS if name not in GOOD])
 def test_what_is_no_vector_for_each_input_costs_nothing(odd_account: Customer, name: str) -> None:
-    for format in ("float", "base64"):
+    for format in ("float", "base64", *([] if name in IN_BYTES else [None])):
         reply = ask(odd_account, model=f"odd/embed/{name}", input=["a", "b"], encoding_format=format)
         assert refusal(reply) == UPSTREAM_FAILED
     assert bills.untouched(odd_account)
+
+
+@pytest.mark.parametrize("name", IN_BYTES)
+def test_one_vector_in_bytes_leaves_all_as_they_are(odd_account: Customer, name: str) -> None:
+    data = answer(odd_account, model=f"odd/embed/{name}", input=["a", "b"])["data"]
+    assert [item["embedding"] for item in data] == [item["embedding"] for item in ANSWERS[name]]
 
 
 @pytest.mark.parametrize("given", ["a", ["a"], [1, 2], [[1, 2]]], ids=str)

@@ -214,10 +214,13 @@ EMBEDDINGS: list[Any] = [[0.5, 2], [1e300], base64.b64encode(bytes(8)).decode(),
 
 @pytest.mark.parametrize("embedding", EMBEDDINGS, ids=str)
 @pytest.mark.parametrize("as_base64", [False, True])
-def test_embeddings_with_nonsense_in_them(embedding: Any, as_base64: bool, drawing: Random) -> None:
+@pytest.mark.parametrize("only_floats", [False, True])
+def test_embeddings_with_nonsense_in_them(embedding: Any, as_base64: bool, only_floats: bool, drawing: Random) -> None:
     item = {"object": "embedding", "index": 0, "embedding": embedding}
     body = orjson.dumps({"object": "list", "data": [item], "usage": {"prompt_tokens": 2, "total_tokens": 2}})
     for _ in range(DRAWN):
         with spoilt(body, drawing) as text:
             reply = DIALECTS["openai"].reply(text, call(shape=Shape.EMBEDDING))
-            orjson.dumps(embedding_answer(reply.body, model="m", as_base64=as_base64, inputs=1))
+            orjson.dumps(
+                embedding_answer(reply.body, model="m", as_base64=as_base64, only_floats=only_floats, inputs=1)
+            )

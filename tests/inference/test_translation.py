@@ -284,6 +284,17 @@ def test_json_without_a_schema_is_an_instruction_and_auto_may_choose_such_a_rout
     assert (got.body["system"], got.disclosed) == ([text(told)], {"text.format"})
 
 
+def test_keywords_of_a_schema_that_claude_lacks_are_disclosed_by_the_clients_name(account: Customer) -> None:
+    form = {"type": "json_schema", "name": "age", "schema": {"type": "integer", "minimum": 1}}
+    tool = {"type": "function", "name": "t", "strict": True, "parameters": {"properties": {"a": {"maxLength": 3}}}}
+    got = Received(
+        account, "responses", "simanthropic/claude/describe", input="hi", text={"format": form}, tools=[tool]
+    )
+    assert got.body["output_config"]["format"]["schema"] == {"type": "integer", "description": "{minimum: 1}"}
+    assert got.body["tools"][0]["input_schema"]["properties"] == {"a": {"description": "{maxLength: 3}"}}
+    assert got.disclosed == {"text.format", "maxLength"}
+
+
 def test_what_claude_is_not_told_is_disclosed(account: Customer) -> None:
     asked: list[Json] = [
         {

@@ -3,12 +3,15 @@
 Two words in, two out; prices are 1 for a prompt's token, 10 for an answer's and 0.1 for a cached one, per million.
 """
 
+import base64
+import struct
 from decimal import Decimal
 from typing import Any
 
 import orjson
 import pytest
 
+from simulator.openai import vector
 from tests.bills import debits, records
 from tests.catalogue import catalogue_for, model, provider
 from tests.chat import HELLO, Stream
@@ -294,12 +297,38 @@ def test_tools_without_a_type_are_functions(customer: Customer, choice: Any, sen
     assert body["tool_choice"] == (sent or {"type": "function", **choice})
 
 
-def test_an_embedding_in_bytes_is_refused_once_and_for_all(customer: Customer) -> None:
-    body = {"model": "sim/test/int8", "input": "hello there", "dimensions": 9}
+def test_an_embedding_in_bytes_reaches_a_client_that_names_no_encoding(customer: Customer) -> None:
+    for dimensions in (9, 64):  # one length is no multiple of a float's, the other is
+        body = {"model": "sim/test/int8", "input": "hello there", "dimensions": dimensions}
+        reply = customer.http.post("/v1/embeddings", json=body)
+        assert reply.status_code == 200, reply.text
+        packed = base64.b64decode(reply.json()["data"][0]["embedding"], validate=True)
+        assert packed == int8("hello there", dimensions)
+    assert [(record.prompt_tokens, record.ending) for record in records(customer)] == [(2, "finished")] * 2
+
+
+@pytest.mark.parametrize("dimensions", [9, 64])
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+def test_an_embedding_in_bytes_is_refused_once_and_for_all_to_a_client_that_takes_floats(
+    customer: Customer, encoding: str, dimensions: int
+) -> None:
+    body = {"model": "sim/test/int8", "input": "hello there", "dimensions": dimensions, "encoding_format": encoding}
     reply = customer.http.post("/v1/embeddings", json=body)
     assert refusal(reply).code == "provider_error"
     assert reply.headers["x-should-retry"] == "false"
     assert records(customer) == []
+
+
+def test_base64_is_of_the_type_that_the_client_asked_for(customer: Customer) -> None:
+    fields = {"encoding_format": "base64", "output_dtype": "int8", "dimensions": 64}
+    reply = customer.http.post("/v1/embeddings", json={"model": "sim/test/int8", "input": "hello there", **fields})
+    packed = base64.b64decode(reply.json()["data"][0]["embedding"], validate=True)
+    assert packed == int8("hello there", 64)
+
+
+def int8(text: str, size: int) -> bytes:
+    """The simulator's vector of a text in 8-bit numbers."""
+    return bytes(round(127 * number) & 255 for number in struct.unpack(f"<{size}f", vector(text, size)))
 
 
 def test_the_total_of_an_embedding_is_its_prompt(customer: Customer) -> None:

@@ -126,7 +126,9 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _is_unreadable(asked: Asked, truth: Truth, reply: Reply) -> bool:
-    """Whether a vector in numbers that nobody asked for was refused, as docs/providers.md says."""
+    """Whether a vector of other numbers than the floats that were asked for was refused, as docs/providers.md says."""
+    if asked.body.get("encoding_format") is None:
+        return False
     if asked.form != "embeddings" or reply.status != 503 or reply.headers.get("x-should-retry") != "false":
         return False
     return not all(map(compare.is_readable, compare.vectors_of(truth.answer)))

@@ -15,6 +15,7 @@ from ..base import (
     NOTHING,
     REFUSED_OF_MESSAGES,
     Reply,
+    Untold,
     counted_reply,
     encoded,
     headers_for,
@@ -34,8 +35,8 @@ from .requests import (
     output_of,
     require_function,
     text_blocks,
-    wants_json,
 )
+from .schemas import simplified, wants_json
 
 VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 4096  # the field is required: this is for a route whose own limit is unpublished
@@ -103,11 +104,12 @@ class AnthropicDialect:
         if call.shape == Shape.MESSAGES:
             return _passed(call, route)
         chat = conversation(call.body["messages"])
+        untold = chat.untold
         body: dict[str, Any] = {
             "model": route.upstream_model,
             "max_tokens": call.max_tokens or route.max_output_tokens or DEFAULT_MAX_TOKENS,
             **_chat(call.body, chat),
-            **_tools(call.body),
+            **_tools(call.body, untold),
             **_settings(call.body),
         }
         output = output_of(call.body, route.thinking, body)
@@ -120,7 +122,7 @@ class AnthropicDialect:
             url=route.base_url.rstrip("/") + "/messages",
             body=encoded(body),
             headers=_headers(route.upstream),
-            adjusted=(*_adjusted(call.body), *output.adjusted, *chat.untold),
+            adjusted=(*_adjusted(call.body), *output.adjusted, *untold),
         )
 
     def health_request(self, upstream: Upstream) -> UpstreamRequest:
@@ -174,12 +176,12 @@ def _chat(body: Mapping[str, Any], chat: Conversation) -> Block:
     return {"messages": chat.messages, **({"system": system} if system else {})}
 
 
-def _tools(body: Mapping[str, Any]) -> Block:
+def _tools(body: Mapping[str, Any], untold: Untold) -> Block:
     """`tools` and `tool_choice`. That calls may not be parallel is said on the choice, which `none` cannot carry.
 
     Without tools the API refuses any choice: one that does not demand a call is left out.
     """
-    tools = [_tool(tool, f"tools[{position}]") for position, tool in enumerate(body.get("tools") or [])]
+    tools = [_tool(tool, f"tools[{position}]", untold) for position, tool in enumerate(body.get("tools") or [])]
     choice = _tool_choice(body.get("tool_choice"))
     if tools and body.get("parallel_tool_calls") is False and choice.get("type") != "none":
         choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
@@ -188,12 +190,14 @@ def _tools(body: Mapping[str, Any]) -> Block:
     return {**({"tools": tools} if tools else {}), **({"tool_choice": choice} if choice else {})}
 
 
-def _tool(tool: Mapping[str, Any], path: str) -> Block:
+def _tool(tool: Mapping[str, Any], path: str, untold: Untold) -> Block:
     """A tool's fields, from both levels of OpenAI's shape into one; its own extras (`cache_control`) stay."""
     require_function(tool, path)
     function = {name: value for name, value in tool["function"].items() if value is not None}
     schema = function.pop("parameters", None) or EMPTY_SCHEMA
-    if function.get("strict") is False:
+    if function.get("strict") is True:
+        schema = simplified(schema, untold)
+    elif function.get("strict") is False:
         del function["strict"]
     extras = {name: value for name, value in tool.items() if name not in ("type", "function")}
     return {**extras, **function, "input_schema": schema}

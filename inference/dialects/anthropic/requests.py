@@ -29,6 +29,7 @@ from gateway.errors import InvalidRequest
 from ...call import content_of
 from ...words import REASONING_FIELDS, dicts, text_of
 from ..base import Untold
+from .schemas import form_of
 
 Block = dict[str, Any]
 Content = str | list[Block]
@@ -309,7 +310,7 @@ def check_output(body: Mapping[str, Any]) -> None:
     if effort != "none" and (not isinstance(effort, str) or effort not in EFFORTS):
         names = ", ".join(["none", *EFFORTS])
         raise InvalidRequest.of_field("reasoning_effort", f"must be one of {names}.")
-    _form(body.get("response_format"))
+    form_of(body.get("response_format"), Untold())
 
 
 def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
@@ -318,8 +319,10 @@ def output_of(body: Mapping[str, Any], kind: str, request: Block) -> Output:
     """
     config: Block = {}
     output = _thinking_of(body, kind, request, config)
-    if (form := _form(body.get("response_format"))) is not None:
+    untold = Untold()
+    if (form := form_of(body.get("response_format"), untold)) is not None:
         config["format"] = form
+        output.adjusted += ("response_format",) if untold else ()
     own = body.get("output_config")
     if config and (own is None or isinstance(own, dict)):
         output.fields["output_config"] = {**config, **(own or {})}
@@ -372,28 +375,3 @@ def _continues_without_thinking(messages: Sequence[Block]) -> bool:
 def _begins_with(message: Block, kinds: set[str] | frozenset[str]) -> bool:
     content = message["content"]
     return isinstance(content, list) and bool(content) and content[0].get("type") in kinds
-
-
-def wants_json(body: Mapping[str, Any]) -> bool:
-    """True where an answer in JSON is asked for without its schema: an instruction says so."""
-    form = body.get("response_format")
-    return isinstance(form, dict) and form.get("type") == "json_object"
-
-
-def _form(response_format: Any) -> Block | None:
-    """The schema of an answer in JSON; None where any text will do."""
-    if response_format is None:
-        return None
-    kind = response_format.get("type") if isinstance(response_format, dict) else None
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return None  # `wants_json`
-    if kind != "json_schema":
-        rule = "must be of the type 'text', 'json_object' or 'json_schema': this model's provider takes no other."
-        raise InvalidRequest.of_field("response_format", rule)
-    named = response_format.get("json_schema")
-    schema = named.get("schema") if isinstance(named, dict) else None
-    if not isinstance(schema, dict):
-        raise InvalidRequest.of_field("response_format.json_schema.schema", "must be an object, a JSON Schema.")
-    return {"type": "json_schema", "schema": schema}

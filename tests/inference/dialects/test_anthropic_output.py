@@ -13,7 +13,11 @@ from tests.inference.dialects.routes import call, route
 DIALECT = AnthropicDialect()
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "weather"}}
-SCHEMA = {"type": "object", "properties": {"kind": {"enum": [None, "a"], "default": None}}}
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": [None, "a"], "default": None}},
+    "additionalProperties": False,
+}
 JSON = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
 
 

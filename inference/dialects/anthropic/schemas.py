@@ -1,0 +1,131 @@
+"""JSON Schemas as Anthropic takes them for structured output and strict tools: it supports a part of the standard.
+
+A keyword that the API refuses is moved into the description beside it, which the model reads, and is disclosed. This is
+what Anthropic's own SDKs do.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from gateway.errors import InvalidRequest
+
+from ..base import Untold, encoded
+
+Schema = dict[str, Any]
+
+TAKEN = frozenset({"type", "description", "title", "default", "required"})
+DEFINITIONS = ("$defs", "definitions")
+SAYS_NOTHING = frozenset({"$schema", "$id", "$comment"})  # of the values: these are left out
+FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
+_HARD_PATTERN = re.compile(r"\\[1-9bB]|\(\?(?!:)")  # backreferences, word boundaries, lookaround
+TAKEN_IF: Mapping[str, Callable[[Any], bool]] = {
+    "additionalProperties": lambda value: value is False,
+    "const": lambda value: not isinstance(value, dict | list),
+    "enum": lambda value: isinstance(value, list) and not any(isinstance(each, dict | list) for each in value),
+    "format": lambda value: isinstance(value, str) and value in FORMATS,
+    "minItems": lambda value: value in (0, 1),
+    "pattern": lambda value: isinstance(value, str) and not _HARD_PATTERN.search(value),
+}
+
+
+def wants_json(body: Mapping[str, Any]) -> bool:
+    """True where an answer in JSON is asked for without its schema: an instruction says so."""
+    form = body.get("response_format")
+    return isinstance(form, dict) and form.get("type") == "json_object"
+
+
+def form_of(response_format: Any, untold: Untold) -> Schema | None:
+    """The form of an answer in JSON, its schema simplified; None where any text will do. Raises InvalidRequest."""
+    if response_format is None:
+        return None
+    kind = response_format.get("type") if isinstance(response_format, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return None  # `wants_json`
+    if kind != "json_schema":
+        rule = "must be of the type 'text', 'json_object' or 'json_schema': this model's provider takes no other."
+        raise InvalidRequest.of_field("response_format", rule)
+    named = response_format.get("json_schema")
+    schema = named.get("schema") if isinstance(named, dict) else None
+    if not isinstance(schema, dict):
+        raise InvalidRequest.of_field("response_format.json_schema.schema", "must be an object, a JSON Schema.")
+    return {"type": "json_schema", "schema": simplified(schema, untold)}
+
+
+def simplified(schema: Mapping[str, Any], untold: Untold) -> Schema:
+    """Returns the schema without keywords that the API refuses, whose names `untold` takes in.
+
+    Raises InvalidRequest for one that is nested deeper than a request can be.
+    """
+    encoded(schema)
+    simpler: Schema = _simplified(schema, untold)
+    return simpler
+
+
+def _simplified(schema: Any, untold: Untold) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    if isinstance(schema.get("$ref"), str):
+        return _reference(schema, untold)
+    kept: Schema = {}
+    hints: Schema = {}
+    for name, value in schema.items():
+        if name == "oneOf" and isinstance(value, list) and "anyOf" not in schema:
+            kept["anyOf"] = _within("anyOf", value, untold)
+            untold[name] = None
+        elif (parts := _within(name, value, untold)) is not None:
+            kept[name] = parts
+        elif _is_taken(name, value):
+            kept[name] = value
+        elif name not in SAYS_NOTHING:
+            untold[name] = None
+            hints[name] = value
+    if _is_of_objects(schema):
+        kept["additionalProperties"] = False  # the API refuses objects that are open
+    if hints:
+        told = "{" + ", ".join(f"{name}: {_text(value)}" for name, value in hints.items()) + "}"
+        description = kept.get("description")
+        kept["description"] = f"{description}\n\n{told}" if description else told
+    return kept
+
+
+def _reference(schema: Mapping[str, Any], untold: Untold) -> Schema:
+    """A reference, beside which the API takes definitions alone."""
+    kept: Schema = {}
+    for name, value in schema.items():
+        if name == "$ref":
+            kept[name] = value
+        elif name in DEFINITIONS:
+            kept[name] = _within(name, value, untold)
+        elif name not in SAYS_NOTHING:
+            untold[name] = None
+    return kept
+
+
+def _within(name: str, value: Any, untold: Untold) -> Any:
+    """The schemas that a keyword holds, simplified; None for a keyword that holds none."""
+    if isinstance(value, dict):
+        if name == "properties" or name in DEFINITIONS:
+            return {key: _simplified(each, untold) for key, each in value.items()}
+        if name == "items":
+            return _simplified(value, untold)
+    if isinstance(value, list) and name in ("anyOf", "allOf"):
+        return [_simplified(each, untold) for each in value]
+    return None
+
+
+def _is_taken(name: str, value: Any) -> bool:
+    return name in TAKEN or (name in TAKEN_IF and TAKEN_IF[name](value))
+
+
+def _is_of_objects(schema: Mapping[str, Any]) -> bool:
+    kind = schema.get("type")
+    return kind == "object" or (isinstance(kind, list) and "object" in kind) or "properties" in schema
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
