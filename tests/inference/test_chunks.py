@@ -43,7 +43,7 @@ def outcome(blocks: list[bytes], shape: Shape, choices: int, *, joins_texts: boo
     normaliser: type[ChunkNormaliser] = ChatNormaliser if shape == Shape.CHAT else TextNormaliser
     chunks = normaliser(id="gen-1", created=1, model="m", choices=choices)
     decoder = OpenAIDialect().decoder(call(choices=choices))
-    reader = StreamReader(Bytes(blocks), decoder, chunks, lambda _usage, _bytes: False, joins_texts=joins_texts)  # type: ignore[arg-type]  # all that it reads of one
+    reader = StreamReader(Bytes(blocks), decoder, chunks, lambda _usage, _bytes: False, joins_texts=joins_texts)
     whole, sent, fault = Aggregate(shape), [], None
     while reader.ending is None and fault is None:
         try:
