@@ -12,7 +12,7 @@ arguments end as JSON.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -45,11 +45,11 @@ class Choice:
     """What a choice has said so far. `reason` is its newest finish reason; with the finish came `finish_extras` of the
     choice and `finish_chunk` of the chunk."""
 
+    calls: ToolCalls
     is_shaped: bool = False  # nothing about its shape is left to do
     reason: str | None = None
     finish_extras: Json = field(default_factory=dict)
     finish_chunk: Json = field(default_factory=dict)
-    calls: ToolCalls = field(default_factory=ToolCalls)
 
 
 class Normaliser(ABC):
@@ -115,10 +115,10 @@ class ChunkNormaliser(Normaliser):
 
     object_name: ClassVar[str]
 
-    def __init__(self, *, id: str, created: int, model: str, choices: int) -> None:
+    def __init__(self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()) -> None:
         super().__init__()
         self._own = {"id": id, "object": self.object_name, "created": created, "model": model}
-        self._expected = choices
+        self._expected, self._tool_names = choices, tool_names
         self._choices: dict[int, Choice] = {}
         self._going: dict[int, Choice] = {}  # those that have spoken, and not finished since
 
@@ -161,7 +161,7 @@ class ChunkNormaliser(Normaliser):
                 text = delta.text
                 self.text_bytes += len(text) if text.isascii() else len(text.encode())
                 self.has_output = True
-            elif not self._goes_on(delta, state):
+            elif not self._goes_on(delta, state, sent):
                 continue
             chunk = delta.chunk
             chunk |= own
@@ -218,7 +218,7 @@ class ChunkNormaliser(Normaliser):
             # Those below this one that have said nothing yet are opened: clients expect ascending order.
             silent = [each for each in range(min(index, MOST_OPENED)) if each not in self._choices]
             self.take([delta_of(Carried, each, {}) for each in silent], sent)
-            state = self._choices[index] = Choice()
+            state = self._choices[index] = Choice(ToolCalls(self._tool_names))
         elif state.reason is not None:
             if isinstance(delta, Finish | Carried) and not _is_output(delta.beside or {}):
                 state.finish_extras |= {name: value for name, value in _extras(choice).items() if value is not None}
@@ -237,13 +237,18 @@ class ChunkNormaliser(Normaliser):
         self.unsent = without(self.unsent, state.finish_chunk)
         del self._going[delta.choice["index"]]
 
-    def _goes_on(self, delta: Delta, state: Choice) -> bool:
+    def _goes_on(self, delta: Delta, state: Choice, sent: list[Delta]) -> bool:
         """Takes in a delta that is more than a text; False if nothing of it goes on yet."""
         if isinstance(delta, Finish):
+            held = [delta_of(CallPiece, delta.choice["index"], {}, each) for each in state.calls.held()]
+            self.take(held, sent)
             self._finish(delta, state)
             return False
         if isinstance(delta, CallPiece):
-            fragment, text = state.calls.take(delta.fragment)
+            taken = state.calls.take(delta.fragment)
+            if taken is None:
+                return False
+            fragment, text = taken
             if fragment is not delta.fragment:
                 delta.fragment = fragment
                 delta.choice["delta"]["tool_calls"] = [fragment]

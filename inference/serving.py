@@ -278,8 +278,14 @@ def may_be_streamed(call: Call, route: Route) -> bool:
 
 def _reader(admitted: Admitted, upstream: UpstreamCall, source: Source, *, joins_texts: bool = False) -> StreamReader:
     decoder = admitted.dialect.decoder(admitted.upstream_call, admitted.route.upstream.total_includes)
+    call = admitted.upstream_call
+    tools = (call.body.get("tools") or ()) if call.shape == Shape.CHAT else ()
     normaliser = admitted.form.normaliser(
-        id=admitted.answer_id, created=admitted.created, model=admitted.route.id, choices=admitted.call.choices
+        id=admitted.answer_id,
+        created=admitted.created,
+        model=admitted.route.id,
+        choices=admitted.call.choices,
+        tool_names=frozenset(tool[tool["type"]]["name"] for tool in tools),
     )
     believes = partial(is_implausible, admitted, upstream.sent_bytes)
     return StreamReader(source, decoder, normaliser, believes, joins_texts=joins_texts)

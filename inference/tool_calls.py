@@ -1,9 +1,10 @@
 """Puts the tool calls of one choice in order: they are numbered from 0 without a gap, and named once.
 
-Upstreams number them from 0, from 1, all alike (Ollama) or not at all, and repeat ids and names or do not.
+Upstreams number them from 0, from 1, all alike (Ollama) or not at all, and repeat ids and names or do not. A name may
+come in pieces, or behind arguments: a call is held until it has the name of a tool, or nothing more comes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,36 +23,40 @@ FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 class ToolCall:
     """Holds what has come of a tool call.
 
-    `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments.
+    `key` is what the upstream numbers it by, `identity` the id that it gave; `pieces` are its arguments. `held` are the
+    other members of its fragments until its name is known, then None.
     """
 
     ordinal: int
     key: Any
     identity: str
     kind: str
-    name: str
+    name: str = ""
     pieces: list[str] = field(default_factory=list)
+    held: Json | None = field(default_factory=dict)
+    is_named: bool = False
 
 
 class ToolCalls:
     """Holds the calls so far, and the `newest` under each of the upstream's numbers."""
 
-    __slots__ = ("_last_key", "all", "newest")
+    __slots__ = ("_last_key", "_names", "all", "newest")
 
-    def __init__(self) -> None:
+    def __init__(self, names: Collection[str] = ()) -> None:
         self.all: list[ToolCall] = []
         self.newest: dict[Any, ToolCall] = {}
+        self._names = names  # of the request's tools
         self._last_key: Any = None
 
-    def take(self, fragment: Json) -> tuple[Json, str]:
-        """Returns a fragment as clients know it, and its words: the name of a call that begins, and arguments.
+    def take(self, fragment: Json) -> tuple[Json, str] | None:
+        """Returns a fragment as clients know it, and its words, a name and arguments; None while its call is held.
 
         Nearly all are more arguments of a function, and are changed in place.
         """
         try:
             begun, called = self.newest[fragment["index"]], fragment["function"]
             piece = called["arguments"]
-            goes_on = len(fragment) == 2 and len(called) == 1 and begun.kind == "function"
+            goes_on = len(fragment) == 2 and len(called) == 1 and begun.kind == "function" and begun.held is None
         except (LookupError, TypeError):
             goes_on = False
         if not goes_on or type(piece) is not str:
@@ -60,29 +65,38 @@ class ToolCalls:
         begun.pieces.append(piece)
         return fragment, piece
 
-    def _take_odd(self, fragment: Mapping[str, Any]) -> tuple[Json, str]:
+    def held(self) -> list[Json]:
+        """Returns a last fragment of each call that is held still, to be taken: nothing more comes of their names."""
+        held = [call for call in self.all if call.held is not None]
+        for call in held:
+            call.is_named = True
+        return [{"index": call.key, "id": call.identity, "type": call.kind} for call in held]
+
+    def _take_odd(self, fragment: Mapping[str, Any]) -> tuple[Json, str] | None:
         key, identity = fragment.get("index"), text_of(fragment.get("id"))
         if not isinstance(key, int | str):  # some upstreams number nothing: a new id starts a new call
             key = identity or self._last_key
         self._last_key = key
+        call, kind = self._begun(key, identity), kind_of(fragment)
+        name, piece = _name_and_piece(fragment, kind if call is None else call.kind)
+        is_known = call is not None and bool(identity) and (call.identity, call.name) == (identity, name)
+        if call is not None and is_known and piece == "".join(call.pieces):
+            name = piece = ""  # it only repeats its call
+        if call is None or _is_another(call, identity, name, piece):
+            if call is not None and identity == call.identity:
+                identity = ""  # another call needs an id of its own
+            call = self.newest[key] = ToolCall(len(self.all), key, identity, kind)
+            name, piece = _name_and_piece(fragment, kind)
+            self.all.append(call)
+        call.pieces.append(piece)
         extras = without(fragment, FIELDS)
-        begun = self._begun(key, identity)
-        if begun is not None:
-            name, piece = _name_and_piece(fragment, begun.kind)
-            is_same = bool(identity) and identity == begun.identity and name == begun.name
-            if is_same and piece == "".join(begun.pieces):
-                piece = ""  # it only repeats its call
-            if not name or not _is_another(begun, identity, name, piece):
-                begun.pieces.append(piece)
-                return {**extras, "index": begun.ordinal, begun.kind: {TOOL_TEXT[begun.kind]: piece}}, piece
-            if identity == begun.identity:
-                identity = ""  # another call needs one of its own
-        kind = kind_of(fragment)
-        name, piece = _name_and_piece(fragment, kind)
-        call = self.newest[key] = ToolCall(len(self.all), key, identity, kind, name, [piece])
-        self.all.append(call)
-        head = {"index": call.ordinal, "id": identity or f"call_{uuid7().hex}", "type": kind}
-        return {**extras, **head, kind: {"name": name, TOOL_TEXT[kind]: piece}}, name + piece
+        if call.held is None:
+            return {**extras, "index": call.ordinal, call.kind: {TOOL_TEXT[call.kind]: piece}}, piece
+        call.held |= extras
+        call.identity = call.identity or identity
+        call.name = name if name.startswith(call.name) else call.name + name
+        call.is_named = call.is_named or (call.name in self._names if self._names else bool(call.name))
+        return _head(call) if call.is_named else None
 
     def missing_arguments(self) -> list[Json]:
         """Returns fragments for functions that never sent any, since arguments must end as JSON."""
@@ -95,6 +109,13 @@ class ToolCalls:
         if newest is not None and identity and newest.identity != identity:
             return next((tool for tool in self.all if (tool.key, tool.identity) == (key, identity)), newest)
         return newest
+
+
+def _head(call: ToolCall) -> tuple[Json, str]:
+    """The first fragment of a call, with all that has come of it."""
+    arguments, extras, call.held = "".join(call.pieces), call.held or {}, None
+    head = {"index": call.ordinal, "id": call.identity or f"call_{uuid7().hex}", "type": call.kind}
+    return {**extras, **head, call.kind: {"name": call.name, TOOL_TEXT[call.kind]: arguments}}, call.name + arguments
 
 
 def _name_and_piece(fragment: Mapping[str, Any], kind: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@ interface alone. A new one is a module here, a line in `WIRE_FORMS`, and a value
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
@@ -128,9 +128,12 @@ class WireForm(ABC):
         """The client's name of a field of the call that its request was translated to."""
         return "reasoning" if path == "reasoning_effort" and path not in call.sent else path
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
-        """What makes the chunks of one stream the same from every upstream: the framing is fed with them."""
-        return ChatNormaliser(id=id, created=created, model=model, choices=choices)
+    def normaliser(
+        self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()
+    ) -> Normaliser:
+        """What makes the deltas of one stream the same from every upstream: the framing is fed with them. `tool_names`
+        are those of the request's tools."""
+        return ChatNormaliser(id=id, created=created, model=model, choices=choices, tool_names=tool_names)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
         """The frames of one stream, of what its own normaliser makes."""

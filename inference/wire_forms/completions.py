@@ -1,6 +1,6 @@
 """`POST /v1/completions`. Chunks have `text` and `logprobs`, which may be null, on every choice."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gateway.edge.fields import CheckedField, Checks, fault
@@ -44,7 +44,9 @@ class CompletionForm(WireForm):
             Shape.COMPLETION, checked, sent=frozenset(present), body=passed, default_cap=DEFAULT_MAX_TOKENS
         )
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> Normaliser:
+    def normaliser(
+        self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()
+    ) -> Normaliser:
         return TextNormaliser(id=id, created=created, model=model, choices=choices)
 
     def normalised(self, answer: Mapping[str, Any], call: Call, *, id: str, created: int, model: str) -> dict[str, Any]:

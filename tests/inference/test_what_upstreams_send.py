@@ -69,6 +69,7 @@ def whole_as_chunk(message: Json, finish: str | None = None) -> Json:
 
 
 F, G = ("f", {"p": 1}), ("g", {"p": 2})
+WEATHER = ("get_weather", {"p": 1})
 
 FINISHES = {
     "length": ("MAX_TOKENS", "model_length", "max_output_tokens", "repetition_truncation"),
@@ -405,7 +406,54 @@ FAILED_WHOLE = (
     b'{"choices":[{"index":0,"message":{"role":"assistant","content":null},"finish_reason":"error","error":%b}],'
     b'"usage":{"prompt_tokens":10,"completion_tokens":0,"total_tokens":10}}'
 )
+# The name of a tool that comes in pieces, or late.
+NAMES: dict[str, tuple[list[Json], Answer]] = {
+    "in-pieces": (
+        [call("a", "get_wea", '{"p"'), call(None, "ther", ":1}"), *CALLED],
+        Answer(calls=(WEATHER,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "in-pieces-before-arguments": (
+        [call("a", "get_", ""), call(None, "weather", ""), call(None, None, '{"p":1}'), *CALLED],
+        Answer(calls=(WEATHER,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "growing": (
+        [call("a", "get_wea", ""), call("a", "get_weather", ""), call(None, None, '{"p":1}'), *CALLED],
+        Answer(calls=(WEATHER,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "late": (
+        [call("a", None, ""), call(None, "get_weather", '{"p"'), call(None, None, ":1}"), *CALLED],
+        Answer(calls=(WEATHER,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "late-with-its-id": (
+        [call(None, None, '{"p"'), call("a", "get_weather", ":1}"), *CALLED],
+        Answer(calls=(WEATHER,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "repeated": (
+        [call("a", "get_weather", '{"p"'), call("a", "get_weather", ":1}"), *CALLED],
+        Answer(calls=(WEATHER,), call_ids=("a",), finish="tool_calls"),
+    ),
+    "of-two-in-pieces": (
+        [
+            call("a", "get_wea", '{"p"'),
+            call("b", "get_", "", index=1),
+            call(None, "ther", ":1}"),
+            call(None, "time", "{}", index=1),
+            *CALLED,
+        ],
+        Answer(calls=(WEATHER, ("get_time", {})), call_ids=("a", "b"), finish="tool_calls"),
+    ),
+    "of-no-tool": (
+        [call("a", "get_", '{"p"'), call(None, "rain", ":1}"), *CALLED],
+        Answer(calls=(("get_rain", {"p": 1}),), call_ids=("a",), finish="tool_calls"),
+    ),
+    "never": (
+        [call("a", None, '{"p":1}'), *CALLED],
+        Answer(calls=(("", {"p": 1}),), call_ids=("a",), finish="tool_calls"),
+    ),
+}
+
 SCRIPTS: dict[str, Script] = {
+    **{f"name-{name}": streamed(*events) for name, (events, _) in NAMES.items()},
     **{name: streamed(*events) for name, (events, _) in STREAMS.items()},
     **{name: streamed(*events, done=False) for name, (events, _) in MESSAGES.items()},
     **{name: streamed(*events, done=False) for name, events in BROKEN_MESSAGES.items()},
@@ -509,6 +557,21 @@ def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, w
     cap = {"max_output_tokens": 16} if way.startswith("responses") else {"max_tokens": 16}
     assert ask(customer, f"odd/test/{name}", way, **cap) == Answer(refused=503)
     assert bills.untouched(customer)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_of_a_tool_comes_in_pieces_or_late(customer: Customer, name: str, way: str) -> None:
+    tools = [tool_of(way, each) for each in ("get_weather", "get_time")]
+    assert ask(customer, f"odd/test/name-{name}", way, tools=tools) == NAMES[name][1]
+
+
+def tool_of(way: str, name: str) -> Json:
+    """A tool as the API of this way has it."""
+    if way.startswith("messages"):
+        return {"name": name, "input_schema": {"type": "object"}}
+    described = {"name": name, "parameters": {"type": "object"}}
+    return {"type": "function", **({"function": described} if way.startswith("chat") else described)}
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])

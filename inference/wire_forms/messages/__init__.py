@@ -5,7 +5,7 @@ Over an upstream that speaks it a request passes as it came (`passing`), over ot
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -261,7 +261,9 @@ class PassedForm(MessagesForm):
     def upstream_call(self, call: Call, route: Route) -> Call:
         return replace(call, body=signed(call.body)) if has_unsigned(call.body) else call
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> PassedMessage:
+    def normaliser(
+        self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()
+    ) -> PassedMessage:
         return PassedMessage(id=id, model=model)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:

@@ -6,7 +6,7 @@ to do it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -84,7 +84,9 @@ class PassedForm(ResponsesForm):
     def upstream_call(self, call: Call, route: Route) -> Call:
         return replace(call, body=call.as_it_came or {}, adjusted=tuple(UNSENT & call.sent))
 
-    def normaliser(self, *, id: str, created: int, model: str, choices: int) -> PassedResponse:
+    def normaliser(
+        self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()
+    ) -> PassedResponse:
         return PassedResponse(id=id, model=model)
 
     def framing(self, normaliser: Any, call: Call) -> Framing:
