@@ -27,5 +27,5 @@ def test_the_soak_is_a_test_that_exists_and_has_mutants_to_notice() -> None:
 def test_every_area_has_its_mutants_and_none_is_listed_twice() -> None:
     listed = mutants()
     assert len(listed) >= 60
-    assert Counter(mutant.area for mutant in listed).keys() == AREAS | {"freshness", "connections"}
+    assert Counter(mutant.area for mutant in listed).keys() == AREAS | {"freshness", "connections", "upstreams"}
     assert max(Counter((mutant.path, mutant.text, mutant.becomes) for mutant in listed).values()) == 1
