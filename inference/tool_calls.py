@@ -1,7 +1,7 @@
 """Puts the tool calls of one choice in order: they are numbered from 0 without a gap, and named once.
 
 Upstreams number them from 0, from 1, all alike (Ollama) or not at all, and repeat ids and names or do not. A name may
-come in pieces, or behind arguments: a call is held until it has the name of a tool, or nothing more comes.
+come in pieces, or behind arguments: a call is held while its name may become that of a tool.
 """
 
 from collections.abc import Collection, Mapping
@@ -95,8 +95,13 @@ class ToolCalls:
         call.held |= extras
         call.identity = call.identity or identity
         call.name = name if name.startswith(call.name) else call.name + name
-        call.is_named = call.is_named or (call.name in self._names if self._names else bool(call.name))
-        return _head(call) if call.is_named else None
+        if call.is_named or self._is_complete(call.name):
+            return _head(call)
+        return None
+
+    def _is_complete(self, name: str) -> bool:
+        """Tells whether a name is that of a tool, or cannot become one: some upstreams have names of their own."""
+        return name in self._names or (bool(name) and not any(each.startswith(name) for each in self._names))
 
     def missing_arguments(self) -> list[Json]:
         """Returns fragments for functions that never sent any, since arguments must end as JSON."""
