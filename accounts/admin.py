@@ -1,6 +1,6 @@
 """People and keys in the admin; accounts are in billing's."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -107,10 +107,23 @@ def _may_touch(request: HttpRequest, person: User | None) -> bool:
     return person is None or _is_superuser(request) or not (person.is_staff or person.is_superuser)
 
 
+class MembershipForm(forms.ModelForm[Membership]):
+    """A member's role. Another person is another membership: keys and invitations end with the first."""
+
+    class Meta:
+        model = Membership
+        fields = ("user", "role")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["user"].disabled = self.instance.pk is not None
+
+
 class MembershipInline(admin.TabularInline[Membership, Account]):
     """The people of an account."""
 
     model = Membership
+    form = MembershipForm
     extra = 0
     autocomplete_fields = ("user",)
     verbose_name = "member"
