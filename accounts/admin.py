@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import BoundedAdmin, NamedChoices, SaysValues
+from gateway.pages.admin import BoundedAdmin, KeepsChanges, NamedChoices, RowAsShown, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -40,7 +40,7 @@ class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
         fields = ("email",)
 
 
-class UserForm(_LowercaseEmail, UserChangeForm[User]):
+class UserForm(_LowercaseEmail, RowAsShown, UserChangeForm[User]):
     """A person as staff see them."""
 
     class Meta:
@@ -49,7 +49,7 @@ class UserForm(_LowercaseEmail, UserChangeForm[User]):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin[User]):
+class UserAdmin(KeepsChanges, DjangoUserAdmin[User]):
     """People, known by email address."""
 
     form = UserForm
@@ -86,7 +86,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin):
+class GroupAdmin(KeepsChanges, DjangoGroupAdmin):
     """Shared rights, guarded as a person's."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -107,7 +107,7 @@ def _may_touch(request: HttpRequest, person: User | None) -> bool:
     return person is None or _is_superuser(request) or not (person.is_staff or person.is_superuser)
 
 
-class MembershipForm(forms.ModelForm[Membership]):
+class MembershipForm(RowAsShown, forms.ModelForm[Membership]):
     """A member's role. Another person is another membership: keys and invitations end with the first."""
 
     class Meta:
