@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import BoundedAdmin, NamedChoices, SaysValues
+from gateway.pages.admin import Admin, BoundedAdmin, NamedChoices, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -49,7 +49,7 @@ class UserForm(_LowercaseEmail, UserChangeForm[User]):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin[User]):
+class UserAdmin(Admin, DjangoUserAdmin[User]):
     """People, known by email address."""
 
     form = UserForm
