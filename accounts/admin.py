@@ -116,6 +116,9 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
     verbose_name = "member"
     verbose_name_plural = "members"
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
+        return super().get_queryset(request).select_related("user", "account")  # of which a row's title is made
+
 
 class KeyState(NamedChoices):
     """Keys by state; by default all that are not deleted."""
