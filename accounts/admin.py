@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import BoundedAdmin, KeepsChanges, NamedChoices, RowAsShown, SaysValues
+from gateway.pages.admin import Admin, BoundedAdmin, NamedChoices, RowAsShown, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -49,7 +49,7 @@ class UserForm(_LowercaseEmail, RowAsShown, UserChangeForm[User]):
 
 
 @admin.register(User)
-class UserAdmin(KeepsChanges, DjangoUserAdmin[User]):
+class UserAdmin(Admin, DjangoUserAdmin[User]):
     """People, known by email address."""
 
     form = UserForm
@@ -128,6 +128,9 @@ class MembershipInline(admin.TabularInline[Membership, Account]):
     autocomplete_fields = ("user",)
     verbose_name = "member"
     verbose_name_plural = "members"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
+        return super().get_queryset(request).select_related("user", "account")  # of which a row's title is made
 
 
 class KeyState(NamedChoices):

@@ -8,6 +8,7 @@ from uuid import UUID
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.contrib.contenttypes.models import ContentType
@@ -65,8 +66,12 @@ class ListInTurns(ChangeList):
     """A list in turns."""
 
     def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        self.result_list = RowsInTurns(self.result_list)
+        """Raises IncorrectLookupParameters if the address filters by a year that no calendar has."""
+        try:
+            super().get_results(request)
+            self.result_list = RowsInTurns(self.result_list)
+        except (ValueError, OverflowError) as error:  # Django makes dates of it when the rows are read
+            raise IncorrectLookupParameters from error
 
 
 class RowAsShown(forms.BaseModelForm[Any]):

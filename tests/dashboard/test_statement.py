@@ -152,6 +152,15 @@ def test_the_credit_page_has_its_form(member: Client, account: Account) -> None:
     assert f'href="/credit?account={account.pk}">Billing and statements' in member.get("/").text
 
 
+def test_a_period_may_last_until_the_end_of_the_calendar(member: Client, account: Account) -> None:
+    used(account)
+    period = {"since": f"{timezone.now():%Y-%m}-01", "until": "9999-12-31"}
+    assert "reconciled" in download(member, **period)[1]
+    printed = member.get("/statement", {**period, "format": "html"})
+    assert printed.status_code == 200
+    assert "9999" in plain(printed.text)
+
+
 def test_it_can_be_printed_with_its_days_and_its_seal(
     member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
