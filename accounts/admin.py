@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import Admin, BoundedAdmin, NamedChoices, RowAsShown, SaysValues
+from gateway.pages.admin import Admin, BoundedAdmin, KeepsChanges, NamedChoices, RowAsShown, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User

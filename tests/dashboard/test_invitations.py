@@ -447,7 +447,7 @@ def test_staff_put_nobody_else_in_a_members_place(account: Account) -> None:
 def _in_the_admin(membership: Membership, changes: dict[str, Any]) -> None:
     staff = User.objects.create_superuser("staff@gateway.example")
     account = membership.account
-    fields = {"name": account.name, "currency": account.currency, "alias_limit": ""}
+    fields: dict[str, Any] = {"name": account.name, "currency": account.currency, "alias_limit": ""}
     fields |= {"membership_set-TOTAL_FORMS": "1", "membership_set-INITIAL_FORMS": "1"}
     fields |= {"membership_set-0-id": membership.pk, "membership_set-0-account": account.pk}
     fields |= {"membership_set-0-user": membership.user_id, "membership_set-0-role": membership.role}
