@@ -1,6 +1,6 @@
 """People and keys in the admin; accounts are in billing's."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from gateway.pages.admin import BoundedAdmin, NamedChoices, SaysValues
+from gateway.pages.admin import Admin, BoundedAdmin, KeepsChanges, NamedChoices, RowAsShown, SaysValues
 
 from . import keys
 from .models import Account, ApiKey, Membership, User
@@ -40,7 +40,7 @@ class NewUserForm(_LowercaseEmail, AdminUserCreationForm[User]):
         fields = ("email",)
 
 
-class UserForm(_LowercaseEmail, UserChangeForm[User]):
+class UserForm(_LowercaseEmail, RowAsShown, UserChangeForm[User]):
     """A person as staff see them."""
 
     class Meta:
@@ -49,7 +49,7 @@ class UserForm(_LowercaseEmail, UserChangeForm[User]):
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin[User]):
+class UserAdmin(Admin, DjangoUserAdmin[User]):
     """People, known by email address."""
 
     form = UserForm
@@ -86,7 +86,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin):
+class GroupAdmin(KeepsChanges, DjangoGroupAdmin):
     """Shared rights, guarded as a person's."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -107,14 +107,30 @@ def _may_touch(request: HttpRequest, person: User | None) -> bool:
     return person is None or _is_superuser(request) or not (person.is_staff or person.is_superuser)
 
 
+class MembershipForm(RowAsShown, forms.ModelForm[Membership]):
+    """A member's role. Another person is another membership: keys and invitations end with the first."""
+
+    class Meta:
+        model = Membership
+        fields = ("user", "role")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["user"].disabled = self.instance.pk is not None
+
+
 class MembershipInline(admin.TabularInline[Membership, Account]):
     """The people of an account."""
 
     model = Membership
+    form = MembershipForm
     extra = 0
     autocomplete_fields = ("user",)
     verbose_name = "member"
     verbose_name_plural = "members"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
+        return super().get_queryset(request).select_related("user", "account")  # of which a row's title is made
 
 
 class KeyState(NamedChoices):

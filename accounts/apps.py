@@ -12,7 +12,7 @@ class AccountsConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from . import budgets, keys, playground_keys  # models exist from here on
+        from . import budgets, invitations, keys, playground_keys  # models exist from here on
         from .models import Membership, User
 
         worker_hooks.beat += [keys.write_uses, budgets.renew]
@@ -21,3 +21,4 @@ class AccountsConfig(AppConfig):
         post_save.connect(playground_keys.on_change_of_person, sender=User, dispatch_uid="playground-person")
         pre_delete.connect(playground_keys.on_removal_of_person, sender=User, dispatch_uid="playground-removal")
         post_delete.connect(playground_keys.on_end_of_membership, sender=Membership, dispatch_uid="playground-member")
+        post_delete.connect(invitations.on_end_of_membership, sender=Membership, dispatch_uid="invitations-member")

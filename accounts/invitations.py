@@ -6,6 +6,7 @@ Its link carries its signed id, works once, and proves that its reader reads the
 import logging
 import uuid
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.hashers import make_password
@@ -170,6 +171,13 @@ def drop_ended(now: datetime) -> int:
     over = Invitation.objects.filter(sent_at__lt=now - KEPT).exclude(pk__in=Invitation.objects.open())
     dropped, _ = over.delete()
     return dropped
+
+
+def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
+    """Revokes what was sent to a former member before they joined, whoever ends the membership and in whichever way."""
+    addresses = User.objects.filter(pk=instance.user_id).values("email")
+    to_them = Invitation.objects.pending().filter(account=instance.account_id, email__in=addresses)
+    to_them.update(revoked_at=timezone.now())
 
 
 def _accept(invitation: Invitation, person: User) -> None:

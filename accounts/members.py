@@ -55,9 +55,6 @@ def remove(membership: Membership, *, by: User) -> None:
             locked_for_owner(membership.account_id, by)
         found = _still_there(membership)
         _give_up_ownership(found)
-        Invitation.objects.pending().filter(account=found.account_id, email=found.user.email).update(
-            revoked_at=timezone.now()
-        )
         found.delete()
     logger.info("account %s: person %s removed person %s", membership.account_id, by.pk, membership.user_id)
 

@@ -104,6 +104,8 @@ class Account(models.Model):
 
     def clean(self) -> None:
         """Tidies a new name. Operators name an account by its name or its id."""
+        if self.low_balance is not None and self.low_balance < 0:
+            raise ValidationError({"low_balance": "Must not be below zero."})
         if not self.name or Account.objects.filter(pk=self.pk, name=self.name).exists():
             return
         self.name = names.tidied(self.name)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.conf import settings
 
+from billing.usage.request_failures import Named
 from catalogue.routing import nearest, quota, selection
 from catalogue.routing.routes import ALIAS, AliasId, AutoId, ExplicitId, Route, Snapshot, parse_model_id, pin
 from gateway.errors import AliasNotFound, ApiError, InvalidAliasName, InvalidRequest
@@ -103,6 +104,13 @@ def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] |
         return aliases.values_list("id", "provider", "canonical_id", "locode").first()
     finally:
         release("default")
+
+
+def ids_of(named: Collection[Named]) -> dict[Named, uuid.UUID]:
+    """Returns the ids of those of these aliases that exist."""
+    accounts, names = {each.account_id for each in named}, {each.name for each in named}
+    found = Alias.objects.filter(account_id__in=accounts, name__in=names)
+    return {Named(account, name): alias for account, name, alias in found.values_list("account_id", "name", "id")}
 
 
 def absent(account_id: uuid.UUID, name: str, *, param: str | None = None) -> AliasNotFound:

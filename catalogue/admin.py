@@ -11,6 +11,7 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Model as Row
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -22,9 +23,9 @@ from rest_framework import serializers
 from accounts.models import User
 from gateway.edge.tables import dotted, faults_of
 from gateway.money import plain
-from gateway.pages.admin import ExactSearch, RecordAdmin, SaysValues
+from gateway.pages.admin import ExactSearch, RecordAdmin, RowAsShown, SaysValues
 
-from . import models, price_history
+from . import changes, models, price_history
 from .admin_actions import OfferActions, ProviderActions, RouteActions
 from .footprint import grid
 from .loader.shapes import Pricing
@@ -48,6 +49,11 @@ _OF_PROVIDERS = (
 CHANGES_SHOWN = 20
 
 
+class _CatalogueAdmin(SaysValues):
+    def hold(self, row: Row) -> None:
+        changes.hold()  # the row that every writer of the catalogue queues for, seeding included
+
+
 class _Seeded:
     # seeding alone adds and removes; an offer is switched off by its state
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
@@ -58,7 +64,7 @@ class _Seeded:
 
 
 @admin.register(models.Provider)
-class ProviderAdmin(_Seeded, ProviderActions, SaysValues):
+class ProviderAdmin(_Seeded, ProviderActions, _CatalogueAdmin):
     """Companies, a status override, and their service."""
 
     list_display = (
@@ -134,7 +140,7 @@ class _ExactDecoder(json.JSONDecoder):
         super().__init__(**options | {"parse_float": Decimal})
 
 
-class RegionForm(forms.ModelForm[models.Region]):
+class RegionForm(RowAsShown, forms.ModelForm[models.Region]):
     """A route, its prices held to the rules of a catalogue file."""
 
     price_tiers = forms.JSONField(
@@ -179,7 +185,7 @@ class RegionInline(_Seeded, admin.StackedInline[Any, Any]):
 
 
 @admin.register(models.Model)
-class ModelAdmin(_Seeded, OfferActions, SaysValues):
+class ModelAdmin(_Seeded, OfferActions, _CatalogueAdmin):
     """Offers: their state, limits and routes."""
 
     list_display = ("__str__", "name", "modality", "state", "retires_on")
@@ -215,7 +221,7 @@ def changed_by(change: Any) -> str:
 
 
 @admin.register(models.Region)
-class RegionAdmin(_Seeded, RouteActions, SaysValues):
+class RegionAdmin(_Seeded, RouteActions, _CatalogueAdmin):
     """Routes: their state, prices and quota."""
 
     form = RegionForm
@@ -290,7 +296,7 @@ class PriceChangeAdmin(ExactSearch):
 
 
 @admin.register(models.Place)
-class PlaceAdmin(SaysValues):
+class PlaceAdmin(_CatalogueAdmin):
     """UN/LOCODEs."""
 
     list_display = ("code", "name", "country", "eu", "eea")
@@ -300,7 +306,7 @@ class PlaceAdmin(SaysValues):
 
 
 @admin.register(models.GridIntensity)
-class GridIntensityAdmin(SaysValues):
+class GridIntensityAdmin(_CatalogueAdmin):
     """Carbon intensity of electricity by country and year."""
 
     list_display = ("country", "gco2_per_kwh", "source", "as_of")
@@ -324,7 +330,7 @@ class GridImportAdmin(RecordAdmin):
 
 
 @admin.register(models.EnergyEstimate)
-class EnergyEstimateAdmin(SaysValues):
+class EnergyEstimateAdmin(_CatalogueAdmin):
     """Energy of models."""
 
     list_display = ("canonical_id", "energy_per_token_wh")
@@ -340,7 +346,7 @@ class EnergyEstimateAdmin(SaysValues):
 
 
 @admin.register(models.ExchangeRate)
-class ExchangeRateAdmin(SaysValues):
+class ExchangeRateAdmin(_CatalogueAdmin):
     """Currencies."""
 
     list_display = ("currency", "units_per_eur", "as_of")

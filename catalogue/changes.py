@@ -28,6 +28,11 @@ def bump() -> None:
         models.CatalogueVersion.objects.get_or_create(pk=1, defaults={"version": 1})
 
 
+def hold() -> None:
+    """Makes other writers of the catalogue wait until the end of the transaction."""
+    models.CatalogueVersion.objects.select_for_update(no_key=True).filter(pk=1).first()
+
+
 def version() -> int:
     """The version now; 0 before the first change."""
     return models.CatalogueVersion.objects.filter(pk=1).values_list("version", flat=True).first() or 0

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from accounts.models import Account, User
-from gateway.money import ExactDecimalFormField
+from gateway.money import MAX_MONEY, ExactDecimalFormField
 
 from .parts.access import AccountContext, account_page, page_address
 from .parts.changes import ChangesForm
@@ -27,6 +27,7 @@ class NotificationsForm(ChangesForm):
         label="Low balance",
         required=False,
         min_value=Decimal(0),
+        max_value=MAX_MONEY,
         max_digits=18,
         decimal_places=2,
         help_text="Owners get an email when the balance falls below this amount. Leave empty for one at zero only.",

@@ -139,7 +139,10 @@ class SignIn(ThrottledFormView, views.LoginView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         if request.user.is_authenticated:
-            if request.POST.get("username", "").strip().lower() not in ("", request.user.email.lower()):
+            typed = request.POST.get("username", "").strip().lower()
+            is_for_another = typed not in ("", request.user.email.lower())
+            # A login that leads to no page was opened to sign in, after a new password for example.
+            if is_for_another or (request.method == "GET" and not self.get_redirect_url()):
                 messages.warning(request, OTHER_PERSON.format(email=request.user.email))
             return HttpResponseRedirect(self.get_success_url())
         return super().dispatch(request, *args, **kwargs)

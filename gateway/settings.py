@@ -193,6 +193,7 @@ MIDDLEWARE = [
 ROOT_URLCONF = "gateway.urls"
 WSGI_APPLICATION = "gateway.wsgi.application"
 INFERENCE_ENDPOINTS = "inference.api.ENDPOINTS"  # what gateway.wsgi answers without Django's handler
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000  # the admin's page of an account sends four for each member
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024  # of a page's form, whatever it is made of (gateway.edge.middleware)
 FILE_UPLOAD_HANDLERS: list[str] = []  # no form has a file, and none is kept
 APPEND_SLASH = False  # a redirect would turn an SDK's POST into a GET: both forms are routes

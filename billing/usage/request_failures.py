@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from operator import add
@@ -14,8 +15,8 @@ from django.utils import timezone
 
 from catalogue.routing import snapshot
 from catalogue.routing.redaction import without_secrets
-from catalogue.routing.routes import AUTO, AutoId, ExplicitId, parse_model_id
-from gateway.errors import ApiError
+from catalogue.routing.routes import AUTO, AliasId, AutoId, ExplicitId, parse_model_id
+from gateway.errors import AliasNotFound, ApiError
 from gateway.ids import generation_id, request_id
 from gateway.observing.request_events import OPERATIONS, Noted, Outcome, RequestEvent
 
@@ -137,6 +138,16 @@ class Counted(NamedTuple):
     outcome: str
 
 
+class Named(NamedTuple):
+    """An alias by its account and name."""
+
+    account_id: UUID
+    name: str
+
+
+# Finds the ids of those that exist. The app of aliases, which this one does not know, sets it.
+ids_of_aliases: Callable[[Collection[Named]], Mapping[Named, UUID]] | None = None
+
 _TABLE = FailureDay._meta.db_table
 _ADD = f"""
     INSERT INTO {_TABLE} ({", ".join((*Counted._fields, "requests"))}) VALUES %s
@@ -146,12 +157,19 @@ _ROW = f"({', '.join(['%s'] * (len(Counted._fields) + 1))})"
 _COLUMNS = {field.attname: field for field in FailureDay._meta.concrete_fields}
 
 
+class CountedBy(NamedTuple):
+    """What requests are counted by, and the alias that they asked for if it was not looked up."""
+
+    columns: Counted
+    alias: Named | None
+
+
 @dataclass(slots=True)
 class NotedFailure:
     """A failed request that gets a row, and the number behind it that do not."""
 
     event: RequestEvent
-    counted: Counted
+    by: CountedBy
     ended: datetime
     repeated: int = 0
 
@@ -164,7 +182,7 @@ class FailureLog:
 
     def __init__(self) -> None:
         # By the request's id those that get a row, and by what they are counted by the number of the others.
-        self._noted: Noted[UUID | Counted, Any] = Noted(_write, join=add, most=sys.maxsize, at_once=sys.maxsize)
+        self._noted: Noted[UUID | CountedBy, Any] = Noted(_write, join=add, most=sys.maxsize, at_once=sys.maxsize)
         self._in_beat: dict[Group, list[NotedFailure]] = {}
         self._flooded: set[Group] = set()  # whose rows were too many in the last beat
 
@@ -184,13 +202,15 @@ class FailureLog:
             event.status,
             event.outcome.value,
         )
+        has_room = len(self._noted) < MOST_WAITING  # each alias that is asked for in a flood takes some
+        by = CountedBy(counted, _alias_asked(event) if has_room else None)
         group = event.account_id, event.code
         rows = self._in_beat.setdefault(group, [])
-        if len(rows) < (1 if group in self._flooded else MOST_IN_A_BEAT) and len(self._noted) < MOST_WAITING:
-            rows.append(NotedFailure(event, counted, ended))
+        if len(rows) < (1 if group in self._flooded else MOST_IN_A_BEAT) and has_room:
+            rows.append(NotedFailure(event, by, ended))
             self._noted.note(event.id, rows[-1])
             return
-        self._noted.note(counted, 1)
+        self._noted.note(by, 1)
         if rows:
             rows[-1].repeated += 1
 
@@ -242,16 +262,27 @@ def _located(event: RequestEvent) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _row(noted: NotedFailure) -> RequestFailure:
+def _alias_asked(event: RequestEvent) -> Named | None:
+    """Returns the alias that a request asked for, if it was refused before it was looked up."""
+    if event.alias_id is not None or event.account_id is None or event.code == AliasNotFound.code:
+        return None
+    try:
+        asked = parse_model_id(event.model[:LONGEST_ASKED])
+    except ApiError:
+        return None
+    return Named(event.account_id, asked.name) if isinstance(asked, AliasId) else None
+
+
+def _row(noted: NotedFailure, counted: Counted) -> RequestFailure:
     """The unsaved row."""
-    event, counted = noted.event, noted.counted
+    event = noted.event
     attempt = event.attempts[-1] if event.attempts else None
     return RequestFailure(
         id=event.id,
         created_at=noted.ended,
         account_id=event.account_id,
         key_id=event.key_id,
-        alias_id=event.alias_id,
+        alias_id=None if counted.alias_id == NOBODY else counted.alias_id,
         endpoint=event.endpoint,
         asked=_clean(event.model[: LONGEST_ASKED + BEYOND], LONGEST_ASKED),
         provider=counted.provider,
@@ -268,13 +299,22 @@ def _row(noted: NotedFailure) -> RequestFailure:
     )
 
 
-def _write(batch: dict[UUID | Counted, Any]) -> None:
+def _write(batch: dict[UUID | CountedBy, Any]) -> None:
     """Rows and counts, both or none."""
     noted = [each for each in batch.values() if isinstance(each, NotedFailure)]
-    requests = Counter({by: number for by, number in batch.items() if isinstance(by, Counted)})
-    requests.update(each.counted for each in noted)
+    waiting = {by: number for by, number in batch.items() if isinstance(by, CountedBy)}
+    named = {by.alias for by in (*waiting, *(each.by for each in noted)) if by.alias is not None}
+    ids = ids_of_aliases(named) if named and ids_of_aliases is not None else {}
+
+    def counted(by: CountedBy) -> Counted:
+        found = None if by.alias is None else ids.get(by.alias)
+        return by.columns if found is None else by.columns._replace(alias_id=found)
+
+    requests: Counter[Counted] = Counter(counted(each.by) for each in noted)
+    for by, number in waiting.items():
+        requests[counted(by)] += number
     counts = sorted(requests.items())  # so that workers that write the same rows cannot deadlock
-    rows = [_row(each) for each in noted]
+    rows = [_row(each, counted(each.by)) for each in noted]
     try:
         with transaction.atomic():
             RequestFailure.objects.bulk_create(rows, batch_size=ROWS_IN_A_STATEMENT)

@@ -85,7 +85,9 @@ class Days:
 
     @property
     def before(self) -> datetime:
-        """The first moment behind the last day."""
+        """The first moment behind the last day; the last moment of all if that is the calendar's last day."""
+        if self.last == date.max:
+            return datetime.max.replace(tzinfo=UTC)
         return datetime.combine(self.last, time.min, UTC) + ONE_DAY
 
 

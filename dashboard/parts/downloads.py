@@ -1,11 +1,12 @@
 """Downloads: streamed files, and the CSV of a page of usage."""
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils import timezone
-from django.utils.text import slugify
+from django.utils.http import content_disposition_header
 
 from billing.usage.statement import Line, csv_blocks
 from billing.usage.statistics import Days
@@ -39,12 +40,22 @@ def each_day(days: Days) -> Iterator[Days]:
 
 
 def download(blocks: Iterator[str], content_type: str, current: AccountContext, name: str) -> StreamingHttpResponse:
-    """A file that is saved under the account's name and this one."""
-    owner = slugify(current.account.name) or str(current.account.pk)
-    headers = {"Content-Disposition": f'attachment; filename="{owner}-{name}"'}
-    return StreamingHttpResponse(blocks, content_type=content_type, headers=headers)
+    """Returns a file that is saved under the account's name and this one."""
+    owner = _in_file_name(current.account.name)
+    if owner.isascii():
+        disposition = content_disposition_header(True, f"{owner or current.account.pk}-{name}")
+    else:  # clients that do not know RFC 6266 take the account's id
+        encoded = str(content_disposition_header(True, f"{owner}-{name}")).removeprefix("attachment; ")
+        disposition = f'attachment; filename="{current.account.pk}-{name}"; {encoded}'
+    return StreamingHttpResponse(blocks, content_type=content_type, headers={"Content-Disposition": disposition})
 
 
 def refused(message: str) -> HttpResponse:
     """Plain text, which nobody takes for the file."""
     return HttpResponseBadRequest(f"{message}\n", content_type="text/plain; charset=utf-8")
+
+
+def _in_file_name(name: str) -> str:
+    # Letters, their marks and digits of every script; the rest may mean something to a file system or a shell.
+    kept = (char if unicodedata.category(char)[0] in "LMN" else " " for char in name.lower())
+    return "-".join("".join(kept).split())

@@ -1,5 +1,6 @@
 """Filters of the list of requests: the account's own values, of the days that are shown."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -60,19 +61,33 @@ def filters(choice: Choice) -> list[Filter]:
     if choice.alias_id is not None and choice.alias_id != NO_ALIAS:
         aliases.add(choice.alias_id)
     alias_names = ((str(id_), alias.text) for id_, alias in names_of_aliases(choice.account, aliases).items())
-    keys = ApiKey.objects.filter(account=choice.account).order_by("name", "pk")[:MOST_KEYS]
     statuses |= {chosen["status"]} if "status" in chosen else set()
     texts: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
         ("outcome", "Outcome", OUTCOMES.items()),
         ("status", "Error status", ((each, each) for each in sorted(statuses))),
         ("model", "Model", ((each, each) for each in sorted(models))),
-        ("key", "Key", ((str(key.pk), f"{key.name} (deleted)" if key.deleted_at else key.name) for key in keys)),
+        ("key", "Key", _keys(choice)),
         ("region", "Region", ((each, each) for each in sorted(regions))),
         ("alias", "Alias", [(WITHOUT_ALIAS, "None"), *sorted(alias_names, key=itemgetter(1))]),
     )
     return [
         Filter(name, label, [Option(value, text, value == chosen.get(name)) for value, text in options])
         for name, label, options in texts
+    ]
+
+
+def _keys(choice: Choice) -> list[tuple[str, str]]:
+    """The account's keys by name, deleted ones too. Keys of one name are told apart by their last characters."""
+    keys = list(ApiKey.objects.filter(account=choice.account).order_by("name", "pk")[:MOST_KEYS])
+    if choice.key is not None and choice.key not in keys:
+        keys.append(choice.key)
+    times = Counter(key.name for key in keys)
+    return [
+        (
+            str(key.pk),
+            f"{key.name}{f' {key.masked}' if times[key.name] > 1 else ''}{' (deleted)' if key.deleted_at else ''}",
+        )
+        for key in keys
     ]
 
 

@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import get_resolver, resolve
+from django.utils.cache import add_never_cache_headers
 
 from ..errors import ApiError, MethodNotAllowed, RequestTooLarge, WorkerBusy
 from ..observing import request_events
@@ -143,6 +144,10 @@ class PageMiddleware:
         response = _explanation(request) or self.get_response(request)
         # A view that needs another policy sets its own header.
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+        # What was made for a session shows its person and their account, documents and errors included.
+        is_of_session = "Cookie" in response.headers.get("Vary", "") and settings.SESSION_COOKIE_NAME in request.COOKIES
+        if is_of_session and "Cache-Control" not in response.headers:
+            add_never_cache_headers(response)
         return response
 
     def process_view(

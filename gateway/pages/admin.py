@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
+from django.db import connection
 from django.db.models import Model, QuerySet
 from django.db.models.signals import post_save
 from django.dispatch import receiver
@@ -62,11 +66,75 @@ class ListInTurns(ChangeList):
     """A list in turns."""
 
     def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        self.result_list = RowsInTurns(self.result_list)
+        """Raises IncorrectLookupParameters if the address filters by a year that no calendar has."""
+        try:
+            super().get_results(request)
+            self.result_list = RowsInTurns(self.result_list)
+        except (ValueError, OverflowError) as error:  # Django makes dates of it when the rows are read
+            raise IncorrectLookupParameters from error
 
 
-class Admin(admin.ModelAdmin[Any]):
+class RowAsShown(forms.BaseModelForm[Any]):
+    """A form that is refused if one of its fields has changed in the row since its page was opened."""
+
+    # To write what was changed on the page alone, as members' forms do, would be too little here: fields of staff's
+    # forms depend on each other. A price of one person and the currency of another make a price that nobody meant.
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        is_sent_by_page = any(self.add_initial_prefix(name) in self.data for name in self.fields)
+        if not self.instance._state.adding and (is_sent_by_page or not self.is_bound):
+            for field in self.fields.values():
+                field.show_hidden_initial = not field.disabled  # a disabled one is not written, and may be a secret
+
+    def clean(self) -> dict[str, Any] | None:
+        values = super().clean()
+        changed = [str(self[name].label) for name in self.fields if self._has_changed_meanwhile(name)]
+        if changed:
+            message = f"Changed since this page was opened: {', '.join(changed)}.{_last_saved(self.instance)}"
+            self.add_error(None, f"{message} Nothing was saved. Open the page again and repeat your change.")
+        return values
+
+    def _has_changed_meanwhile(self, name: str) -> bool:
+        field, sent_as = self.fields[name], self.add_initial_prefix(name)
+        if not field.show_hidden_initial or sent_as not in self.data:
+            return False
+        shown = field.hidden_widget().value_from_datadict(self.data, self.files, sent_as)
+        now = self.get_initial_for_field(field, name)
+        return field.has_changed(now.strip() if isinstance(now, str) else now, shown)
+
+
+def _last_saved(row: Model) -> str:
+    """Returns who saved the row's form last, and when; empty if nobody has, as after seeding."""
+    of_row = LogEntry.objects.filter(content_type=ContentType.objects.get_for_model(row), object_id=str(row.pk))
+    saved = of_row.filter(change_message__startswith="[{").select_related("user")  # other deeds are in plain words
+    last = saved.order_by("-action_time", "-pk").first()
+    return "" if last is None else f" It was last saved by {last.user} at {last.action_time:%Y-%m-%d %H:%M} UTC."
+
+
+class RowForm(RowAsShown, forms.ModelForm[Any]):
+    """The form of a row that has no rules of its own."""
+
+
+class KeepsChanges(admin.ModelAdmin[Any]):
+    """A table whose form overwrites nothing that was changed since it was shown."""
+
+    form: type[Any] = RowForm
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is None or request.method != "POST" or not connection.in_atomic_block:
+            return row
+        self.hold(row)
+        return super().get_object(request, object_id, from_field)
+
+    def hold(self, row: Model) -> None:
+        """Makes other writers of the row wait, so that what the form is compared with is what it replaces."""
+        # Django writes every column of the row, those that the form does not have too.
+        type(row)._default_manager.select_for_update(no_key=True).filter(pk=row.pk).first()
+
+
+class Admin(KeepsChanges):
     """The base of our own tables."""
 
     def get_changelist(self, request: HttpRequest, **_kwargs: Any) -> type[ChangeList]:

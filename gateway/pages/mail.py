@@ -4,20 +4,28 @@
 import logging
 import threading
 import time
+from email.utils import make_msgid, parseaddr
 
+from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
+from django.utils.encoding import punycode
 
 from ..stores.outages import Outage
 
 logger = logging.getLogger(__name__)
 outage = Outage("a mail could not be sent", logger.error)
 SERVER_SECONDS = 20.0  # each step of talking to the mail server
+# RFC 3834, section 5, and its equal of Exchange: absence notes answer no mail of a machine.
+AUTOMATIC = {"Auto-Submitted": "auto-generated", "X-Auto-Response-Suppress": "All"}
 LAST_SECONDS = 5.0  # what a worker that stops gives to mails under way
 _under_way: set[threading.Thread] = set()
 
 
 def send(message: EmailMessage) -> None:
     """Sends it. Raises OSError or SMTPException."""
+    # Django would take the id's domain from the machine, whose name is nobody else's.
+    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2]
+    message.extra_headers = AUTOMATIC | {"Message-ID": make_msgid(domain=punycode(domain))} | message.extra_headers
     message.connection = get_connection(timeout=SERVER_SECONDS)
     message.send()
 

@@ -111,7 +111,9 @@ def _data(value: Decimal, shown: str, unit: str = "") -> SafeString:
 def _scaled(value: Decimal | None, units: tuple[str, ...]) -> SafeString:
     if value is None:
         return UNKNOWN
-    steps = min(max(0, value.adjusted() // 3), len(units) - 1) if value else 0
+    # The unit goes by what is shown: 999.9 Wh are shown as 1 kWh, not as 1,000 Wh.
+    rounded = Context(prec=DIGITS, rounding=ROUND_HALF_EVEN).plus(value)
+    steps = min(max(0, rounded.adjusted() // 3), len(units) - 1) if value else 0
     shown = _data(value, _rounded(value.scaleb(-3 * steps)), f" {units[0]}".rstrip())
     return format_html('{} <span class="unit">{}</span>', shown, units[steps])
 

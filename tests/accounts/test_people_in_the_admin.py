@@ -2,9 +2,11 @@
 
 import pytest
 from django.contrib.auth.models import Group, Permission
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
-from accounts.models import User
+from accounts.models import Account, Membership, User
 from billing.accounts import open_account
 from tests.dashboard.people import MEMBER, client_of
 
@@ -107,3 +109,35 @@ def test_superusers_do_all_of_it() -> None:
     boss = client_of(BOSS)
     assert boss.post(page(COLLEAGUE), {"email": COLLEAGUE, **RISING}).status_code == 302
     assert rights(COLLEAGUE)[:2] == (True, True)
+
+
+def crowded(count: int) -> tuple[Account, dict[str, str]]:
+    """An account of so many members, and what its page in the admin sends."""
+    account = open_account(f"crowd of {count}")
+    people = User.objects.bulk_create(User(email=f"{number}@crowd{count}.example") for number in range(count))
+    Membership.objects.bulk_create(Membership(user=person, account=account) for person in people)
+    fields = {"name": account.name, "currency": account.currency}
+    fields |= {f"membership_set-{form}_FORMS": str(count) for form in ("TOTAL", "INITIAL")}
+    for row, member in enumerate(Membership.objects.filter(account=account)):
+        sent = {"id": member.pk, "account": account.pk, "user": member.user_id, "role": member.role}
+        fields |= {f"membership_set-{row}-{name}": str(value) for name, value in sent.items()}
+    return account, fields
+
+
+def test_an_account_of_many_members_can_be_saved(admin_client: Client) -> None:
+    account, fields = crowded(300)
+    assert len(fields) > 1000
+    response = admin_client.post(f"/admin/accounts/account/{account.pk}/change/", fields | {"name": "Crowd"})
+    assert response.status_code == 302
+    account.refresh_from_db()
+    assert account.name == "Crowd"
+
+
+def test_its_page_takes_one_select_for_each_member(admin_client: Client) -> None:
+    taken = []
+    for count in (10, 20):
+        account, _ = crowded(count)
+        with CaptureQueriesContext(connection) as queries:
+            assert admin_client.get(f"/admin/accounts/account/{account.pk}/change/").status_code == 200
+        taken.append(len(queries))
+    assert taken[1] - taken[0] <= 10

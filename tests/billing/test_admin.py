@@ -197,6 +197,15 @@ def test_a_key_shows_no_secret(staff: Client, account: Account) -> None:
     assert bytes(key.verifier or b"").hex() not in text
 
 
+def test_a_threshold_of_the_balance_is_not_below_zero(staff: Client) -> None:
+    members = {"membership_set-TOTAL_FORMS": "0", "membership_set-INITIAL_FORMS": "0"}
+    fields = {"name": "Beta", "currency": "EUR", **members}
+    response = staff.post("/admin/accounts/account/add/", fields | {"low_balance": "-5"})
+    assert "Must not be below zero." in plain(response.text)
+    assert not Account.objects.filter(name="Beta").exists()
+    assert staff.post("/admin/accounts/account/add/", fields | {"low_balance": "0"}).status_code == 302
+
+
 def test_a_person_is_made_by_address_in_lower_case(staff: Client) -> None:
     fields = {"email": "New.Person@Example.COM", "usable_password": "false"}
     assert staff.post(f"{USERS}add/", fields).status_code == 302

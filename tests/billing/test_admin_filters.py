@@ -114,6 +114,15 @@ def test_what_is_no_day_leads_back_to_the_list(staff: Client, account: Account, 
     assert staff.get(listing, {"day": day})["Location"] == f"{listing}?e=1"
 
 
+@pytest.mark.parametrize("year", ["0", "10000", "99999"])
+@pytest.mark.parametrize("listing", ["accounts/account", "accounts/apikey", "admin/logentry", "accounts/user"])
+def test_a_year_that_no_calendar_has_leads_back_to_the_list(staff: Client, listing: str, year: str) -> None:
+    times = {"admin/logentry": "action_time", "accounts/user": "date_joined"}
+    for lookup in ("year", "year__gte", "iso_year"):
+        response = staff.get(f"/admin/{listing}/", {f"{times.get(listing, 'created_at')}__{lookup}": year})
+        assert response["Location"] == f"/admin/{listing}/?e=1"
+
+
 def test_an_empty_ledger_has_days_too(staff: Client) -> None:
     assert found(staff, ENTRIES, day=DAY) == []
 

@@ -159,3 +159,23 @@ def test_the_api_has_no_page_headers(client: Client) -> None:
 
 def alert(page: str) -> str:
     return page.partition('role="alert"')[2].partition("</div>")[0]
+
+
+@pytest.mark.parametrize("path", ["/docs/guide", "/docs/reference", "/nothing", "/usage"])
+def test_no_cache_keeps_a_page_of_whoever_is_signed_in(client: Client, member: User, path: str) -> None:
+    client.force_login(member)
+    response = client.get(path, headers={"Accept": "text/html"})
+    assert EMAIL in response.text
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_no_cache_keeps_the_page_of_an_expired_form(member: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(member)
+    response = client.post("/keys")
+    assert (response.status_code, EMAIL in response.text) == (403, True)
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_documents_may_be_kept_by_browsers_in_which_nobody_is_signed_in(client: Client) -> None:
+    assert "no-store" not in client.get("/docs/guide").get("Cache-Control", "")

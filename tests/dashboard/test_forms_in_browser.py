@@ -105,3 +105,28 @@ def test_an_older_page_of_somebody_who_was_removed_says_so(chromium: Browser, cu
         older.keyboard.press("Enter")
         expect(older.get_by_role("status")).to_contain_text("has already been removed")
         expect(older.get_by_role("heading", level=1)).to_have_text("Members")
+
+
+@pytest.mark.parametrize(
+    ("address", "field", "chosen"),
+    [
+        ("/usage/records", "Outcome", "failures"),
+        ("/usage/records", "From", "2026-10-01"),
+        ("/usage", "To", "2026-10-01"),
+        ("/models", "Modality", "embedding"),
+    ],
+)
+def test_back_from_a_choice_leads_to_a_form_that_says_what_its_page_shows(
+    chromium: Browser, customer: Customer, address: str, field: str, chosen: str
+) -> None:
+    with signed_in(chromium, customer) as page:
+        page.goto(address)
+        control = page.get_by_label(field, exact=True)
+        before = control.input_value()
+        (control.select_option if control.evaluate("each => each.localName") == "select" else control.fill)(chosen)
+        with page.expect_navigation():
+            control.locator("xpath=ancestor::form").get_by_role("button", name="Apply").click()
+        page.go_back()
+        expect(control).to_have_value(before)
+        page.go_forward()
+        expect(control).to_have_value(chosen)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, Permission
@@ -411,12 +412,47 @@ def test_who_is_removed_cannot_come_back_by_the_same_link(owner: Client, invited
     assert not Membership.objects.filter(user__email=GUEST).exists()
 
 
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda membership: client_of(OWNER).post(f"/members/{membership.pk}/remove"),
+        lambda membership: _in_the_admin(membership, {"membership_set-0-DELETE": "on"}),
+        lambda membership: Membership.objects.filter(pk=membership.pk).delete(),
+        lambda membership: membership.user.delete(),
+    ],
+    ids=["on the page", "in the admin", "in bulk", "with the person"],
+)
 def test_who_is_removed_cannot_come_back_by_an_invitation_that_was_never_used(
-    owner: Client, account: Account, invited: Invitation
+    account: Account, invited: Invitation, remove: Callable[[Membership], object]
 ) -> None:
-    membership = joined(account, GUEST)  # by staff, in the admin
-    owner.post(f"/members/{membership.pk}/remove")
+    elsewhere = new_account("Beta")
+    joined(elsewhere, OWNER, "owner")
+    to_another_account = invitations.send(elsewhere.pk, GUEST, "member", by=User.objects.get(email=OWNER))
+    to_another_person = invitations.send(account.pk, "friend@example.com", "member", by=User.objects.get(email=OWNER))
+    remove(joined(account, GUEST))  # by staff, in the admin
+    assert not Membership.objects.filter(account=account, user__email=GUEST).exists()
     assert client_of(GUEST).post(path_of(invited)).status_code == 410
+    for other in (to_another_account, to_another_person):
+        assert Client().get(path_of(other)).status_code == 200
+
+
+def test_staff_put_nobody_else_in_a_members_place(account: Account) -> None:
+    """They remove one member and add another: what ends with a membership would not end."""
+    membership, other = joined(account, GUEST), User.objects.create_user("other@example.com")
+    _in_the_admin(membership, {"membership_set-0-user": other.pk, "membership_set-0-role": "owner"})
+    membership.refresh_from_db()
+    assert (membership.user.email, membership.role) == (GUEST, "owner")
+
+
+def _in_the_admin(membership: Membership, changes: dict[str, Any]) -> None:
+    staff = User.objects.create_superuser("staff@gateway.example")
+    account = membership.account
+    fields: dict[str, Any] = {"name": account.name, "currency": account.currency, "alias_limit": ""}
+    fields |= {"membership_set-TOTAL_FORMS": "1", "membership_set-INITIAL_FORMS": "1"}
+    fields |= {"membership_set-0-id": membership.pk, "membership_set-0-account": account.pk}
+    fields |= {"membership_set-0-user": membership.user_id, "membership_set-0-role": membership.role}
+    page = f"/admin/accounts/account/{account.pk}/change/"
+    assert client_of(staff.email).post(page, fields | changes).status_code == 302
 
 
 def test_joining_needs_the_forms_token_and_the_refusal_logs_no_link(

@@ -217,3 +217,17 @@ def test_a_form_sent_again_by_who_is_signed_in_leads_on(member: User, client: Cl
     reply = sign_in(f" {PASSWORD}", EMAIL.upper(), client=client)
     assert reply["Location"] == "/"
     assert "sign out first" not in client.get("/").text
+
+
+@pytest.mark.parametrize("page", ["/password/reset", "/password/reset/sent", "/password/reset/done"])
+def test_a_link_to_the_login_says_who_is_signed_in(client: Client, page: str) -> None:
+    client.force_login(User.objects.create_user("other@example.com"))
+    assert 'href="/login"' in client.get(page).text
+    words = client.get("/login", follow=True).text
+    assert "You are signed in as other@example.com. To sign in as another person, sign out first." in words
+
+
+def test_a_login_that_leads_to_a_page_just_leads_there(member: User, client: Client) -> None:
+    client.force_login(member)
+    assert client.get("/login?next=/usage")["Location"] == "/usage"
+    assert "sign out first" not in client.get("/usage").text

@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 from html import escape
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
@@ -53,11 +54,39 @@ def test_or_as_json_lines_of_other_days(member: Client, account: Account) -> Non
     assert response["Content-Type"] == "application/jsonl; charset=utf-8"
 
 
+@pytest.mark.parametrize(
+    ("name", "saved_as"),
+    [
+        ("שלום עולם 2026 (EU)", "שלום-עולם-2026-eu"),
+        ("Søns", "søns"),
+        ("हिन्दी", "हिन्दी"),
+        ('a/b\\c:"d"; é\u202etxt', "a-b-c-d-é-txt"),
+    ],
+)
+def test_the_file_has_every_letter_of_the_name(member: Client, account: Account, name: str, saved_as: str) -> None:
+    Account.objects.update(name=name)
+    response, _ = download(member, since="2026-10-01", until="2026-10-31")
+    days = "2026-10-01-2026-10-31.csv"
+    plain_name, encoded = f'filename="{account.pk}-{days}"', f"filename*=utf-8''{quote(saved_as)}-{days}"
+    assert response["Content-Disposition"] == f"attachment; {plain_name}; {encoded}"
+
+
+def test_a_name_without_letters_gives_way_to_the_id(member: Client, account: Account) -> None:
+    Account.objects.update(name="☕ ☕")
+    response, _ = download(member, since="2026-10-01", until="2026-10-31")
+    assert response["Content-Disposition"] == f'attachment; filename="{account.pk}-2026-10-01-2026-10-31.csv"'
+
+
+def test_the_billing_page_says_how_a_spreadsheet_reads_it(member: Client, account: Account) -> None:
+    assert 'href="/docs/statements#in-a-spreadsheet"' in member.get("/credit").text
+    assert 'id="in-a-spreadsheet"' in member.get("/docs/statements").text
+
+
 def test_an_account_is_chosen_among_ones_own(member: Client, account: Account) -> None:
     other = open_for(MEMBER, name="Beta =1+1", currency="USD")
     response, text = download(member, account=str(other.pk), format="jsonl")
     assert json.loads(text)["currency"] == "USD"
-    assert 'filename="beta-11-' in response["Content-Disposition"]
+    assert 'filename="beta-1-1-' in response["Content-Disposition"]
 
 
 def test_strangers_are_sent_to_the_login(client: Client) -> None:
@@ -121,6 +150,15 @@ def test_the_credit_page_has_its_form(member: Client, account: Account) -> None:
     assert f'name="account" value="{account.pk}"' in page
     assert f'value="{timezone.now():%Y-%m}-01"' in page
     assert f'href="/credit?account={account.pk}">Billing and statements' in member.get("/").text
+
+
+def test_a_period_may_last_until_the_end_of_the_calendar(member: Client, account: Account) -> None:
+    used(account)
+    period = {"since": f"{timezone.now():%Y-%m}-01", "until": "9999-12-31"}
+    assert "reconciled" in download(member, **period)[1]
+    printed = member.get("/statement", {**period, "format": "html"})
+    assert printed.status_code == 200
+    assert "9999" in plain(printed.text)
 
 
 def test_it_can_be_printed_with_its_days_and_its_seal(

@@ -58,7 +58,7 @@ def test_each_day_and_group_is_a_line(member: Client, account: Account) -> None:
     }
     assert (second["provider"], second["cost"], second["carbon_gco2e"]) == ("acme", "", "0.00")
     assert response["Content-Type"] == "text/csv; charset=utf-8"
-    name = f"acme-11-usage-{day_ago(29)}-{day_ago()}-by-model.csv"
+    name = f"acme-1-1-usage-{day_ago(29)}-{day_ago()}-by-model.csv"
     assert response["Content-Disposition"] == f'attachment; filename="{name}"'
     assert "no-store" in response["Cache-Control"]
 

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from pytest_django import DjangoAssertNumQueries
 
 from accounts import keys
-from accounts.models import Account, User
+from accounts.models import Account, ApiKey, User
 from billing.models import FLAGS, Generation
 from billing.usage.statistics import Days, Scope
 from catalogue.footprint.energy import KINDS
 from catalogue.pricing import Price, Usage
 from dashboard import records as usage_records
+from dashboard.parts import filters
 from dashboard.records import PAGE_ROWS, select
 from gateway.ids import uuid7
 from tests.billing.api import seconds, store
@@ -209,6 +210,35 @@ def test_a_page_takes_few_selects_and_a_rare_model_one_for_each_run_of_its_days(
         12
     ):  # and watermark, days; tail, two runs; days with failures, of which there are none
         member.get("/usage/records", {"model": "sim/test/rare"})
+
+
+def options(page: str, field: str) -> list[tuple[str, bool]]:
+    """The choices of a filter behind "All", and whether each is chosen."""
+    select = re.search(rf'<select id="filter-{field}".*?</select>', page, re.DOTALL)
+    assert select is not None
+    found = re.findall(r"<option[^>]*?( selected)?>(.*?)</option>", select[0])
+    return [(text, bool(chosen)) for chosen, text in found[1:]]
+
+
+def test_the_chosen_key_is_among_the_choices_of_an_account_with_more_keys(
+    member: Client, account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "MOST_KEYS", 2)
+    last = [new_key(account, name)[0] for name in ("a", "b", "c")][-1]
+    page = member.get("/usage/records", {"key": str(last.pk)}).text
+    assert options(page, "key") == [("a", False), ("b", False), ("c", True)]
+
+
+def test_keys_of_one_name_are_told_apart(member: Client, account: Account) -> None:
+    for _ in range(2):
+        keys.delete(new_key(account, "laptop")[0])
+    live, _ = new_key(account, "laptop")
+    first, second = ApiKey.objects.filter(account=account).exclude(deleted_at=None).order_by("pk")
+    assert [text for text, _ in options(member.get("/usage/records").text, "key")] == [
+        f"laptop {first.masked} (deleted)",
+        f"laptop {second.masked} (deleted)",
+        f"laptop {live.masked}",
+    ]
 
 
 @pytest.fixture

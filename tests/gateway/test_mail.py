@@ -46,6 +46,19 @@ def test_nobody_waits_for_a_mail_server(server: type[SlowServer]) -> None:
     assert [message.subject for message in server.taken] == ["subject"]
 
 
+def test_a_mail_says_that_a_machine_sent_it_and_names_the_sender_s_domain_alone(
+    server: type[SlowServer], settings: Settings
+) -> None:
+    """So no absence note answers it, and no name of a container or host is in it."""
+    settings.DEFAULT_FROM_EMAIL = "Gateway <no-reply@bücher.example>"
+    server.may_take.set()
+    mail.send(EmailMessage("subject", "body", to=["guest@example.com"]))
+    header = server.taken[0].message()
+    assert header["Auto-Submitted"] == "auto-generated"
+    assert header["X-Auto-Response-Suppress"] == "All"
+    assert header["Message-ID"].endswith("@xn--bcher-kva.example>")
+
+
 def test_a_worker_that_stops_waits_for_mail_under_way(server: type[SlowServer]) -> None:
     assert mail.finish in worker_hooks.stop
     mail.send_in_background(EmailMessage("subject", "body", to=["guest@example.com"]))
