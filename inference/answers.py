@@ -102,7 +102,8 @@ class Aggregate:
 
     def add(self, delta: Delta) -> None:
         """Takes the next delta in."""
-        self._answer |= delta.chunk
+        for chunk in (delta.chunk, *(delta.more or ())):
+            self._answer |= chunk
         choice, message = delta.choice, self._messages.get(delta.choice["index"])
         if message is None:
             message = self._messages[choice["index"]] = _Object()

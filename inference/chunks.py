@@ -169,6 +169,8 @@ class ChunkNormaliser(Normaliser):
                 self._shape(choice, state)
             if self.unsent and not chunk.keys().isdisjoint(self.unsent):
                 self.unsent = without(self.unsent, chunk)
+            if delta.more:
+                self._send_more(delta.more, state)
             sent.append(delta)
 
     def finish_open(self, *, is_counted: bool) -> None:
@@ -261,6 +263,12 @@ class ChunkNormaliser(Normaliser):
             self.text_bytes += message_bytes(delta.beside)
             self.has_output = self.has_output or _is_output(delta.beside)
         return True
+
+    def _send_more(self, chunks: list[Json], state: Choice) -> None:
+        for chunk in chunks:
+            chunk.update(self._own)
+            if not state.is_shaped:
+                self._shape(chunk["choices"][0], state)
 
     def _keep(self, chunk: Mapping[str, Any]) -> None:
         """Keeps what a chunk says that is not sent."""

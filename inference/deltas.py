@@ -28,16 +28,20 @@ class Delta:
     `choices`. In a stream that is passed on it is the upstream's own event, without a choice. Whoever has the delta
     owns it, and may change it in place. `beside` are the members of the choice's delta that the type does not name,
     None if there are none.
+
+    What one read brings of the same text is one delta, if no chunk says more than its piece: `more` are the chunks of
+    its further pieces, None if it cannot have any.
     """
 
     chunk: Json
     choice: Json
     beside: Json | None = field(default=None, kw_only=True)
+    more: list[Json] | None = field(default=None, kw_only=True)
 
 
 @dataclass(slots=True)
 class Text(Delta):
-    """One more piece of a text, whose name in a message is `name`: the content, a refusal or reasoning."""
+    """More of a text, whose name in a message is `name`: the content, a refusal or reasoning."""
 
     name: str
     text: str
@@ -103,6 +107,16 @@ def delta_of(kind: type[Kind], index: int, said: Json, *rest: Any, beside: Json 
     """A delta of this kind that says this of a choice; `rest` is what the kind has beyond that."""
     choice = {"index": index, "delta": {**beside, **said} if beside else said, "finish_reason": None}
     return kind({"choices": [choice]}, choice, *rest, beside=beside)
+
+
+def add_text(said: list[Any], chunk: Json, choice: Json, name: str, text: str) -> None:
+    """Adds a piece of a text to what is said, as more of the delta before it if that is of the same text."""
+    last = said[-1] if said else None
+    if type(last) is Text and last.name == name and last.more is not None and last.choice["index"] == choice["index"]:
+        last.text += text
+        last.more.append(chunk)
+    else:
+        said.append(Text(chunk, choice, name, text, more=[]))
 
 
 def deltas_of(index: int, message: Json) -> Iterator[Delta]:

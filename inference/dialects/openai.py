@@ -24,6 +24,7 @@ from ..deltas import (
     Note,
     Text,
     UsageReport,
+    add_text,
     delta_of,
     deltas_of,
 )
@@ -174,13 +175,17 @@ class OpenAIDecoder(StreamDecoder):
         try:
             (choice,) = event["choices"]
             (name,) = delta = choice["delta"]
-            value = delta[name]
-            is_plain = choice["finish_reason"] is None and type(choice["index"]) is int
-            is_plain = is_plain and not ("usage" in choice or "error" in choice)
+            index, value, size = choice["index"], delta[name], len(choice)
+            is_plain = choice["finish_reason"] is None and type(index) is int
+            is_bare = size == 3 or (size == 4 and choice.get("logprobs", 0) is None)
+            is_plain = is_plain and (is_bare or not ("usage" in choice or "error" in choice))
         except (LookupError, TypeError, ValueError):
             is_plain = False
         if is_plain and type(value) is str and value and name in TEXT_FIELDS:
-            said.append(Text(event, choice, name, value))
+            if is_bare:
+                add_text(said, event, choice, name, value)
+            else:
+                said.append(Text(event, choice, name, value))
         elif is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
             said.append(CallPiece(event, choice, value[0]))
         else:

@@ -203,7 +203,11 @@ class ChunkFraming:
         """See Framing."""
         if self._hides_reasoning:
             pending = _without_thoughts(pending)
-        chunks = [delta.chunk for delta in pending]
+        chunks = []
+        for delta in pending:
+            chunks.append(delta.chunk)
+            if delta.more:
+                chunks += delta.more
         if pending and isinstance(pending[-1], Finish):
             self._held = chunks.pop()
         frames = b"\n\ndata: ".join(map(orjson.dumps, chunks))  # nothing is done for each of them in Python
@@ -237,7 +241,8 @@ def _without_thoughts(pending: Iterable[Delta]) -> list[Delta]:
     for delta in pending:
         left = _unthought(delta.choice)
         if left == delta.choice or isinstance(delta, Finish) or left.get("delta") or left.get("text"):
-            delta.chunk["choices"] = [left]
+            if left != delta.choice:
+                delta.chunk["choices"], delta.more = [left], None
             kept.append(delta)
     return kept
 

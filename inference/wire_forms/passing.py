@@ -70,12 +70,12 @@ class PassedStream(Normaliser):
 
     def frames(self, pending: list[Delta]) -> list[bytes]:
         """See Framing."""
-        frames = []
+        frames: list[bytes] = []
         for delta in pending:
             if isinstance(delta, Finish):
                 self.last = delta.chunk
             else:
-                frames.append(self.frame(delta.chunk))
+                frames += map(self.frame, (delta.chunk, *(delta.more or ())))
         return frames
 
     def frame(self, event: Json) -> bytes:

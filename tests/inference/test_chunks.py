@@ -16,6 +16,7 @@ from gateway.fastpath.http_client import FIRST_BYTE, STREAM_IDLE, Deadlines
 from inference.answers import Aggregate
 from inference.call import Shape
 from inference.chunks import ChatNormaliser, ChunkNormaliser
+from inference.deltas import Delta
 from inference.dialects.openai import OpenAIDecoder, OpenAIDialect
 from inference.reader import StreamReader, TextJoiner
 from inference.wire_forms.completions import TextNormaliser
@@ -51,15 +52,21 @@ def outcome(blocks: list[bytes], shape: Shape, choices: int, *, joins_texts: boo
         except UpstreamFault as error:
             fault = error.message
         for delta in reader.take():
-            sent.append((type(delta), orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(delta.chunk)))))
+            sent += chunks_of(delta)
             whole.add(delta)
     for delta in reader.take_finishes():
-        sent.append((type(delta), orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(delta.chunk)))))
+        sent += chunks_of(delta)
         whole.add(delta)
     counted = reader.outcome(reader.ending or "upstream_broke")  # type: ignore[arg-type]
     billed = (counted.usage, counted.text_bytes, counted.uncounted_bytes, counted.reported, counted.flags)
     answer = orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(whole.answer())))
     return sent, answer, billed, reader.ending, fault, reader.first_output_at is None
+
+
+def chunks_of(delta: Delta) -> list[tuple[type, Json]]:
+    """What the framing writes of a delta, however many pieces it is of."""
+    chunks = (delta.chunk, *(delta.more or ()))
+    return [(type(delta), orjson.loads(OWN_IDS.sub(b"call_own", orjson.dumps(chunk)))) for chunk in chunks]
 
 
 texts = st.sampled_from(TEXTS)

@@ -28,6 +28,7 @@ from ...deltas import (
     Note,
     Text,
     UsageReport,
+    add_text,
     delta_of,
 )
 from ...words import object_of, text_of
@@ -223,9 +224,13 @@ class AnthropicDecoder(StreamDecoder):
             delta = self._close(self._blocks.pop(_part(event, "index", int), None))
         else:
             self._read_framing(event, said)
-        if delta is not None:
-            if self._held:
-                delta.chunk, self._held = {**self._held, **delta.chunk}, {}
+        if delta is None:
+            return
+        if self._held:
+            delta.chunk, self._held = {**self._held, **delta.chunk}, {}
+        if type(delta) is Text and delta.beside is None:
+            add_text(said, delta.chunk, delta.choice, delta.name, delta.text)
+        else:
             said.append(delta)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
@@ -361,9 +366,13 @@ class PassingDecoder(AnthropicDecoder):
         if kind == "content_block_delta":
             delta = event["delta"] if isinstance(event.get("delta"), dict) else {}
             name = WORDS.get(text_of(delta.get("type")), "")
-            text = delta.get(name)
+            text, last = delta.get(name), said[-1] if said else None
             if text and isinstance(text, str):
-                said.append(Text(event, NO_CHOICE, name, text))
+                if type(last) is Text and last.name == name and last.chunk.get("index") == event.get("index"):
+                    last.text += text
+                    last.more = [*(last.more or ()), event]
+                else:
+                    said.append(Text(event, NO_CHOICE, name, text, more=[]))
             else:
                 said.append(Carried(event, NO_CHOICE))
         elif kind == "message_delta":

@@ -15,7 +15,7 @@ from gateway.errors import ApiError
 from ... import estimator
 from ...answers import merged, whole
 from ...call import Call
-from ...deltas import NO_CHOICE, Delta, Finish
+from ...deltas import NO_CHOICE, Delta, Finish, Text
 from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, without
@@ -95,7 +95,8 @@ class PassedMessage(PassedStream):
         kind = event["type"]
         if kind == "content_block_delta":
             if event.get("index") != self._same_number:
-                self._renumber(event)
+                for each in (event, *(delta.more or ())):
+                    self._renumber(each)
             return True
         if kind == "content_block_start":
             self._newest += 1
@@ -188,7 +189,7 @@ class WholeMessage:
             case "content_block_start" if type(index) is int:
                 self._blocks[index] = object_of(event.get("content_block"))
             case "content_block_delta" if type(index) is int:
-                self._add_to_block(index, said)
+                self._add_to_block(index, {**said, delta.name: delta.text} if isinstance(delta, Text) else said)
             case "message_delta":
                 self._message |= without(event, ("type", "delta", "usage"))
                 self._message |= said
