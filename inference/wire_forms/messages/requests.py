@@ -13,7 +13,9 @@ from gateway.edge.fields import Json, each, fault, text_in
 from gateway.errors import InvalidRequest
 
 from ...dialects.base import Untold, encoded
+from ...words import without
 from ..base import effort_of, results_in_text
+from ..envelopes import ENVELOPES, opened, parts_of_id
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
@@ -87,8 +89,12 @@ class _Translation:
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[Json] = []
+        envelopes: list[Json] = []
 
         def take(block: Json) -> None:
+            if block["type"] == "thinking" and isinstance(envelope := opened(block.get("signature")), dict):
+                envelopes.append(envelope)
+                block = without(block, ("signature",))
             self._untold.beyond(block, TOLD.get(block["type"], ()))
             match block["type"]:
                 case "text":
@@ -100,7 +106,12 @@ class _Translation:
                 case "redacted_thinking":
                     self._untold["redacted_thinking"] = None
                 case "tool_use":
-                    calls.append(_call(block))
+                    call, signature = _call(block)
+                    calls.append(call)
+                    if isinstance(envelope := opened(signature), dict):
+                        envelopes.append(envelope)
+                    elif signature:
+                        self._untold["signature"] = None
                 case kind:
                     raise _no_form(kind)
 
@@ -108,6 +119,8 @@ class _Translation:
         message: Json = {"role": "assistant", "content": "".join(texts) or None}
         if any(thoughts):
             message["reasoning_content"] = "".join(thoughts)
+        if envelopes:
+            message[ENVELOPES] = envelopes
         if calls:
             message["tool_calls"] = calls
         if any(texts) or calls:
@@ -124,7 +137,8 @@ class _Translation:
         def take(block: Json) -> None:
             if block["type"] == "tool_result":
                 content = self._result(block)
-                results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
+                call_id, _ = parts_of_id(block["tool_use_id"])
+                results.append({"role": "tool", "tool_call_id": call_id, "content": content})
             else:
                 rest.extend(self._parts(block))
 
@@ -200,11 +214,14 @@ def _heading(block: Json, *names: str) -> list[Json]:
     return [_text_part("\n".join(lines))] if lines else []
 
 
-def _call(block: Json) -> Json:
+def _call(block: Json) -> tuple[Json, str]:
+    """A call, and the envelope in its id."""
     name, call_id, given = block.get("name"), block.get("id"), block.get("input")
     if not isinstance(name, str) or not isinstance(call_id, str) or not isinstance(given, dict):
         raise fault("", "must have an id, a name and an input that is an object.")
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": encoded(given).decode()}}
+    own, envelope = parts_of_id(call_id)
+    function = {"name": name, "arguments": encoded(given).decode()}
+    return {"id": own, "type": "function", "function": function}, envelope
 
 
 def _url(source: Json) -> str:

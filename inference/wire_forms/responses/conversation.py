@@ -1,21 +1,18 @@
 """Input items of the Responses API as the messages of a chat.
 
 An assistant's items between two inputs (reasoning, a message, calls) are one message. Reasoning is sent back as
-`reasoning_content`, signed thinking as the `thinking_blocks` in `encrypted_content`; what another gateway or provider
-has encrypted is left out.
+`reasoning_content`, signed thinking as the `thinking_blocks` in `encrypted_content`; what else an envelope has waits
+for the route (`envelopes`). What another gateway or provider has encrypted is left out.
 """
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import orjson
 
 from gateway.edge.fields import Json, each, fault, require, text_in
 
 from ...dialects.base import Untold
 from ..base import NO_FILES
+from ..envelopes import ENVELOPES, opened
 from .tools import ADDED, arguments_of, function_name
 
 MAX_ITEMS = 50_000
@@ -25,7 +22,6 @@ KEPT_NOWHERE = (
     "Responses are not kept here: send the items of earlier responses back in `input`, their reasoning with `include: "
     '["reasoning.encrypted_content"]`.'
 )
-ENCRYPTED = "gw1."  # what `encrypted_content` of ours begins with
 # Of items and of their parts, what a chat is told or has no use for; what else one says is left out, and disclosed.
 ITEM_TOLD = frozenset(
     {
@@ -65,11 +61,6 @@ def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Co
     if not conversation.messages:
         raise fault("input", "must hold a message.")
     return conversation
-
-
-def encrypted(blocks: list[Json]) -> str:
-    """Signed thinking as an `encrypted_content`."""
-    return ENCRYPTED + base64.b64encode(orjson.dumps(blocks)).decode()
 
 
 class Conversation:
@@ -147,8 +138,11 @@ class Conversation:
         text = text or "\n\n".join(_texts(item, "summary"))
         if text:
             self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + text
-        if blocks := _decrypted(item.get("encrypted_content")):
-            self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *blocks]
+        content = opened(item.get("encrypted_content"))
+        if isinstance(content, list):
+            self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *content]
+        elif content:
+            self._turn.setdefault(ENVELOPES, []).append(content)
         elif item.get("encrypted_content"):
             self._untold["encrypted_content"] = None
 
@@ -252,17 +246,6 @@ def _texts(item: Json, name: str) -> list[str]:
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise fault(f".{name}", "must be an array of content parts.")
     return each(parts, lambda part: text_in(part, "text"), f".{name}")
-
-
-def _decrypted(content: Any) -> list[Json]:
-    """Signed thinking of ours; nothing where it is another's."""
-    if not isinstance(content, str) or not content.startswith(ENCRYPTED):
-        return []
-    try:
-        blocks = orjson.loads(base64.b64decode(content.removeprefix(ENCRYPTED), validate=True))
-    except (binascii.Error, orjson.JSONDecodeError):
-        return []
-    return blocks if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks) else []
 
 
 def _first(part: Json, *names: str) -> str:
