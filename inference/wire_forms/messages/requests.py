@@ -4,7 +4,7 @@ What a chat is not told (marks of caching, signatures, …) is named in `Untold`
 The line by which Claude Code tells its vendor whom to bill stays behind: it would spoil every prompt cache.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -38,9 +38,11 @@ TOLD: Mapping[str, tuple[str, ...]] = {
     "redacted_thinking": ("type", "data"),
     "tool_use": ("type", "id", "name", "input", "caller"),
     "tool_result": ("type", "tool_use_id", "content"),
+    "tool_reference": ("type", "tool_name"),
     "tool": ("type", "name", "description", "strict", "input_schema"),
 }
 FAILED = "Error:"  # before what a tool says that has failed
+LOADED = "Loaded tools:"  # before the names of those that a search of the client's has found
 
 
 def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json, Untold]:
@@ -146,10 +148,22 @@ class _Translation:
         return [*results, {"role": role, "content": _alone(rest)}] if rest else results
 
     def _result(self, block: Json) -> str | list[Json]:
-        """A tool's answer. A failure is said in words: a chat has no other way."""
+        """A tool's answer. A failure, and the tools that it loads, are said in words: a chat has no other way."""
         self._untold.beyond(block, TOLD["tool_result"])
         text_in(block, "tool_use_id")
-        parts = self._shown(block.get("content") or "", ".content")
+        loaded: list[str] = []
+
+        def take(inner: Any) -> list[Json]:
+            if not isinstance(inner, dict) or inner.get("type") != "tool_reference":
+                return self._parts(inner)
+            self._untold["tool_reference"] = None
+            self._untold.beyond(inner, TOLD["tool_reference"])
+            loaded.append(text_in(inner, "tool_name"))
+            return []
+
+        parts = self._shown(block.get("content") or "", ".content", take)
+        if loaded:
+            parts.append(_text_part(f"{LOADED} {', '.join(loaded)}"))
         if block.get("is_error") is True:
             said, rest = (parts[0]["text"], parts[1:]) if parts and parts[0]["type"] == "text" else ("", parts)
             if not said.lower().startswith("error"):
@@ -158,19 +172,19 @@ class _Translation:
             return "\n".join(part["text"] for part in parts)
         return parts
 
-    def _shown(self, content: Any, path: str, *, is_inner: bool = False) -> list[Json]:
-        """A string or an array of blocks as parts; `is_inner` within a block."""
+    def _shown(self, content: Any, path: str, take: Callable[[Any], list[Json]]) -> list[Json]:
+        """A string, or an array of blocks each of which `take` makes parts of."""
         if isinstance(content, str):
             return [_text_part(content)]
         if not isinstance(content, list):
             raise fault(path, "must be a string or an array of content blocks.")
-        return list(chain.from_iterable(each(content, partial(self._parts, is_inner=is_inner), path)))
+        return list(chain.from_iterable(each(content, take, path)))
 
     def _parts(self, block: Any, *, is_inner: bool = False) -> list[Json]:
         """A user's block as parts of a chat message."""
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise fault("", "must be an object with a type.")
-        kind, source = block["type"], block.get("source")
+        kind, source, inner = block["type"], block.get("source"), partial(self._parts, is_inner=True)
         if is_inner and kind not in ("text", "image"):  # as the API has it, and nobody nests without an end
             raise fault(".type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
@@ -182,14 +196,14 @@ class _Translation:
         if kind == "search_result":
             return [
                 *_heading(block, "title", "source"),
-                *self._shown(block.get("content") or "", ".content", is_inner=True),
+                *self._shown(block.get("content") or "", ".content", inner),
             ]
         if kind != "document" or not isinstance(source, dict):
             raise _no_form(kind)
         if source.get("type") == "text" and isinstance(source.get("data"), str):
             return [*_heading(block, "title", "context"), _text_part(source["data"])]
         if source.get("type") == "content":
-            shown = self._shown(source.get("content") or "", ".source.content", is_inner=True)
+            shown = self._shown(source.get("content") or "", ".source.content", inner)
             return [*_heading(block, "title", "context"), *shown]
         title = block.get("title")
         name = title if isinstance(title, str) and title else "document.pdf"

@@ -188,6 +188,11 @@ def test_how_hard_to_think(fields: Json, effort: str | None) -> None:
         ({"type": "text"}, "messages[0].content[0].text"),
         ({"type": "tool_result", "content": "x"}, "messages[0].content[0].tool_use_id"),
         ({"type": "tool_result", "tool_use_id": "x", "content": 5}, "messages[0].content[0].content"),
+        (
+            {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "tool_reference"}]},
+            "messages[0].content[0].content[0].tool_name",
+        ),
+        ({"type": "tool_reference", "tool_name": "x"}, "messages[0].content[0].type"),
         ({**SEARCH, "content": [SEARCH]}, "messages[0].content[0].content[0].type"),
         (
             {**INLINE, "source": {"type": "content", "content": [INLINE]}},
@@ -199,6 +204,32 @@ def test_what_a_chat_has_no_form_for_is_refused(block: Json, path: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         chat_of({"messages": [{"role": "user", "content": [block]}]})
     assert refused.value.param == path
+
+
+@pytest.mark.parametrize("model", ["sim/test/describe", "simanthropic/claude/describe"])
+def test_tools_that_a_result_loads_are_named_where_a_provider_knows_no_references(
+    account: Customer, model: str
+) -> None:
+    references = [{"type": "tool_reference", "tool_name": name} for name in ("weather", "clock")]
+    call = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": references}
+    turns = [*HELLO, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    reply = ask(account, model, messages=turns)
+    sent = json.loads(reply.json()["content"][0]["text"])["body"]["messages"][-1]
+    if model.startswith("simanthropic"):
+        assert sent == turns[-1]
+        assert "X-Gateway-Adjusted-Params" not in reply.headers
+    else:
+        assert sent == {"role": "tool", "tool_call_id": "toolu_1", "content": "Loaded tools: weather, clock"}
+        assert reply.headers["X-Gateway-Adjusted-Params"] == "tool_reference"
+
+
+def test_a_result_that_loads_tools_may_say_more() -> None:
+    said = [{"type": "text", "text": "Two."}, {"type": "tool_reference", "tool_name": "clock", **CACHED}]
+    result = {"type": "tool_result", "tool_use_id": "x", "content": said}
+    chat, untold = chat_of({"messages": [{"role": "user", "content": [result]}]})
+    assert chat["messages"][0]["content"] == "Two.\nLoaded tools: clock"
+    assert list(untold) == ["tool_reference", "cache_control"]
 
 
 @pytest.mark.parametrize("thinking", [5, True, ["hm"], {"a": 1}])
