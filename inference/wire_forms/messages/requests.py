@@ -14,12 +14,12 @@ from gateway.errors import InvalidRequest
 
 from ...dialects.base import Untold, encoded
 from ...words import without
-from ..base import effort_of, results_in_text
+from ..base import effort_of, note_within, results_in_text
 from ..envelopes import ENVELOPES, opened, parts_of_id
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-WORDS_OF_EFFORT = {"max": "xhigh"}
+WORDS_OF_EFFORT = {"max": "xhigh"}  # not told as it was said
 USUAL_EFFORT = "high"  # as without the field
 # What is translated; every other field goes upstream as it came.
 TRANSLATED = frozenset(
@@ -36,11 +36,14 @@ TOLD: Mapping[str, tuple[str, ...]] = {
     "search_result": ("type", "source", "title", "content"),
     "thinking": ("type", "thinking"),
     "redacted_thinking": ("type", "data"),
-    "tool_use": ("type", "id", "name", "input", "caller"),
+    "tool_use": ("type", "id", "name", "input"),
     "tool_result": ("type", "tool_use_id", "content"),
     "tool_reference": ("type", "tool_name"),
     "tool": ("type", "name", "description", "strict", "input_schema"),
 }
+OF_A_MESSAGE = ("role", "content")
+OF_A_SOURCE = ("type", "url", "media_type", "data", "content")
+DIRECT = {"type": "direct"}  # the `caller` of a call that the model makes itself, as all are here
 FAILED = "Error:"  # before what a tool says that has failed
 LOADED = "Loaded tools:"  # before the names of those that a search of the client's has found
 
@@ -57,10 +60,12 @@ def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json,
         untold["tool_result"] = None
     if tools := body.get("tools"):
         chat["tools"] = each(tools, partial(_tool, untold), "tools")
-        chat |= _tool_choice(body.get("tool_choice"))
+        chat |= _tool_choice(body.get("tool_choice"), untold)
+    elif (body.get("tool_choice") or {}).get("type") in ("any", "tool"):
+        untold["tool_choice"] = None
     if stops := body.get("stop_sequences"):
         chat["stop"] = stops
-    return chat | _thinking(body, untold, takes_none=takes_none) | _format(body), untold
+    return chat | _thinking(body, untold, takes_none=takes_none) | _format(body, untold), untold
 
 
 class _Translation:
@@ -81,6 +86,7 @@ class _Translation:
 
     def message(self, message: Json) -> list[Json]:
         """The messages that stand for one, if any."""
+        self._untold.beyond(message, OF_A_MESSAGE)
         role, content = message["role"], message["content"]
         if isinstance(content, str):
             return [{"role": role, "content": content}]
@@ -97,7 +103,8 @@ class _Translation:
             if block["type"] == "thinking" and isinstance(envelope := opened(block.get("signature")), dict):
                 envelopes.append(envelope)
                 block = without(block, ("signature",))
-            self._untold.beyond(block, TOLD.get(block["type"], ()))
+            direct = ("caller",) if block.get("caller") == DIRECT else ()
+            self._untold.beyond(block, (*TOLD.get(block["type"], ()), *direct))
             match block["type"]:
                 case "text":
                     texts.append(text_in(block, "text"))
@@ -189,6 +196,11 @@ class _Translation:
             raise fault(".type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
         self._untold.beyond(block, (*TOLD.get(kind, ()), *uncited))
+        if isinstance(source, dict):
+            self._untold.beyond(source, OF_A_SOURCE)
+        for name in ("title", "context"):
+            if block.get(name) and not isinstance(block[name], str):
+                self._untold[name] = None
         if kind == "text":
             return [_text_part(text_in(block, "text"))]
         if kind == "image" and isinstance(source, dict):
@@ -268,10 +280,11 @@ def _tool(untold: Untold, tool: Json) -> Json:
     return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
 
 
-def _tool_choice(choice: Json | None) -> Json:
+def _tool_choice(choice: Json | None, untold: Untold) -> Json:
     if choice is None:
         return {}
     kind = choice["type"]
+    note_within("tool_choice", choice, ("type", "name", "disable_parallel_tool_use"), untold)
     chosen: Any = TOOL_CHOICES.get(kind) or {"type": "function", "function": {"name": choice["name"]}}
     parallel = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") is True else {}
     return {"tool_choice": chosen, **parallel}
@@ -280,31 +293,41 @@ def _tool_choice(choice: Json | None) -> Json:
 def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> Json:
     """The effort that a request names beyond the usual, or that its budget comes to.
 
-    Adaptive thinking is the model's own choice. No thinking is told where the model takes such an effort.
+    Adaptive thinking is the model's own choice. No thinking is told where the model takes such an effort. Any other
+    kind, or one that is enabled without a budget, has no form here.
     """
     config, thinking = body.get("output_config") or {}, body.get("thinking") or {}
     untold.beyond(config, ("effort", "format"))
+    note_within("thinking", thinking, ("type", "budget_tokens"), untold)
+    budget = thinking.get("budget_tokens") if thinking.get("type") == "enabled" else None
+    if thinking.get("type") not in (None, "adaptive", "disabled") and budget is None:
+        untold["thinking"] = None
     if thinking.get("type") == "disabled":
         if takes_none:
             return {"reasoning_effort": "none"}
         untold["thinking"] = None
     effort = config.get("effort", USUAL_EFFORT)
     if effort != USUAL_EFFORT:
+        if budget is not None:
+            untold["thinking.budget_tokens"] = None
+        if effort in WORDS_OF_EFFORT:
+            untold["output_config.effort"] = None
         return {"reasoning_effort": WORDS_OF_EFFORT.get(effort, effort)}
-    budget = thinking.get("budget_tokens")
-    if thinking.get("type") == "enabled" and isinstance(budget, int):
-        return {"reasoning_effort": effort_of(budget)}
-    return {}
+    return {} if budget is None else {"reasoning_effort": effort_of(budget)}
 
 
-def _format(body: Mapping[str, Any]) -> Json:
+def _format(body: Mapping[str, Any], untold: Untold) -> Json:
     """The form of an answer in JSON, by either of the API's names for it."""
+    former = body.get("output_format")
+    if former is not None and (body.get("output_config") or {}).get("format") not in (None, former):
+        untold["output_format"] = None
     wanted = (body.get("output_config") or {}).get("format") or body.get("output_format")
     if wanted is None:
         return {}
     schema = wanted.get("schema") if isinstance(wanted, dict) and wanted.get("type") == "json_schema" else None
     if not isinstance(schema, dict):
         raise fault("output_config.format", "must be a json_schema with its schema.")
+    note_within("output_config.format", wanted, ("type", "schema"), untold)
     return {
         "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     }

@@ -22,26 +22,25 @@ KEPT_NOWHERE = (
     "Responses are not kept here: send the items of earlier responses back in `input`, their reasoning with `include: "
     '["reasoning.encrypted_content"]`.'
 )
-# Of items and of their parts, what a chat is told or has no use for; what else one says is left out, and disclosed.
-ITEM_TOLD = frozenset(
-    {
-        "type",
-        "id",
-        "status",
-        "role",
-        "content",
-        "summary",
-        "encrypted_content",
-        "call_id",
-        "namespace",
-        "name",
-        "output",
-    }
-    | {"arguments", "input", "tools"}
-)
-PART_TOLD = frozenset(
-    {"type", "text", "refusal", "image_url", "detail", "file_data", "filename", "input_audio", "cache_control"}
-)
+# Of items and of their parts, by their type, what a chat is told or has no use for; what else one says is left
+# out, and disclosed.
+OF_ALL = ("type", "id", "status")
+ITEM_TOLD: Mapping[str, tuple[str, ...]] = {
+    "message": (*OF_ALL, "role", "content"),
+    ADDED: (*OF_ALL, "role", "tools"),
+    "reasoning": (*OF_ALL, "summary", "content", "encrypted_content"),
+    "function_call": (*OF_ALL, "call_id", "namespace", "name", "arguments"),
+    "custom_tool_call": (*OF_ALL, "call_id", "namespace", "name", "input"),
+    "function_call_output": (*OF_ALL, "call_id", "output"),
+    "custom_tool_call_output": (*OF_ALL, "call_id", "output"),
+}
+PART_TOLD: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(TEXTS, ("type", "text", "cache_control")),
+    "input_image": ("type", "image_url", "detail", "cache_control"),
+    "input_file": ("type", "file_data", "filename", "detail", "cache_control"),
+    "input_audio": ("type", "input_audio", "cache_control"),
+}
+SAID_TOLD = ("type", "text", "refusal")
 
 
 def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Conversation":
@@ -90,7 +89,7 @@ class Conversation:
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise fault(".type", f"must be one of {', '.join(KINDS)}.")
-        self._untold.beyond(item, ITEM_TOLD)
+        self._untold.beyond(item, ITEM_TOLD[kind])
         take(self, item)
 
     def close(self) -> None:
@@ -134,8 +133,10 @@ class Conversation:
 
     def reasoning(self, item: Json) -> None:
         self._begin()
-        text = "".join(_texts(item, "content"))
-        text = text or "\n\n".join(_texts(item, "summary"))
+        text, summary = "".join(_texts(item, "content")), "\n\n".join(_texts(item, "summary"))
+        if text and summary:
+            self._untold["summary"] = None
+        text = text or summary
         if text:
             self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + text
         content = opened(item.get("encrypted_content"))
@@ -181,8 +182,8 @@ class Conversation:
 
     def _block(self, given: Any) -> Json:
         part: Json = require(given, dict, "", "an object")
-        self._untold.beyond(part, PART_TOLD)
         kind = part.get("type")
+        self._untold.beyond(part, PART_TOLD.get(kind, ()) if isinstance(kind, str) else ())
         if kind in TEXTS:
             block: Json = {"type": "text", "text": text_in(part, "text")}
         elif kind == "input_image":
@@ -219,7 +220,7 @@ class Conversation:
     def _said(self, part: Any) -> tuple[str, str]:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict):
-            self._untold.beyond(part, PART_TOLD)
+            self._untold.beyond(part, SAID_TOLD)
         if kind == "refusal":
             return "", text_in(part, "refusal")
         if kind not in TEXTS:

@@ -251,6 +251,66 @@ def test_blocks_in_blocks_without_an_end_are_refused(account: Customer) -> None:
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[0].content[0].content[0].type")
 
 
+TOOLS: Json = {"tools": [WEATHER]}
+IN_SCHEMA: Json = {"type": "json_schema", "schema": {}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "disclosed"),
+    [
+        # What a message says beside its role and content.
+        ({"messages": [*HELLO, {"role": "system", "content": [], "output_config": {"a": 1}}]}, "output_config"),
+        ({"messages": [{**HELLO[0], **CACHED}]}, "cache_control"),
+        ({"messages": [*HELLO, {"role": "assistant", "content": "x", "stop_reason": None}]}, None),
+        # Thinking and effort.
+        ({"thinking": {"type": "enabled"}}, "thinking"),
+        ({"thinking": {"type": "deep"}}, "thinking"),
+        ({"thinking": {"type": "adaptive"}}, None),
+        ({"thinking": {"type": "adaptive", "display": "omitted"}}, "thinking.display"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, None),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 2000}, "output_config": {"effort": "low"}},
+            "thinking.budget_tokens",
+        ),
+        ({"output_config": {"effort": "max"}}, "output_config.effort"),
+        ({"output_config": {"effort": "low"}}, None),
+        ({"output_config": {"effort": "high"}}, None),
+        # The form of the answer.
+        ({"output_config": {"format": {**IN_SCHEMA, "name": "x"}}}, "output_config.format.name"),
+        (
+            {
+                "output_config": {"format": IN_SCHEMA},
+                "output_format": {"type": "json_schema", "schema": {"type": "object"}},
+            },
+            "output_format",
+        ),
+        # Tools.
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tool_choice": {"type": "auto"}}, None),
+        ({**TOOLS, "tool_choice": {"type": "any", "strict": True}}, "tool_choice.strict"),
+        ({**TOOLS, "tool_choice": {"type": "any", "disable_parallel_tool_use": False}}, None),
+        # Members of blocks.
+        ({"messages": [{"role": "user", "content": [{**PICTURE, "source": {**PICTURE["source"], "fps": 2}}]}]}, "fps"),
+        ({"messages": [{"role": "user", "content": [{**INLINE, "title": 5}]}]}, "title"),
+        (
+            {"messages": [{"role": "assistant", "content": [
+                {"type": "tool_use", "id": "a", "name": "weather", "input": {}, "caller": {"type": "code", "id": "b"}}
+            ]}]},
+            "caller",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [
+                {"type": "tool_use", "id": "a", "name": "weather", "input": {}, "caller": {"type": "direct"}}
+            ]}]},
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_chat_is_told_otherwise_or_not_at_all_is_named(fields: Json, disclosed: str | None) -> None:
+    _, untold = chat_of({"messages": HELLO, **fields})
+    assert list(untold) == ([disclosed] if disclosed else [])
+
+
 def test_a_chat_loses_hints_and_says_so(account: Customer) -> None:
     fields = {"metadata": {"user_id": "u"}, "context_management": {"edits": []}, **CACHED}
     reply = ask(account, "sim/test/describe", **fields)
