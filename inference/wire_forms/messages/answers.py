@@ -129,7 +129,10 @@ def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]
 
 
 class MessageFraming:
-    """See `base.Framing`. One block is open at a time; a tool's call that overtakes another waits for the end."""
+    """See `base.Framing`. One block is open at a time; a tool's call that overtakes another waits for the end.
+
+    A call that begins waits for more of it, or for what follows: its signature may come behind it.
+    """
 
     def __init__(self, normaliser: ChatNormaliser, call: Call) -> None:
         self._call = call
@@ -140,6 +143,7 @@ class MessageFraming:
         self._has_called = False  # in a block, whose id has what thinking may have lost
         self._open_call = -1  # the ordinal of the call whose block is open
         self._arguments: list[str] = []  # of the open call
+        self._begun: tuple[int, Json] | None = None  # a call whose block is next
         self._held: dict[int, Json] = {}  # calls that wait, by their ordinals
         self._signatures = Signatures(normaliser.closing([])["model"])
         self._has_refused = False
@@ -167,6 +171,7 @@ class MessageFraming:
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""
         frames: list[bytes] = []
+        self._start_begun(frames)
         self._end_calls(frames)
         if self._calls and self._signatures.is_pending:
             self._open_text("thinking", frames)
@@ -209,6 +214,7 @@ class MessageFraming:
         frames.append(framed(payload, b"content_block_delta"))
 
     def _open_text(self, kind: str, frames: list[bytes]) -> None:
+        self._start_begun(frames)
         if self._block != kind:
             self._end_calls(frames)
             self._open(_thinking("") if kind == "thinking" else {"type": kind, kind: ""}, frames)
@@ -227,6 +233,7 @@ class MessageFraming:
 
     def _call_tool(self, fragment: Json, frames: list[bytes]) -> None:
         self._signatures.take_call(fragment)
+        self._start_begun(frames)
         ordinal = fragment["index"]
         called = fragment.get("function") or fragment.get("custom") or {}
         piece = called.get("arguments", called.get("input")) or ""
@@ -240,7 +247,12 @@ class MessageFraming:
             if self._held or (self._open_call >= 0 and not _is_whole("".join(self._arguments))):
                 self._held[ordinal] = call
             else:
-                self._start_call(ordinal, call, frames)
+                self._begun = (ordinal, call)
+
+    def _start_begun(self, frames: list[bytes]) -> None:
+        if self._begun is not None:
+            (ordinal, call), self._begun = self._begun, None
+            self._start_call(ordinal, call, frames)
 
     def _start_call(self, ordinal: int, call: Json, frames: list[bytes]) -> None:
         identity = signed_id(call["id"], self._signatures.sealed(repeats=not self._has_called))
