@@ -24,7 +24,7 @@ from .tool_calls import kind_of
 from .words import REASONING_FIELDS, TOOL_TEXT, dicts, flatten_content, message_bytes, object_of, without
 
 PLAIN = frozenset({"index", "delta", "text", "logprobs", "finish_reason"})  # members of a choice that most have
-IDENTIFIERS = ("id", "type", "format")
+IDENTIFIERS = ("id", "type", "format", "thought_signature")
 # Fields of a choice that are complete lists in every chunk and belong one behind the other.
 LOGPROB_LISTS = ("content", "refusal", "tokens", "token_logprobs", "top_logprobs", "text_offset")
 

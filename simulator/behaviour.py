@@ -21,6 +21,7 @@ TROUBLES = {
     "locked": "Your organization has been disabled.",
 }
 BAD_USAGES = ("cached", "negative", "fraction", "total")
+SIGNERS = ("google", "openrouter")
 USAGE_SHAPES = ("thinking", "audio", "zero", "no-completion", "total-alone")
 
 
@@ -86,6 +87,7 @@ class Behaviour:
     logprobs: bool = False
     extra_fields: bool = False
     citations: bool = False
+    signs: str = ""
     ignores_format: bool = False
 
     crlf: bool = False
@@ -183,6 +185,8 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 #   call or a text for each answer; the results of tools behind it tell which is next.
 # - `surplus` sends the whole answer a second time on the kept connection, although nobody asked for it: so many seconds
 #   after its end or, without a number, at the next `POST /surplus`.
+# - `signs` signs what a chat answers, and refuses a conversation whose calls lack their signature: `google` in the
+#   `extra_content` of the first call, or of a text, `openrouter` in the `reasoning_details` of the message.
 # - `trouble` refuses everybody with 400, in words of a provider whose customer has it: no credit (`empty`), a wrong key
 #   (`key`), a locked account (`locked`).
 # - `context` refuses a prompt of more tokens, in the words of the dialect.
@@ -218,6 +222,7 @@ WORDS: Mapping[str, Word] = {
     "energy": _takes(("energy_joules", _whole)),
     "impact": _takes(("impact_wms", _whole)),
     "reasoning": _takes(("reasoning", str), required=0, reasoning="reasoning_content"),
+    "signs": _takes(("signs", _one_of(*SIGNERS))),
     "finish": _takes(("finish", str)),
     "split": _takes(("split", _positive)),
     "surplus": _takes(("surplus", _seconds), required=0, surplus=math.inf),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import shake_128
 from itertools import zip_longest
 
+from simulator import signing
 from simulator.answers import NOVEL, Answer, Tokens, ToolCall, answer
 from simulator.behaviour import CACHE_HITS, Behaviour
 from simulator.call import (
@@ -115,6 +116,7 @@ class Chat:
     def answers(self, call: Call) -> tuple[list[Answer], int]:
         """Answer the conversation `n` times over."""
         question = chat_question(call.body)
+        signing.check(call)
         return [answer(question, call)] * (_choices(call.body) + call.behaviour.more_choices), question.prompt_tokens
 
     def choice(self, call: Call, index: int, answered: Answer) -> Json:
@@ -127,7 +129,11 @@ class Chat:
         if answered.reasoning:
             message[str(call.behaviour.reasoning)] = "".join(answered.reasoning)
         if answered.tool_calls:
-            message["tool_calls"] = [_tool_call(each, each.arguments) for each in answered.tool_calls]
+            message["tool_calls"] = [
+                {**_tool_call(each, each.arguments), **signing.of_call(call, ordinal, each)}
+                for ordinal, each in enumerate(answered.tool_calls)
+            ]
+        message |= signing.of_text(call, text) | signing.details(call, "".join(answered.reasoning), answered.tool_calls)
         if call.behaviour.unknown_deltas:
             message |= {"sim_novel": "".join(NOVEL), "sim_steps": [{"index": 0, "said": "".join(NOVEL)}]}
         if call.behaviour.extra_fields:
@@ -153,13 +159,17 @@ class Chat:
         if call.behaviour.filtered:
             return
         for text in answered.reasoning:
-            yield _Piece(index, {str(call.behaviour.reasoning): text})
+            yield _Piece(index, {str(call.behaviour.reasoning): text, **signing.details(call, text)})
         for text in answered.text:
             yield _Piece(index, {"refusal" if answered.refuses else "content": text}, text)
+        if signed := signing.of_text(call, "".join(answered.text)):
+            yield _Piece(index, {"content": "", **signed})
         if call.behaviour.citations:
             yield _Piece(index, {"annotations": [_citation(len("".join(answered.text)))]})
         for ordinal, each in enumerate(answered.tool_calls):
-            yield _Piece(index, {"tool_calls": [{"index": ordinal, **_tool_call(each, "")}]})
+            head = {"index": ordinal, **_tool_call(each, ""), **signing.of_call(call, ordinal, each)}
+            encrypted = {} if ordinal else signing.details(call, "", answered.tool_calls)
+            yield _Piece(index, {"tool_calls": [head], **encrypted})
             for fragment in each.fragments:
                 yield _Piece(index, {"tool_calls": [{"index": ordinal, "function": {"arguments": fragment}}]})
 

@@ -39,6 +39,7 @@ from ..authentication import Payer, authenticate
 from ..call import Call, Shape
 from ..chunks import ChatNormaliser, ChunkNormaliser, Normaliser
 from ..deltas import Delta, Finish
+from ..dialects.base import Untold
 from ..words import THOUGHTS, without
 
 Endpoint = Generation.Endpoint
@@ -359,6 +360,13 @@ def _effort(reasoning: Mapping[str, Any]) -> str | None:
 def effort_of(budget: int) -> str:
     """The effort that stands for a budget of so many tokens."""
     return next((word for least, word in EFFORT_FROM if budget >= least), LEAST_EFFORT)
+
+
+def note_within(name: str, value: Mapping[str, Any], told: Collection[str], untold: Untold) -> None:
+    """Takes in the members of a field at the top level that the upstream is not told, by their paths."""
+    inner = Untold()
+    inner.beyond(value, told)
+    untold.update({f"{name}.{each}": None for each in inner})
 
 
 def without_effort(call: Call, route: Route) -> Call:

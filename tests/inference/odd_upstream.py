@@ -30,6 +30,7 @@ class OddUpstream:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.paths: list[str] = []
+        self.bodies: dict[str, dict[str, Any]] = {}  # the newest that asked each model
         self.cut_off: list[str] = []  # models whose answers were not taken to their end
         self.sent: list[str] = []  # and those that were
         self.may_go_on = threading.Event()  # what a WAIT in a script waits for
@@ -71,6 +72,7 @@ class OddUpstream:
             self.paths.append(reader.readline().split()[1].decode())
             headers = dict(line.decode().lower().split(":", 1) for line in iter(reader.readline, b"\r\n"))
             body: dict[str, Any] = json.loads(reader.read(int(headers["content-length"])))
+        self.bodies[body["model"]] = body
         script = self._scripts[body["model"]]
         return body["model"], (script,) if isinstance(script, bytes) else script
 

@@ -35,6 +35,8 @@ MORE_BEHAVIOURS = {
     "slow-whole": "chunks:20:0.05",
     "slow-start": "slow-first-byte:1",
     "script": "script",
+    "script-google": "script+signs:google",
+    "script-openrouter": "reasoning+script+signs:openrouter",
     "finish-length": "finish:max_tokens",
     "finish-refusal": "finish:refusal",
     "silent-after-role": "pause-after-role:30",

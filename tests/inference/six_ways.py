@@ -114,7 +114,7 @@ def _of_messages(reply: requests.Response, is_stream: bool) -> Answer:
     message, broke = reply.json() if not is_stream else None, None
     if message is None:
         events = MessageEvents.of(reply)
-        message = {"content": [*_blocks(events)], "stop_reason": None}
+        message = {"content": [*blocks_of(events)], "stop_reason": None}
         if events.last["type"] == "error":
             broke = events.last["error"]["type"]
         else:
@@ -132,7 +132,7 @@ def _of_messages(reply: requests.Response, is_stream: bool) -> Answer:
     )
 
 
-def _blocks(events: MessageEvents) -> Iterator[Json]:
+def blocks_of(events: MessageEvents) -> Iterator[Json]:
     """The blocks of a stream, each put together as clients do it."""
     block: Json = {}
     for event in events.all:

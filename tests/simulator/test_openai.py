@@ -242,3 +242,19 @@ def test_a_taken_port_is_one_line_on_stderr() -> None:
         ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("signs", ["google", "openrouter"])
+def test_a_signature_is_demanded_back_where_it_was(provider: Provider, signs: str) -> None:
+    model, user = f"tools+signs:{signs}", {"role": "user", "content": "both now"}
+    message = provider.chat(model, tools=[TOOL, CLOCK], messages=[user])["choices"][0]["message"]
+    results = [{"role": "tool", "tool_call_id": each["id"], "content": "fine"} for each in message["tool_calls"]]
+    second = provider.chat(model, tools=[TOOL, CLOCK], messages=[user, message, *results])
+    assert second["choices"][0]["message"]["content"] == "The tool says: fine fine"
+    first, other = message["tool_calls"]
+    own = ("id", "type", "function")
+    bare = {"role": "assistant", "tool_calls": [{name: each[name] for name in own} for each in (first, other)]}
+    moved = {**message, "tool_calls": [other, first]}
+    for wrong in (bare, moved):
+        refused = provider.chat(model, tools=[TOOL, CLOCK], messages=[user, wrong, *results])
+        assert refused["error"]["param"] == "messages"

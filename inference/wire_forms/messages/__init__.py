@@ -39,6 +39,7 @@ from ...dialects import DIALECTS
 from ...dialects.base import REFUSED_OF_MESSAGES, refuse_fields
 from ...dialects.errors import CONTEXT_OVERFLOW
 from ..base import NO_FILES, Endpoint, Framing, ModelField, Report, WireForm, without_effort
+from ..envelopes import for_route
 from .answers import MessageFraming, message_of
 from .passing import (
     PassedMessage,
@@ -229,7 +230,9 @@ class MessagesForm(WireForm):
     def upstream_call(self, call: Call, route: Route) -> Call:
         """The call as a chat. Agents ask every model to think: one that cannot be told how hard is not told."""
         body, untold = chat_of(call.body, takes_none=route.thinking == Thinking.EFFORT)
-        chat = replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold), headers={})
+        body["messages"], untold_there = for_route(body["messages"], route, "signature")
+        adjusted = (*call.adjusted, *untold, *untold_there)
+        chat = replace(call, shape=Shape.CHAT, body=body, adjusted=adjusted, headers={})
         return without_effort(chat, route)
 
     def name_as_sent(self, path: str, call: Call) -> str:

@@ -17,6 +17,7 @@ from ...dialects.base import require_writable
 from ...dialects.errors import MalformedReply
 from ...words import REASONING_FIELDS, dicts, object_of
 from ..base import Report, framed
+from ..envelopes import Signatures, signed_id
 
 Json = dict[str, Any]
 
@@ -54,29 +55,39 @@ def message_of(answer: Mapping[str, Any], report: Report) -> Json:
         "type": "message",
         "role": "assistant",
         "model": answer["model"],
-        "content": list(_blocks(choice["message"])),
+        "content": list(_blocks(choice["message"], answer["model"])),
         "stop_reason": stop_reason,
         "stop_sequence": stop_sequence,
         **billed(report),
     }
 
 
-def _blocks(message: Mapping[str, Any]) -> Iterable[Json]:
-    """What it thought, said and called, in this order. Foreign thinking has no signature."""
-    thought = _thought(message)
-    if thought:
-        yield {"type": "thinking", "thinking": thought, "signature": ""}
+def _blocks(message: Mapping[str, Any], model: str) -> Iterable[Json]:
+    """What it thought, said and called, in this order. What the provider signed goes with the first call, else with
+    thinking."""
+    calls = message.get("tool_calls") or ()
+    signatures = Signatures(model)
+    signatures.take(message)
+    for call in calls:
+        signatures.take_call(call)
+    envelope = signatures.sealed()
+    if thought := _thought(message):
+        yield _thinking(thought, "" if calls else envelope)
     text, cited = message.get("content") or message.get("refusal"), [*_cited(message)]
     if text:
         yield {"type": "text", "text": text, **({"citations": cited} if cited else {})}
-    for call in message.get("tool_calls") or ():
+    for number, call in enumerate(calls):
         called = call.get("function") or call.get("custom") or {}
         yield {
             "type": "tool_use",
-            "id": call["id"],
+            "id": call["id"] if number else signed_id(call["id"], envelope),
             "name": called.get("name", ""),
             "input": input_of(called.get("arguments", called.get("input"))),
         }
+
+
+def _thinking(text: str, signature: str = "") -> Json:
+    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 def _cited(message: Mapping[str, Any]) -> Iterator[Json]:
@@ -118,7 +129,10 @@ def _stop(choice: Mapping[str, Any], *, refused: bool) -> tuple[str, str | None]
 
 
 class MessageFraming:
-    """See `base.Framing`. One block is open at a time; a tool's call that overtakes another waits for the end."""
+    """See `base.Framing`. One block is open at a time; a tool's call that overtakes another waits for the end.
+
+    A call that begins waits for more of it, or for what follows: its signature may come behind it.
+    """
 
     def __init__(self, normaliser: ChatNormaliser, call: Call) -> None:
         self._call = call
@@ -126,9 +140,12 @@ class MessageFraming:
         self._index = -1  # of the newest block
         self._block = ""  # the type of the open one
         self._calls = 0  # of tools, so far
+        self._has_called = False  # in a block, whose id has what thinking may have lost
         self._open_call = -1  # the ordinal of the call whose block is open
         self._arguments: list[str] = []  # of the open call
+        self._begun: tuple[int, Json] | None = None  # a call whose block is next
         self._held: dict[int, Json] = {}  # calls that wait, by their ordinals
+        self._signatures = Signatures(normaliser.closing([])["model"])
         self._has_refused = False
         self._stopped: tuple[str, str | None] = ("end_turn", None)
 
@@ -142,6 +159,7 @@ class MessageFraming:
                 self._stopped = _stop(delta.choice, refused=self._has_refused)
                 continue
             if delta.beside is not None:
+                self._signatures.take(delta.beside)
                 self._cite(delta.beside, frames)
             if isinstance(delta, Text):
                 self._say("thinking" if delta.name in REASONING_FIELDS else "text", delta.text, frames)
@@ -153,7 +171,10 @@ class MessageFraming:
     def finished(self, report: Report) -> list[bytes]:
         """See Framing."""
         frames: list[bytes] = []
+        self._start_begun(frames)
         self._end_calls(frames)
+        if self._calls and self._signatures.is_pending:
+            self._open_text("thinking", frames)
         self._close(frames)
         stop_reason, stop_sequence = self._stopped
         delta = {"stop_reason": stop_reason, "stop_sequence": stop_sequence}
@@ -193,9 +214,10 @@ class MessageFraming:
         frames.append(framed(payload, b"content_block_delta"))
 
     def _open_text(self, kind: str, frames: list[bytes]) -> None:
+        self._start_begun(frames)
         if self._block != kind:
             self._end_calls(frames)
-            self._open({"type": kind, kind: "", **({"signature": ""} if kind == "thinking" else {})}, frames)
+            self._open(_thinking("") if kind == "thinking" else {"type": kind, kind: ""}, frames)
 
     def _open(self, block: Json, frames: list[bytes]) -> None:
         self._close(frames)
@@ -203,11 +225,15 @@ class MessageFraming:
         frames.append(event({"type": "content_block_start", "index": self._index, "content_block": block}))
 
     def _close(self, frames: list[bytes]) -> None:
+        if self._block == "thinking" and (envelope := self._signatures.sealed()):
+            self._send({"type": "signature_delta", "signature": envelope}, frames)
         if self._block:
             frames.append(event({"type": "content_block_stop", "index": self._index}))
         self._block, self._open_call = "", -1
 
     def _call_tool(self, fragment: Json, frames: list[bytes]) -> None:
+        self._signatures.take_call(fragment)
+        self._start_begun(frames)
         ordinal = fragment["index"]
         called = fragment.get("function") or fragment.get("custom") or {}
         piece = called.get("arguments", called.get("input")) or ""
@@ -221,10 +247,17 @@ class MessageFraming:
             if self._held or (self._open_call >= 0 and not _is_whole("".join(self._arguments))):
                 self._held[ordinal] = call
             else:
-                self._start_call(ordinal, call, frames)
+                self._begun = (ordinal, call)
+
+    def _start_begun(self, frames: list[bytes]) -> None:
+        if self._begun is not None:
+            (ordinal, call), self._begun = self._begun, None
+            self._start_call(ordinal, call, frames)
 
     def _start_call(self, ordinal: int, call: Json, frames: list[bytes]) -> None:
-        self._open({"type": "tool_use", "id": call["id"], "name": call["name"], "input": {}}, frames)
+        identity = signed_id(call["id"], self._signatures.sealed(repeats=not self._has_called))
+        self._has_called = True
+        self._open({"type": "tool_use", "id": identity, "name": call["name"], "input": {}}, frames)
         self._open_call, self._arguments = ordinal, []
         self._argue("".join(call["pieces"]), frames)
 

@@ -20,6 +20,7 @@ from ...dialects.anthropic.answers import INPUT_COUNTS
 from ...dialects.errors import MalformedReply
 from ...words import dicts, object_of, without
 from ..base import Framing, Report
+from ..envelopes import is_envelope, parts_of_id
 from ..passing import PassedStream, require_objects
 from .answers import billed, event, failed, input_of
 
@@ -30,13 +31,16 @@ KIND = re.compile(r"[a-z_]{1,64}")
 
 
 def has_unsigned(body: Mapping[str, Any]) -> bool:
-    """Whether thinking or citations of another provider's model are sent back, which have no signature: the API would
-    refuse them."""
-    return any(_is_unsigned(block) or _cites_unsigned(block) for block in _blocks_of_assistants(body))
+    """Whether thinking, citations or calls of another provider's model are sent back, which have no signature, or one
+    of ours: the API would refuse them."""
+    return any(
+        _is_unsigned(block) or _cites_unsigned(block) or _with_own_id(block) is not block
+        for block in _blocks_of_assistants(body)
+    )
 
 
 def signed(body: Json) -> Json:
-    """The body without these, and without messages that would have nothing else."""
+    """The body without these, with the calls under their own ids, and without messages that would have nothing else."""
     messages = []
     for message in body["messages"]:
         content = message["content"]
@@ -46,6 +50,8 @@ def signed(body: Json) -> Json:
                 for block in content
                 if not _is_unsigned(block)
             ]
+        if isinstance(content, list):
+            content = [_with_own_id(block) for block in content]
         if content or not message["content"]:
             messages.append({**message, "content": content})
     return {**body, "messages": messages}
@@ -58,7 +64,17 @@ def _blocks_of_assistants(body: Mapping[str, Any]) -> Iterable[Json]:
 
 
 def _is_unsigned(block: Mapping[str, Any]) -> bool:
-    return block["type"] == "thinking" and not block.get("signature")
+    signature = block.get("signature")
+    return block["type"] == "thinking" and (not signature or is_envelope(signature))
+
+
+def _with_own_id(block: Json) -> Json:
+    """A block in which the id of a call, or of the call that a result is of, is the one that its provider gave it."""
+    name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(block["type"])
+    if name is None or not isinstance(block.get(name), str):
+        return block
+    own, envelope = parts_of_id(block[name])
+    return {**block, name: own} if envelope else block
 
 
 def _cites_unsigned(block: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ What a chat is not told (marks of caching, signatures, …) is named in `Untold`
 The line by which Claude Code tells its vendor whom to bill stays behind: it would spoil every prompt cache.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -13,11 +13,13 @@ from gateway.edge.fields import Json, each, fault, text_in
 from gateway.errors import InvalidRequest
 
 from ...dialects.base import Untold, encoded
-from ..base import effort_of, results_in_text
+from ...words import without
+from ..base import effort_of, note_within, results_in_text
+from ..envelopes import ENVELOPES, opened, parts_of_id
 
 BILLING_LINE = "x-anthropic-billing-header:"
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-WORDS_OF_EFFORT = {"max": "xhigh"}
+WORDS_OF_EFFORT = {"max": "xhigh"}  # not told as it was said
 USUAL_EFFORT = "high"  # as without the field
 # What is translated; every other field goes upstream as it came.
 TRANSLATED = frozenset(
@@ -34,11 +36,16 @@ TOLD: Mapping[str, tuple[str, ...]] = {
     "search_result": ("type", "source", "title", "content"),
     "thinking": ("type", "thinking"),
     "redacted_thinking": ("type", "data"),
-    "tool_use": ("type", "id", "name", "input", "caller"),
+    "tool_use": ("type", "id", "name", "input"),
     "tool_result": ("type", "tool_use_id", "content"),
+    "tool_reference": ("type", "tool_name"),
     "tool": ("type", "name", "description", "strict", "input_schema"),
 }
+OF_A_MESSAGE = ("role", "content")
+OF_A_SOURCE = ("type", "url", "media_type", "data", "content")
+DIRECT = {"type": "direct"}  # the `caller` of a call that the model makes itself, as all are here
 FAILED = "Error:"  # before what a tool says that has failed
+LOADED = "Loaded tools:"  # before the names of those that a search of the client's has found
 
 
 def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json, Untold]:
@@ -53,10 +60,12 @@ def chat_of(body: Mapping[str, Any], *, takes_none: bool = False) -> tuple[Json,
         untold["tool_result"] = None
     if tools := body.get("tools"):
         chat["tools"] = each(tools, partial(_tool, untold), "tools")
-        chat |= _tool_choice(body.get("tool_choice"))
+        chat |= _tool_choice(body.get("tool_choice"), untold)
+    elif (body.get("tool_choice") or {}).get("type") in ("any", "tool"):
+        untold["tool_choice"] = None
     if stops := body.get("stop_sequences"):
         chat["stop"] = stops
-    return chat | _thinking(body, untold, takes_none=takes_none) | _format(body), untold
+    return chat | _thinking(body, untold, takes_none=takes_none) | _format(body, untold), untold
 
 
 class _Translation:
@@ -77,6 +86,7 @@ class _Translation:
 
     def message(self, message: Json) -> list[Json]:
         """The messages that stand for one, if any."""
+        self._untold.beyond(message, OF_A_MESSAGE)
         role, content = message["role"], message["content"]
         if isinstance(content, str):
             return [{"role": role, "content": content}]
@@ -87,9 +97,14 @@ class _Translation:
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[Json] = []
+        envelopes: list[Json] = []
 
         def take(block: Json) -> None:
-            self._untold.beyond(block, TOLD.get(block["type"], ()))
+            if block["type"] == "thinking" and isinstance(envelope := opened(block.get("signature")), dict):
+                envelopes.append(envelope)
+                block = without(block, ("signature",))
+            direct = ("caller",) if block.get("caller") == DIRECT else ()
+            self._untold.beyond(block, (*TOLD.get(block["type"], ()), *direct))
             match block["type"]:
                 case "text":
                     texts.append(text_in(block, "text"))
@@ -100,7 +115,12 @@ class _Translation:
                 case "redacted_thinking":
                     self._untold["redacted_thinking"] = None
                 case "tool_use":
-                    calls.append(_call(block))
+                    call, signature = _call(block)
+                    calls.append(call)
+                    if isinstance(envelope := opened(signature), dict):
+                        envelopes.append(envelope)
+                    elif signature:
+                        self._untold["signature"] = None
                 case kind:
                     raise _no_form(kind)
 
@@ -108,6 +128,8 @@ class _Translation:
         message: Json = {"role": "assistant", "content": "".join(texts) or None}
         if any(thoughts):
             message["reasoning_content"] = "".join(thoughts)
+        if envelopes:
+            message[ENVELOPES] = envelopes
         if calls:
             message["tool_calls"] = calls
         if any(texts) or calls:
@@ -124,7 +146,8 @@ class _Translation:
         def take(block: Json) -> None:
             if block["type"] == "tool_result":
                 content = self._result(block)
-                results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
+                call_id, _ = parts_of_id(block["tool_use_id"])
+                results.append({"role": "tool", "tool_call_id": call_id, "content": content})
             else:
                 rest.extend(self._parts(block))
 
@@ -132,10 +155,22 @@ class _Translation:
         return [*results, {"role": role, "content": _alone(rest)}] if rest else results
 
     def _result(self, block: Json) -> str | list[Json]:
-        """A tool's answer. A failure is said in words: a chat has no other way."""
+        """A tool's answer. A failure, and the tools that it loads, are said in words: a chat has no other way."""
         self._untold.beyond(block, TOLD["tool_result"])
         text_in(block, "tool_use_id")
-        parts = self._shown(block.get("content") or "", ".content")
+        loaded: list[str] = []
+
+        def take(inner: Any) -> list[Json]:
+            if not isinstance(inner, dict) or inner.get("type") != "tool_reference":
+                return self._parts(inner)
+            self._untold["tool_reference"] = None
+            self._untold.beyond(inner, TOLD["tool_reference"])
+            loaded.append(text_in(inner, "tool_name"))
+            return []
+
+        parts = self._shown(block.get("content") or "", ".content", take)
+        if loaded:
+            parts.append(_text_part(f"{LOADED} {', '.join(loaded)}"))
         if block.get("is_error") is True:
             said, rest = (parts[0]["text"], parts[1:]) if parts and parts[0]["type"] == "text" else ("", parts)
             if not said.lower().startswith("error"):
@@ -144,23 +179,28 @@ class _Translation:
             return "\n".join(part["text"] for part in parts)
         return parts
 
-    def _shown(self, content: Any, path: str, *, is_inner: bool = False) -> list[Json]:
-        """A string or an array of blocks as parts; `is_inner` within a block."""
+    def _shown(self, content: Any, path: str, take: Callable[[Any], list[Json]]) -> list[Json]:
+        """A string, or an array of blocks each of which `take` makes parts of."""
         if isinstance(content, str):
             return [_text_part(content)]
         if not isinstance(content, list):
             raise fault(path, "must be a string or an array of content blocks.")
-        return list(chain.from_iterable(each(content, partial(self._parts, is_inner=is_inner), path)))
+        return list(chain.from_iterable(each(content, take, path)))
 
     def _parts(self, block: Any, *, is_inner: bool = False) -> list[Json]:
         """A user's block as parts of a chat message."""
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise fault("", "must be an object with a type.")
-        kind, source = block["type"], block.get("source")
+        kind, source, inner = block["type"], block.get("source"), partial(self._parts, is_inner=True)
         if is_inner and kind not in ("text", "image"):  # as the API has it, and nobody nests without an end
             raise fault(".type", "must be text or image: other blocks do not nest.")
         uncited = ("citations",) if block.get("citations") == {"enabled": False} else ()
         self._untold.beyond(block, (*TOLD.get(kind, ()), *uncited))
+        if isinstance(source, dict):
+            self._untold.beyond(source, OF_A_SOURCE)
+        for name in ("title", "context"):
+            if block.get(name) and not isinstance(block[name], str):
+                self._untold[name] = None
         if kind == "text":
             return [_text_part(text_in(block, "text"))]
         if kind == "image" and isinstance(source, dict):
@@ -168,14 +208,14 @@ class _Translation:
         if kind == "search_result":
             return [
                 *_heading(block, "title", "source"),
-                *self._shown(block.get("content") or "", ".content", is_inner=True),
+                *self._shown(block.get("content") or "", ".content", inner),
             ]
         if kind != "document" or not isinstance(source, dict):
             raise _no_form(kind)
         if source.get("type") == "text" and isinstance(source.get("data"), str):
             return [*_heading(block, "title", "context"), _text_part(source["data"])]
         if source.get("type") == "content":
-            shown = self._shown(source.get("content") or "", ".source.content", is_inner=True)
+            shown = self._shown(source.get("content") or "", ".source.content", inner)
             return [*_heading(block, "title", "context"), *shown]
         title = block.get("title")
         name = title if isinstance(title, str) and title else "document.pdf"
@@ -200,11 +240,14 @@ def _heading(block: Json, *names: str) -> list[Json]:
     return [_text_part("\n".join(lines))] if lines else []
 
 
-def _call(block: Json) -> Json:
+def _call(block: Json) -> tuple[Json, str]:
+    """A call, and the envelope in its id."""
     name, call_id, given = block.get("name"), block.get("id"), block.get("input")
     if not isinstance(name, str) or not isinstance(call_id, str) or not isinstance(given, dict):
         raise fault("", "must have an id, a name and an input that is an object.")
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": encoded(given).decode()}}
+    own, envelope = parts_of_id(call_id)
+    function = {"name": name, "arguments": encoded(given).decode()}
+    return {"id": own, "type": "function", "function": function}, envelope
 
 
 def _url(source: Json) -> str:
@@ -237,10 +280,11 @@ def _tool(untold: Untold, tool: Json) -> Json:
     return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
 
 
-def _tool_choice(choice: Json | None) -> Json:
+def _tool_choice(choice: Json | None, untold: Untold) -> Json:
     if choice is None:
         return {}
     kind = choice["type"]
+    note_within("tool_choice", choice, ("type", "name", "disable_parallel_tool_use"), untold)
     chosen: Any = TOOL_CHOICES.get(kind) or {"type": "function", "function": {"name": choice["name"]}}
     parallel = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") is True else {}
     return {"tool_choice": chosen, **parallel}
@@ -249,31 +293,41 @@ def _tool_choice(choice: Json | None) -> Json:
 def _thinking(body: Mapping[str, Any], untold: Untold, *, takes_none: bool) -> Json:
     """The effort that a request names beyond the usual, or that its budget comes to.
 
-    Adaptive thinking is the model's own choice. No thinking is told where the model takes such an effort.
+    Adaptive thinking is the model's own choice. No thinking is told where the model takes such an effort. Any other
+    kind, or one that is enabled without a budget, has no form here.
     """
     config, thinking = body.get("output_config") or {}, body.get("thinking") or {}
     untold.beyond(config, ("effort", "format"))
+    note_within("thinking", thinking, ("type", "budget_tokens"), untold)
+    budget = thinking.get("budget_tokens") if thinking.get("type") == "enabled" else None
+    if thinking.get("type") not in (None, "adaptive", "disabled") and budget is None:
+        untold["thinking"] = None
     if thinking.get("type") == "disabled":
         if takes_none:
             return {"reasoning_effort": "none"}
         untold["thinking"] = None
     effort = config.get("effort", USUAL_EFFORT)
     if effort != USUAL_EFFORT:
+        if budget is not None:
+            untold["thinking.budget_tokens"] = None
+        if effort in WORDS_OF_EFFORT:
+            untold["output_config.effort"] = None
         return {"reasoning_effort": WORDS_OF_EFFORT.get(effort, effort)}
-    budget = thinking.get("budget_tokens")
-    if thinking.get("type") == "enabled" and isinstance(budget, int):
-        return {"reasoning_effort": effort_of(budget)}
-    return {}
+    return {} if budget is None else {"reasoning_effort": effort_of(budget)}
 
 
-def _format(body: Mapping[str, Any]) -> Json:
+def _format(body: Mapping[str, Any], untold: Untold) -> Json:
     """The form of an answer in JSON, by either of the API's names for it."""
+    former = body.get("output_format")
+    if former is not None and (body.get("output_config") or {}).get("format") not in (None, former):
+        untold["output_format"] = None
     wanted = (body.get("output_config") or {}).get("format") or body.get("output_format")
     if wanted is None:
         return {}
     schema = wanted.get("schema") if isinstance(wanted, dict) and wanted.get("type") == "json_schema" else None
     if not isinstance(schema, dict):
         raise fault("output_config.format", "must be a json_schema with its schema.")
+    note_within("output_config.format", wanted, ("type", "schema"), untold)
     return {
         "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
     }

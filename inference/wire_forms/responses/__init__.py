@@ -18,6 +18,7 @@ from gateway.ids import RESPONSE_PREFIX
 from ...call import Call, Shape
 from ...dialects import DIALECTS
 from ..base import Endpoint, Framing, Report, WireForm, results_in_text
+from ..envelopes import for_route, is_envelope
 from ..passing import require_objects
 from .answers import ResponseFraming, response_of, with_bill
 from .conversation import KEPT_NOWHERE
@@ -48,11 +49,13 @@ class ResponsesForm(WireForm):
         return PASSED if route.modality == Modality.RESPONSES else TRANSLATED
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        if DIALECTS[route.upstream.dialect].results_in_parts:
-            return replace(call, shape=Shape.CHAT)
-        messages, has_moved = results_in_text(call.body["messages"])
-        adjusted = (*call.adjusted, "function_call_output") if has_moved else call.adjusted
-        return replace(call, shape=Shape.CHAT, body={**call.body, "messages": messages}, adjusted=adjusted)
+        messages, untold = for_route(call.body["messages"], route, "encrypted_content")
+        if not DIALECTS[route.upstream.dialect].results_in_parts:
+            messages, has_moved = results_in_text(messages)
+            if has_moved:
+                untold["function_call_output"] = None
+        body = {**call.body, "messages": messages}
+        return replace(call, shape=Shape.CHAT, body=body, adjusted=(*call.adjusted, *untold))
 
     def name_as_sent(self, path: str, call: Call) -> str:
         """The client's name: of a message the item, with the path within; of any other field the whole."""
@@ -82,7 +85,12 @@ class PassedForm(ResponsesForm):
     shape = Shape.RESPONSES
 
     def upstream_call(self, call: Call, route: Route) -> Call:
-        return replace(call, body=call.as_it_came or {}, adjusted=tuple(UNSENT & call.sent))
+        body, adjusted = call.as_it_came or {}, tuple(UNSENT & call.sent)
+        given = body.get("input")
+        if isinstance(given, list) and any(map(_is_sealed, given)):
+            body = {**body, "input": [item for item in given if not _is_sealed(item)]}
+            adjusted = (*adjusted, "encrypted_content")
+        return replace(call, body=body, adjusted=adjusted)
 
     def normaliser(
         self, *, id: str, created: int, model: str, choices: int, tool_names: Collection[str] = ()
@@ -105,6 +113,11 @@ class PassedForm(ResponsesForm):
 
     def answer(self, normalised: Json, call: Call, report: Report) -> Json:
         return with_bill(normalised, report)
+
+
+def _is_sealed(item: Any) -> bool:
+    """Tells whether an item is reasoning in an envelope of ours: it is another provider's."""
+    return isinstance(item, dict) and item.get("type") == "reasoning" and is_envelope(item.get("encrypted_content"))
 
 
 TRANSLATED, PASSED = ResponsesForm(), PassedForm()

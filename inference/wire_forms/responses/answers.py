@@ -23,7 +23,7 @@ INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_
 
 def response_of(normalised: Mapping[str, Any], asked: Asked, report: Report) -> Json:
     """The response to a whole chat answer."""
-    output = Output(_identity(normalised), asked)
+    output = Output(_identity(normalised), normalised["model"], asked)
     (choice, *_) = normalised["choices"]
     message = choice["message"]
     calls = [{**each, "index": index} for index, each in enumerate(message.get("tool_calls") or ())]
@@ -42,7 +42,7 @@ class ResponseFraming:
 
     def __init__(self, own: Mapping[str, Any], asked: Asked) -> None:
         self._own, self._asked = own, asked
-        self._output = Output(_identity(own), asked)
+        self._output = Output(_identity(own), own["model"], asked)
         self._sequence = 0
         self._finish: str | None = None
 

@@ -1,21 +1,18 @@
 """Input items of the Responses API as the messages of a chat.
 
 An assistant's items between two inputs (reasoning, a message, calls) are one message. Reasoning is sent back as
-`reasoning_content`, signed thinking as the `thinking_blocks` in `encrypted_content`; what another gateway or provider
-has encrypted is left out.
+`reasoning_content`, signed thinking as the `thinking_blocks` in `encrypted_content`; what else an envelope has waits
+for the route (`envelopes`). What another gateway or provider has encrypted is left out.
 """
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import orjson
 
 from gateway.edge.fields import Json, each, fault, require, text_in
 
 from ...dialects.base import Untold
 from ..base import NO_FILES
+from ..envelopes import ENVELOPES, opened
 from .tools import ADDED, arguments_of, function_name
 
 MAX_ITEMS = 50_000
@@ -25,27 +22,25 @@ KEPT_NOWHERE = (
     "Responses are not kept here: send the items of earlier responses back in `input`, their reasoning with `include: "
     '["reasoning.encrypted_content"]`.'
 )
-ENCRYPTED = "gw1."  # what `encrypted_content` of ours begins with
-# Of items and of their parts, what a chat is told or has no use for; what else one says is left out, and disclosed.
-ITEM_TOLD = frozenset(
-    {
-        "type",
-        "id",
-        "status",
-        "role",
-        "content",
-        "summary",
-        "encrypted_content",
-        "call_id",
-        "namespace",
-        "name",
-        "output",
-    }
-    | {"arguments", "input", "tools"}
-)
-PART_TOLD = frozenset(
-    {"type", "text", "refusal", "image_url", "detail", "file_data", "filename", "input_audio", "cache_control"}
-)
+# Of items and of their parts, by their type, what a chat is told or has no use for; what else one says is left
+# out, and disclosed.
+OF_ALL = ("type", "id", "status")
+ITEM_TOLD: Mapping[str, tuple[str, ...]] = {
+    "message": (*OF_ALL, "role", "content"),
+    ADDED: (*OF_ALL, "role", "tools"),
+    "reasoning": (*OF_ALL, "summary", "content", "encrypted_content"),
+    "function_call": (*OF_ALL, "call_id", "namespace", "name", "arguments"),
+    "custom_tool_call": (*OF_ALL, "call_id", "namespace", "name", "input"),
+    "function_call_output": (*OF_ALL, "call_id", "output"),
+    "custom_tool_call_output": (*OF_ALL, "call_id", "output"),
+}
+PART_TOLD: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(TEXTS, ("type", "text", "cache_control")),
+    "input_image": ("type", "image_url", "detail", "cache_control"),
+    "input_file": ("type", "file_data", "filename", "detail", "cache_control"),
+    "input_audio": ("type", "input_audio", "cache_control"),
+}
+SAID_TOLD = ("type", "text", "refusal")
 
 
 def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Conversation":
@@ -65,11 +60,6 @@ def conversation_of(given: Any, instructions: str | None, untold: Untold) -> "Co
     if not conversation.messages:
         raise fault("input", "must hold a message.")
     return conversation
-
-
-def encrypted(blocks: list[Json]) -> str:
-    """Signed thinking as an `encrypted_content`."""
-    return ENCRYPTED + base64.b64encode(orjson.dumps(blocks)).decode()
 
 
 class Conversation:
@@ -99,7 +89,7 @@ class Conversation:
         take = KINDS.get(kind) if isinstance(kind, str) else None
         if take is None:
             raise fault(".type", f"must be one of {', '.join(KINDS)}.")
-        self._untold.beyond(item, ITEM_TOLD)
+        self._untold.beyond(item, ITEM_TOLD[kind])
         take(self, item)
 
     def close(self) -> None:
@@ -143,12 +133,17 @@ class Conversation:
 
     def reasoning(self, item: Json) -> None:
         self._begin()
-        text = "".join(_texts(item, "content"))
-        text = text or "\n\n".join(_texts(item, "summary"))
+        text, summary = "".join(_texts(item, "content")), "\n\n".join(_texts(item, "summary"))
+        if text and summary:
+            self._untold["summary"] = None
+        text = text or summary
         if text:
             self._turn["reasoning_content"] = self._turn.get("reasoning_content", "") + text
-        if blocks := _decrypted(item.get("encrypted_content")):
-            self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *blocks]
+        content = opened(item.get("encrypted_content"))
+        if isinstance(content, list):
+            self._turn["thinking_blocks"] = [*self._turn.get("thinking_blocks", ()), *content]
+        elif content:
+            self._turn.setdefault(ENVELOPES, []).append(content)
         elif item.get("encrypted_content"):
             self._untold["encrypted_content"] = None
 
@@ -187,8 +182,8 @@ class Conversation:
 
     def _block(self, given: Any) -> Json:
         part: Json = require(given, dict, "", "an object")
-        self._untold.beyond(part, PART_TOLD)
         kind = part.get("type")
+        self._untold.beyond(part, PART_TOLD.get(kind, ()) if isinstance(kind, str) else ())
         if kind in TEXTS:
             block: Json = {"type": "text", "text": text_in(part, "text")}
         elif kind == "input_image":
@@ -225,7 +220,7 @@ class Conversation:
     def _said(self, part: Any) -> tuple[str, str]:
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, dict):
-            self._untold.beyond(part, PART_TOLD)
+            self._untold.beyond(part, SAID_TOLD)
         if kind == "refusal":
             return "", text_in(part, "refusal")
         if kind not in TEXTS:
@@ -252,17 +247,6 @@ def _texts(item: Json, name: str) -> list[str]:
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
         raise fault(f".{name}", "must be an array of content parts.")
     return each(parts, lambda part: text_in(part, "text"), f".{name}")
-
-
-def _decrypted(content: Any) -> list[Json]:
-    """Signed thinking of ours; nothing where it is another's."""
-    if not isinstance(content, str) or not content.startswith(ENCRYPTED):
-        return []
-    try:
-        blocks = orjson.loads(base64.b64decode(content.removeprefix(ENCRYPTED), validate=True))
-    except (binascii.Error, orjson.JSONDecodeError):
-        return []
-    return blocks if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks) else []
 
 
 def _first(part: Json, *names: str) -> str:

@@ -11,7 +11,7 @@ from gateway.edge.fields import Json
 
 from ...deltas import CallPiece, Delta, Finish, Text
 from ...words import REASONING_FIELDS, dicts, object_of, text_of, without
-from .conversation import encrypted
+from ..envelopes import Signatures, sealed
 from .requests import Asked
 from .tools import Tool, input_of
 
@@ -27,10 +27,11 @@ COMPLETED, INCOMPLETE, IN_PROGRESS = "completed", "incomplete", "in_progress"
 
 
 class Output:
-    """The items of one response. `identity` is what their ids have in common."""
+    """The items of one response. `identity` is what their ids have in common, `model` the answer's."""
 
-    def __init__(self, identity: str, asked: Asked) -> None:
+    def __init__(self, identity: str, model: str, asked: Asked) -> None:
         self.items: list[Json] = []
+        self._signatures = Signatures(model, ("reasoning_details", "extra_content"))
         self._identity, self._asked = identity, asked
         self._part: _Part | None = None  # what is being said
         self._calls: dict[Any, _Call] = {}  # by their index in the chat
@@ -50,7 +51,8 @@ class Output:
         return events
 
     def _add_members(self, beside: Json, events: list[Json]) -> None:
-        """Signed thinking and citations."""
+        """Signatures, signed thinking and citations."""
+        self._signatures.take(beside)
         if self._asked.encrypts and (blocks := dicts(beside.get("thinking_blocks"))):
             self._think(blocks, events)
         if cited := [*_cited(beside)]:
@@ -65,6 +67,8 @@ class Output:
             return part
         if part is None or part.item["type"] != kind:
             self._close_speech(COMPLETED, events)
+            if kind == "message" and self._asked.encrypts:
+                self._seal_apart(events)
             item = self._open(kind, {"summary": [], "content": []} if kind == "reasoning" else {"content": []})
             if kind == "message":
                 item["role"] = "assistant"
@@ -86,6 +90,8 @@ class Output:
         for call in self._calls.values():
             is_newest = call.output_index == len(self.items) - 1
             events += call.closing(status if is_newest else COMPLETED)
+        if self._calls or self._asked.encrypts:
+            self._seal_apart(events)
         self._calls = {}
         return events
 
@@ -98,13 +104,28 @@ class Output:
         if part is None or part.item["type"] != "reasoning":
             part = self._part_of(REASONING_FIELDS[0], events)
         self._thinking += blocks
-        part.item["encrypted_content"] = encrypted(self._thinking)
+        part.item["encrypted_content"] = sealed(self._thinking)
+
+    def _seal(self, item: Json) -> None:
+        """Puts what is signed in this reasoning, unless it has signed thinking."""
+        if "encrypted_content" not in item and (envelope := self._signatures.sealed()):
+            item["encrypted_content"] = envelope
+
+    def _seal_apart(self, events: list[Json]) -> None:
+        """Puts what is signed, and has no reasoning to go with, in an item of its own."""
+        if envelope := self._signatures.sealed():
+            item = self._open("reasoning", {"summary": [], "content": [], "encrypted_content": envelope})
+            events.append(self._added(item))
+            item["status"] = COMPLETED
+            events.append(_done(item, len(self.items) - 1))
 
     def _call(self, fragment: Mapping[str, Any], events: list[Json]) -> None:
+        self._signatures.take_call(fragment)
         called = fragment.get("function") or fragment.get("custom") or {}
         call = self._calls.get(fragment.get("index"))
         if call is None:
-            self._close_speech(COMPLETED, events)
+            self._close_speech(COMPLETED, events, calls=True)
+            self._seal_apart(events)
             name = called.get("name") or ""
             call = self._opened_call(fragment.get("id"), self._asked.tools.get(name) or Tool(name))
             self._calls[fragment.get("index")] = call
@@ -131,9 +152,13 @@ class Output:
         shown = {**item, "content": []} if "content" in item else {**item}
         return {"type": "response.output_item.added", "output_index": len(self.items) - 1, "item": shown}
 
-    def _close_speech(self, status: str, events: list[Json]) -> None:
+    def _close_speech(self, status: str, events: list[Json], *, calls: bool = False) -> None:
+        """Ends what is being said. What is signed goes with reasoning, unasked too where a tool is called: the next
+        turn may fail without it."""
         part, self._part, self._thinking = self._part, None, []
         if part is not None:
+            if part.item["type"] == "reasoning" and (calls or self._asked.encrypts):
+                self._seal(part.item)
             events += part.closing()
             part.item["status"] = status
             events.append(_done(part.item, part.output_index))

@@ -26,7 +26,7 @@ from gateway.errors import InvalidRequest
 
 from ...call import Call, Shape
 from ...dialects.base import Untold, encoded
-from ..base import ModelField, effort_of
+from ..base import ModelField, effort_of, note_within
 from .conversation import KEPT_NOWHERE, conversation_of
 from .tools import Tool, choice_of, tools_of
 
@@ -170,10 +170,8 @@ def call_of(body: dict[str, Any]) -> Call:
     else:
         chat.pop("parallel_tool_calls", None)
     for name, told in TOLD.items():
-        inner = Untold()
-        inner.beyond(checked.get(name, {}), told)
-        untold |= {f"{name}.{each}": None for each in inner}
-    chat |= _format(checked.get("text", {})) | _effort(checked.get("reasoning", {}))
+        note_within(name, checked.get(name, {}), told, untold)
+    chat |= _format(checked.get("text", {}), untold) | _effort(checked.get("reasoning", {}), untold)
     include = checked.get("include", ())
     if LOGPROBS in include or checked.get("top_logprobs"):
         chat |= {"logprobs": True, "top_logprobs": checked.get("top_logprobs", 0)}
@@ -190,7 +188,7 @@ def call_of(body: dict[str, Any]) -> Call:
     )
 
 
-def _format(text: Json) -> Json:
+def _format(text: Json, untold: Untold) -> Json:
     """A chat's words for `text`: its format and its verbosity."""
     form, words = text.get("format"), {}
     if text.get("verbosity") is not None:
@@ -207,11 +205,14 @@ def _format(text: Json) -> Json:
         return {**words, "response_format": {"type": kind, "json_schema": named}}
     if kind not in ("text", "json_object"):
         raise InvalidRequest.of_field("text.format.type", "must be one of text, json_object, json_schema.")
+    note_within("text.format", form, ("type",), untold)
     return words if kind == "text" else {**words, "response_format": {"type": kind}}
 
 
-def _effort(reasoning: Json) -> Json:
+def _effort(reasoning: Json, untold: Untold) -> Json:
     effort, budget = reasoning.get("effort"), reasoning.get("max_tokens")
+    if budget is not None and (effort is not None or type(budget) is not int):
+        untold["reasoning.max_tokens"] = None
     if effort is None:
         return {"reasoning_effort": effort_of(budget)} if type(budget) is int else {}
     if not isinstance(effort, str):

@@ -59,7 +59,13 @@ def claude(account: Customer, folder: Path, model: str, prompt: str, **variables
 
 
 @pytest.mark.parametrize(
-    "model", ["sim/test/script", pytest.param("simanthropic/claude/script", marks=pytest.mark.campaign)]
+    "model",
+    [
+        "sim/test/script",
+        pytest.param("simanthropic/claude/script", marks=pytest.mark.campaign),
+        pytest.param("sim/test/script-google", marks=pytest.mark.campaign),
+        pytest.param("sim/test/script-openrouter", marks=pytest.mark.campaign),
+    ],
 )
 def test_claude_code_edits_a_file_and_the_ledger_has_its_turns(account: Customer, tmp_path: Path, model: str) -> None:
     work = tmp_path / "work"

@@ -188,6 +188,11 @@ def test_how_hard_to_think(fields: Json, effort: str | None) -> None:
         ({"type": "text"}, "messages[0].content[0].text"),
         ({"type": "tool_result", "content": "x"}, "messages[0].content[0].tool_use_id"),
         ({"type": "tool_result", "tool_use_id": "x", "content": 5}, "messages[0].content[0].content"),
+        (
+            {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "tool_reference"}]},
+            "messages[0].content[0].content[0].tool_name",
+        ),
+        ({"type": "tool_reference", "tool_name": "x"}, "messages[0].content[0].type"),
         ({**SEARCH, "content": [SEARCH]}, "messages[0].content[0].content[0].type"),
         (
             {**INLINE, "source": {"type": "content", "content": [INLINE]}},
@@ -199,6 +204,32 @@ def test_what_a_chat_has_no_form_for_is_refused(block: Json, path: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         chat_of({"messages": [{"role": "user", "content": [block]}]})
     assert refused.value.param == path
+
+
+@pytest.mark.parametrize("model", ["sim/test/describe", "simanthropic/claude/describe"])
+def test_tools_that_a_result_loads_are_named_where_a_provider_knows_no_references(
+    account: Customer, model: str
+) -> None:
+    references = [{"type": "tool_reference", "tool_name": name} for name in ("weather", "clock")]
+    call = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": references}
+    turns = [*HELLO, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    reply = ask(account, model, messages=turns)
+    sent = json.loads(reply.json()["content"][0]["text"])["body"]["messages"][-1]
+    if model.startswith("simanthropic"):
+        assert sent == turns[-1]
+        assert "X-Gateway-Adjusted-Params" not in reply.headers
+    else:
+        assert sent == {"role": "tool", "tool_call_id": "toolu_1", "content": "Loaded tools: weather, clock"}
+        assert reply.headers["X-Gateway-Adjusted-Params"] == "tool_reference"
+
+
+def test_a_result_that_loads_tools_may_say_more() -> None:
+    said = [{"type": "text", "text": "Two."}, {"type": "tool_reference", "tool_name": "clock", **CACHED}]
+    result = {"type": "tool_result", "tool_use_id": "x", "content": said}
+    chat, untold = chat_of({"messages": [{"role": "user", "content": [result]}]})
+    assert chat["messages"][0]["content"] == "Two.\nLoaded tools: clock"
+    assert list(untold) == ["tool_reference", "cache_control"]
 
 
 @pytest.mark.parametrize("thinking", [5, True, ["hm"], {"a": 1}])
@@ -218,6 +249,66 @@ def test_blocks_in_blocks_without_an_end_are_refused(account: Customer) -> None:
     body = {"model": "sim/test/echo", "max_tokens": 64, "messages": [{"role": "user", "content": [block]}]}
     reply = account.http.post(PATH, json=body)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages[0].content[0].content[0].type")
+
+
+TOOLS: Json = {"tools": [WEATHER]}
+IN_SCHEMA: Json = {"type": "json_schema", "schema": {}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "disclosed"),
+    [
+        # What a message says beside its role and content.
+        ({"messages": [*HELLO, {"role": "system", "content": [], "output_config": {"a": 1}}]}, "output_config"),
+        ({"messages": [{**HELLO[0], **CACHED}]}, "cache_control"),
+        ({"messages": [*HELLO, {"role": "assistant", "content": "x", "stop_reason": None}]}, None),
+        # Thinking and effort.
+        ({"thinking": {"type": "enabled"}}, "thinking"),
+        ({"thinking": {"type": "deep"}}, "thinking"),
+        ({"thinking": {"type": "adaptive"}}, None),
+        ({"thinking": {"type": "adaptive", "display": "omitted"}}, "thinking.display"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, None),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 2000}, "output_config": {"effort": "low"}},
+            "thinking.budget_tokens",
+        ),
+        ({"output_config": {"effort": "max"}}, "output_config.effort"),
+        ({"output_config": {"effort": "low"}}, None),
+        ({"output_config": {"effort": "high"}}, None),
+        # The form of the answer.
+        ({"output_config": {"format": {**IN_SCHEMA, "name": "x"}}}, "output_config.format.name"),
+        (
+            {
+                "output_config": {"format": IN_SCHEMA},
+                "output_format": {"type": "json_schema", "schema": {"type": "object"}},
+            },
+            "output_format",
+        ),
+        # Tools.
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tool_choice": {"type": "auto"}}, None),
+        ({**TOOLS, "tool_choice": {"type": "any", "strict": True}}, "tool_choice.strict"),
+        ({**TOOLS, "tool_choice": {"type": "any", "disable_parallel_tool_use": False}}, None),
+        # Members of blocks.
+        ({"messages": [{"role": "user", "content": [{**PICTURE, "source": {**PICTURE["source"], "fps": 2}}]}]}, "fps"),
+        ({"messages": [{"role": "user", "content": [{**INLINE, "title": 5}]}]}, "title"),
+        (
+            {"messages": [{"role": "assistant", "content": [
+                {"type": "tool_use", "id": "a", "name": "weather", "input": {}, "caller": {"type": "code", "id": "b"}}
+            ]}]},
+            "caller",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": [
+                {"type": "tool_use", "id": "a", "name": "weather", "input": {}, "caller": {"type": "direct"}}
+            ]}]},
+            None,
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_chat_is_told_otherwise_or_not_at_all_is_named(fields: Json, disclosed: str | None) -> None:
+    _, untold = chat_of({"messages": HELLO, **fields})
+    assert list(untold) == ([disclosed] if disclosed else [])
 
 
 def test_a_chat_loses_hints_and_says_so(account: Customer) -> None:

@@ -86,6 +86,8 @@ class Codex:
     ("model", "patches"),
     [
         pytest.param("sim/test/script", False, id="shell"),
+        pytest.param("sim/test/script-google", False, id="google", marks=pytest.mark.campaign),
+        pytest.param("sim/test/script-openrouter", False, id="openrouter", marks=pytest.mark.campaign),
         pytest.param("simanthropic/claude/script", True, id="custom tool", marks=pytest.mark.campaign),
     ],
 )

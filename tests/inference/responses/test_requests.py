@@ -9,7 +9,7 @@ from rest_framework import serializers
 from gateway.edge.exception_handler import from_exception
 from gateway.errors import InvalidRequest
 from inference.call import Call
-from inference.wire_forms.responses.conversation import encrypted
+from inference.wire_forms.envelopes import sealed
 from inference.wire_forms.responses.requests import call_of
 
 Json = dict[str, Any]
@@ -112,12 +112,52 @@ def test_turns_that_follow_each_other_stay_apart() -> None:
 
 def test_signed_thinking_comes_back_out_of_its_envelope_and_foreign_envelopes_are_left_out() -> None:
     blocks = [{"type": "thinking", "thinking": "Hm.", "signature": "sig"}]
-    own = {"type": "reasoning", "summary": [], "encrypted_content": encrypted(blocks)}
+    own = {"type": "reasoning", "summary": [], "encrypted_content": sealed(blocks)}
     foreign = {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA"}
     broken = {"type": "reasoning", "summary": [], "encrypted_content": "gw1.!"}
     (_, turn) = messages(HI, own, foreign, broken, function_call("a"))
     assert turn["thinking_blocks"] == blocks
     assert "reasoning_content" not in turn
+
+
+SAID: Json = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "disclosed"),
+    [
+        ({"reasoning": {"effort": "low", "max_tokens": 5000}}, "reasoning.max_tokens"),
+        ({"reasoning": {"max_tokens": "many"}}, "reasoning.max_tokens"),
+        ({"reasoning": {"max_tokens": 5000}}, None),
+        ({"text": {"format": {"type": "text", "strict": True}}}, "text.format.strict"),
+        ({"text": {"format": {"type": "json_object"}}}, None),
+        ({"tool_choice": "required"}, None),
+        ({"input": [{**HI, "output": "x"}]}, "output"),
+        ({"input": [{**HI, "status": "completed", "id": "msg_1", "type": "message"}]}, None),
+        ({"input": [HI, {**function_call("a"), "input": "x"}]}, "input"),
+        ({"input": [HI, function_call("a"), {**output("a"), "name": "f"}]}, "name"),
+        ({"input": [HI, {**SAID, "content": [{**SAID["content"][0], "cache_control": {"a": 1}}]}]}, "cache_control"),
+        ({"input": [HI, {**SAID, "content": [{**SAID["content"][0], "annotations": [], "logprobs": []}]}]}, None),
+        ({"input": [{"role": "user", "content": [{"type": "input_text", "text": "x", "detail": "low"}]}]}, "detail"),
+        (
+            {"input": [{"role": "user", "content": [
+                {"type": "input_image", "image_url": "https://x.example/a.png", "filename": "a.png"}
+            ]}]},
+            "filename",
+        ),
+        (
+            {"input": [HI, {
+                "type": "reasoning",
+                "summary": [{"type": "summary_text", "text": "Hm."}],
+                "content": [{"type": "reasoning_text", "text": "Hm, well."}],
+            }, SAID]},
+            "summary",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_chat_is_told_otherwise_or_not_at_all_is_named(fields: Json, disclosed: str | None) -> None:
+    call = call_of({"model": "sim/test/echo", "input": "hi", **fields})
+    assert list(call.adjusted) == ([disclosed] if disclosed else [])
 
 
 def test_reasoning_that_nothing_follows_is_left_out() -> None:
