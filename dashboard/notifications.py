@@ -7,6 +7,7 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.html import format_html
 
 from accounts.models import Account, User
 from gateway.money import MAX_MONEY, ExactDecimalFormField
@@ -37,7 +38,8 @@ class NotificationsForm(ChangesForm):
         account = current.account
         initial = {"wants_notices": current.person.wants_notices, "low_balance": account.low_balance}
         super().__init__(data, initial)
-        self.fields["low_balance"].label = f"Low-balance threshold of {account.name} ({account.currency})"
+        label = format_html("Low-balance threshold of <bdi>{}</bdi> ({})", account.name, account.currency)
+        self.fields["low_balance"].label = label
         if not current.is_owner:
             del self.fields["low_balance"]
 

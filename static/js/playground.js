@@ -12,6 +12,7 @@
   const [turns, errors, message, send, stop, clear, status] =
     ["turns", "error", "message", "send", "stop", "clear", "status"].map(part);
   const advice = JSON.parse(part("advice").textContent);
+  if (/Mac|iPhone|iPad/.test(navigator.platform)) part("hint").textContent = "⌘+Enter sends";
   const copyOf = (template) => part(template).content.firstElementChild.cloneNode(true);
   const wait = (milliseconds) => new Promise((done) => { setTimeout(done, milliseconds); });
 

@@ -14,6 +14,7 @@
   const swatch = section.querySelector("template");
   const note = section.querySelector(".note");
   const isDark = matchMedia("(prefers-color-scheme: dark)");
+  const LONG = 72; // characters, as in dashboard/templatetags/names.py
   const MANY_DAYS = 100; // more bars than this leave no room for lines between their parts
 
   const chosen = () => section.querySelector("input[name=measure]:checked").value;
@@ -70,7 +71,10 @@
     chart.data.datasets = datasets();
     legend.replaceChildren(...measure.groups.map((label) => {
       const part = document.createElement("li");
-      part.append(swatch.content.cloneNode(true), label);
+      const name = document.createElement("bdi");
+      name.textContent = label;
+      if (label.length > LONG) Object.assign(name, { className: "clamp", title: label });
+      part.append(swatch.content.cloneNode(true), name);
       return part;
     }));
     chart.options.scales.x.stacked = chart.options.scales.y.stacked = !measure.is_mean;

@@ -97,7 +97,7 @@ def test_the_list_shows_everything_but_the_token(member: Client, account: Accoun
     page = member.get("/keys").text
     row = f"{key.masked} active 6 May 2032 07:08 3 Feb 2031 04:05 2 Jan 2031 03:04"
     assert f"laptop 60 requests, 100,000 tokens per minute {row}" in plain(page)
-    assert f'<a href="/usage?account={account.pk}&amp;key={key.pk}">laptop</a>' in page
+    assert f'<a href="/usage?account={account.pk}&amp;key={key.pk}"><bdi>laptop</bdi></a>' in page
     assert token not in page
 
 
@@ -157,7 +157,7 @@ def test_many_keys_are_paged_newest_first(
     while path:
         with django_assert_max_num_queries(4):  # the session, the person, their accounts, a page of keys
             page = member.get(path).text
-        seen.append(re.findall(r"key-\d{3}(?=</a></span></th>)", page))
+        seen.append(re.findall(r"key-\d{3}(?=</bdi></a></span></th>)", page))
         path = unescape("".join(re.findall(r'href="([^"]+)" rel="next"', page)))
     assert [len(names) for names in seen] == [50, 50, 1]
     assert [name for names in seen for name in names] == [f"key-{number:03}" for number in reversed(range(101))]

@@ -79,6 +79,26 @@ def test_a_button_copies_the_key_and_a_double_click_creates_one(chromium: Browse
         expect(page.get_by_role("rowheader", name="laptop")).to_have_count(1)
 
 
+@pytest.mark.parametrize(("platform", "key"), [("MacIntel", "⌘C"), ("Linux x86_64", "Ctrl+C")])
+def test_what_a_button_did_is_announced_with_the_keys_of_the_system(
+    chromium: Browser, customer: Customer, platform: str, key: str
+) -> None:
+    with signed_in(chromium, customer) as page:
+        page.add_init_script(
+            f"Object.defineProperty(navigator, 'platform', {{get: () => '{platform}'}});"
+            "navigator.clipboard.writeText = (text) => "
+            "text.includes('curl') ? Promise.reject(new Error()) : Promise.resolve();"
+        )
+        page.goto("/models/test/echo")
+        announced = page.locator("body > [aria-live]")
+        expect(announced).to_have_text("")
+        page.get_by_role("button", name="Copy").first.click()
+        expect(announced).to_have_text("Copied")
+        page.goto("/")
+        page.get_by_role("button", name="Copy").first.click()
+        expect(announced).to_have_text(f"Selected: press {key}")
+
+
 def test_an_id_is_copied_and_the_code_of_a_route_is_found_by_keyboard(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer, permissions=["clipboard-read", "clipboard-write"]) as page:
         page.goto("/models?q=two+prices")

@@ -10,6 +10,13 @@ from tests.servers.customer import Customer
 
 WIDTHS = (320, 1024, 1280)  # from a phone on: charts follow a window that shrinks only later
 LONG_ROUTE = "simanthropic/test/cache-write/FRPAR"
+LARGE_LETTERS = (260, 720, 960)  # as a phone's 390 px at 150 %, and 1440 px at 200 and 150 %
+IN_A_ROW = (1440, 1280, 1000)
+LONG_NAME = "a key of a very long name " * 7
+LOW_LINKS = """() => [...document.querySelectorAll("main a")].filter(link => {
+  const heights = [...link.getClientRects()].map(box => box.height);
+  return link.checkVisibility() && Math.max(...heights) < 24;
+}).map(link => link.innerText)"""
 ACCOUNTS = [
     "Tiny",
     "An-Institute-With-One-Word-For-A-Name-" * 2,
@@ -72,3 +79,66 @@ def test_no_page_is_wider_than_its_window_and_the_bars_menus_neither(chromium: B
                 expect(page.locator(f"{menu} .menu-items")).to_be_visible()
                 assert beyond(page, 390) == []
                 page.keyboard.press("Escape")
+
+
+def test_pages_fit_a_window_whose_letters_are_enlarged_and_links_a_finger(
+    chromium: Browser, customer: Customer
+) -> None:
+    for slug in ("echo", "sim/test/echo/DEFRA", "chunks"):
+        answer(customer, slug)
+    customer.another_key(LONG_NAME, "--rpm", "60", "--tpm", "100000")
+    paths = ("/", "/keys", "/members", "/carbon", "/usage", "/usage/records", "/aliases", "/credit")
+    with signed_in(chromium, customer) as page:
+        for path in paths:
+            page.goto(path)
+            for width in LARGE_LETTERS:
+                page.set_viewport_size({"width": width, "height": 800})
+                assert beyond(page, width) == [], f"{path} at {width}"
+            page.set_viewport_size({"width": 390, "height": 844})
+            assert page.evaluate(LOW_LINKS) == [], path
+
+
+def test_the_bar_is_one_row_whatever_the_account_is_called(chromium: Browser, customer: Customer) -> None:
+    names = ["Umbrella Health GmbH", "The Society for the Study of Very Long Names"]
+    with signed_in(chromium, customer) as page:
+        made = customer.gateway.manage("shell", "-v0", "-c", FURTHER_ACCOUNTS.format(owner=customer.id, names=names))
+        for account, name in zip(json.loads(made.ok()), names, strict=True):
+            page.goto(f"/?account={account}")
+            switcher = page.locator(".switcher summary")
+            expect(switcher).to_have_attribute("title", name)
+            for width in IN_A_ROW:
+                page.set_viewport_size({"width": width, "height": 800})
+                middles = page.locator(".top-inner > *").evaluate_all(
+                    "all => all.map(one => one.getBoundingClientRect()).map(box => box.top + box.height / 2)"
+                )
+                assert max(middles) - min(middles) <= 2, f"{name} at {width}"
+
+
+def test_a_long_name_takes_three_lines_and_has_all_of_it_as_title(chromium: Browser, customer: Customer) -> None:
+    token = customer.another_key(LONG_NAME).strip()
+    customer.http.post(
+        "/v1/chat/completions",
+        json={"model": "sim/test/echo", "messages": [{"role": "user", "content": "hi"}]},
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    with signed_in(chromium, customer) as page:
+        page.set_viewport_size({"width": 1280, "height": 800})
+        for path in ("/keys", "/", "/usage?by=key", "/usage/records"):
+            page.goto(path)
+            names = page.locator("main .clamp")
+            expect(names.first).to_have_attribute("title", LONG_NAME.strip())
+            lines = names.evaluate_all(
+                "all => all.map(one => one.offsetHeight / parseFloat(getComputedStyle(one).lineHeight))"
+            )
+            assert max(lines) < 3.1, path
+
+
+def test_what_is_folded_is_not_printed_as_an_empty_heading(chromium: Browser, customer: Customer) -> None:
+    answer(customer, "echo")
+    with signed_in(chromium, customer) as page:
+        page.goto("/usage")
+        page.emulate_media(media="print")
+        expect(page.get_by_role("heading", name="By model", exact=True)).to_be_visible()
+        expect(page.locator("#days")).to_be_hidden()
+        page.locator("details:has(#days)").evaluate("details => { details.open = true; }")
+        expect(page.locator("#days")).to_be_visible()
