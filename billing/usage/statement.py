@@ -50,6 +50,8 @@ COLUMNS = (
     # the last line's own
     *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
     *("opening_balance", "credits", "closing_balance", "reconciled"),
+    # of a record again: new columns go last, for whoever counts them
+    "key_id",
 )
 
 
@@ -246,6 +248,7 @@ def _record_line(record: Generation, entry: LedgerEntry | None) -> Line:
         "wh_per_cached_token": of_cached,
         "grid_gco2_per_kwh": factors.intensity_gco2_per_kwh,
         **factors.grid_details,
+        "key_id": str(record.key_id),
     }
 
 

@@ -9,4 +9,6 @@ for (const form of document.querySelectorAll("form[data-once]")) {
     isSent = true;
   });
   addEventListener("pageshow", () => { isSent = false; });  // the browser's "back" brings the page back as it was
+  // Whoever stops the loading stays on the page. Browsers without the Navigation API do not tell.
+  globalThis.navigation?.addEventListener("navigateerror", () => { isSent = false; });
 }

@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models import Sum
 from pytest_django import DjangoAssertNumQueries
 
+from accounts import keys
 from accounts.models import Account
 from billing.ledger import booking as ledger
 from billing.ledger import entries
@@ -300,6 +301,21 @@ def test_what_is_booked_meanwhile_is_left_to_the_next_statement(acme: Account) -
     entries.grant(acme.pk, Decimal(1), "meanwhile")
     assert [line["line"] for line in lines] == ["total"]
     assert (totals.requests, totals.closing_balance, totals.reconciled) == (1, Decimal("9.99916"), True)
+
+
+def test_keys_that_bore_one_name_are_told_apart_by_their_ids(acme: Account) -> None:
+    first, _ = new_key(acme, "laptop")
+    settle(acme, key=first)
+    keys.delete(first)
+    second, _ = new_key(acme, "laptop")
+    settle(acme, key=second)
+    keys.rename(second, "desk")
+    records, total = exported(acme)
+    assert [(record["key"], record["key_id"]) for record in records] == [
+        ("laptop", str(first.pk)),
+        ("desk", str(second.pk)),
+    ]
+    assert total["key_id"] == ""
 
 
 def test_blocks_neither_repeat_nor_skip(acme: Account, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import Browser, ViewportSize, expect
+from playwright.sync_api import Browser, Route, ViewportSize, expect
 
 from tests.browser import PASSWORD, add_person, signed_in
 from tests.servers.customer import Customer
@@ -130,3 +130,25 @@ def test_back_from_a_choice_leads_to_a_form_that_says_what_its_page_shows(
         expect(control).to_have_value(before)
         page.go_forward()
         expect(control).to_have_value(chosen)
+
+
+def test_a_form_whose_sending_was_stopped_can_be_sent_again(chromium: Browser, customer: Customer) -> None:
+    with signed_in(chromium, customer) as page:
+        page.goto("/keys")
+        browser = page.context.new_cdp_session(page)
+        held: list[Route] = []
+
+        def hold_the_first(route: Route) -> None:
+            if route.request.method == "POST" and not held:
+                held.append(route)
+            else:
+                route.continue_()
+
+        page.route("**/keys", hold_the_first)
+        page.get_by_label("Name").fill("stopped")
+        create = page.get_by_role("button", name="Create")
+        with page.expect_request(lambda request: request.method == "POST"):
+            create.click(no_wait_after=True)
+        browser.send("Page.stopLoading")
+        create.click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Your new key: stopped")
