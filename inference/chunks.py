@@ -102,8 +102,11 @@ class Normaliser(ABC):
             self.has_ended = True
 
     @abstractmethod
-    def finish_open(self, *, is_counted: bool) -> None:
-        """Finishes what is open where the upstream ends its stream in order; `is_counted` where it has sent a usage."""
+    def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
+        """Finishes what is open if the upstream ends its stream in order; `is_counted` if it has sent a usage.
+
+        Adds to `sent` what has to be said before that.
+        """
 
     @abstractmethod
     def finishes(self) -> Iterable[Delta]:
@@ -173,13 +176,13 @@ class ChunkNormaliser(Normaliser):
                 self._send_more(delta.more, state)
             sent.append(delta)
 
-    def finish_open(self, *, is_counted: bool) -> None:
+    def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
         """Finishes the choices that have begun, if any choice has finished or the upstream has counted them: one that
         ends its stream in order may have finished only the first of several, or never say a reason."""
         still_open = self._open
         if is_counted or len(still_open) < len(self._choices):
             for index in still_open:
-                self.take([delta_of(Finish, index, {}, "stop")], [])
+                self.take([delta_of(Finish, index, {}, "stop")], sent)
 
     def finishes(self) -> Iterable[Delta]:
         """See Normaliser."""
@@ -210,7 +213,7 @@ class ChunkNormaliser(Normaliser):
         if not choice:
             self._keep(delta.chunk)
             return None
-        index = choice["index"] = max(0, choice["index"])
+        index = choice["index"]
         if index >= self._expected:
             self.has_surplus = True
             self._keep(delta.chunk)
@@ -249,6 +252,8 @@ class ChunkNormaliser(Normaliser):
         if isinstance(delta, CallPiece):
             taken = state.calls.take(delta.fragment)
             if taken is None:
+                others = [delta_of(Carried, delta.choice["index"], {}, beside=delta.beside)] if delta.beside else []
+                self.take(others, sent)
                 return False
             fragment, text = taken
             if fragment is not delta.fragment:

@@ -350,7 +350,7 @@ class StreamReader:
     def _end(self) -> None:
         """The end of the body, or the dialect's own before it, which finishes what is open."""
         if self.normaliser.has_ended:
-            self.normaliser.finish_open(is_counted=self.usage is not None)
+            self.normaliser.finish_open(self.pending, is_counted=self.usage is not None)
             self._note_output()
         if not self.normaliser.is_complete and self._decoder.unreadable is not None:
             raise self._decoder.unreadable

@@ -27,7 +27,9 @@ PACKAGES = (
 WITH_ROOMS = ("gateway", "catalogue", "billing")
 OF_DJANGO = ("management", "migrations", "templatetags")
 LONGEST_MODULE = 400
-LINES_OF_CODE = 26_520  # `make size` prints them by app; the last 400 are about what owners, members and staff run into
+LINES_OF_CODE = 27_200  # `make size` prints them by app; the last 700 carry signatures, and read answers of the other kind
+    27_200  # `make size` prints them by app; the last 700 carry what providers sign, and read answers of the other kind
+)
 
 
 def test_every_setting_is_documented() -> None:

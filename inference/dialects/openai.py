@@ -176,7 +176,7 @@ class OpenAIDecoder(StreamDecoder):
             (choice,) = event["choices"]
             (name,) = delta = choice["delta"]
             index, value, size = choice["index"], delta[name], len(choice)
-            is_plain = choice["finish_reason"] is None and type(index) is int
+            is_plain = choice["finish_reason"] is None and type(index) is int and index >= 0
             is_bare = size == 3 or (size == 4 and choice.get("logprobs", 0) is None)
             is_plain = is_plain and (is_bare or not ("usage" in choice or "error" in choice))
         except (LookupError, TypeError, ValueError):

@@ -446,6 +446,10 @@ NAMES: dict[str, tuple[list[Json], Answer]] = {
         [call("a", "get_", '{"p"'), call(None, "rain", ":1}"), *CALLED],
         Answer(calls=(("get_rain", {"p": 1}),), call_ids=("a",), finish="tool_calls"),
     ),
+    "of-no-tool-without-a-finish": (
+        [call("a", "get_", '{"p":1}'), COUNTED],
+        Answer(calls=(("get_", {"p": 1}),), call_ids=("a",), finish="tool_calls"),
+    ),
     "never": (
         [call("a", None, '{"p":1}'), *CALLED],
         Answer(calls=(("", {"p": 1}),), call_ids=("a",), finish="tool_calls"),

@@ -143,7 +143,7 @@ class PassedMessage(PassedStream):
         """See Normaliser."""
         return self._calls_tool
 
-    def finish_open(self, *, is_counted: bool) -> None:
+    def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
         """See Normaliser. A message that ended in order and was counted may lack a reason."""
         if is_counted and not self.is_complete and self._begun is not None:
             reason = "tool_use" if self._begun.get("type") == "tool_use" else "end_turn"

@@ -61,7 +61,7 @@ class PassedResponse(PassedStream):
         """See Normaliser."""
         return any(self._items[index].get("type") in CALLS for index in self._deltas)
 
-    def finish_open(self, *, is_counted: bool) -> None:
+    def finish_open(self, sent: list[Delta], *, is_counted: bool) -> None:
         """See Normaliser. A response says itself that it has ended."""
 
     def finishes(self) -> Iterable[Delta]:
