@@ -172,7 +172,7 @@ class ChunkNormaliser(Normaliser):
                 self._shape(choice, state)
             if self.unsent and not chunk.keys().isdisjoint(self.unsent):
                 self.unsent = without(self.unsent, chunk)
-            if delta.more:
+            if delta.more is not None:
                 self._send_more(delta.more, state)
             sent.append(delta)
 

@@ -29,8 +29,8 @@ class Delta:
     owns it, and may change it in place. `beside` are the members of the choice's delta that the type does not name,
     None if there are none.
 
-    What one read brings of the same text is one delta, if no chunk says more than its piece: `more` are the chunks of
-    its further pieces, None if it cannot have any.
+    What one read brings of the same text is one delta, if no choice says more than its piece: `more` are the chunks of
+    its further pieces, None if there are none.
     """
 
     chunk: Json
@@ -109,14 +109,22 @@ def delta_of(kind: type[Kind], index: int, said: Json, *rest: Any, beside: Json 
     return kind({"choices": [choice]}, choice, *rest, beside=beside)
 
 
-def add_text(said: list[Any], chunk: Json, choice: Json, name: str, text: str) -> None:
-    """Adds a piece of a text to what is said, as more of the delta before it if that is of the same text."""
-    last = said[-1] if said else None
-    if type(last) is Text and last.name == name and last.more is not None and last.choice["index"] == choice["index"]:
-        last.text += text
-        last.more.append(chunk)
+def goes_on(last: Any, chunk: Json, choice: Json, name: str, text: str) -> bool:
+    """Adds a piece of a text to the delta before it; False if that is not of the same text, or one of the two choices
+    has members beside an index, a delta and a finish reason."""
+    if type(last) is not Text or last.name != name or last.beside is not None:
+        return False
+    before, size = last.choice, len(choice)
+    if before["index"] is not choice["index"] or len(before) != size:
+        return False
+    if size > 3 and (size > 4 or choice.get("logprobs", 0) is not None or before.get("logprobs", 0) is not None):
+        return False
+    last.text += text
+    if last.more is None:
+        last.more = [chunk]
     else:
-        said.append(Text(chunk, choice, name, text, more=[]))
+        last.more.append(chunk)
+    return True
 
 
 def deltas_of(index: int, message: Json) -> Iterator[Delta]:

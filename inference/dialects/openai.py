@@ -24,9 +24,9 @@ from ..deltas import (
     Note,
     Text,
     UsageReport,
-    add_text,
     delta_of,
     deltas_of,
+    goes_on,
 )
 from ..finishes import failure_of
 from ..words import REASONING_FIELDS, TEXT_FIELDS, THOUGHTS, dicts, object_of, without
@@ -175,18 +175,18 @@ class OpenAIDecoder(StreamDecoder):
         try:
             (choice,) = event["choices"]
             (name,) = delta = choice["delta"]
-            index, value, size = choice["index"], delta[name], len(choice)
+            index, value = choice["index"], delta[name]
             is_plain = choice["finish_reason"] is None and type(index) is int and index >= 0
-            is_bare = size == 3 or (size == 4 and choice.get("logprobs", 0) is None)
-            is_plain = is_plain and (is_bare or not ("usage" in choice or "error" in choice))
         except (LookupError, TypeError, ValueError):
             is_plain = False
-        if is_plain and type(value) is str and value and name in TEXT_FIELDS:
-            if is_bare:
-                add_text(said, event, choice, name, value)
-            else:
-                said.append(Text(event, choice, name, value))
-        elif is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
+        is_text = is_plain and type(value) is str and value and name in TEXT_FIELDS
+        if is_text and said and goes_on(said[-1], event, choice, name, value):
+            pass
+        elif not is_plain or "usage" in choice or "error" in choice:
+            usage = self._read_choices(event, data, usage, said)
+        elif is_text:
+            said.append(Text(event, choice, name, value))
+        elif name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
             said.append(CallPiece(event, choice, value[0]))
         else:
             usage = self._read_choices(event, data, usage, said)

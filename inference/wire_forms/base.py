@@ -204,10 +204,12 @@ class ChunkFraming:
         """See Framing."""
         if self._hides_reasoning:
             pending = _without_thoughts(pending)
+        if len(pending) == 1 and pending[0].more is None and type(pending[0]) is not Finish:
+            return [framed(pending[0].chunk)]
         chunks = []
         for delta in pending:
             chunks.append(delta.chunk)
-            if delta.more:
+            if delta.more is not None:
                 chunks += delta.more
         if pending and isinstance(pending[-1], Finish):
             self._held = chunks.pop()

@@ -28,8 +28,8 @@ from ...deltas import (
     Note,
     Text,
     UsageReport,
-    add_text,
     delta_of,
+    goes_on,
 )
 from ...words import object_of, text_of
 from ..base import StreamDecoder, check_object, count, finish_of, optional_count
@@ -228,10 +228,14 @@ class AnthropicDecoder(StreamDecoder):
             return
         if self._held:
             delta.chunk, self._held = {**self._held, **delta.chunk}, {}
-        if type(delta) is Text and delta.beside is None:
-            add_text(said, delta.chunk, delta.choice, delta.name, delta.text)
-        else:
-            said.append(delta)
+        if (
+            isinstance(delta, Text)
+            and delta.beside is None
+            and said
+            and goes_on(said[-1], delta.chunk, delta.choice, delta.name, delta.text)
+        ):
+            return
+        said.append(delta)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`. What `output_tokens` says at the start is a place-holder."""
@@ -372,7 +376,7 @@ class PassingDecoder(AnthropicDecoder):
                     last.text += text
                     last.more = [*(last.more or ()), event]
                 else:
-                    said.append(Text(event, NO_CHOICE, name, text, more=[]))
+                    said.append(Text(event, NO_CHOICE, name, text))
             else:
                 said.append(Carried(event, NO_CHOICE))
         elif kind == "message_delta":
