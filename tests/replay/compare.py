@@ -52,6 +52,9 @@ def in_form(form: str, truth: Truth, answer: Answer) -> Iterator[str]:
         if expected["refusal"] and expected["finish"] == "stop":
             expected["finish"] = "content_filter"
         expected["refusal"] = ""
+        if expected["signed"] or "reasoning_details" in truth.choices[0].more:
+            # What a provider signs is behind the id of a call, which clients send back.
+            got["calls"] = [{**call, "id": call["id"].partition("_gw1_")[0]} for call in got["calls"]]
         for call in expected["calls"]:
             if not isinstance(call["arguments"], dict):
                 call["arguments"] = {"invalid_arguments": call["arguments"]}
