@@ -46,6 +46,14 @@ class Text(Delta):
     name: str
     text: str
 
+    def add(self, chunk: Json, text: str) -> None:
+        """Adds a further piece."""
+        self.text += text
+        if self.more is None:
+            self.more = [chunk]
+        else:
+            self.more.append(chunk)
+
 
 @dataclass(slots=True)
 class CallPiece(Delta):
@@ -107,24 +115,6 @@ def delta_of(kind: type[Kind], index: int, said: Json, *rest: Any, beside: Json 
     """A delta of this kind that says this of a choice; `rest` is what the kind has beyond that."""
     choice = {"index": index, "delta": {**beside, **said} if beside else said, "finish_reason": None}
     return kind({"choices": [choice]}, choice, *rest, beside=beside)
-
-
-def goes_on(last: Any, chunk: Json, choice: Json, name: str, text: str) -> bool:
-    """Adds a piece of a text to the delta before it; False if that is not of the same text, or one of the two choices
-    has members beside an index, a delta and a finish reason."""
-    if type(last) is not Text or last.name != name or last.beside is not None:
-        return False
-    before, size = last.choice, len(choice)
-    if before["index"] is not choice["index"] or len(before) != size:
-        return False
-    if size > 3 and (size > 4 or choice.get("logprobs", 0) is not None or before.get("logprobs", 0) is not None):
-        return False
-    last.text += text
-    if last.more is None:
-        last.more = [chunk]
-    else:
-        last.more.append(chunk)
-    return True
 
 
 def deltas_of(index: int, message: Json) -> Iterator[Delta]:

@@ -113,7 +113,7 @@ class StreamDecoder(ABC):
 
     def __init__(self) -> None:
         self.unreadable: MalformedReply | None = None  # the newest event, if it could not be read
-        self._half_characters = odd_json.HalfCharacters()
+        self.half_characters = odd_json.HalfCharacters()
 
     def decode(self, events: Iterable[bytes]) -> list[Delta | Note]:
         """Returns what the events of one read say, in order, up to what ends the stream.
@@ -121,33 +121,36 @@ class StreamDecoder(ABC):
         The end is a `Failure` for an error of the upstream's, and for a second event in a row that cannot be read.
         """
         said: list[Delta | Note] = []
-        read, halves, unreadable = self.read, self._half_characters, self.unreadable
         for data in events:
-            try:
-                event = None if halves.held else orjson.loads(data)
-            except orjson.JSONDecodeError:
-                event = None
-            try:
-                if type(event) is dict:
-                    read(event, data, said)
-                else:
-                    self._read_odd(data, said)
-                unreadable = None
-            except MalformedReply as error:
-                said.append(Unreadable(error) if unreadable is None else Failure(error))
-                unreadable = error
-            except UpstreamFault as error:
-                said.append(Failure(error))
-        self.unreadable = unreadable
+            self.decode_one(data, said)
         return said
 
-    def _read_odd(self, data: bytes, said: list[Delta | Note]) -> None:
-        """Reads what `orjson` does not, and what comes behind a half of a character."""
-        for whole in self._half_characters.joined(data):
-            if whole.strip() == b"[DONE]":
-                said.append(End())
-            else:
-                self.read(parse_object(whole, refuses=False), whole, said)
+    def decode_one(self, data: bytes, said: list[Delta | Note], event: Any = None) -> None:
+        """Adds to `said` what one event says, and what was held for it; `event` if it is parsed already."""
+        before, self.unreadable = self.unreadable, None
+        try:
+            if event is None or self.half_characters.held:
+                event = self._parsed(data)
+            if type(event) is dict:
+                self.read(event, data, said)
+                return
+            for whole in self.half_characters.joined(data):
+                if whole.strip() == b"[DONE]":
+                    said.append(End())
+                else:
+                    self.read(parse_object(whole, refuses=False), whole, said)
+        except MalformedReply as error:
+            self.unreadable = error
+            said.append(Unreadable(error) if before is None else Failure(error))
+        except UpstreamFault as error:
+            said.append(Failure(error))
+
+    def _parsed(self, data: bytes) -> Any:
+        """The JSON of an event; None if it has to be joined with another, or is read otherwise."""
+        try:
+            return None if self.half_characters.held else orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return None
 
     @abstractmethod
     def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:

@@ -1,10 +1,12 @@
 """The OpenAI dialect: chat completions, which most providers speak, and responses (`/responses`), which some do."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
+
+import orjson
 
 from catalogue.pricing import ContradictoryUsage, Usage
 from catalogue.routing.routes import Route, Upstream
@@ -26,7 +28,6 @@ from ..deltas import (
     UsageReport,
     delta_of,
     deltas_of,
-    goes_on,
 )
 from ..finishes import failure_of
 from ..words import REASONING_FIELDS, TEXT_FIELDS, THOUGHTS, dicts, object_of, without
@@ -163,33 +164,65 @@ class OpenAIDecoder(StreamDecoder):
         self._counted_apart: list[Any] = []
         self._usages: dict[int, Any] = {}  # what stands within choices, as Moonshot counts
 
+    def decode(self, events: Iterable[bytes]) -> list[Delta | Note]:
+        """See `base.StreamDecoder`.
+
+        Nearly every event is one more piece of one text or call, and goes on unchanged. This loop tells which, looking
+        at no more than that takes; every other one is read.
+        """
+        said: list[Delta | Note] = []
+        halves = self.half_characters
+        last: Text | None = None  # the delta before, if it is a text that may go on
+        for data in events:
+            event: Any = None
+            try:
+                event = orjson.loads(data)
+                (choice,) = event["choices"]
+                (name,) = delta = choice["delta"]
+                index, value, size = choice["index"], delta[name], len(choice)
+                is_bare = size == 3 or (size == 4 and choice.get("logprobs", 0) is None)
+                is_plain = choice["finish_reason"] is None and type(index) is int and index >= 0 and not halves.held
+                is_plain = is_plain and (is_bare or not ("usage" in choice or "error" in choice))
+            except (orjson.JSONDecodeError, LookupError, TypeError, ValueError):
+                is_plain = False
+            if is_plain:
+                is_plain = not (
+                    "error" in event or "energy" in event or "impact" in event or "gateway_metadata" in event
+                )
+                is_plain = is_plain and (len(data) <= 2 * SURELY_SHALLOW or is_shallow(data))
+            if is_plain and type(value) is str and value and name in TEXT_FIELDS:
+                if is_bare and last is not None and last.name == name and last.choice["index"] == index:
+                    last.add(event, value)
+                else:
+                    text = Text(event, choice, name, value)
+                    said.append(text)
+                    last = text if is_bare else None
+            elif (
+                is_plain and name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict
+            ):
+                said.append(CallPiece(event, choice, value[0]))
+                last = None
+            else:
+                self.decode_one(data, said, event)
+                last = None
+                continue
+            self.unreadable = None
+            if "system_fingerprint" in event and event["system_fingerprint"] is None:  # it is a string
+                del event["system_fingerprint"]
+            if "usage" in event and (usage := event.pop("usage")) is not None:
+                said.append(UsageReport(usage))
+                last = None
+        return said
+
     def read(self, event: dict[str, Any], data: bytes, said: list[Delta | Note]) -> None:
-        """See `base.StreamDecoder`. Nearly every event is one more piece of one text or call, and goes on unchanged."""
+        """See `base.StreamDecoder`."""
         if "error" in event or "energy" in event or "impact" in event:
             self._read_members(event, data, said)
         elif len(data) > 2 * SURELY_SHALLOW and not is_shallow(data):
             require_writable(event)
-        usage = event.pop("usage") if "usage" in event else None
-        if "system_fingerprint" in event and event["system_fingerprint"] is None:  # it is a string
+        if event.get("system_fingerprint", "") is None:  # it is a string
             del event["system_fingerprint"]
-        try:
-            (choice,) = event["choices"]
-            (name,) = delta = choice["delta"]
-            index, value = choice["index"], delta[name]
-            is_plain = choice["finish_reason"] is None and type(index) is int and index >= 0
-        except (LookupError, TypeError, ValueError):
-            is_plain = False
-        is_text = is_plain and type(value) is str and value and name in TEXT_FIELDS
-        if is_text and said and goes_on(said[-1], event, choice, name, value):
-            pass
-        elif not is_plain or "usage" in choice or "error" in choice:
-            usage = self._read_choices(event, data, usage, said)
-        elif is_text:
-            said.append(Text(event, choice, name, value))
-        elif name == "tool_calls" and type(value) is list and len(value) == 1 and type(value[0]) is dict:
-            said.append(CallPiece(event, choice, value[0]))
-        else:
-            usage = self._read_choices(event, data, usage, said)
+        usage = self._read_choices(event, data, event.pop("usage", None), said)
         if usage is not None:
             said.append(UsageReport(self._added_up(usage, is_apart=not event.get("choices"))))
 

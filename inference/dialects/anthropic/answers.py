@@ -29,7 +29,6 @@ from ...deltas import (
     Text,
     UsageReport,
     delta_of,
-    goes_on,
 )
 from ...words import object_of, text_of
 from ..base import StreamDecoder, check_object, count, finish_of, optional_count
@@ -228,14 +227,16 @@ class AnthropicDecoder(StreamDecoder):
             return
         if self._held:
             delta.chunk, self._held = {**self._held, **delta.chunk}, {}
+        last = said[-1] if said else None
         if (
-            isinstance(delta, Text)
-            and delta.beside is None
-            and said
-            and goes_on(said[-1], delta.chunk, delta.choice, delta.name, delta.text)
+            type(delta) is Text
+            and type(last) is Text
+            and delta.name == last.name
+            and delta.beside is last.beside is None
         ):
-            return
-        said.append(delta)
+            last.add(delta.chunk, delta.text)
+        else:
+            said.append(delta)
 
     def counted(self, reported: Any) -> tuple[Usage | None, Usage | None]:
         """See `base.StreamDecoder`. What `output_tokens` says at the start is a place-holder."""
@@ -373,8 +374,7 @@ class PassingDecoder(AnthropicDecoder):
             text, last = delta.get(name), said[-1] if said else None
             if text and isinstance(text, str):
                 if type(last) is Text and last.name == name and last.chunk.get("index") == event.get("index"):
-                    last.text += text
-                    last.more = [*(last.more or ()), event]
+                    last.add(event, text)
                 else:
                     said.append(Text(event, NO_CHOICE, name, text))
             else:
