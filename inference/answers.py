@@ -9,6 +9,7 @@ merge by key, else the last wins; outside of deltas the last wins.
 """
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Protocol
 
 import orjson
@@ -142,7 +143,8 @@ class Aggregate:
         # An answer without any words has an empty text. One of tool calls, say, has null in its place.
         message = {"role": "assistant", "content": None if said else "", **said}
         if "tool_calls" in message:
-            message["tool_calls"] = [without(tool_call, {"index"}) for tool_call in message["tool_calls"]]
+            calls = sorted(message["tool_calls"], key=itemgetter("index"))  # a name may come later than another call
+            message["tool_calls"] = [without(call, {"index"}) for call in calls]
         return {**choice, "message": message}
 
 
