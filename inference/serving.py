@@ -312,6 +312,7 @@ def _whole(admitted: Admitted, upstream: UpstreamCall) -> tuple[dict[str, Any], 
     """Reads a whole answer, or the stream that the upstream sent in its place. Contradictory usage leaves it empty."""
     first = upstream.read()
     if may_be_event_stream(first) and admitted.call.shape != Shape.EMBEDDING:
+        upstream.serve_alone("answered a whole request with a stream")
         return _aggregated(admitted, upstream, ReadAgain(upstream, first))
     upstream.deadlines.whole_answer()
     body = first + upstream.read_all() if first else first

@@ -58,6 +58,7 @@ def as_stream(admitted: Admitted, upstream: UpstreamCall) -> ReadAgain:
     body, call = upstream.read_all(), admitted.upstream_call
     with suppress(ContradictoryUsage):  # whoever reads the stream settles it
         admitted.dialect.reply(body, call, admitted.route.upstream.total_includes)
+    upstream.serve_alone("answered a stream request with a whole answer")
     answer = parse_object(body)
     if call.shape == Shape.RESPONSES:
         events = list(_of_response(answer))

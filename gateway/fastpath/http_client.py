@@ -118,6 +118,7 @@ class UpstreamCall:
         self.trace_headers = b""  # lines, each with its end
         self._most_bytes: int = settings.GATEWAY_MAX_UPSTREAM_BYTES
         self._abort_with: Exception | None = None
+        self._is_alone = False
 
     def open(self) -> None:
         # let go of: a body may be large, and the answer is long under way
@@ -199,6 +200,16 @@ class UpstreamCall:
             body += block
         return body[:MOST_ERROR_BYTES]
 
+    def serve_alone(self, answered: str) -> None:
+        """Lets the connection of an answer of the wrong kind serve no other request.
+
+        Raises UpstreamFault with what it `answered` if it has served another before: this may be an answer that nobody
+        asked for, and the right one still to come.
+        """
+        if self._connection is None or self._connection.uses > 1:
+            raise UpstreamFault(answered)
+        self._is_alone = True
+
     def abort(self, reason: Exception) -> None:
         """Cuts the connection; its reader gets `reason`."""
         if self._abort_with is None:
@@ -212,7 +223,8 @@ class UpstreamCall:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        if self._abort_with is None and (connection.may_be_reused or _reaches_end(connection)):
+        is_over = self._abort_with is not None or self._is_alone
+        if not is_over and (connection.may_be_reused or _reaches_end(connection)):
             connections.keep(connection)
         else:
             connection.cut()
