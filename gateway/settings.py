@@ -71,7 +71,7 @@ def _switch(name: str, default: str = "false") -> bool:
 
 
 def _one_of(name: str, default: str, *others: str) -> str:
-    value: str = env.str(name, default).strip().lower() or default
+    value: str = env.str(name, default).strip().lower()
     if value not in (default, *others):
         raise ImproperlyConfigured(f"{name} is {', '.join(others)} or {default}.")
     return value
