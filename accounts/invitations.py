@@ -174,7 +174,7 @@ def drop_ended(now: datetime) -> int:
 
 
 def on_end_of_membership(*, instance: Membership, **_signal: Any) -> None:
-    """Revokes what was sent to a former member before they joined, whoever ends the membership and in whichever way."""
+    """Revokes the invitations to a person whose membership ends, on a page, in the admin or with the person."""
     addresses = User.objects.filter(pk=instance.user_id).values("email")
     to_them = Invitation.objects.pending().filter(account=instance.account_id, email__in=addresses)
     to_them.update(revoked_at=timezone.now())

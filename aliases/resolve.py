@@ -107,7 +107,7 @@ def _read(account_id: uuid.UUID, name: str) -> tuple[uuid.UUID, str, str, str] |
 
 
 def ids_of(named: Collection[Named]) -> dict[Named, uuid.UUID]:
-    """Returns the ids of those of these aliases that exist."""
+    """Returns the ids of the aliases that exist, out of the ones that are given."""
     accounts, names = {each.account_id for each in named}, {each.name for each in named}
     found = Alias.objects.filter(account_id__in=accounts, name__in=names)
     return {Named(account, name): alias for account, name, alias in found.values_list("account_id", "name", "id")}

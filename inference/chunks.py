@@ -289,7 +289,7 @@ class ChunkNormaliser(Normaliser):
 
     @abstractmethod
     def _silent(self, index: int) -> Json:
-        """A choice of a chunk that says nothing."""
+        """Returns a choice for a chunk in which nothing is said."""
 
 
 class ChatNormaliser(ChunkNormaliser):

@@ -253,7 +253,7 @@ def _source(admitted: Admitted, upstream: UpstreamCall) -> Source:
 
 
 def _is_stream(upstream: UpstreamCall) -> bool:
-    """True for an event stream, where one was asked for: by its first bytes, else by its label."""
+    """Tells whether the answer to a stream request is an event stream: by its first bytes, else by its label."""
     first = upstream.peek()
     return is_event_stream(first) or not (upstream.content_type == "application/json" or is_json(first))
 

@@ -100,7 +100,7 @@ class ToolCalls:
         return None
 
     def _is_complete(self, name: str) -> bool:
-        """Tells whether a name is that of a tool, or cannot become one: some upstreams have names of their own."""
+        """Tells whether a name is the name of a tool, or cannot become one: some upstreams change names."""
         return name in self._names or (bool(name) and not any(each.startswith(name) for each in self._names))
 
     def missing_arguments(self) -> list[Json]:

@@ -52,8 +52,10 @@ class ReadAgain:
 
 
 def as_stream(admitted: Admitted, upstream: UpstreamCall) -> ReadAgain:
-    """Reads a whole answer, to be read again as a stream. Raises UpstreamFault for what is no answer, an error with
-    status 200 above all, which is quoted."""
+    """Reads a whole answer, to be read again as a stream.
+
+    Raises UpstreamFault if it is an error, which may have status 200 and is quoted, or anything else but an answer.
+    """
     upstream.deadlines.whole_answer()
     body, call = upstream.read_all(), admitted.upstream_call
     with suppress(ContradictoryUsage):  # whoever reads the stream settles it

@@ -50,7 +50,7 @@ COLUMNS = (
     # the last line's own
     *("since", "until", "requests", "requests_unpriced", "requests_without_energy", "requests_without_carbon"),
     *("opening_balance", "credits", "closing_balance", "reconciled"),
-    # of a record again: new columns go last, for whoever counts them
+    # of a record again: new columns go last, since some programs count columns
     "key_id",
 )
 

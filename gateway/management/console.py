@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    # Python has None for a stream that was closed by whoever started the process.
+    # Python sets a stream to None if it was closed before the process started.
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # for the rest of the process
     if sys.stdout is not None:

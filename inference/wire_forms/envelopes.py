@@ -95,7 +95,7 @@ def signed_id(identity: str, envelope: str) -> str:
 
 
 def parts_of_id(identity: str) -> tuple[str, str]:
-    """The id of a call as its provider gave it, and the envelope in it, empty if there is none."""
+    """Returns the id of a call as its provider gave it, and the envelope in it, which is empty for most calls."""
     if (found := SIGNED_ID.fullmatch(identity)) is None:
         return identity, ""
     text = found["envelope"].translate(FROM_ID)

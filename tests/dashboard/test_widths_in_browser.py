@@ -90,6 +90,7 @@ def test_pages_fit_a_window_whose_letters_are_enlarged_and_links_a_finger(
     paths = ("/", "/keys", "/members", "/carbon", "/usage", "/usage/records", "/aliases", "/credit")
     with signed_in(chromium, customer) as page:
         for path in paths:
+            page.set_viewport_size({"width": LARGE_LETTERS[0], "height": 800})
             page.goto(path)
             for width in LARGE_LETTERS:
                 page.set_viewport_size({"width": width, "height": 800})
