@@ -221,6 +221,7 @@ def test_days_out_of_bounds_are_refused_and_not_clamped(caller: Caller, days: st
     assert reply.message == "`days` must be a whole number from 1 to 365."
 
 
+@pytest.mark.usefixtures("no_dead_rows")
 def test_a_year_of_use_is_read_from_its_rows(caller: Caller) -> None:
     """Each day many records: after the roll-up the statement reads a row a day and no record."""
     alias = caller.create("fast")

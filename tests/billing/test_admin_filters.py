@@ -41,6 +41,7 @@ def found(client: Client, listing: str, **query: str) -> list[Any]:
     return list(response.context["cl"].result_list)
 
 
+@pytest.mark.usefixtures("no_dead_rows")
 def test_no_filter_reads_a_whole_table(staff: Client, account: Account) -> None:
     record = fill(account, DAYS, START)[30]
     fill(open_for(name="Other"), 12 * DAYS, START)

@@ -92,6 +92,7 @@ def test_a_providers_page_leads_to_its_failures(staff: Client, account: Account)
     assert found(staff, provider="sim") == {failure.request_id}
 
 
+@pytest.mark.usefixtures("no_dead_rows")
 def test_no_list_reads_every_row(account: Account) -> None:
     start = timezone.now() - timedelta(hours=5)
     RequestFailure.objects.bulk_create(

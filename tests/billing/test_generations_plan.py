@@ -22,7 +22,7 @@ SAME_MOMENT = 2
 
 
 @pytest.fixture
-def listing(db: None) -> Listing:
+def listing(no_dead_rows: None) -> Listing:
     """Every second moment holds two records, so that a position is more than a time; another key has as many."""
     mine, other = Holder.of(), Holder.of()
     moments = [moment.replace(second=moment.second // 2 * 2) for moment in seconds(ROWS)]

@@ -56,7 +56,7 @@ OF_SESSIONS = (
 
 
 @pytest.fixture
-def acme() -> Acme:
+def acme(no_dead_rows: None) -> Acme:
     """Its account has all there is."""
     snapshot.forget()
     snapshot.refresh()

@@ -217,7 +217,7 @@ YEAR = Days(START.date() - timedelta(days=DAYS - 1), START.date() + timedelta(da
 
 
 @pytest.fixture
-def scopes(acme: Account) -> list[Scope]:
+def scopes(no_dead_rows: None, acme: Account) -> list[Scope]:
     """An account, a key and an alias, beside another account's records and the rows of many."""
     for account in (acme, new_account()):
         key, _ = new_key(account)

@@ -163,6 +163,7 @@ def test_the_number_of_queries_is_fixed(
         page(member)
 
 
+@pytest.mark.usefixtures("no_dead_rows")
 def test_a_page_is_read_from_an_index_where_it_begins(account: Account) -> None:
     fill(account, days=40, since=account.created_at)
     fill(open_for(name="Other"), days=40, since=account.created_at)

@@ -272,6 +272,7 @@ def plans(scope: Scope) -> Iterator[str]:
         yield page[:50].explain()
 
 
+@pytest.mark.usefixtures("no_dead_rows")
 def test_a_page_enters_an_index_where_it_begins(account: Account) -> None:
     key = key_of(account)
     RequestFailure.objects.bulk_create(

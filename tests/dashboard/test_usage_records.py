@@ -149,7 +149,7 @@ ROWS = 2000
 
 
 @pytest.fixture
-def scope(account: Account) -> Scope:
+def scope(no_dead_rows: None, account: Account) -> Scope:
     """An account with records of an hour of each of two days, of three models, beside another with as many."""
     other, _ = new_key(new_account())
     for key in (new_key(account)[0], other):
