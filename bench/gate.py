@@ -2,16 +2,17 @@
 
 The budget, in instructions of a pass-through, is bench/budget.json; `--update` writes there what was
 measured. ROWs are kinds of requests by their names, such as "burst, tool calls"; without any, all are measured.
+What grew is measured again, on new servers: what else happens on a machine only ever adds to a request.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench.rig.callgrind import CallgrindError
-from bench.rig.kinds import KINDS
+from bench.rig.kinds import KINDS, Kind
 from bench.rig.report import COMPARED_HEAD, NAME_WIDTH, Compared
 from bench.tables import instructions
 from tests import plugin
@@ -20,6 +21,7 @@ from tests.servers.postgres import PrivatePostgres
 
 BUDGET = Path(__file__).with_name("budget.json")
 TOLERANCE = 0.05
+TIMES = 3  # that a row may be measured
 UPDATE = "make bench-gate ARGS=--update"
 
 
@@ -33,17 +35,22 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := set(options.rows) - set(known):
         parser.error(f"there is no row {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     kinds = [known[name] for name in options.rows] or KINDS
+    budget = json.loads(BUDGET.read_text())
+    wanted = {name: most for name, most in budget.items() if not options.rows or name in options.rows}
     plugin.prepare("sqlite")  # a clean environment and a scratch folder; the database is not SQLite
     postgres = PrivatePostgres()
+
+    def measure(kinds: Sequence[Kind], number: int) -> list[Compared]:
+        folder = plugin.scratch() / f"round {number}"
+        return instructions.measure(MigratedDatabases(postgres), folder, kinds).rows
+
     try:
         postgres.start()
-        measured = instructions.measure(MigratedDatabases(postgres), plugin.scratch(), kinds).rows
+        measured = measure(kinds, 0) if options.update else least(measure, kinds, wanted)
     except CallgrindError as error:
         sys.exit(str(error))
     finally:
         postgres.close()
-    budget = json.loads(BUDGET.read_text())
-    wanted = {name: most for name, most in budget.items() if not options.rows or name in options.rows}
     lines, passed = verdict(measured, wanted)
     print("\n".join(lines))
     if options.update:
@@ -52,6 +59,28 @@ def main(arguments: Sequence[str]) -> int:
         print(f"\nwritten to {BUDGET}")
         return 0
     return 0 if passed else 1
+
+
+def least(
+    measure: Callable[[Sequence[Kind], int], list[Compared]], kinds: Sequence[Kind], budget: Mapping[str, float]
+) -> list[Compared]:
+    """The rows, where those over their budgets were measured up to TIMES times and the least of each side counts."""
+    rows = {row.name: row for row in measure(kinds, 0)}
+    for number in range(1, TIMES):
+        grown = [kind for kind in kinds if is_over(rows[kind.name], budget)]
+        if not grown:
+            break
+        for again in measure(grown, number):
+            row = rows[again.name]
+            print(f"measured again: {again.line}, {row.ratio:.2f} before")
+            gateway, pass_through = min(row.gateway, again.gateway), min(row.pass_through, again.pass_through)
+            rows[row.name] = Compared(row.name, gateway, pass_through)
+    return list(rows.values())
+
+
+def is_over(row: Compared, budget: Mapping[str, float]) -> bool:
+    """Whether the row has a budget and exceeds it by more than the tolerance."""
+    return row.name in budget and row.ratio > budget[row.name] * (1 + TOLERANCE)
 
 
 def verdict(measured: Sequence[Compared], budget: Mapping[str, float]) -> tuple[list[str], bool]:
@@ -64,7 +93,7 @@ def verdict(measured: Sequence[Compared], budget: Mapping[str, float]) -> tuple[
             lines.append(f"{row.line}{'-':>10}")
             continue
         note = ""
-        if row.ratio > allowed * (1 + TOLERANCE):
+        if is_over(row, budget):
             grown.append(row.name)
             note = "  GREW"
         elif row.ratio < allowed * (1 - TOLERANCE):

@@ -6,14 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bench import capacity, connections, events, storage
 from bench.__main__ import measure
-from bench.gate import BUDGET, verdict
-from bench.rig.kinds import BASIC, KINDS, WHOLE
+from bench.gate import BUDGET, TIMES, least, verdict
+from bench.rig.kinds import BASIC, KINDS, WHOLE, Kind
 from bench.rig.plan import SMALLEST
 from bench.rig.report import COUNTS_COLUMNS, Compared, Goal
 from bench.size import trace
@@ -133,6 +134,23 @@ def test_the_gate_lets_a_ratio_grow_by_a_twentieth(ratio: float, passed: bool, e
     lines, ok = verdict([Compared("whole answer", ratio * 1e6, 1e6)], {"whole answer": 2.0})
     assert ok is passed
     assert expected in "\n".join(lines)
+
+
+@pytest.mark.parametrize(("later", "expected"), [([3e6, 2e6], 2e6), ([2e6], 2e6), ([3e6, 3e6], 2.5e6)])
+def test_the_gate_measures_again_what_grew_and_the_least_counts(later: list[float], expected: float) -> None:
+    """The row "embedding" is within its budget and measured once."""
+    grown, fits = (kind for kind in BASIC if kind.name in ("whole answer", "embedding"))
+    figures = [2.5e6, *later]
+    measured: list[list[str]] = []
+
+    def measure(kinds: Sequence[Kind], number: int) -> list[Compared]:
+        measured.append([kind.name for kind in kinds])
+        return [Compared(kind.name, figures[number] if kind is grown else 1e6, 1e6) for kind in kinds]
+
+    rows = least(measure, [grown, fits], {grown.name: 2.0, fits.name: 1.0})
+    assert [(row.name, row.gateway) for row in rows] == [(grown.name, expected), (fits.name, 1e6)]
+    assert measured == [[grown.name, fits.name], *[[grown.name]] * len(later)]
+    assert len(measured) <= TIMES
 
 
 def test_the_gate_refuses_a_kind_without_a_budget_and_a_budget_without_a_kind() -> None:
