@@ -13,7 +13,7 @@ from tests.servers.process import ROOT
 from tests.servers.programs import PACKAGES
 
 pytestmark = pytest.mark.process
-NEEDS_REDIS = "tests/gateway/test_shared_store.py"
+NEEDS_REDIS = "tests/gateway/fastpath/test_redis.py"
 MISSING = "redis-server is not on this machine (Debian: apt-get install redis-server)"
 
 
