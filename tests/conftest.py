@@ -266,20 +266,8 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
         yield start
 
 
-@pytest.fixture(scope="module")
-def opened_in_module(start_shared_gateway: StartGateway) -> Iterator[list[Customer]]:
-    """The accounts that a module's tests have opened on shared gateways: at its end they agree with the ledger.
-
-    Those of other gateways are verified when these stop, which the module's do after this.
-    """
-    opened: list[Customer] = []
-    yield opened
-    for gateway in {id(customer.gateway): customer.gateway for customer in opened}.values():
-        _verify(gateway, "--start-at", min(customer.id for customer in opened if customer.gateway is gateway))
-
-
 @pytest.fixture
-def open_account(opened_in_module: list[Customer]) -> Iterator[OpenAccount]:
+def open_account() -> Iterator[OpenAccount]:
     """Opens accounts, each with one key, on any gateway: `open_account(gateway, credit="0.01")`."""
     opened: list[Customer] = []
 
@@ -290,8 +278,6 @@ def open_account(opened_in_module: list[Customer]) -> Iterator[OpenAccount]:
     yield open_one
     for customer in opened:
         customer.close()
-        if customer.gateway.stock is not None:
-            opened_in_module.append(customer)
 
 
 @pytest.fixture
@@ -300,12 +286,14 @@ def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     return open_account(gateway)
 
 
-def _verify(server: GatewayServer, *options: str) -> None:
-    """Every balance and every usage entry adds up."""
+def _verify(server: GatewayServer) -> None:
+    """Every balance and every usage entry adds up; otherwise the error names the tests whose accounts do not."""
     if server.verify_at_end:
-        done = server.manage("verify_ledger", *options)
+        done = server.manage("verify_ledger")
         if done.code != 0:
-            raise plugin.LedgerMismatch(f"{done.stdout}{done.stderr}")
+            output = f"{done.stdout}{done.stderr}"
+            tests = (f"{name}: {test}" for name, test in server.opened_by.items() if f"account {name}:" in output)
+            raise plugin.LedgerMismatch("\n".join([output, *tests]))
 
 
 @pytest.hookimpl(trylast=True)  # behind the shuffling, which leaves modules whole

@@ -61,7 +61,7 @@ class Customer:
         options = [] if credit is None else ["--credit", credit]
         account_id = gateway.manage("create_account", name, "--currency", currency, *options).ok()
         key = gateway.manage("create_key", name, "--name", "test").ok()
-        return cls(gateway, name, account_id, key, GatewaySession(gateway.origin, key))
+        return cls._opened(gateway, name, account_id, key)
 
     @classmethod
     def from_stock(cls, gateway: GatewayServer, stock: list[tuple[str, str, str]]) -> Self:
@@ -70,7 +70,11 @@ class Customer:
             names = [f"customer-{os.getpid()}-{next(_numbers)}" for _ in range(STOCK)]
             opened = json.loads(gateway.manage("open_accounts", *names).ok())
             stock += reversed([(name, *rest) for name, rest in zip(names, opened, strict=True)])
-        name, account_id, key = stock.pop()
+        return cls._opened(gateway, *stock.pop())
+
+    @classmethod
+    def _opened(cls, gateway: GatewayServer, name: str, account_id: str, key: str) -> Self:
+        gateway.opened_by[name] = os.environ.get("PYTEST_CURRENT_TEST", "")
         return cls(gateway, name, account_id, key, GatewaySession(gateway.origin, key))
 
     def openai(self, **options: Any) -> openai.OpenAI:

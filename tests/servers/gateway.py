@@ -42,6 +42,7 @@ class GatewayServer:
         self.stock: list[tuple[str, str, str]] | None = (
             None  # accounts for `Customer`: name, id, key; None: one at a time
         )
+        self.opened_by: dict[str, str] = {}  # tests, by the names of the accounts that they opened
         self.verify_at_end = True  # a test that damages the ledger on purpose sets this to False
         self._database, self.database_url = (
             databases.create_seeded(catalogue) if isinstance(catalogue, Mapping) else databases.create()
