@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
@@ -49,6 +50,11 @@ READING = {
     "version": ("version",),
     "a command of Django": ("showmigrations",),
 }
+
+
+def sampled(*names: str, of: Mapping[str, object]) -> list[ParameterSet]:
+    """The names as parameters: these run in every run, the others in a campaign."""
+    return [pytest.param(name, marks=() if name in names else pytest.mark.campaign) for name in of]
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +119,7 @@ def filled(command: tuple[str, ...], account: str, folder: Path) -> tuple[str, .
     return tuple(argument.format(account=account, folder=folder) for argument in command)
 
 
-@pytest.mark.parametrize("name", WRITING)
+@pytest.mark.parametrize("name", sampled("create_account", of=WRITING))
 def test_a_full_disk_leaves_nothing_behind(operator: GatewayServer, account: str, tmp_path: Path, name: str) -> None:
     command, before = filled(WRITING[name], account, tmp_path), rows(operator)
     done = run(operator, "full disk", command)
@@ -127,7 +133,12 @@ def test_a_full_disk_leaves_nothing_behind(operator: GatewayServer, account: str
 @pytest.mark.parametrize(
     ("kind", "env", "expected"),
     [
-        ("full disk", {"PYTHONUNBUFFERED": "1"}, "Standard output cannot be written: No space left on device."),
+        pytest.param(
+            "full disk",
+            {"PYTHONUNBUFFERED": "1"},
+            "Standard output cannot be written: No space left on device.",
+            marks=pytest.mark.campaign,
+        ),
         ("closed pipe", {}, "Standard output cannot be written: Broken pipe."),
         ("closed", {}, "Standard output is closed."),
     ],
@@ -141,7 +152,7 @@ def test_nor_does_another_output_that_fails(
     assert rows(operator) == before
 
 
-@pytest.mark.parametrize("name", READING)
+@pytest.mark.parametrize("name", sampled("export_usage", of=READING))
 def test_other_commands_say_so_in_one_line(operator: GatewayServer, account: str, tmp_path: Path, name: str) -> None:
     done = run(operator, "full disk", filled(READING[name], account, tmp_path))
     assert (done.stderr, done.code) == (
@@ -150,7 +161,7 @@ def test_other_commands_say_so_in_one_line(operator: GatewayServer, account: str
     )
 
 
-@pytest.mark.parametrize("name", ["export_usage", "verify_ledger"])
+@pytest.mark.parametrize("name", sampled("verify_ledger", of=dict.fromkeys(["export_usage", "verify_ledger"])))
 def test_a_command_that_reads_ends_quietly_if_its_reader_wants_no_more(
     operator: GatewayServer, account: str, tmp_path: Path, name: str
 ) -> None:
@@ -174,8 +185,12 @@ def test_output_is_utf8_whatever_the_locale(operator: GatewayServer, account: st
 
 @pytest.mark.parametrize(
     "command",
-    [("create_account", "Kabushiki", "--currency", "JPY"), ("grant_credit", "{account}", "5", "--reference", "lost")],
-    ids=["create_account", "grant_credit"],
+    [
+        pytest.param(
+            ("create_account", "Kabushiki", "--currency", "JPY"), id="create_account", marks=pytest.mark.campaign
+        ),
+        pytest.param(("grant_credit", "{account}", "5", "--reference", "lost"), id="grant_credit"),
+    ],
 )
 def test_nothing_is_left_behind_if_what_it_warns_of_cannot_be_written(
     operator: GatewayServer, account: str, tmp_path: Path, command: tuple[str, ...]

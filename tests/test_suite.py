@@ -102,6 +102,7 @@ def test_what_passes_the_second_time_is_flaky_and_the_suite_passes(write: Write)
     assert any("2 passed" in line for line in lines)
 
 
+@pytest.mark.campaign
 def test_what_fails_again_fails_the_suite(write: Write) -> None:
     flaky, broken = write(test_flaky=FLAKY, test_broken=FAILS)
     passes, lines = suite([flaky, broken])
@@ -137,6 +138,7 @@ def test_nothing_is_run_again(result: Result, expected: list[str], *, reruns: bo
     assert out.getvalue().splitlines() == [*expected, "Tests failed on: sqlite"]
 
 
+@pytest.mark.campaign
 def test_a_run_finds_the_projects_settings_if_it_names_no_module(write: Write) -> None:
     """pytest takes the folder of a path among its arguments for the project's, even if it is an option's."""
     with Path(ROOT, *write(test_passes=PASSES)).open("a") as out:

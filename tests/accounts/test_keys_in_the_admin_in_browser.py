@@ -2,6 +2,7 @@
 
 import secrets
 
+import pytest
 import requests
 from playwright.sync_api import Browser, Page, expect
 
@@ -22,6 +23,7 @@ def assert_every_column_is_in_view(page: Page, listing: str, name: str) -> None:
     assert cells.evaluate_all(RIGHT) <= room.evaluate_all(RIGHT), listing
 
 
+@pytest.mark.campaign
 def test_the_longest_names_leave_every_column_in_view(chromium: Browser, account: Customer) -> None:
     gateway = account.gateway
     name = secrets.token_hex(8).rjust(LONGEST, "w")  # other tests make accounts and keys on this gateway too

@@ -69,6 +69,7 @@ def test_an_older_page_overwrites_no_limit_that_another_has_set(chromium: Browse
         expect(older.get_by_label("Tokens per minute")).to_have_value("1000")
 
 
+@pytest.mark.campaign
 def test_an_older_page_overwrites_no_threshold_that_another_has_set(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer) as older:
         older.goto("/notifications")
@@ -88,6 +89,7 @@ def test_an_older_page_overwrites_no_threshold_that_another_has_set(chromium: Br
         expect(older.get_by_label("Low-balance threshold")).to_have_value("25.00")
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("action", ["Change role of", "Remove"])
 def test_an_older_page_of_somebody_who_was_removed_says_so(chromium: Browser, customer: Customer, action: str) -> None:
     guest = add_person(customer.gateway, f"guest@{customer.name}.example", account=customer.name, password=None)
@@ -107,6 +109,7 @@ def test_an_older_page_of_somebody_who_was_removed_says_so(chromium: Browser, cu
         expect(older.get_by_role("heading", level=1)).to_have_text("Members")
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("address", "field", "chosen"),
     [

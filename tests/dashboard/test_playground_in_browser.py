@@ -4,6 +4,7 @@ import ast
 import re
 from decimal import Decimal
 
+import pytest
 import requests
 from playwright.sync_api import Browser, Page, Request, expect
 
@@ -102,6 +103,7 @@ def test_a_conversation_is_streamed_billed_and_shown_with_its_code(chromium: Bro
         assert status() == 401
 
 
+@pytest.mark.campaign
 def test_stopping_is_charged_for_what_came_and_errors_say_what_to_do(chromium: Browser, customer: Customer) -> None:
     email = add_person(customer.gateway, f"stops@{customer.name}.example", account=customer.name, password=None)
     context = chromium.new_context(base_url=customer.gateway.origin)

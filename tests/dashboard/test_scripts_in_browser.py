@@ -79,6 +79,7 @@ def test_a_button_copies_the_key_and_a_double_click_creates_one(chromium: Browse
         expect(page.get_by_role("rowheader", name="laptop")).to_have_count(1)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(("platform", "key"), [("MacIntel", "⌘C"), ("Linux x86_64", "Ctrl+C")])
 def test_what_a_button_did_is_announced_with_the_keys_of_the_system(
     chromium: Browser, customer: Customer, platform: str, key: str
@@ -124,6 +125,7 @@ def test_an_id_is_copied_and_the_code_of_a_route_is_found_by_keyboard(chromium: 
         assert 'model="sim/test/two-prices/DEFRA"' in page.evaluate("navigator.clipboard.readText()")
 
 
+@pytest.mark.campaign
 def test_escape_and_a_press_elsewhere_close_its_menu(chromium: Browser, customer: Customer) -> None:
     with signed_in(chromium, customer) as page:
         sign_out = page.get_by_role("button", name="Sign out")

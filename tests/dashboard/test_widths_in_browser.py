@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import beyond, signed_in
@@ -46,6 +47,7 @@ def too_wide(page: Page, path: str) -> list[str]:
     return found
 
 
+@pytest.mark.campaign
 def test_no_page_is_wider_than_its_window_and_the_bars_menus_neither(chromium: Browser, customer: Customer) -> None:
     name = "a" * 64
     alias = customer.http.post("/v1/aliases", json={"name": name, "target": LONG_ROUTE}).json()
@@ -81,6 +83,7 @@ def test_no_page_is_wider_than_its_window_and_the_bars_menus_neither(chromium: B
                 page.keyboard.press("Escape")
 
 
+@pytest.mark.campaign
 def test_pages_fit_a_window_whose_letters_are_enlarged_and_links_a_finger(
     chromium: Browser, customer: Customer
 ) -> None:
@@ -115,6 +118,7 @@ def test_the_bar_is_one_row_whatever_the_account_is_called(chromium: Browser, cu
                 assert max(middles) - min(middles) <= 2, f"{name} at {width}"
 
 
+@pytest.mark.campaign
 def test_a_long_name_takes_three_lines_and_has_all_of_it_as_title(chromium: Browser, customer: Customer) -> None:
     token = customer.another_key(LONG_NAME).strip()
     customer.http.post(
@@ -134,6 +138,7 @@ def test_a_long_name_takes_three_lines_and_has_all_of_it_as_title(chromium: Brow
             assert max(lines) < 3.1, path
 
 
+@pytest.mark.campaign
 def test_what_is_folded_is_not_printed_as_an_empty_heading(chromium: Browser, customer: Customer) -> None:
     answer(customer, "echo")
     with signed_in(chromium, customer) as page:

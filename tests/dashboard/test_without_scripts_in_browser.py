@@ -40,6 +40,7 @@ def mailed_link(customer: Customer, email: str) -> str:
     return link.findall(customer.gateway.log)[-1]
 
 
+@pytest.mark.campaign
 def test_somebody_is_invited_joins_is_removed_and_finds_nothing(
     owner: Page, chromium: Browser, customer: Customer
 ) -> None:
