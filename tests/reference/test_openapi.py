@@ -64,6 +64,20 @@ def _objects(node: Any) -> Iterator[Json]:
         yield from _objects(each)
 
 
+def _described(node: Any) -> Iterator[Json]:
+    """Every object of a document that describes values, rather than when another description of them holds."""
+    if isinstance(node, dict):
+        yield node
+        for name, each in node.items():
+            if name not in {"example", "if", "not", "properties"}:
+                yield from _described(each)
+        for each in node.get("properties", {}).values():
+            yield from _described(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _described(each)
+
+
 def _operations() -> Iterator[tuple[str, str, Json]]:
     """Path, method and description of each endpoint."""
     for path, item in document()["paths"].items():
@@ -106,6 +120,12 @@ def test_names_differ_without_their_case_and_punctuation() -> None:
         if re.sub(r"[\W_]", "", one).lower() == re.sub(r"[\W_]", "", other).lower()
     ]
     assert alike == []
+
+
+def test_constants_and_choices_name_their_types() -> None:
+    """Without a type, the OpenAPI Generator takes any value: a client of it reads each `ping` as a `message_stop`."""
+    untyped = [node for node in _described(document()) if node.keys() & {"const", "enum"} and "type" not in node]
+    assert untyped == []
 
 
 def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:
