@@ -2,7 +2,7 @@ declare const process: { argv: string[] };
 
 export const [baseUrl, key] = process.argv.slice(2);
 
-/** The data of each event of a stream. */
+/** Yields the data of each event of a stream. */
 export async function* dataOf(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   const reader = body.getReader();

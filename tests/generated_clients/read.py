@@ -38,7 +38,7 @@ def message(model: str, *, stream: bool = False) -> MessagesRequest:
 
 
 def read_events(model: str) -> tuple[list[str], str]:
-    """Names of the types that a stream was read as, of the block or delta if the event has one, and its text."""
+    """Returns the type of each event, or of the block or delta that it has, and the text of all."""
     names, text = [], ""
     for data in events(api.create_message_without_preload_content(message(model, stream=True))):
         event = MessageEvent.from_json(data).actual_instance

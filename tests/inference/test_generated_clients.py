@@ -59,7 +59,7 @@ pytestmark = pytest.mark.campaign
 
 
 def run(*command: str | Path, folder: Path, **env: str) -> str:
-    """What a program prints. It fails with the last lines of the program if it fails."""
+    """Returns what a program prints. If the program fails, the test shows its last lines."""
     done = subprocess.run(
         command, cwd=folder, env=os.environ | env, capture_output=True, text=True, timeout=600, check=False
     )
@@ -68,13 +68,13 @@ def run(*command: str | Path, folder: Path, **env: str) -> str:
 
 
 def generator() -> Path:
-    """The jar of the OpenAPI Generator."""
+    """Returns the jar of the OpenAPI Generator, which a package of PyPI contains."""
     files = importlib.metadata.files("openapi-generator-cli") or []
     return next(Path(str(file.locate())) for file in files if file.suffix == ".jar")
 
 
 def generate(language: str, folder: Path, options: Json | None = None, schemas: Json | None = None) -> None:
-    """A client in `folder/client`, made of `folder/openapi.json`."""
+    """Generates a client in `folder/client` from `folder/openapi.json`."""
     config = {"additionalProperties": options or {}, "schemaMappings": schemas or {}}
     (folder / "config.json").write_text(json.dumps(config))
     command: list[str | Path] = [
@@ -126,7 +126,7 @@ def openapi_fetch(folder: Path, *args: str) -> str:
 
 
 def in_words_of_the_api(names: list[str]) -> list[str]:
-    """`message_start` for `MessageStart`. A name that follows itself is left out."""
+    """Writes `MessageStart` as `message_start`, and a name that follows itself once."""
     words = [re.sub(r"\B([A-Z])", r"_\1", name).lower() for name in names]
     return [word for word, _ in itertools.groupby(words)]
 

@@ -65,7 +65,7 @@ def _objects(node: Any) -> Iterator[Json]:
 
 
 def _described(node: Any) -> Iterator[Json]:
-    """Every object of a document that describes values, rather than when another description of them holds."""
+    """Yields every schema of a document, except those in `if` and `not`, which only test a value."""
     if isinstance(node, dict):
         yield node
         for name, each in node.items():

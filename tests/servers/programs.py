@@ -43,7 +43,7 @@ def find_program(name: str) -> str:
 
 
 def find_file(path: str) -> Path:
-    """A file that a Debian package has at this path. Raises NotInstalled."""
+    """Returns the path of a file that a Debian package installs. Raises NotInstalled."""
     file = Path(path)
     if not file.exists():
         raise NotInstalled(file.name)
