@@ -99,7 +99,9 @@ def _about(schema: dict[str, Any]) -> str:
 def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
     """A row of each field; of one of several objects, a row of each."""
     if "anyOf" in schema:
-        return [{"name": _kind_of(one), "kind": ", ".join(one.get("properties", ()))} for one in schema["anyOf"]]
+        return [
+            {"name": _kind_of(one), "kind": ", ".join(followed(one).get("properties", ()))} for one in schema["anyOf"]
+        ]
     required = schema.get("required", ())
     return [
         {
@@ -113,11 +115,9 @@ def _members(schema: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _kind_of(one: dict[str, Any]) -> str:
-    """One of several objects, by its name or its `type`."""
-    if "properties" not in one:
-        return _kind(one)
-    kind = one["properties"]["type"]
-    return "another type" if "not" in kind else _kind(kind)
+    """One of several objects, by its `type`, or by its name if it has none of its own."""
+    kind = followed(one).get("properties", {}).get("type", {})
+    return "another type" if "not" in kind else _kind(kind if "const" in kind else one)
 
 
 def _kind(schema: dict[str, Any]) -> str:

@@ -109,7 +109,7 @@ def test_the_contract_lists_every_word_of_the_simulator() -> None:
     assert WORDS.keys() - _named_in("contract.md") == set()
 
 
-@pytest.mark.parametrize("package", ["ai_sdk", "claude_code", "codex", "node"])
+@pytest.mark.parametrize("package", ["ai_sdk", "claude_code", "codex", "generated_clients", "node"])
 def test_the_page_of_clients_names_the_versions_that_tests_run(package: str) -> None:
     described = json.loads((ROOT / "tests" / package / "package.json").read_text())["dependencies"]
     rows = [line for line in _document("clients.md").partition("By hand")[0].splitlines() if line.startswith("|")]

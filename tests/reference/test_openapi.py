@@ -64,6 +64,20 @@ def _objects(node: Any) -> Iterator[Json]:
         yield from _objects(each)
 
 
+def _described(node: Any) -> Iterator[Json]:
+    """Yields every schema of a document, except those in `if` and `not`, which only test a value."""
+    if isinstance(node, dict):
+        yield node
+        for name, each in node.items():
+            if name not in {"example", "if", "not", "properties"}:
+                yield from _described(each)
+        for each in node.get("properties", {}).values():
+            yield from _described(each)
+    elif isinstance(node, list):
+        for each in node:
+            yield from _described(each)
+
+
 def _operations() -> Iterator[tuple[str, str, Json]]:
     """Path, method and description of each endpoint."""
     for path, item in document()["paths"].items():
@@ -106,6 +120,25 @@ def test_names_differ_without_their_case_and_punctuation() -> None:
         if re.sub(r"[\W_]", "", one).lower() == re.sub(r"[\W_]", "", other).lower()
     ]
     assert alike == []
+
+
+def test_constants_and_choices_name_their_types() -> None:
+    """Without a type, the OpenAPI Generator takes any value: a client of it reads each `ping` as a `message_stop`."""
+    untyped = [node for node in _described(document()) if node.keys() & {"const", "enum"} and "type" not in node]
+    assert untyped == []
+
+
+def test_the_object_of_any_type_is_the_last_of_several_by_name_too() -> None:
+    """The OpenAPI Generator sorts them by name for Java, and its clients take the first that fits."""
+    found = []
+    for schema in document()["components"]["schemas"].values():
+        objects = sorted(schema.get("anyOf", ()), key=lambda each: str(each.get("$ref")).replace("_", "").lower())
+        takes_any_type = ["not" in followed(each).get("properties", {}).get("type", ()) for each in objects]
+        if any(takes_any_type):
+            found.append(objects[-1])
+            assert takes_any_type.index(True) == len(objects) - 1, objects
+            assert "$ref" in objects[-1]
+    assert len(found) == 6  # items, parts, blocks, deltas, events of Responses and of Messages
 
 
 def test_a_client_of_all_operations_is_made_of_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 from tests.servers.process import ServerError
 
@@ -16,6 +17,12 @@ PACKAGES = {
     "strace": "strace",
     "wrk": "wrk",
 }
+# `make campaign` alone needs these, so `.ci/run` does not install them.
+CAMPAIGN_PACKAGES = {
+    "java": "default-jre-headless",
+    "javac": "default-jdk-headless",
+    "jakarta-annotation-api.jar": "libjakarta-annotation-api-java",
+}
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"  # of which Debian's users have neither
 
 
@@ -23,7 +30,8 @@ class NotInstalled(ServerError):
     """A program is not on this machine: the test that needs it is skipped."""
 
     def __init__(self, program: str) -> None:
-        super().__init__(f"{program} is not on this machine (Debian: apt-get install {PACKAGES[program]})")
+        package = (PACKAGES | CAMPAIGN_PACKAGES)[program]
+        super().__init__(f"{program} is not on this machine (Debian: apt-get install {package})")
 
 
 def find_program(name: str) -> str:
@@ -32,6 +40,14 @@ def find_program(name: str) -> str:
     if path is None:
         raise NotInstalled(name)
     return path
+
+
+def find_file(path: str) -> Path:
+    """Returns the path of a file that a Debian package installs. Raises NotInstalled."""
+    file = Path(path)
+    if not file.exists():
+        raise NotInstalled(file.name)
+    return file
 
 
 def missing_programs() -> list[str]:
