@@ -12,7 +12,7 @@ from tests.chat import HELLO, Stream, answer
 from tests.conftest import OpenAccount, StartGateway
 from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.shapes import TEXT, shaped
-from tests.inference.six_ways import WAYS, Answer, ask
+from tests.inference.six_ways import WAYS, Answer, ask, tool_of
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -133,26 +133,20 @@ def asked(customer: Customer, dialect: str, words: str, way: str, cap: int = 500
 
 def tools_of(way: str) -> Json:
     """A question that two tools are called for, as the API of this way has it."""
-    parameters = {"type": "object", "properties": {"query": {"type": "string"}}}
-    names = [name for name, _ in CALLED.calls]
-    if way.startswith("messages"):
-        tools: list[Json] = [{"name": name, "input_schema": parameters} for name in names]
-    elif way.startswith("chat"):
-        tools = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in names]
-    else:
-        tools = [{"type": "function", "name": name, "parameters": parameters} for name in names]
-    question = {"input": QUERY} if way.startswith("responses") else {"messages": [{"role": "user", "content": QUERY}]}
-    return {**question, "tools": tools}
+    return {**asking(way, QUERY), "tools": [tool_of(way, name) for name, _ in CALLED.calls]}
 
 
 # A whole answer to the higher cap is streamed from the upstream and put together.
 CAPPED = [(way, 500) for way in WAYS] + [(way, 16) for way in WAYS if way.endswith("whole")]
 
 
-def hello(way: str) -> Json:
+def asking(way: str, words: str) -> Json:
     """A question in the API of this way."""
-    words = "hello there"
     return {"input": words} if way.startswith("responses") else {"messages": [{"role": "user", "content": words}]}
+
+
+def hello(way: str) -> Json:
+    return asking(way, "hello there")
 
 
 @pytest.mark.parametrize(("dialect", "words"), both_dialects(TEXTS))

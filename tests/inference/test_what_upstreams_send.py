@@ -14,7 +14,7 @@ from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.odd_answers import JSON, chunk, streamed
 from tests.inference.odd_upstream import Script, http, listening
 from tests.inference.shapes import TEXT, shaped
-from tests.inference.six_ways import WAYS, Answer, ask
+from tests.inference.six_ways import WAYS, Answer, ask, tool_of
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -587,14 +587,6 @@ def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, w
 def test_the_name_of_a_tool_comes_in_pieces_or_late(customer: Customer, name: str, way: str) -> None:
     tools = [tool_of(way, each) for each in ("get_weather", "get_time")]
     assert ask(customer, f"odd/test/name-{name}", way, tools=tools) == NAMES[name][1]
-
-
-def tool_of(way: str, name: str) -> Json:
-    """A tool as the API of this way has it."""
-    if way.startswith("messages"):
-        return {"name": name, "input_schema": {"type": "object"}}
-    described = {"name": name, "parameters": {"type": "object"}}
-    return {"type": "function", **({"function": described} if way.startswith("chat") else described)}
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])

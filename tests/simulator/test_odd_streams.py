@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from simulator.behaviour import parse
+from simulator.behaviour import WORDS, parse
+from tests.faults import DRAWN, ENDLESS, KEPT
 from tests.simulator.process import Json, Provider, frames, texts
 
 TOOLS: list[Json] = [{"type": "function", "function": {"name": name}} for name in ("weather", "clock")]
@@ -133,3 +134,9 @@ def test_the_last_usage_of_a_stream_has_the_shape(provider: Provider, shape: str
 def test_an_argument_that_a_word_does_not_take_is_an_error(word: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse(word)
+
+
+def test_the_fuzzer_draws_every_word() -> None:
+    drawn = {name.partition(":")[0] for name in DRAWN}
+    assert drawn | ENDLESS | KEPT == WORDS.keys()
+    assert all(parse(name) for name in DRAWN)
