@@ -1,5 +1,6 @@
 """The deterministic answer to a question, whatever its dialect: reasoning, then text, a refusal or tool calls."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from itertools import islice
 
 import orjson
 
-from simulator.behaviour import Behaviour
+from simulator.behaviour import SURROGATES, Behaviour
 from simulator.call import Call, Question, RefusedError, count_tokens
 
 _PIECES = re.compile(r"\s*\S+(?:\s+\Z)?")
@@ -16,7 +17,8 @@ _REASONING = "First I read the question."
 NOVEL = ("nov", "el")  # what nobody knows, in its pieces
 _REFUSAL = "I cannot help with that."
 # How an argument string is cut, so that every tool call takes several fragments.
-_FRAGMENT_CHARACTERS = 8
+# A half of a character that begins one ends a fragment, as it does where the text is cut into UTF-16 units.
+_FRAGMENTS = re.compile("(?s:.{1,8}?(?<=[\ud800-\udbff])|.{1,8})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ class ToolCall:
     @property
     def fragments(self) -> list[str]:
         """The arguments in the pieces in which they are streamed; none where they are empty."""
-        size = _FRAGMENT_CHARACTERS
-        return [self.arguments[at : at + size] for at in range(0, len(self.arguments), size)]
+        return _FRAGMENTS.findall(self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def answer(question: Question, call: Call) -> Answer:
     behaviour = call.behaviour
     if behaviour.context is not None and question.prompt_tokens > behaviour.context:
         raise _too_long(question.prompt_tokens, behaviour.context, call)
-    reasoning = _pieces(_REASONING) if behaviour.reasoning else []
+    reasoning = _with_halves(_pieces(_REASONING), behaviour) if behaviour.reasoning else []
     if behaviour.describe:  # never cut: the caller wants to parse it
         return Answer("stop", _pieces(orjson.dumps(call.received).decode()), reasoning)
     if behaviour.refusal:
@@ -92,8 +93,9 @@ def _scripted(question: Question, reasoning: list[str]) -> Answer:
     if isinstance(step, str):
         return Answer("stop", _pieces(step), reasoning)
     arguments = orjson.dumps(step["arguments"]).decode()
-    identity = sha256(f"{question.results}:{arguments}".encode()).hexdigest()[:16]
-    return Answer("tool_calls", (), reasoning, [ToolCall(f"sim_{identity}", step["name"], arguments)])
+    return Answer(
+        "tool_calls", (), reasoning, [ToolCall(_identity(f"{question.results}:{arguments}"), step["name"], arguments)]
+    )
 
 
 def _text_answer(question: Question, behaviour: Behaviour, reasoning: list[str]) -> Answer:
@@ -116,7 +118,14 @@ def _text_answer(question: Question, behaviour: Behaviour, reasoning: list[str])
     source = [piece.strip() for piece in pieces] or ["word"]
     missing = range(behaviour.least_chunks - len(reasoning) - len(pieces))
     pieces += [f" {source[index % len(source)]}" for index in missing]
-    return Answer(finish, pieces, reasoning, stop_sequence=stop_sequence)
+    return Answer(finish, _with_halves(pieces, behaviour), reasoning, stop_sequence=stop_sequence)
+
+
+def _with_halves(pieces: list[str], behaviour: Behaviour) -> list[str]:
+    if not behaviour.surrogates or behaviour.surrogates == "escaped":
+        return pieces
+    first, *rest = SURROGATES[behaviour.surrogates]
+    return [*pieces[:-1], f"{pieces[-1] if pieces else ''}{first}", *rest]
 
 
 def _pieces(text: str, most: int | None = None) -> list[str]:
@@ -130,8 +139,18 @@ def _tool_calls(question: Question, behaviour: Behaviour) -> list[ToolCall]:
     tools = list(question.tools) or ["lookup"]
     both = question.may_call_several and "both" in question.text.lower().split()
     names = [tools[0], tools[1 % len(tools)]] if both else tools[:1]
-    arguments = "" if behaviour.empty_arguments else orjson.dumps({"query": question.text}).decode()
+    arguments = "" if behaviour.empty_arguments else _arguments(question.text, behaviour.surrogates)
     if behaviour.cut_arguments:
         arguments = arguments[: len(arguments) // 2]
-    identities = (sha256(f"{index}:{name}:{arguments}".encode()).hexdigest()[:16] for index, name in enumerate(names))
-    return [ToolCall(f"sim_{identity}", name, arguments) for identity, name in zip(identities, names, strict=True)]
+    return [ToolCall(_identity(f"{index}:{name}:{arguments}"), name, arguments) for index, name in enumerate(names)]
+
+
+def _arguments(text: str, surrogates: str) -> str:
+    said = {"query": text + "".join(SURROGATES.get(surrogates, ()))}
+    if not surrogates:
+        return orjson.dumps(said).decode()
+    return json.dumps(said, ensure_ascii=surrogates == "escaped", separators=(",", ":"))
+
+
+def _identity(text: str) -> str:
+    return f"sim_{sha256(text.encode(errors='surrogatepass')).hexdigest()[:16]}"

@@ -1,13 +1,13 @@
 """Anthropic's Messages API. Its `input_tokens` are the words alone: what is cached or written comes beside them."""
 
+import json
 from collections.abc import Iterator
 from hashlib import sha256
-
-import orjson
 
 from simulator.answers import NOVEL, Answer, Tokens, ToolCall, answer
 from simulator.behaviour import Behaviour
 from simulator.call import Call, Event, Json, Kind, RefusedError, messages_question
+from simulator.calling import number
 
 _FINISH = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _CITATIONS: list[Json] = [
@@ -28,6 +28,7 @@ _CITATIONS: list[Json] = [
         "file_id": None,
     },
 ]
+_OF_A_PROMPT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 # A content block: a tool's call, or the type of one that has text.
 _Block = str | ToolCall
 
@@ -62,7 +63,7 @@ class Messages:
         yield _event(Kind.STRUCTURE, "message_start", message=message)
         sent = 0
         for index, block in enumerate(_blocks(call, answered)):
-            for event in _block_events(call, index, block, answered):
+            for event in _block_events(call, number(call, index), block, answered):
                 yield event
                 if event.kind is Kind.OUTPUT:
                     sent += 1
@@ -87,7 +88,7 @@ class MessageCount:
     def complete(self, call: Call) -> Json:
         """Answer in one body."""
         question = messages_question({"max_tokens": 1, **call.body}, call.request.headers.get("anthropic-beta", ""))
-        return {"input_tokens": question.prompt_tokens}
+        return {"input_tokens": 0 if call.behaviour.usage_shape == "zero" else question.prompt_tokens}
 
     def events(self, call: Call) -> Iterator[Event]:
         """A count does not stream."""
@@ -129,29 +130,29 @@ def _empty_block(call: Call, block: _Block) -> Json:
 def _whole_block(call: Call, block: _Block, answered: Answer) -> Json:
     content = _empty_block(call, block)
     if isinstance(block, ToolCall):
-        content["input"] = {} if call.behaviour.cut_arguments else orjson.loads(block.arguments or "{}")
+        content["input"] = {} if call.behaviour.cut_arguments else json.loads(block.arguments or "{}")
     elif block == "thinking":
         content |= {"thinking": "".join(answered.reasoning), "signature": _signature(answered)}
     elif block == "sim_novel":
         content |= {"novel": "".join(NOVEL), "steps": [{"index": 0, "said": "".join(NOVEL)}]}
     else:
         content["text"] = "".join(answered.text)
-        if call.behaviour.citations:
-            content["citations"] = _CITATIONS
+        if _citations(call.behaviour):
+            content["citations"] = _citations(call.behaviour)
     return content
 
 
-def _block_events(call: Call, index: int, block: _Block, answered: Answer) -> Iterator[Event]:
+def _block_events(call: Call, index: Json, block: _Block, answered: Answer) -> Iterator[Event]:
     # A tool's start is output: it carries the name. The other blocks start empty.
     kind = Kind.OUTPUT if isinstance(block, ToolCall) else Kind.STRUCTURE
-    yield _event(kind, "content_block_start", index=index, content_block=_empty_block(call, block))
+    yield _event(kind, "content_block_start", **index, content_block=_empty_block(call, block))
     for delta in _deltas(block, answered, call.behaviour):
         is_silent = delta["type"] in ("signature_delta", "citations_delta") or delta.get("partial_json") == ""
         kind = Kind.STRUCTURE if is_silent else Kind.OUTPUT
         if call.behaviour.extra_fields:
             delta["sim_delta"] = True
-        yield _event(kind, "content_block_delta", index=index, delta=delta)
-    yield _event(Kind.STRUCTURE, "content_block_stop", index=index)
+        yield _event(kind, "content_block_delta", **index, delta=delta)
+    yield _event(Kind.STRUCTURE, "content_block_stop", **index)
 
 
 def _deltas(block: _Block, answered: Answer, behaviour: Behaviour) -> Iterator[Json]:
@@ -166,9 +167,14 @@ def _deltas(block: _Block, answered: Answer, behaviour: Behaviour) -> Iterator[J
             {"type": "sim_novel_delta", "novel": piece, "steps": [{"index": 0, "said": piece}]} for piece in NOVEL
         )
     else:
-        if behaviour.citations:  # before the words, as the API does
-            yield from ({"type": "citations_delta", "citation": citation} for citation in _CITATIONS)
+        # They come before the words, as in the API.
+        yield from ({"type": "citations_delta", "citation": citation} for citation in _citations(behaviour))
         yield from ({"type": "text_delta", "text": piece} for piece in answered.text)
+
+
+def _citations(behaviour: Behaviour) -> list[Json]:
+    pages = [{**_CITATIONS[0], "url": f"https://cited.example/{number}"} for number in range(behaviour.lists)]
+    return [*(_CITATIONS if behaviour.citations else ()), *pages]
 
 
 def _event(kind: Kind, name: str, **data: object) -> Event:
@@ -188,7 +194,7 @@ def _start_usage(tokens: Tokens, call: Call) -> Json | None:
         "ephemeral_1h_input_tokens": behaviour.cache_write_1h,
     }
     contradicted = {"cached": -1, "negative": -1, "fraction": tokens.prompt + 0.5}
-    return {
+    usage = {
         "input_tokens": contradicted.get(behaviour.bad_usage or "", tokens.prompt),
         "cache_creation_input_tokens": sum(written.values()),
         "cache_read_input_tokens": behaviour.cached,
@@ -197,14 +203,24 @@ def _start_usage(tokens: Tokens, call: Call) -> Json | None:
         "service_tier": "standard",
         **call.marked,
     }
+    if behaviour.bad_usage == "written":
+        usage["cache_creation_input_tokens"] //= 2
+    match behaviour.usage_shape:
+        case "zero" | "zero-prompt":
+            usage |= dict.fromkeys(_OF_A_PROMPT, 0)
+        case "inclusive":
+            usage["input_tokens"] += behaviour.cached
+            usage["prompt_tokens_details"] = {"cached_tokens": behaviour.cached}
+    return usage
 
 
 def _delta_usage(completion: int, call: Call) -> dict[str, Json]:
     """The `usage` of an event, with the tokens produced so far; null is unchanged since the start."""
     if call.behaviour.no_usage:
         return {}
-    unchanged = dict.fromkeys(("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
-    return {"usage": {**unchanged, "output_tokens": completion, **call.marked}}
+    prompt = dict.fromkeys(_OF_A_PROMPT, 0 if call.behaviour.usage_shape == "prompt-once" else None)
+    is_zero = call.behaviour.usage_shape == "zero"
+    return {"usage": {**prompt, "output_tokens": 0 if is_zero else completion, **call.marked}}
 
 
 def _stop_reason(call: Call, answered: Answer) -> str:
@@ -213,4 +229,4 @@ def _stop_reason(call: Call, answered: Answer) -> str:
 
 def _signature(answered: Answer) -> str:
     """Signs the thinking, so that a test can tell whether it came back as it was."""
-    return "sig-sim-" + sha256("".join(answered.reasoning).encode()).hexdigest()[:32]
+    return "sig-sim-" + sha256("".join(answered.reasoning).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -20,9 +20,23 @@ TROUBLES = {
     "key": "API key not valid. Please pass a valid API key.",
     "locked": "Your organization has been disabled.",
 }
-BAD_USAGES = ("cached", "negative", "fraction", "total")
+BAD_USAGES = ("cached", "negative", "fraction", "total", "written")
 SIGNERS = ("google", "openrouter")
-USAGE_SHAPES = ("thinking", "audio", "zero", "no-completion", "total-alone")
+# A stream reports these in an early usage too, and leaves out a part of it in the last one.
+EARLY_USAGES = frozenset({"details-once", "prompt-once"})
+USAGE_SHAPES = (
+    *("thinking", "audio", "zero", "no-completion", "total-alone", "zero-prompt", "two-hits"),
+    *("cache-names", "message-names", "inclusive", *sorted(EARLY_USAGES)),
+)
+INDEXES = ("same", "none", "one", "negative")
+TOOL_NAMES = ("pieces", "late", "growing", "repeated")
+# What follows the words of an answer, piece by piece: halves of a character, as JavaScript and Python cut and write it.
+SURROGATES = {
+    "halves": ("\ud83d", "\ude00"),
+    "lone": ("\ud83d",),
+    "bytes": ("\udcf0\udc9f", "\udc98\udc80"),
+    "escaped": ("\ud83d",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,8 @@ class Behaviour:
     drop_after: int | None = None
     malformed_after: int | None = None
     error_frame_after: int | None = None
+    unreadable_after: int | None = None
+    unreadable_events: int = 1
     status: int | None = None
     retry_after: int = 7
     html: int | None = None
@@ -52,6 +68,8 @@ class Behaviour:
     truncated: bool = False
     endless: bool = False
     no_done: bool = False
+    choice_error: bool = False
+    other_kind: bool = False
 
     no_usage: bool = False
     bad_usage: str | None = None
@@ -72,6 +90,11 @@ class Behaviour:
     tools: bool = False
     empty_arguments: bool = False
     cut_arguments: bool = False
+    object_arguments: bool = False
+    whole_calls: bool = False
+    no_call_ids: bool = False
+    tool_name: str = ""
+    index: str = ""
     unknown_deltas: bool = False
     no_finish: bool = False
     filtered: bool = False
@@ -84,14 +107,23 @@ class Behaviour:
     refusal: bool = False
     script: bool = False
     finish: str | None = None
+    finish_every_chunk: bool = False
+    message_for_delta: bool = False
+    stop_in: str = ""
     logprobs: bool = False
+    not_finite: bool = False
+    surrogates: str = ""
     extra_fields: bool = False
     citations: bool = False
+    lists: int = 0
+    mixed_details: bool = False
     signs: str = ""
     ignores_format: bool = False
 
     crlf: bool = False
     comments: bool = False
+    blank_data: int = 0
+    spaced_done: bool = False
     multiline: bool = False
     split: int | None = None
     close_delimited: bool = False
@@ -100,8 +132,8 @@ class Behaviour:
     @property
     def least_chunks(self) -> int:
         """The chunks of output that every fault needs to find its place; `endless` repeats the last one."""
-        faults = (self.stall_after, self.hold_after, self.drop_after, self.malformed_after, self.error_frame_after)
-        points = (*faults, int(self.endless))
+        ends = (self.stall_after, self.hold_after, self.drop_after, self.malformed_after, self.error_frame_after)
+        points = (*ends, self.unreadable_after, int(self.endless))
         return max(point for point in points if point is not None)
 
 
@@ -168,16 +200,37 @@ def _takes(*arguments: tuple[str, Callable[[str], object]], required: int = 1, *
 # - `malformed` and `error-frame` end the body cleanly, unless a `stall` or `drop` stands beside them. A whole answer
 #   becomes a body that is no JSON, or an error with status 200. `truncated` ends a stream before its finish, a whole
 #   answer in the middle of its JSON.
+# - `unreadable` sends events that are no JSON (one, or as many as the second number says), and goes on after them.
 # - `late-usage` delays usage after the finish; `usage-on-finish` and `usage-every-chunk` send it unasked.
 # - `object-content` sends the text of a whole chat answer in an object, as Cloudflare sends JSON that was asked for.
 # - `content-blocks` sends reasoning and content of a chat as Mistral does: as arrays of blocks in `content`.
 # - `reasoning-outside` counts reasoning beside the completion, as xAI does: `total_tokens` includes both.
-# - `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were).
+# - `bad-usage` may say how: `negative` (the default), `fraction`, `total`, `cached` (more than there were), `written`
+#   (in Messages: the parts of a cache write add up to more than the whole).
 # - `usage-shape` is where a usage has its counts: of cache hits beside them under a name (`num_cached_tokens`, …), of
 #   reasoning or of a prompt's audio in the total alone (`thinking`, `audio`), all of them zero (`zero`), the completion
-#   left out (`no-completion`), the total alone (`total-alone`).
-# - `usage-in` is where a usage stands: in `x_groq` of the finish, or in an `error` event behind it.
+#   left out (`no-completion`), the total alone (`total-alone`), no prompt (`zero-prompt`), hits under two names of
+#   which one is 0 (`two-hits`), the cache under Anthropic's names (`cache-names`), all counts under Anthropic's names
+#   (`message-names`), in Messages a prompt that includes what was read (`inclusive`). A stream counts early and, at its
+#   end, again without the details (`details-once`) or without the prompt (`prompt-once`).
+# - `usage-in` is where a usage stands: in `x_groq` of the finish, in its choice, or in an `error` event behind it.
 # - `no-finish` streams everything but a finish reason; `filtered` has it, and no message, in a whole answer.
+# - `choice-error` finishes a choice with an error of its own, as OpenRouter does.
+# - `other-kind` answers with a whole body if a stream was asked for, and with a stream if it was not.
+# - `finish-every-chunk` has the finish reason in each chunk of output, as relays of Gemini do.
+# - `message-for-delta` streams `message` instead of `delta`. `stop-in` names the stop sequence that matched in a member
+#   of the choice: in `matched_stop` as SGLang does, in `stop_reason` as vLLM does.
+# - `index` is how calls, or the blocks of Messages, are numbered: all with 0 (`same`, as Ollama does), not at all
+#   (`none`), from 1 (`one`), all with -1 (`negative`). `no-call-ids` leaves out the ids of calls, `whole-calls` sends
+#   all calls in one chunk, `object-arguments` sends arguments as an object instead of its text.
+# - `tool-name` is how a tool's name is streamed: cut in two (`pieces`), in the second fragment (`late`), cut and then
+#   whole (`growing`), in every fragment together with the id (`repeated`).
+# - `surrogates` ends texts, reasoning and arguments with an emoji cut in two (`halves`), with one half of it (`lone`),
+#   with its four bytes as Python escapes them (`bytes`); `escaped` writes the half as an escape into arguments.
+# - `lists` sends so many lists of citations, images and reasoning details, each with one item, one after the other; a
+#   whole answer has them in one. `mixed-details` sends two kinds of reasoning details under one index.
+# - `not-finite` has logprobs that are NaN.
+# - `blank-data` sends so many events without data (two) before each event; `spaced-done` has blanks around `[DONE]`.
 # - `more-choices` are choices beyond those that were asked for; `cut-arguments` ends in the middle of a tool's.
 # - `as-json` labels a stream `application/json`; `int8` embeds as some do who were not asked for numbers.
 # - `unknown-deltas` sends members, or a block, that nobody knows, in pieces.
@@ -207,6 +260,7 @@ WORDS: Mapping[str, Word] = {
     "drop": _takes(("drop_after", _point)),
     "malformed": _takes(("malformed_after", _point)),
     "error-frame": _takes(("error_frame_after", _point)),
+    "unreadable": _takes(("unreadable_after", _point), ("unreadable_events", _positive)),
     "status": _takes(("status", _status), ("retry_after", _whole)),
     "html": _takes(("html", _status)),
     "context": _takes(("context", _whole)),
@@ -215,7 +269,7 @@ WORDS: Mapping[str, Word] = {
     "rejects-stream-options": Word({"rejects": "stream_options"}),
     "bad-usage": _takes(("bad_usage", _one_of(*BAD_USAGES)), required=0, bad_usage="negative"),
     "usage-shape": _takes(("usage_shape", _one_of(*CACHE_HITS, *USAGE_SHAPES))),
-    "usage-in": _takes(("usage_in", _one_of("x_groq", "error"))),
+    "usage-in": _takes(("usage_in", _one_of("x_groq", "choice", "error"))),
     "more-choices": _takes(("more_choices", _positive)),
     "cached": _takes(("cached", _whole)),
     "cache-write": _takes(("cache_write_5m", _whole), ("cache_write_1h", _whole)),
@@ -224,6 +278,12 @@ WORDS: Mapping[str, Word] = {
     "reasoning": _takes(("reasoning", str), required=0, reasoning="reasoning_content"),
     "signs": _takes(("signs", _one_of(*SIGNERS))),
     "finish": _takes(("finish", str)),
+    "stop-in": _takes(("stop_in", _one_of("matched_stop", "stop_reason"))),
+    "index": _takes(("index", _one_of(*INDEXES))),
+    "tool-name": _takes(("tool_name", _one_of(*TOOL_NAMES))),
+    "surrogates": _takes(("surrogates", _one_of(*SURROGATES))),
+    "lists": _takes(("lists", _positive), required=0, lists=2),
+    "blank-data": _takes(("blank_data", _positive), required=0, blank_data=2),
     "split": _takes(("split", _positive)),
     "surplus": _takes(("surplus", _seconds), required=0, surplus=math.inf),
 }

@@ -3,6 +3,7 @@
 The 401 and 403 quote a piece of the key, as OpenAI does: nothing of it may reach a gateway's client.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Protocol
@@ -22,6 +23,8 @@ _HTML = {"content-type": "text/html; charset=utf-8"}
 _SSE = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _PAGE = b"<!DOCTYPE html><html><head><title>Simulated</title></head><body><h1>Not JSON</h1></body></html>\n"
 _NOT_JSON = "{this is no JSON"
+# The lines of events without data.
+_BLANKS = ([b"data:", b""], [b"data: ", b""], [b"event: ping", b"data:", b""])
 _KEY = "sk-sim...abcd"
 # Status -> type, code and message. `_KEY` and the model's name are real upstreams' habits.
 _WRONG, _BROKEN = "invalid_request_error", "server_error"
@@ -88,7 +91,7 @@ def deliver(call: Call, endpoint: Endpoint, reply: Reply) -> None:
             reply.whole(302, {"location": call.request.path}, b"")
         elif behaviour.empty:
             reply.whole(200, _JSON, b"")
-        elif call.streams:
+        elif call.streams != behaviour.other_kind:
             events = endpoint.events(call)
             first = next(events)  # a request that is wrong is refused here, before the headers
             label = _JSON if behaviour.as_json else _SSE
@@ -151,7 +154,7 @@ def _error_event(dialect: str) -> Event:
 def _send_whole(call: Call, endpoint: Endpoint, reply: Reply) -> None:
     behaviour = call.behaviour
     headers = {**_JSON, **_identity(call)}
-    body = orjson.dumps(endpoint.complete(call))
+    body = _encoded(endpoint.complete(call), behaviour)
     reply.pause(behaviour.chunk_interval * (behaviour.chunk_count or 0))
     if behaviour.hold_after is not None:
         reply.hold()
@@ -226,6 +229,9 @@ class _Stream:
         if self._is_due("error-frame", behaviour.error_frame_after, event):
             self._reply.write(self._framed(_error_event(self._dialect)))
             broken = True
+        if self._is_due("unreadable", behaviour.unreadable_after, event):
+            for _ in range(behaviour.unreadable_events):
+                self._reply.write(self._framed(Event(Kind.STRUCTURE, _NOT_JSON)))
         if self._is_due("hold", behaviour.hold_after, event):
             self._reply.hold()
         if self._is_due("stall", behaviour.stall_after, event):
@@ -256,20 +262,31 @@ class _Stream:
 
     def _framed(self, event: Event) -> bytes:
         behaviour = self._behaviour
-        lines = [b": ping", b""] if behaviour.comments else []
+        lines = [line for number in range(behaviour.blank_data) for line in _BLANKS[number % len(_BLANKS)]]
+        if behaviour.comments:
+            lines += [b": ping", b""]
         if event.kind is Kind.DONE and behaviour.energy_joules:
             lines += [b': energy {"energy_joules": %d}' % behaviour.energy_joules, b""]
         if event.name:
             lines.append(b"event: " + event.name.encode())
         if isinstance(event.data, str):
             data = event.data.encode()
+            if behaviour.spaced_done and event.kind is Kind.DONE:
+                data = b" %b \t" % data
         else:
-            data = orjson.dumps(event.data, option=orjson.OPT_INDENT_2 if behaviour.multiline else None)
+            data = _encoded(event.data, behaviour, indents=behaviour.multiline)
         prefix = b"data:" if behaviour.comments else b"data: "
         return self._lines([*lines, *(prefix + line for line in data.split(b"\n"))])
 
     def _lines(self, lines: list[bytes]) -> bytes:
         return (b"\r\n" if self._behaviour.crlf else b"\n").join([*lines, b"", b""])
+
+
+def _encoded(data: Json, behaviour: Behaviour, *, indents: bool = False) -> bytes:
+    """JSON, with what orjson does not write if that is asked for: halves of characters and NaN."""
+    if behaviour.surrogates or behaviour.not_finite:
+        return json.dumps(data, indent=2 if indents else None).encode()
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2 if indents else None)
 
 
 def _identity(call: Call) -> dict[str, str]:

@@ -1,7 +1,4 @@
-"""OpenAI's API: chat, text completions and embeddings, each with its usage.
-
-`cached` and `cache-write` come on top of the words of the messages, so that they never contradict them.
-"""
+"""OpenAI's API: chat, text completions and embeddings."""
 
 import base64
 import math
@@ -11,9 +8,9 @@ from dataclasses import dataclass
 from hashlib import shake_128
 from itertools import zip_longest
 
-from simulator import signing
-from simulator.answers import NOVEL, Answer, Tokens, ToolCall, answer
-from simulator.behaviour import CACHE_HITS, Behaviour
+from simulator import calling, signing
+from simulator.answers import NOVEL, Answer, Tokens, answer
+from simulator.behaviour import EARLY_USAGES, Behaviour
 from simulator.call import (
     Call,
     Event,
@@ -25,12 +22,12 @@ from simulator.call import (
     embedded_texts,
     text_questions,
 )
+from simulator.usage import usage_of
 
 _FINISH = {"stop_sequence": "stop", "refusal": "stop"}
 _LOGPROB = -0.25
 _DIMENSIONS = 8
 _MAX_DIMENSIONS = 16_384
-_HEARD = 300  # tokens of a prompt's audio
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +66,20 @@ class Chat:
 
         def chunk(kind: Kind, piece: _Piece, reported: int | None, finish: str | None = None) -> Event:
             """A chunk with one choice, and with the usage so far where completion tokens are `reported`."""
+            is_last = kind is Kind.FINISH and piece.index == len(answers) - 1
+            if kind is Kind.OUTPUT and behaviour.finish_every_chunk:
+                finish = _finish(call, answers[piece.index])
             choice = {**self.chunk_choice(call, piece), "finish_reason": finish}
+            if behaviour.message_for_delta and "delta" in choice:
+                choice["message"] = choice.pop("delta")
+            if kind is Kind.FINISH:
+                choice |= _of_finish(call, answers[piece.index])
             data: Json = {**envelope, "choices": [choice]}
             if behaviour.extra_fields:
                 choice["sim_choice"] = "kept"
-            if finish is not None and behaviour.usage_in == "x_groq":
+            if is_last and behaviour.usage_in == "choice":
+                choice["usage"] = usage_of(tokens, call)
+            if kind is Kind.FINISH and behaviour.usage_in == "x_groq":
                 data["x_groq"] = {"id": "req_sim", "usage": usage_of(tokens, call)}
             elif reported is not None and not behaviour.no_usage:
                 data["usage"] = usage_of(Tokens(prompt, reported, min(tokens.reasoning, reported)), call)
@@ -81,7 +87,7 @@ class Chat:
                 data["usage"] = None  # as OpenAI does on every chunk but the last
             return Event(kind, data)
 
-        produced = 0 if behaviour.usage_every_chunk else None
+        produced = 0 if behaviour.usage_every_chunk or behaviour.usage_shape in EARLY_USAGES else None
         for index, each in enumerate(answers):
             if (opening := self.opening(each)) is not None:
                 yield chunk(Kind.STRUCTURE, _Piece(index, opening), produced)
@@ -100,7 +106,8 @@ class Chat:
             yield Event(Kind.USAGE, {**envelope, **last, "error": error, "usage": usage_of(tokens, call)})
         elif not behaviour.usage_in and wants_usage and not _reports_on_finish(behaviour):
             impact = {name: value for name, value in _energy(behaviour).items() if name == "impact"}
-            yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": usage_of(tokens, call), **impact})
+            usage = usage_of(tokens, call, ends_stream=True)
+            yield Event(Kind.USAGE, {**envelope, "choices": [], "usage": usage, **impact})
         yield Event(Kind.DONE, "[DONE]")
 
     def _envelope(self, call: Call, kind: str) -> Json:
@@ -129,24 +136,28 @@ class Chat:
         if answered.reasoning:
             message[str(call.behaviour.reasoning)] = "".join(answered.reasoning)
         if answered.tool_calls:
-            message["tool_calls"] = [
-                {**_tool_call(each, each.arguments), **signing.of_call(call, ordinal, each)}
-                for ordinal, each in enumerate(answered.tool_calls)
-            ]
+            message["tool_calls"] = calling.whole(call, answered.tool_calls)
         message |= signing.of_text(call, text) | signing.details(call, "".join(answered.reasoning), answered.tool_calls)
         if call.behaviour.unknown_deltas:
             message |= {"sim_novel": "".join(NOVEL), "sim_steps": [{"index": 0, "said": "".join(NOVEL)}]}
         if call.behaviour.extra_fields:
             message["sim_message"] = {"kept": True}
-        if call.behaviour.citations:
-            message["annotations"] = [_citation(len(text))]
+        lists = [
+            *([{"annotations": [_citation(len(text))]}] if call.behaviour.citations else ()),
+            *_lists(call.behaviour),
+        ]
+        for name, items in ((name, items) for each in lists for name, items in each.items()):
+            message.setdefault(name, []).extend(items)
         if call.behaviour.content_blocks:
             message = _in_blocks(message, call)
         if call.behaviour.object_content:
             message["content"] = {"said": text}
-        logprobs = self._logprobs(answered.text) if _wants_logprobs(call) else None
+        logprobs = self._logprobs(call, answered.text) if _wants_logprobs(call) else None
+        if call.behaviour.choice_error:
+            message["content"] = None
         said = {} if call.behaviour.filtered else {"message": message}
-        return {"index": index, **said, "logprobs": logprobs, "finish_reason": _finish(call, answered)}
+        finish = {"finish_reason": _finish(call, answered), **_of_finish(call, answered)}
+        return {"index": index, **said, "logprobs": logprobs, **finish}
 
     def opening(self, answered: Answer) -> Json | None:
         """The role."""
@@ -166,30 +177,44 @@ class Chat:
             yield _Piece(index, {"content": "", **signed})
         if call.behaviour.citations:
             yield _Piece(index, {"annotations": [_citation(len("".join(answered.text)))]})
-        for ordinal, each in enumerate(answered.tool_calls):
-            head = {"index": ordinal, **_tool_call(each, ""), **signing.of_call(call, ordinal, each)}
-            encrypted = {} if ordinal else signing.details(call, "", answered.tool_calls)
-            yield _Piece(index, {"tool_calls": [head], **encrypted})
-            for fragment in each.fragments:
-                yield _Piece(index, {"tool_calls": [{"index": ordinal, "function": {"arguments": fragment}}]})
+        for listed in _lists(call.behaviour):
+            yield _Piece(index, listed)
+        for position, fragments in enumerate(calling.streamed(call, answered.tool_calls)):
+            encrypted = {} if position else signing.details(call, "", answered.tool_calls)
+            yield _Piece(index, {"tool_calls": fragments, **encrypted})
 
     def chunk_choice(self, call: Call, piece: _Piece) -> Json:
         delta = {**piece.delta, "sim_delta": True} if call.behaviour.extra_fields else piece.delta
         if call.behaviour.content_blocks:
             delta = _in_blocks(delta, call)
-        logprobs = self._logprobs([piece.text]) if piece.text and _wants_logprobs(call) else None
+        logprobs = self._logprobs(call, [piece.text]) if piece.text and _wants_logprobs(call) else None
         return {"index": piece.index, "delta": delta, "logprobs": logprobs}
 
-    def _logprobs(self, words: Sequence[str]) -> Json:
+    def _logprobs(self, call: Call, words: Sequence[str]) -> Json:
         content = [
-            {"token": word, "logprob": _LOGPROB, "bytes": list(word.encode()), "top_logprobs": []} for word in words
+            {
+                **{"token": word, "logprob": _logprob(call), "top_logprobs": []},
+                "bytes": list(word.encode(errors="surrogatepass")),
+            }
+            for word in words
         ]
         return {"content": content, "refusal": None}
 
 
-def _citation(end: int) -> Json:
-    page = {"url": "https://cited.example/page", "title": "A page", "start_index": 0, "end_index": end}
+def _citation(end: int, path: object = "page") -> Json:
+    page = {"url": f"https://cited.example/{path}", "title": "A page", "start_index": 0, "end_index": end}
     return {"type": "url_citation", "url_citation": page}
+
+
+def _lists(behaviour: Behaviour) -> Iterator[Json]:
+    """The lists that come one after the other, each with one item."""
+    for number in range(behaviour.lists):
+        yield {"annotations": [_citation(1, number)]}
+        yield {"images": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{number:04}"}}]}
+        yield {"reasoning_details": [{"type": "reasoning.summary", "summary": f"Step {number}."}]}
+    if behaviour.mixed_details:
+        yield {"reasoning_details": [{"index": 0, "type": "reasoning.summary", "summary": "Step."}]}
+        yield {"reasoning_details": [{"index": 0, "type": "reasoning.encrypted", "data": "c2VjcmV0"}]}
 
 
 class Text(Chat):
@@ -204,9 +229,10 @@ class Text(Chat):
         return answers, sum(question.prompt_tokens for question in questions)
 
     def choice(self, call: Call, index: int, answered: Answer) -> Json:
-        logprobs = self._logprobs(answered.text) if _wants_logprobs(call) else None
+        logprobs = self._logprobs(call, answered.text) if _wants_logprobs(call) else None
         text = "".join(answered.text)
-        return {"text": text, "index": index, "logprobs": logprobs, "finish_reason": _finish(call, answered)}
+        finish = {"finish_reason": _finish(call, answered), **_of_finish(call, answered)}
+        return {"text": text, "index": index, "logprobs": logprobs, **finish}
 
     def opening(self, answered: Answer) -> Json | None:
         return None
@@ -216,13 +242,13 @@ class Text(Chat):
             yield _Piece(index, {"text": text}, text)
 
     def chunk_choice(self, call: Call, piece: _Piece) -> Json:
-        logprobs = self._logprobs([piece.text]) if piece.text and _wants_logprobs(call) else None
+        logprobs = self._logprobs(call, [piece.text]) if piece.text and _wants_logprobs(call) else None
         return {"text": piece.text, "index": piece.index, "logprobs": logprobs}
 
-    def _logprobs(self, words: Sequence[str]) -> Json:
+    def _logprobs(self, call: Call, words: Sequence[str]) -> Json:
         return {
             "tokens": list(words),
-            "token_logprobs": [_LOGPROB] * len(words),
+            "token_logprobs": [_logprob(call)] * len(words),
             "top_logprobs": None,
             "text_offset": [sum(map(len, words[:index])) for index in range(len(words))],
         }
@@ -268,54 +294,6 @@ def vector(text: str, size: int) -> bytes:
     return struct.pack(f"<{size}f", *(value / length for value in raw))
 
 
-def usage_of(tokens: Tokens, call: Call) -> Json | None:
-    """The usage, truly or in contradiction, as the behaviour asks; None where the provider reports nothing."""
-    behaviour = call.behaviour
-    if behaviour.no_usage:
-        return None
-    written = behaviour.cache_write_5m + behaviour.cache_write_1h
-    prompt = tokens.prompt + behaviour.cached + written
-    usage: Json = {
-        "prompt_tokens": prompt,
-        "completion_tokens": tokens.completion - (tokens.reasoning if behaviour.reasoning_outside else 0),
-        "total_tokens": prompt + tokens.completion,
-        "prompt_tokens_details": {"cached_tokens": behaviour.cached, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": tokens.reasoning, "audio_tokens": 0},
-    }
-    if written:
-        usage["prompt_tokens_details"]["cache_write_tokens"] = written
-    match behaviour.bad_usage:
-        case "cached":
-            usage["prompt_tokens_details"]["cached_tokens"] = prompt + 1000
-        case "negative":
-            usage["prompt_tokens"] = -1
-        case "fraction":
-            usage["prompt_tokens"] += 0.5
-        case "total":
-            usage["total_tokens"] += 1000
-    return {**_shaped(usage, tokens, behaviour), **call.marked}
-
-
-def _shaped(usage: Json, tokens: Tokens, behaviour: Behaviour) -> Json:
-    match behaviour.usage_shape:
-        case name if name in CACHE_HITS:
-            del usage["prompt_tokens_details"]
-            usage[name] = behaviour.cached
-        case "thinking":
-            usage["completion_tokens"] -= tokens.reasoning
-            del usage["completion_tokens_details"]
-        case "audio":
-            usage["prompt_tokens_details"]["audio_tokens"] = _HEARD
-            usage["total_tokens"] += _HEARD
-        case "zero":
-            usage |= dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
-        case "no-completion":
-            usage = {"prompt_tokens": usage["prompt_tokens"], "total_tokens": usage["prompt_tokens"]}
-        case "total-alone":
-            usage = {"total_tokens": usage["total_tokens"]}
-    return usage
-
-
 def _energy(behaviour: Behaviour) -> Json:
     figures: Json = {}
     if behaviour.energy_joules:
@@ -336,12 +314,15 @@ def _reports_on_finish(behaviour: Behaviour) -> bool:
 def _finish(call: Call, answered: Answer) -> str:
     if call.behaviour.filtered:
         return "content_filter"
+    if call.behaviour.choice_error:
+        return "error"
     return call.behaviour.finish or _FINISH.get(answered.finish, answered.finish)
 
 
-def _tool_call(each: ToolCall, arguments: str) -> Json:
-    function = {"name": each.name, "arguments": arguments}
-    return {"id": f"call_{each.identity}", "type": "function", "function": function}
+def _of_finish(call: Call, answered: Answer) -> Json:
+    """The members of a choice that say more about its finish."""
+    error = {"error": {"code": 502, "message": "Upstream error."}} if call.behaviour.choice_error else {}
+    return {**error, call.behaviour.stop_in: answered.stop_sequence} if call.behaviour.stop_in else error
 
 
 def _in_blocks(message: Json, call: Call) -> Json:
@@ -356,8 +337,12 @@ def _in_blocks(message: Json, call: Call) -> Json:
     return {**others, "content": blocks} if blocks else message
 
 
+def _logprob(call: Call) -> float:
+    return math.nan if call.behaviour.not_finite else _LOGPROB
+
+
 def _wants_logprobs(call: Call) -> bool:
-    return call.behaviour.logprobs or bool(call.body.get("logprobs"))
+    return call.behaviour.logprobs or call.behaviour.not_finite or bool(call.body.get("logprobs"))
 
 
 def _choices(body: Json) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from simulator.answers import Answer, Tokens, answer
 from simulator.call import Call, Event, Json, Kind, Question, RefusedError, chat_question
-from simulator.openai import usage_of
+from simulator.usage import counts
 
 _REPEATED = ("instructions", "max_output_tokens", "metadata", "temperature", "text")
 _FIELDS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -114,7 +114,7 @@ def _deltas(item: Json, answered: Answer) -> tuple[str, list[str]]:
 
 def _response(call: Call, items: list[Json], answered: Answer, prompt: int) -> Json:
     is_cut = answered.finish == "length"
-    usage = usage_of(Tokens(prompt, answered.tokens, len(answered.reasoning)), call)
+    usage = counts(Tokens(prompt, answered.tokens, len(answered.reasoning)), call)
     return {
         "id": f"resp_sim_{call.identity}",
         "object": "response",

@@ -64,4 +64,4 @@ def _google(signature: str) -> Json:
 
 
 def _signature(signed: object) -> str:
-    return "sig-" + sha256(str(signed).encode()).hexdigest()[:32]
+    return "sig-" + sha256(str(signed).encode(errors="surrogatepass")).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What nobody would send, at every way in: 200 cases in `make test`, 20,000 in `make fuzz`.
+"""What nobody would send, at every way in: 220 cases in `make test`, 22,000 in `make fuzz`.
 
 A case that was found at fault stays as an `@example` of its test.
 """
@@ -8,6 +8,7 @@ import errno
 import io
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator
 from math import ceil
@@ -18,7 +19,7 @@ from urllib.parse import quote
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from catalogue.routing import snapshot
@@ -28,9 +29,12 @@ from tests.chat import HELLO, PATH
 from tests.conftest import OpenAccount, StartGateway
 from tests.dashboard.people import client_of
 from tests.every_page import OWNER, Acme
+from tests.faults import Edit, FaultyUpstream, faults, faulty_upstream
+from tests.inference import six_ways
 from tests.inference.dialects.recorded_openai import STREAM
 from tests.inference.odd_answers import SSE
 from tests.inference.odd_upstream import Script, listening
+from tests.inference.six_ways import WAYS, Answer
 from tests.inference.stream_clients import partial_stream
 from tests.rawhttp import connect
 from tests.servers.customer import Customer
@@ -55,6 +59,10 @@ TOKENS = [
 WORDS = ["", "é", "\0", "x" * 300, "9" * 30, "-1", "2026-13-01", "auto/", "alias/x", "../..", "a;b", "%2e", "\ud7ff"]
 
 
+Fault = tuple[str, list[Edit], float]
+FAULTY = {"faulty": "openai", "faultyclaude": "anthropic"}
+
+
 def cases(number: int) -> settings:
     """So many cases, the same at each run; other ones, and as many times more, where more are asked for."""
     checks = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -70,12 +78,27 @@ def scripts() -> dict[str, Script]:
 
 
 @pytest.fixture(scope="module")
+def faulty(simulator: Simulator) -> Iterator[FaultyUpstream]:
+    """An upstream that commits the faults of the simulator that each case sets."""
+    with faulty_upstream(int(simulator.origin.rpartition(":")[2])) as upstream:
+        yield upstream
+
+
+@pytest.fixture(scope="module")
 def gateway(
-    simulator: Simulator, start_shared_gateway: StartGateway, scripts: dict[str, Script]
+    simulator: Simulator, start_shared_gateway: StartGateway, scripts: dict[str, Script], faulty: FaultyUpstream
 ) -> Iterator[GatewayServer]:
     with listening(scripts) as odd:
-        catalogue = catalogue_for(simulator.url, model("odd", provider="odd", upstream_model="odd"))
-        catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
+        catalogue = catalogue_for(
+            simulator.url,
+            model("odd", provider="odd", upstream_model="odd"),
+            *(model("faulty", provider=each, upstream_model="faulty") for each in FAULTY),
+        )
+        url = f"http://127.0.0.1:{faulty.port}/v1"
+        catalogue["providers"] += [
+            provider("odd", f"http://127.0.0.1:{odd.port}/v1"),
+            *(provider(each, url, dialect=dialect) for each, dialect in FAULTY.items()),
+        ]
         yield start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="1")
 
 
@@ -262,6 +285,81 @@ def test_a_stream_that_an_upstream_cuts_or_spoils_anywhere_ends_in_order(
     described.events_conform(streamed.frames, "ChatCompletionChunk")
     assert streamed.done != bool(streamed.codes), reply.content
     assert (streamed.usage is not None) == streamed.done
+
+
+QUESTIONS = [
+    "hello there",
+    "use both tools",
+    '<script>[{"name": "f", "arguments": {"a": 1}}, "done"]</script>',
+    "\U0001f600",
+]
+edits = st.builds(
+    Edit,
+    st.floats(0, 1),
+    st.sampled_from([0, 1, 1, 3, 40]),
+    st.sampled_from([b"", *TOKENS]) | st.binary(max_size=4),
+)
+
+
+@cases(100)
+@given(
+    fault=st.tuples(faults, st.lists(edits, max_size=3), st.just(1.0) | st.floats(0, 1)),
+    upstream=st.sampled_from(sorted(FAULTY)),
+    way=st.sampled_from(WAYS),
+    question=st.sampled_from(QUESTIONS),
+    cap=st.sampled_from([16, six_ways.CAP]),
+)
+def test_an_answer_with_faults_ends_in_order_wherever_it_is_cut_or_spoilt(
+    customer: Customer, faulty: FaultyUpstream, fault: Fault, upstream: str, way: str, question: str, cap: int
+) -> None:
+    faulty.words, faulty.edits, faulty.end = fault
+    answered = ask_faulty(customer, upstream, way, question, cap)
+    assert answered.refused in (None, 400, 429, 503)
+    assert answered.finish or answered.broke or answered.refused
+    if answered.finish == "tool_calls" and not answered.broke:
+        assert all(isinstance(arguments, dict) for _, arguments in answered.calls)
+
+
+@cases(100)
+@given(
+    words=faults,
+    upstream=st.sampled_from(sorted(FAULTY)),
+    ways=st.lists(st.sampled_from(WAYS), min_size=2, max_size=2, unique=True),
+    question=st.sampled_from(QUESTIONS),
+)
+def test_two_ways_say_the_same_whatever_fault_there_is(
+    customer: Customer, faulty: FaultyUpstream, words: str, upstream: str, ways: list[str], question: str
+) -> None:
+    """A whole answer to this cap is streamed from the upstream, so that all are of the same bytes."""
+    assume("describe" not in words)  # The answer is the request, which differs from way to way.
+    assume("+refusal" not in f"+{words}")  # A chat has a refusal in a member of its own, Messages as text.
+    assume(upstream != "faultyclaude" or "finish:" not in words)  # Messages keep Anthropic's own words for the end.
+    faulty.words, faulty.edits, faulty.end = words, [], 1.0
+    first, second = (said_in(ask_faulty(customer, upstream, way, question)) for way in ways)
+    assert first == second
+
+
+def ask_faulty(customer: Customer, upstream: str, way: str, question: str, cap: int = six_ways.CAP) -> Answer:
+    """Asks with two tools. Each answer, each event and the order of events are held to their description."""
+    name = "max_output_tokens" if way.startswith("responses") else "max_tokens"
+    said = {"input": question} if way.startswith("responses") else {"messages": [{"role": "user", "content": question}]}
+    tools = [six_ways.tool_of(way, name) for name in ("f", "get_weather")]
+    return six_ways.ask(customer, f"{upstream}/test/faulty", way, **{name: cap, "tools": tools}, **said)
+
+
+def said_in(answered: Answer) -> Any:
+    """What an answer says if it is complete.
+
+    Whole Messages wrap arguments that are no JSON, and write U+FFFD for half a character that a model escaped.
+    """
+    if answered.broke or not answered.finish:
+        return None
+    calls = [
+        (name, arguments.get("invalid_arguments", arguments) if isinstance(arguments, dict) else arguments)
+        for name, arguments in answered.calls
+    ]
+    said = json.dumps([answered.text, answered.reasoning, calls, answered.finish], ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", "\ufffd", said)
 
 
 # --- Catalogue files

@@ -55,6 +55,14 @@ def ask(customer: Customer, model: str, way: str, **fields: Any) -> Answer:
     return {"chat": _of_chat, "responses": _of_responses, "messages": _of_messages}[form](reply, how == "streamed")
 
 
+def tool_of(way: str, name: str) -> Json:
+    """A tool as the API of this way has it."""
+    if way.startswith("messages"):
+        return {"name": name, "input_schema": {"type": "object"}}
+    described = {"name": name, "parameters": {"type": "object"}}
+    return {"type": "function", **({"function": described} if way.startswith("chat") else described)}
+
+
 def _of_chat(reply: requests.Response, is_stream: bool) -> Answer:
     if not is_stream:
         (choice,) = reply.json()["choices"]
@@ -64,7 +72,7 @@ def _of_chat(reply: requests.Response, is_stream: bool) -> Answer:
     message: Json = {"annotations": []}
     calls: dict[int, Json] = {}
     for delta in (choice["delta"] for choice in choices):
-        for name in ("content", "reasoning_content"):
+        for name in ("content", "reasoning_content", "reasoning"):
             message[name] = message.get(name, "") + (delta.get(name) or "")
         message["annotations"] += delta.get("annotations", ())
         for fragment in delta.get("tool_calls", ()):
@@ -83,7 +91,7 @@ def _chat(message: Json, calls: Any, finish: str | None, broke: str | None = Non
     called = [call.get("function") or call["custom"] for call in calls]
     return Answer(
         message.get("content") or "",
-        message.get("reasoning_content") or "",
+        message.get("reasoning_content") or message.get("reasoning") or "",
         tuple((each["name"], _read(each.get("arguments", each.get("input")))) for each in called),
         tuple(call["id"] for call in calls),
         tuple(each["url_citation"]["url"] for each in message.get("annotations", ())),
@@ -104,7 +112,7 @@ def _of_responses(reply: requests.Response, is_stream: bool) -> Answer:
         "".join(part["text"] for item in items if item["type"] == "reasoning" for part in item["content"]),
         tuple((call["name"], _read(call.get("arguments", call.get("input")))) for call in calls),
         tuple(call["call_id"] for call in calls),
-        tuple(each["url"] for part in parts for each in part.get("annotations", ())),
+        tuple(each["url"] for part in parts for each in part.get("annotations", ()) if "url" in each),
         None if response["status"] == "failed" else finish.replace("max_output_tokens", "length"),
         response["error"]["code"] if response["error"] else None,
     )
@@ -126,7 +134,7 @@ def _of_messages(reply: requests.Response, is_stream: bool) -> Answer:
         "".join(block["thinking"] for block in content if block["type"] == "thinking"),
         tuple((block["name"], _read(block["input"])) for block in calls),
         tuple(block["id"] for block in calls),
-        tuple(each["url"] for block in content for each in block.get("citations") or ()),
+        tuple(each["url"] for block in content for each in block.get("citations") or () if "url" in each),
         STOP_REASONS.get(message["stop_reason"], message["stop_reason"]),
         broke,
     )
@@ -147,10 +155,10 @@ def blocks_of(events: MessageEvents) -> Iterator[Json]:
                     block["citations"].append(delta["citation"])
                 else:
                     name = delta["type"].removesuffix("_delta")
-                    block[name] = block.get(name, "") + delta[name]
+                    block[name] = block.get(name, "") + delta.get(name, "")
             case "content_block_stop":
                 if block["type"] == "tool_use":
-                    block["input"] = "".join(pieces)
+                    block["input"] = "".join(pieces) or block["input"]
                 yield block
 
 

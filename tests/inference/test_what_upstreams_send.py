@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from tests import bills
@@ -13,7 +14,7 @@ from tests.inference.messages.events import Events as MessageEvents
 from tests.inference.odd_answers import JSON, chunk, streamed
 from tests.inference.odd_upstream import Script, http, listening
 from tests.inference.shapes import TEXT, shaped
-from tests.inference.six_ways import WAYS, Answer, ask
+from tests.inference.six_ways import WAYS, Answer, ask, tool_of
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -306,18 +307,36 @@ MESSAGES: dict[str, tuple[list[Json | bytes], Answer]] = {
         Answer(calls=(("f", {"p": "\ufffd"}),), call_ids=("a",), finish="tool_calls"),
     ),
 }
+
+
+def numbered(event: Json | bytes, index: int | None) -> Json | bytes:
+    """The event with this index in place of its own, or without one."""
+    read = orjson.loads(event.removeprefix(b"data: ")) if isinstance(event, bytes) else event
+    if "index" not in read:
+        return event
+    return {name: index if name == "index" else value for name, value in read.items() if name != "index" or index}
+
+
+BLOCKS_OF_TWO_CALLS = messages(
+    block({"type": "thinking", "thinking": "", "signature": ""}, {**THINKING, "index": 0}),
+    block(TEXT_BLOCK, raw_text("a")),
+    block(TOOL_BLOCK, raw_input(r"{\"p\":1}")),
+    block({**TOOL_BLOCK, "id": "b", "name": "g"}, raw_input(r"{\"p\":2}")),
+    stop="tool_use",
+)
 MESSAGES |= {
     # Blocks under one number, or under none.
     "messages-blocks-of-one-number": (
-        messages(
-            block({"type": "thinking", "thinking": "", "signature": ""}, {**THINKING, "index": 0}),
-            block(TEXT_BLOCK, raw_text("a")),
-            block(TOOL_BLOCK, raw_input(r"{\"p\":1}")),
-            block({**TOOL_BLOCK, "id": "b", "name": "g"}, raw_input(r"{\"p\":2}")),
-            stop="tool_use",
-        ),
+        BLOCKS_OF_TWO_CALLS,
         Answer("a", "hm", calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
     ),
+    **{
+        f"messages-blocks-numbered-{name}": (
+            [numbered(event, index) for event in BLOCKS_OF_TWO_CALLS],
+            Answer("a", "hm", calls=(F, G), call_ids=("a", "b"), finish="tool_calls"),
+        )
+        for name, index in (("below-zero", -1), ("nowhere", None))
+    },
     **{
         f"messages-finish-{word}": (
             messages(block(TEXT_BLOCK, raw_text("a")), stop=word),
@@ -568,14 +587,6 @@ def test_a_whole_answer_that_has_failed_is_none(customer: Customer, name: str, w
 def test_the_name_of_a_tool_comes_in_pieces_or_late(customer: Customer, name: str, way: str) -> None:
     tools = [tool_of(way, each) for each in ("get_weather", "get_time")]
     assert ask(customer, f"odd/test/name-{name}", way, tools=tools) == NAMES[name][1]
-
-
-def tool_of(way: str, name: str) -> Json:
-    """A tool as the API of this way has it."""
-    if way.startswith("messages"):
-        return {"name": name, "input_schema": {"type": "object"}}
-    described = {"name": name, "parameters": {"type": "object"}}
-    return {"type": "function", **({"function": described} if way.startswith("chat") else described)}
 
 
 @pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])

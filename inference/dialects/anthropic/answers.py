@@ -17,19 +17,7 @@ import orjson
 
 from catalogue.pricing import CACHE_COUNTS_DIFFER, Usage
 
-from ...deltas import (
-    NO_CHOICE,
-    CallPiece,
-    Carried,
-    Delta,
-    End,
-    Finish,
-    Kind,
-    Note,
-    Text,
-    UsageReport,
-    delta_of,
-)
+from ...deltas import NO_CHOICE, CallPiece, Carried, Delta, End, Finish, Kind, Note, Text, UsageReport, delta_of
 from ...words import object_of, text_of
 from ..base import StreamDecoder, check_object, count, finish_of, optional_count
 from ..errors import MalformedReply
@@ -194,7 +182,10 @@ class _Block:
 class AnthropicDecoder(StreamDecoder):
     """See `base.StreamDecoder`."""
 
-    __slots__ = ("_blocks", "_citations", "_has_counted_all", "_held", "_held_delta", "_thoughts", "_tools", "_usage")
+    __slots__ = (
+        *("_blocks", "_citations", "_has_counted_all", "_held", "_held_delta", "_newest", "_thoughts", "_tools"),
+        "_usage",
+    )
     one_text = re.compile(
         rb'(\{"type": ?"content_block_delta", ?"index": ?\d+, ?"delta": ?\{"type": ?"text_delta", ?"text": ?")[^"\\]+'
         rb'("\} *\})'
@@ -202,7 +193,8 @@ class AnthropicDecoder(StreamDecoder):
 
     def __init__(self) -> None:
         super().__init__()
-        self._blocks: dict[int, _Block] = {}  # by the index of the content block
+        self._blocks: dict[int | None, _Block] = {}  # by the index of the content block, which some upstreams leave out
+        self._newest: _Block | None = None  # while it is open; it gets the pieces whose index no block has
         self._tools = self._thoughts = self._citations = 0
         self._usage: Json = {}  # all that the upstream has said of it
         self._has_counted_all = False
@@ -215,12 +207,14 @@ class AnthropicDecoder(StreamDecoder):
         kind = event.get("type")
         delta: Delta | None = None
         if kind == "content_block_delta":
-            delta = self._delta(self._blocks.get(_part(event, "index", int)), _part(event, "delta", dict))
+            delta = self._delta(self._blocks.get(_number(event), self._newest), _part(event, "delta", dict))
         elif kind == "content_block_start":
-            block = self._blocks[_part(event, "index", int)] = _Block(_part(event, "content_block", dict))
-            delta = self._open(block, block.content)
+            self._newest = self._blocks[_number(event)] = _Block(_part(event, "content_block", dict))
+            delta = self._open(self._newest, self._newest.content)
         elif kind == "content_block_stop":
-            delta = self._close(self._blocks.pop(_part(event, "index", int), None))
+            block = self._blocks.pop(_number(event), self._newest)
+            self._newest = None if block is self._newest else self._newest
+            delta = self._close(block)
         else:
             self._read_framing(event, said)
         if delta is None:
@@ -402,6 +396,10 @@ def _head_of(block: _Block) -> Json:
         "type": "function",
         "function": {"name": content.get("name"), "arguments": ""},
     }
+
+
+def _number(event: Mapping[str, Any]) -> int | None:
+    return None if event.get("index") is None else _part(event, "index", int)
 
 
 def _part(event: Mapping[str, Any], name: str, kind: type[Part]) -> Part:

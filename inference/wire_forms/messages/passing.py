@@ -26,7 +26,7 @@ from .answers import billed, event, failed, input_of
 
 Json = dict[str, Any]
 
-NO_NUMBER = -1
+NO_NUMBER = object()
 KIND = re.compile(r"[a-z_]{1,64}")
 
 
@@ -96,7 +96,7 @@ class PassedMessage(PassedStream):
         self._numbers: dict[str, int] = {}  # of the newest block under each of the upstream's numbers
         self._newest = -1
         self._renumbers = False
-        self._same_number = NO_NUMBER  # of a piece that needs no other
+        self._same_number: object = NO_NUMBER  # of a piece that needs no other
         self._added: Finish | None = None  # the end, where the upstream did not say why
         self._call: Call | None = None  # whose prompt is estimated where the upstream has not counted
 

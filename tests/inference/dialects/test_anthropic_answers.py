@@ -350,7 +350,6 @@ def test_an_error_event_without_words_is_an_error_all_the_same() -> None:
     [
         {"type": "message_start"},
         {"type": "content_block_start", "index": 0},
-        {"type": "content_block_start", "content_block": {"type": "text"}},
         {"type": "content_block_delta", "index": 0, "delta": "text"},
         {"type": "content_block_stop", "index": {}},
     ],

@@ -1,0 +1,74 @@
+"""Tool calls as upstreams of OpenAI's form write them: whole, and in the fragments of a stream."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from simulator import signing
+from simulator.answers import ToolCall
+from simulator.behaviour import Behaviour
+from simulator.call import Call, Json
+
+
+def whole(call: Call, tool_calls: Sequence[ToolCall]) -> list[Json]:
+    """Return the calls of a whole answer."""
+    return [
+        {**_written(call.behaviour, each), **signing.of_call(call, ordinal, each)}
+        for ordinal, each in enumerate(tool_calls)
+    ]
+
+
+def streamed(call: Call, tool_calls: Sequence[ToolCall]) -> Iterator[list[Json]]:
+    """Return the `tool_calls` of each chunk."""
+    if call.behaviour.whole_calls and tool_calls:
+        yield [{**number(call, ordinal), **each} for ordinal, each in enumerate(whole(call, tool_calls))]
+        return
+    for ordinal, each in enumerate(tool_calls):
+        for position, fragment in enumerate(_fragments(call.behaviour, each)):
+            signed = {} if position else signing.of_call(call, ordinal, each)
+            yield [{**number(call, ordinal), **fragment, **signed}]
+
+
+def number(call: Call, ordinal: int) -> Json:
+    """Return the `index` of a call, or of a block of Messages."""
+    match call.behaviour.index:
+        case "none":
+            return {}
+        case "same":
+            return {"index": 0}
+        case "negative":
+            return {"index": -1}
+        case "one":
+            return {"index": ordinal + 1}
+    return {"index": ordinal}
+
+
+def _written(behaviour: Behaviour, each: ToolCall) -> Json:
+    arguments: Json | str = each.arguments
+    if behaviour.object_arguments and not behaviour.cut_arguments:
+        arguments = json.loads(each.arguments or "{}")
+    return {**_identity(behaviour, each), "function": {"name": each.name, "arguments": arguments}}
+
+
+def _identity(behaviour: Behaviour, each: ToolCall) -> Json:
+    identity = {} if behaviour.no_call_ids else {"id": f"call_{each.identity}"}
+    return {**identity, "type": "function"}
+
+
+def _fragments(behaviour: Behaviour, each: ToolCall) -> Iterator[Json]:
+    if behaviour.object_arguments:
+        yield _written(behaviour, each)
+        return
+    half = len(each.name) // 2
+    names: Sequence[str | None] = {
+        "pieces": (each.name[:half], each.name[half:]),
+        "late": (None, each.name),
+        "growing": (each.name[:half], each.name),
+        "repeated": (each.name,) * (1 + len(each.fragments)),
+    }.get(behaviour.tool_name, (each.name,))
+    identified = behaviour.tool_name in ("growing", "repeated")
+    for position, (name, piece) in enumerate(zip_longest(names, ("", *each.fragments))):
+        named = {} if name is None else {"name": name}
+        is_identified = not position or (identified and name is not None)
+        identity = _identity(behaviour, each) if is_identified else {}
+        yield {**identity, "function": {**named, "arguments": piece or ""}}

@@ -1,0 +1,146 @@
+"""Every fault of the simulated provider, to be drawn by the fuzzer, and an upstream that commits it and spoils it."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from simulator.behaviour import (
+    BAD_USAGES,
+    CACHE_HITS,
+    INDEXES,
+    SIGNERS,
+    SURROGATES,
+    TOOL_NAMES,
+    TROUBLES,
+    USAGE_SHAPES,
+    WORDS,
+)
+
+Json = dict[str, Any]
+PATIENCE_SECONDS = 20
+
+# What never ends by itself, or not soon: each case would take the gateway's patience.
+ENDLESS = {"stall", "hold", "endless", "slow-first-byte", "pause-after-role"}
+# What is sent on a connection that is kept, which this upstream does not do.
+KEPT = {"surplus"}
+POINTS = ("0", "1", "2", "5", "finish")
+# The arguments of each word that may have some.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "pings": ("2:0",),
+    "chunks": ("0:0", "3:0", "60:0"),
+    "late-usage": ("0.001",),
+    "drop": POINTS,
+    "malformed": POINTS,
+    "error-frame": POINTS,
+    "unreadable": (*POINTS, "1:2", "2:3"),
+    "status": ("400", "401", "404", "422", "429", "500", "503", "529"),
+    "html": ("200", "502"),
+    "context": ("1",),
+    "trouble": tuple(TROUBLES),
+    "rejects": ("stream", "tools"),
+    "bad-usage": BAD_USAGES,
+    "usage-shape": (*sorted(CACHE_HITS), *USAGE_SHAPES),
+    "usage-in": ("x_groq", "choice", "error"),
+    "more-choices": ("1", "2"),
+    "cached": ("20",),
+    "cache-write": ("20", "20:10"),
+    "energy": ("36", "99999999"),
+    "impact": ("36000",),
+    "reasoning": ("reasoning_content", "reasoning"),
+    "signs": SIGNERS,
+    "finish": ("stop", "length", "MAX_TOKENS", "SAFETY", "error", "refusal", "end_turn"),
+    "stop-in": ("matched_stop", "stop_reason"),
+    "index": INDEXES,
+    "tool-name": TOOL_NAMES,
+    "surrogates": tuple(SURROGATES),
+    "lists": ("1", "3"),
+    "blank-data": ("1", "3"),
+    "split": ("1", "7", "100000"),
+}
+DRAWN = [
+    f"{word}:{argument}" if argument else word
+    for word in sorted(WORDS.keys() - ENDLESS - KEPT)
+    for argument in ARGUMENTS.get(word, ("",))
+]
+# What makes others show: a tool that is called, reasoning.
+COMPANIONS = st.sampled_from(["", "tools", "reasoning", "tools+reasoning"])
+faults = st.tuples(COMPANIONS, st.lists(st.sampled_from(DRAWN), min_size=1, max_size=3, unique=True)).map(
+    lambda drawn: "+".join(filter(None, (drawn[0], *drawn[1])))
+)
+
+
+class Edit(NamedTuple):
+    """At this part of the bytes so many are replaced."""
+
+    at: float
+    length: int
+    put: bytes
+
+
+@dataclass
+class FaultyUpstream:
+    """Has a simulator answer as the model of these `words`, makes the `edits` one by one, and sends it up to `end`."""
+
+    simulator_port: int
+    words: str = "echo"
+    edits: list[Edit] = field(default_factory=list)
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                talk, _ = self._listener.accept()
+                threading.Thread(target=self._answer, args=(talk,), daemon=True).start()
+
+    def _answer(self, talk: socket.socket) -> None:
+        with contextlib.suppress(OSError), talk:
+            with talk.makefile("rb") as reader:
+                first = reader.readline()
+                headers = dict(line.decode().lower().split(":", 1) for line in iter(reader.readline, b"\r\n"))
+                body = json.loads(reader.read(int(headers["content-length"])))
+            content = json.dumps({**body, "model": self.words}).encode()
+            beta = headers.get("anthropic-beta", "").strip()
+            lines = [
+                "Host: simulator",
+                "Connection: close",
+                f"Content-Length: {len(content)}",
+                f"anthropic-beta: {beta}",
+            ]
+            talk.sendall(self._spoilt(self._asked(first + "\r\n".join([*lines, "", ""]).encode() + content)))
+
+    def _asked(self, request: bytes) -> bytes:
+        """What the simulator answers until it closes or resets the connection."""
+        received = b""
+        with socket.create_connection(("127.0.0.1", self.simulator_port), timeout=PATIENCE_SECONDS) as simulator:
+            simulator.sendall(request)
+            with contextlib.suppress(ConnectionResetError):
+                while block := simulator.recv(65536):
+                    received += block
+        return received
+
+    def _spoilt(self, content: bytes) -> bytes:
+        for at, length, put in self.edits:
+            position = int(at * len(content))
+            content = content[:position] + put + content[position + length :]
+        return content[: round(self.end * len(content))]
+
+
+@contextlib.contextmanager
+def faulty_upstream(simulator_port: int) -> Iterator[FaultyUpstream]:
+    with contextlib.closing(FaultyUpstream(simulator_port)) as upstream:
+        yield upstream
