@@ -161,12 +161,16 @@ class ClientLeft(Exception):
 
 @dataclass(slots=True)
 class Client:
-    """The connection that waits for an answer. A `doubtful` one has closed its sending side."""
+    """The connection that waits for an answer. A `doubtful` one has closed its sending side.
+
+    `probed_bytes` are those of probes behind the last piece: whoever writes the next one sets them to 0.
+    """
 
     connection: socket.socket | None
     speaks_http_1_1: bool = True
     answering: bool = False
     doubtful: bool = False
+    probed_bytes: int = 0
 
     @classmethod
     def of(cls, environ: Mapping[str, Any]) -> "Client":
@@ -205,7 +209,7 @@ class Client:
     @property
     def lost_bytes(self) -> int:
         # while the connection lives the kernel still delivers them
-        return self._unacknowledged_bytes if self.tcp_state == TCP_CLOSE else 0
+        return max(0, self._unacknowledged_bytes - self.probed_bytes) if self.tcp_state == TCP_CLOSE else 0
 
     @property
     def _unacknowledged_bytes(self) -> int:
@@ -227,9 +231,11 @@ class Client:
         else:
             meaningless = b"%x\r\n%s\r\n" % (len(COMMENT), COMMENT) if self.speaks_http_1_1 else COMMENT
         try:
-            return bool(meaningless) and raw.send(meaningless, socket.MSG_DONTWAIT) == len(meaningless)
+            sent = raw.send(meaningless, socket.MSG_DONTWAIT) if meaningless else 0
         except OSError:
             return False
+        self.probed_bytes += sent
+        return 0 < sent == len(meaningless)
 
 
 class ClientWatch:
