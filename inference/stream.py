@@ -150,10 +150,6 @@ class BilledStream:
         try:
             if self._settled:
                 return
-            if self._ending is None and self._may_be_counted:
-                self._note_client_left()
-                while self._ending is None:
-                    self._read()
             self._ending = self._ending or Ending.CLIENT_LEFT
             if not (self.has_delivered or self.has_checkpoint):
                 self._abandon()
@@ -207,12 +203,6 @@ class BilledStream:
         if self._ending is None:
             self._ending, self._stopped_because = Ending.WORKER_STOPPED, because
         self._upstream.abort(WorkerStopped())
-
-    @property
-    def _may_be_counted(self) -> bool:
-        """Whether the upstream has said all its words, and not yet its usage."""
-        reader = self._reader
-        return reader.ending is None and reader.normaliser.all_finished and not reader.is_counted
 
     def _note_client_left(self) -> None:
         """Gives the upstream a moment more to report the usage that it has not. Runs in the hub, and must not wait."""
