@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ SCRIPTS: dict[str, Script] = {
     "long": in_pieces(streamed(chunk({"content": "word " * 800}), THEN, USAGE)),
     "never-answers": (WAIT, b""),
 }
-FORMS = {
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", {"messages": HELLO}),
     "responses": ("/v1/responses", {"input": "hi"}),
     "messages": ("/v1/messages", {"messages": HELLO, "max_tokens": 100}),
