@@ -222,6 +222,11 @@ class StreamReader:
         """UTF-8 length of the words so far."""
         return self.normaliser.text_bytes
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the upstream has reported a usage since its last words."""
+        return self.usage is not None and self._counted_bytes >= self.text_bytes
+
     def take(self) -> list[Delta]:
         """The deltas that have come since the last time."""
         pending, self.pending = self.pending, []

@@ -75,6 +75,7 @@ class BilledStream:
         self._fault: UpstreamFault | None = None  # what broke it off, to be quoted
         self._stopped_because = STOPPING
         self._settled = False
+        self._client_left = False  # while its usage is awaited
         self.generation_pk = admitted.id
         self.has_checkpoint = False
 
@@ -96,6 +97,7 @@ class BilledStream:
         if self._upstream.sent_bytes > KEPT_BYTES:
             self._admitted = self._admitted.without_content()
         checkpointing.register(self)
+        self._upstream.on_client_left = self._note_client_left
         return self
 
     def _refused(self, error: ContradictoryUsage | UpstreamFault) -> ApiError:
@@ -135,7 +137,7 @@ class BilledStream:
         frames, self._ready = b"".join(self._ready), []
         if len(frames) > LARGE_PIECE_BYTES:
             self._sent_before = client.sent_bytes + (0 if self._written else HEAD_BYTES)
-        client.answering = True
+        client.answering, client.probed_bytes = True, 0
         self._handed_out += len(frames)
         self._marks.append((self._handed_out, self._reader.text_bytes))
         return frames
@@ -202,6 +204,14 @@ class BilledStream:
             self._ending, self._stopped_because = Ending.WORKER_STOPPED, because
         self._upstream.abort(WorkerStopped())
 
+    def _note_client_left(self) -> None:
+        """Gives the upstream a moment more to report the usage that it has not. Runs in the hub, and must not wait."""
+        self._client_left = True
+        if self._reader.is_counted or self._reader.ending is not None:
+            self._upstream.abort(ClientLeft())
+        else:
+            self._upstream.deadlines.client_left()
+
     def _read(self) -> None:
         try:
             self._reader.advance()
@@ -210,7 +220,22 @@ class BilledStream:
         except gevent.GreenletExit:
             self._ending = Ending.WORKER_STOPPED
             raise
-        self._ready += self._framing.frames(self._reader.take())
+        if self._client_left:
+            self._end_after_client()
+        else:
+            self._ready += self._framing.frames(self._reader.take())
+
+    def _end_after_client(self) -> None:
+        """Ends a stream whose client has left, as soon as its usage is there or the upstream goes on instead."""
+        reader = self._reader
+        reader.take()
+        if self._ending == Ending.COST_UNRESOLVABLE:
+            return
+        if reader.ending is None and (reader.is_counted or reader.text_bytes > self._marks[-1][1]):
+            self._upstream.abort(ClientLeft())
+            self._ending = Ending.CLIENT_LEFT
+        elif self._ending or reader.ending:
+            self._ending = Ending.CLIENT_LEFT
 
     def _break_off(self, error: Exception) -> None:
         self._upstream.abort(error)
@@ -218,8 +243,9 @@ class BilledStream:
         self._fault = error if isinstance(error, UpstreamFault) else None
 
     def _closing_frames(self, ending: Generation.Ending) -> list[bytes]:
-        """Settles, then says how it ended, unless the connection has ended before all that was written had arrived."""
-        if self._upstream.client.lost_bytes:
+        """Settles, then says how it ended, unless the client has left, or its connection has ended before all that was
+        written had arrived."""
+        if self._client_left or self._upstream.client.lost_bytes:
             self._ending = Ending.CLIENT_LEFT if ending == Ending.FINISHED else ending
             self.close()
             return []

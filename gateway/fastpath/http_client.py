@@ -2,6 +2,7 @@
 
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,7 +22,7 @@ CLOSE_IDLE_EVERY_SWEEPS = 100
 FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
 MOST_ERROR_BYTES = 64 * 1024
 PEEKED_BYTES = 8  # enough to know a stream from JSON
-AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
+AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished, or the client has left
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,10 @@ class Deadlines:
     def whole_answer(self) -> None:
         self.phase, self._phase_seconds, self.phase_ends = OVERALL, self._overall_seconds, self.overall_ends
 
+    def client_left(self) -> None:
+        """Waits no longer than for a usage, whatever else the upstream sends."""
+        self.overall_ends = min(self.overall_ends, time.monotonic() + AFTER_FINISH_SECONDS)
+
     @property
     def is_after_finish(self) -> bool:
         return self.phase is AFTER_FINISH
@@ -112,6 +117,8 @@ class UpstreamCall:
         self.headers: dict[str, str] = {}
         self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
         self.watch: ClientWatch | None = None
+        # Runs once, in the hub, when the watched client has left.
+        self.on_client_left: Callable[[], None] = lambda: self.abort(ClientLeft())
         self._request: UpstreamRequest | None = request
         self._connection: Connection | None = None
         self.attempt = UpstreamAttempt()
@@ -231,9 +238,10 @@ class UpstreamCall:
             connection.close()
 
     def watch_client(self) -> None:
-        self.watch = ClientWatch(
-            self.client, is_quiet=lambda: self.is_waiting, on_gone=lambda: self.abort(ClientLeft())
-        )
+        self.watch = ClientWatch(self.client, is_quiet=lambda: self.is_waiting, on_gone=self._note_client_left)
+
+    def _note_client_left(self) -> None:
+        self.on_client_left()  # which a stream sets after the watch has begun
 
     def stop_watching(self) -> None:
         self.attempt.ended_at = self.attempt.ended_at or time.monotonic()

@@ -16,7 +16,7 @@ from tests.inference.odd_answers import chunk, streamed, usage
 from tests.inference.odd_upstream import WAIT, OddUpstream, Script, listening
 from tests.inference.shapes import CHAT
 from tests.patience import eventually
-from tests.rawhttp import TIMEOUT_SECONDS
+from tests.rawhttp import TIMEOUT_SECONDS, connect, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
 from tests.servers.simulator import Simulator
@@ -43,6 +43,7 @@ def odd() -> Iterator[OddUpstream]:
         "counted": streamed(*POURED, *end),
         "later-uncounted": waiting(streamed(*POURED[:FEW], done=False)),
         "later-counted": waiting(streamed(*POURED[:FEW], *end)),
+        "then-silent": waiting(streamed(*POURED[:1], *end)),
     }
     with listening(scripts) as upstream:
         yield upstream
@@ -50,7 +51,7 @@ def odd() -> Iterator[OddUpstream]:
 
 @pytest.fixture(scope="module")
 def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
-    names = ("uncounted", "counted", "later-uncounted", "later-counted")
+    names = ("uncounted", "counted", "later-uncounted", "later-counted", "then-silent")
     catalogue = catalogue_for(simulator.url, *(model(name, provider="odd", upstream_model=name) for name in names))
     catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
     return start_shared_gateway(catalogue=catalogue, GATEWAY_STREAM_IDLE_TIMEOUT="3", ACCESS_LOG="all").stocked()
@@ -63,16 +64,19 @@ def customer(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
 
 def asked(customer: Customer, name: str) -> socket.socket:
     """A connection of small segments and buffers, on which a stream was asked for."""
-    messages = [{"role": "user", "content": PROMPT}]
-    body = json.dumps({"model": f"odd/test/{name}", "stream": True, "messages": messages}).encode()
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
     raw.settimeout(TIMEOUT_SECONDS)
     raw.connect(("127.0.0.1", customer.gateway.port))
-    raw.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    raw.sendall(request(customer, f"odd/test/{name}", stream=True))
     return raw
+
+
+def request(customer: Customer, slug: str, **fields: object) -> bytes:
+    body = json.dumps({"model": slug, "messages": [{"role": "user", "content": PROMPT}], **fields}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {customer.key}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 @pytest.mark.parametrize("name", ["uncounted", "counted"])
@@ -106,6 +110,27 @@ def test_a_client_of_whom_nothing_is_acknowledged_pays_nothing(customer: Custome
     raw.close()
     assert eventually(lambda: "outcome=client_left" in customer.gateway.log, within=30)
     assert bills.untouched(customer)
+
+
+def test_a_client_that_resets_a_kept_connection_pays_for_what_it_has_read(customer: Customer, odd: OddUpstream) -> None:
+    """Its system delays the acknowledgement of a single segment there, and would reset before it."""
+    odd.may_go_on.clear()
+    with connect(customer.gateway) as raw:
+        with raw.makefile("rb") as answers:
+            for _ in range(2):
+                raw.sendall(request(customer, "sim/test/echo"))
+                assert read_response(answers).status_code == 200
+        raw.sendall(request(customer, "odd/test/then-silent", stream=True))
+        taken = b""
+        while b'"word "' not in taken:
+            taken += raw.recv(65536)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    try:
+        assert eventually(lambda: len(bills.records(customer)) == 3, within=10)
+    finally:
+        odd.may_go_on.set()
+    *_, record = bills.records(customer)
+    assert (record.ending, record.completion_tokens) == ("client_left", 2)
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("uncounted", 2), ("counted", WORDS // FEW)])
