@@ -117,8 +117,8 @@ class UpstreamCall:
         self.headers: dict[str, str] = {}
         self.is_waiting = False  # for the upstream: whoever reads is not writing to the client
         self.watch: ClientWatch | None = None
-        # Runs once, in the hub, when the watched client has left.
-        self.on_client_left: Callable[[], None] = lambda: self.abort(ClientLeft())
+        # What a stream does once, in the hub, when the watched client has left; without it the call is cut.
+        self.on_client_left: Callable[[], None] | None = None
         self._request: UpstreamRequest | None = request
         self._connection: Connection | None = None
         self.attempt = UpstreamAttempt()
@@ -241,11 +241,15 @@ class UpstreamCall:
         self.watch = ClientWatch(self.client, is_quiet=lambda: self.is_waiting, on_gone=self._note_client_left)
 
     def _note_client_left(self) -> None:
-        self.on_client_left()  # which a stream sets after the watch has begun
+        if self.on_client_left is None:
+            self.abort(ClientLeft())
+        else:
+            self.on_client_left()
 
     def stop_watching(self) -> None:
         self.attempt.ended_at = self.attempt.ended_at or time.monotonic()
         _in_flight.discard(self)
+        self.on_client_left = None  # the stream, which holds this call
         if self.watch is not None:
             self.watch.stop()
 

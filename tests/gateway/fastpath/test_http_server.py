@@ -5,12 +5,13 @@ from typing import Any
 import gunicorn.util
 import pytest
 from gunicorn.config import Config
-from gunicorn.http import message, wsgi
+from gunicorn.http import wsgi
 from gunicorn.http.parser import RequestParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.fastpath import http_server
+from gateway.server.worker import BoundedRequest
 
 CLIENT, SERVER = ("127.0.0.1", 50000), ("127.0.0.1", 8000)
 BODY = b'{"model": "a/b/c"}'
@@ -70,11 +71,14 @@ def head_of(line: str, given_fields: list[tuple[str, str]]) -> bytes:
 )
 @example(line="POST / HTTP/1.1", odd=[("X-Forwarded-Proto", "https")], cut=400, put=b"")
 @example(line="POST / HTTP/1.1", odd=[("Content-Length", "5")], cut=400, put=b"")
-def test_a_request_is_read_as_gunicorn_reads_it(line: str, odd: list[tuple[str, str]], cut: int, put: bytes) -> None:
+@example(line="POST / HTTP/1.1", odd=[], cut=18, put=b":")
+def test_a_request_is_read_as_without_the_fast_path(
+    line: str, odd: list[tuple[str, str]], cut: int, put: bytes
+) -> None:
     head = head_of(line, [("Host", "localhost"), ("Content-Length", str(len(BODY))), *odd])
     data = head[:cut] + put + head[cut:] + BODY + b"POST /next HTTP/1.1\r\n"
     wire = Wire()
-    ours, theirs = read(http_server.Request, data, wire), read(message.Request, data, wire)
+    ours, theirs = read(http_server.Request, data, wire), read(BoundedRequest, data, wire)
     assert ours == theirs
 
 
