@@ -64,7 +64,11 @@ def _chat_choice(choice: Mapping[str, Any], position: int) -> dict[str, Any]:
         **choice,
         "index": index if type(index) is int else position,
         "message": message,
-        "finish_reason": after_calls(finish_reason(choice.get("finish_reason")) or "stop", tool_calls),
+        "finish_reason": after_calls(
+            finish_reason(choice.get("finish_reason")) or "stop",
+            tool_calls,
+            has_function_call=bool(message.get("function_call")),
+        ),
     }
 
 

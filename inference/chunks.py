@@ -47,6 +47,7 @@ class Choice:
 
     calls: ToolCalls
     is_shaped: bool = False  # nothing about its shape is left to do
+    has_function_call: bool = False
     reason: str | None = None
     finish_extras: Json = field(default_factory=dict)
     finish_chunk: Json = field(default_factory=dict)
@@ -267,6 +268,7 @@ class ChunkNormaliser(Normaliser):
         elif delta.beside is not None:
             self.text_bytes += message_bytes(delta.beside)
             self.has_output = self.has_output or _is_output(delta.beside)
+            state.has_function_call = state.has_function_call or bool(delta.beside.get("function_call"))
         return True
 
     def _send_more(self, chunks: list[Json], state: Choice) -> None:
@@ -281,7 +283,7 @@ class ChunkNormaliser(Normaliser):
 
     def _reason(self, state: Choice) -> str:
         """The reason of a finish, out of those that this shape has."""
-        return after_calls(state.reason or "stop", state.calls.all)
+        return after_calls(state.reason or "stop", state.calls.all, has_function_call=state.has_function_call)
 
     @abstractmethod
     def _shape(self, choice: Json, state: Choice) -> None:

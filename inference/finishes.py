@@ -56,7 +56,12 @@ def _plain_word(reported: str) -> str:
     return reported.lower().replace("-", "_")
 
 
-def after_calls(reason: str, calls: Collection[Any]) -> str:
-    """The finish reason of a choice that carried these tool calls: clients run tools at `tool_calls` alone, and some
-    upstreams say `stop`."""
-    return "tool_calls" if reason == "stop" and calls else reason
+def after_calls(reason: str, calls: Collection[Any], *, has_function_call: bool) -> str:
+    """Returns the finish reason of a choice with these tool calls, of which `function_call` is the older form.
+
+    Clients run tools at `tool_calls` alone, and wait for one then. Some upstreams say `stop` after a call, or
+    `tool_calls` after a text.
+    """
+    if calls:
+        return "tool_calls" if reason == "stop" else reason
+    return "stop" if reason == "tool_calls" and not has_function_call else reason

@@ -54,7 +54,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "impact": ("36000",),
     "reasoning": ("reasoning_content", "reasoning"),
     "signs": SIGNERS,
-    "finish": ("stop", "length", "MAX_TOKENS", "SAFETY", "error", "refusal", "end_turn"),
+    "finish": ("stop", "tool_calls", "length", "MAX_TOKENS", "SAFETY", "error", "refusal", "end_turn"),
     "stop-in": ("matched_stop", "stop_reason"),
     "index": INDEXES,
     "tool-name": TOOL_NAMES,

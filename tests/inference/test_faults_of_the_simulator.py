@@ -37,6 +37,7 @@ def called(ending: str) -> Answer:
 # What a client of any API gets, streamed and whole.
 TEXTS = {
     "finish-every-chunk": SAID,
+    "finish:tool_calls": SAID,
     "finish-every-chunk+reasoning": THOUGHT,
     "blank-data": SAID,
     "blank-data:3+spaced-done": SAID,

@@ -373,3 +373,20 @@ def test_a_streamed_response_ends_with_its_usage_and_fails_in_the_upstreams_word
     reported, failure = decoder.decode([orjson.dumps(counted)])
     assert reported == UsageReport(COUNTED)
     assert isinstance(failure, Failure)
+
+
+@pytest.mark.parametrize(
+    ("said", "finish"),
+    [
+        ({"content": "hi"}, "stop"),
+        ({"function_call": {"name": "f", "arguments": "{}"}}, "tool_calls"),
+        ({"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f"}}]}, "tool_calls"),
+    ],
+    ids=["a text", "a function call", "a tool call"],
+)
+def test_an_answer_finishes_with_tool_calls_only_if_it_has_one(said: dict[str, Any], finish: str) -> None:
+    called = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+    deltas = {"choices": [{"index": 0, "delta": said, "finish_reason": None}]}
+    assert play(DIALECT, events(deltas, called)).finish == finish
+    whole = {"choices": [{"index": 0, "message": said, "finish_reason": "tool_calls"}]}
+    assert chat_answer(whole, id="gen-1", created=1, model="a/b/c")["choices"][0]["finish_reason"] == finish
