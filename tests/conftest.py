@@ -226,7 +226,7 @@ def gateway(seeded_databases: SeededDatabases, tmp_path_factory: pytest.TempPath
     with contextlib.closing(server):
         yield server.start()
         server.stop()
-        _verify(server)
+        server.verify()
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ def _gateways(seeded: SeededDatabases, tmp_path_factory: pytest.TempPathFactory)
             )
             server = GatewayServer(databases, folder, catalogue=catalogue, env={**PROVIDER_KEYS, **env})
             stack.callback(server.close)
-            stack.callback(_verify, server)
+            stack.callback(server.verify)
             stack.callback(server.stop)  # the other way round: stop, which settles what is open; verify; drop
             return server.start()
 
@@ -284,16 +284,6 @@ def open_account() -> Iterator[OpenAccount]:
 def account(gateway: GatewayServer, open_account: OpenAccount) -> Customer:
     """A fresh account on the shared gateway, with a credit of 100 EUR and one key."""
     return open_account(gateway)
-
-
-def _verify(server: GatewayServer) -> None:
-    """Every balance and every usage entry adds up; otherwise the error names the tests whose accounts do not."""
-    if server.verify_at_end:
-        done = server.manage("verify_ledger")
-        if done.code != 0:
-            output = f"{done.stdout}{done.stderr}"
-            tests = (f"{name}: {test}" for name, test in server.opened_by.items() if f"account {name}:" in output)
-            raise plugin.LedgerMismatch("\n".join([output, *tests]))
 
 
 @pytest.hookimpl(trylast=True)  # behind the shuffling, which leaves modules whole

@@ -22,7 +22,10 @@ CLOSE_IDLE_EVERY_SWEEPS = 100
 FIRST_BYTE, STREAM_IDLE, OVERALL, AFTER_FINISH = "first-byte", "stream-idle", "overall", "after-finish"
 MOST_ERROR_BYTES = 64 * 1024
 PEEKED_BYTES = 8  # enough to know a stream from JSON
-AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished, or the client has left
+AFTER_FINISH_SECONDS = 2.0  # given to late usage once every choice has finished
+# Given to it if the client leaves before that. With the time until its leaving is noticed, less than a second
+# (docs/api.md#endings).
+AFTER_CLIENT_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ class Deadlines:
 
     def client_left(self) -> None:
         """Waits no longer than for a usage, whatever else the upstream sends."""
-        self.overall_ends = min(self.overall_ends, time.monotonic() + AFTER_FINISH_SECONDS)
+        seconds = AFTER_FINISH_SECONDS if self.is_after_finish else AFTER_CLIENT_SECONDS
+        self.overall_ends = min(self.overall_ends, time.monotonic() + seconds)
 
     @property
     def is_after_finish(self) -> bool:

@@ -30,7 +30,7 @@ class OperatorCommand(BaseCommand):
         return parser
 
     def run_from_argv(self, argv: list[str]) -> None:
-        _connect_as_a_command()
+        connect_as_a_command()
         try:
             # Python keeps bytes that are not UTF-8 as lone surrogates.
             if any("\ud800" <= character <= "\udfff" for argument in argv for character in argument):
@@ -74,7 +74,8 @@ def explain(error: Error) -> str:
     return f"The database refused: {words}"
 
 
-def _connect_as_a_command() -> None:
+def connect_as_a_command() -> None:
+    """Gives this process connections of its own, without a pool, that wait longer than a worker's."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     for connection in connections.all():
         options = dict(connection.settings_dict["OPTIONS"])

@@ -11,6 +11,7 @@ from tests.inference.stream_clients import StreamClients, stream_clients
 from tests.servers.customer import Customer
 from tests.servers.databases import MigratedDatabases
 from tests.servers.gateway import GatewayServer
+from tests.servers.pauses import SHORT, paused
 from tests.servers.simulator import Simulator
 
 # Seconds: they run out while a test looks on, and are long enough for what is not slow on purpose.
@@ -31,6 +32,8 @@ def gateway(
     server.stock = []
     with contextlib.closing(server):
         yield server.start()
+        server.stop()
+        server.verify()
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +42,13 @@ def hurried_gateway(
 ) -> Iterator[GatewayServer]:
     """The same, with budgets that run out while a test looks on."""
     folder = tmp_path_factory.mktemp("hurried")
-    env = PROVIDER_KEYS | BUDGETS | {"DJANGO_SETTINGS_MODULE": "tests.inference.short_pauses"}
+    env = PROVIDER_KEYS | BUDGETS | paused(SHORT)
     server = GatewayServer(migrated_databases, folder, catalogue=shapes.catalogue(simulator.url), env=env)
     server.stock = []
     with contextlib.closing(server):
         yield server.start()
+        server.stop()
+        server.verify()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from tests.patience import eventually
 from tests.rawhttp import TIMEOUT_SECONDS
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
+from tests.servers.pauses import SHORT, paused
 from tests.servers.simulator import Simulator
 
 IDLE_SECONDS = 1
@@ -24,9 +25,7 @@ TOO_SLOW = "took nothing of its answer for"
 
 @pytest.fixture(scope="module")
 def server(start_shared_gateway: StartGateway) -> GatewayServer:
-    return start_shared_gateway(
-        GATEWAY_STREAM_IDLE_TIMEOUT=str(IDLE_SECONDS), DJANGO_SETTINGS_MODULE="tests.inference.short_pauses"
-    )
+    return start_shared_gateway(catalogue=None, GATEWAY_STREAM_IDLE_TIMEOUT=str(IDLE_SECONDS), **paused(SHORT))
 
 
 @pytest.fixture

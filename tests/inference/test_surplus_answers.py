@@ -14,6 +14,7 @@ from tests.conftest import OpenAccount, StartGateway
 from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
+from tests.servers.pauses import SHORT, paused
 from tests.servers.process import free_port
 from tests.servers.scrape import Scrape
 from tests.servers.simulator import Simulator
@@ -34,7 +35,7 @@ def server(start_shared_gateway: StartGateway, simulator: Simulator) -> GatewayS
         catalogue=catalogue_for(simulator.url, *odd),
         METRICS_BIND=f"127.0.0.1:{free_port()}",
         WEB_CONCURRENCY="1",
-        DJANGO_SETTINGS_MODULE="tests.inference.short_pauses",
+        **paused(SHORT),
     )
 
 

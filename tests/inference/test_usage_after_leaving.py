@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.fastpath.http_client import AFTER_CLIENT_SECONDS, SWEEP_SECONDS, WATCH_AFTER_SECONDS
 from tests import bills
 from tests.catalogue import catalogue_for, model, provider
 from tests.chat import HELLO
@@ -18,6 +19,7 @@ from tests.patience import eventually
 from tests.rawhttp import connect
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
+from tests.servers.pauses import AFTER_CLIENT, AFTER_FINISH, paused
 from tests.servers.simulator import Simulator
 
 WORDS = chunk({"content": "hello there"})  # 11 bytes, 3 tokens by estimate
@@ -42,6 +44,8 @@ SCRIPTS: dict[str, Script] = {
     "contradicts-itself": in_pieces(
         streamed(WORDS, FINISH, THEN, usage() | {"usage": {"prompt_tokens": 7, "completion_tokens": -1}})
     ),
+    "finished-uncounted": in_pieces(streamed(WORDS, FINISH, THEN)),
+    "silent-uncounted": in_pieces(streamed(WORDS, THEN, FINISH)),
     "long": in_pieces(streamed(chunk({"content": "word " * 800}), THEN, USAGE)),
     "never-answers": (WAIT, b""),
 }
@@ -60,16 +64,34 @@ def odd() -> Iterator[OddUpstream]:
 
 
 @pytest.fixture(scope="module")
-def gateway(simulator: Simulator, odd: OddUpstream, start_shared_gateway: StartGateway) -> GatewayServer:
+def catalogue(simulator: Simulator, odd: OddUpstream) -> dict[str, Any]:
     catalogue = catalogue_for(simulator.url, *(model(name, provider="odd", upstream_model=name) for name in SCRIPTS))
     catalogue["providers"].append(provider("odd", f"http://127.0.0.1:{odd.port}/v1"))
-    return start_shared_gateway(catalogue=catalogue).stocked()
+    return catalogue
+
+
+@pytest.fixture(scope="module")
+def patient(catalogue: dict[str, Any], start_shared_gateway: StartGateway) -> GatewayServer:
+    """It waits so long for a usage that no machine is too slow to send it in time."""
+    return start_shared_gateway(catalogue=catalogue, **paused({AFTER_FINISH: 60.0, AFTER_CLIENT: 60.0})).stocked()
+
+
+@pytest.fixture(scope="module")
+def hasty(catalogue: dict[str, Any], start_shared_gateway: StartGateway) -> GatewayServer:
+    return start_shared_gateway(catalogue=catalogue, **paused({AFTER_FINISH: 0.2})).stocked()
 
 
 @pytest.fixture
-def customer(gateway: GatewayServer, open_account: OpenAccount, odd: OddUpstream) -> Iterator[Customer]:
+def customer(patient: GatewayServer, open_account: OpenAccount, odd: OddUpstream) -> Iterator[Customer]:
     odd.may_go_on.clear()
-    yield open_account(gateway)
+    yield open_account(patient)
+    odd.may_go_on.set()
+
+
+@pytest.fixture
+def hasty_customer(hasty: GatewayServer, open_account: OpenAccount, odd: OddUpstream) -> Iterator[Customer]:
+    odd.may_go_on.clear()
+    yield open_account(hasty)
     odd.may_go_on.set()
 
 
@@ -110,7 +132,7 @@ def until_clients_are_watched(customer: Customer, odd: OddUpstream) -> None:
 
 
 def only_record(customer: Customer) -> bills.Record:
-    assert eventually(lambda: bills.records(customer) != [], within=30)
+    assert eventually(lambda: bills.records(customer) != [], within=30)  # half of what `patient` waits
     (record,) = bills.records(customer)
     assert bills.debits(customer) == ([] if record.cost is None else [record.cost])
     return record
@@ -129,12 +151,22 @@ def test_usage_that_comes_soon_after_its_client_has_left_is_billed(
 
 
 @every_form
-@pytest.mark.parametrize("name", ["finished", "silent"])
+@pytest.mark.parametrize("name", ["finished-uncounted", "silent-uncounted"])
 def test_without_a_usage_the_visible_words_are_billed(
     customer: Customer, odd: OddUpstream, form: str, name: str
 ) -> None:
     leave_after_the_words(customer, odd, form, name)
+    odd.may_go_on.set()
     record = only_record(customer)
+    assert (record.ending, record.usage_estimated, record.completion_tokens) == ("client_left", True, 3)
+
+
+@every_form
+def test_a_silent_upstream_is_waited_for_no_longer_than_that(
+    hasty_customer: Customer, odd: OddUpstream, form: str
+) -> None:
+    leave_after_the_words(hasty_customer, odd, form, "silent")
+    record = only_record(hasty_customer)
     assert (record.ending, record.usage_estimated, record.completion_tokens) == ("client_left", True, 3)
 
 
@@ -147,13 +179,12 @@ def test_an_upstream_that_goes_on_with_words_is_cut_at_once(customer: Customer, 
     assert (record.ending, record.usage_estimated, record.completion_tokens) == ("client_left", True, 3)
 
 
-def test_probes_of_a_connection_that_was_closed_are_no_words_that_were_lost(
-    customer: Customer, odd: OddUpstream
-) -> None:
-    with connect(customer.gateway) as raw:
-        raw.sendall(request(customer, "chat", "long"))
+@pytest.mark.usefixtures("odd")
+def test_probes_of_a_connection_that_was_closed_are_no_words_that_were_lost(hasty_customer: Customer) -> None:
+    with connect(hasty_customer.gateway) as raw:
+        raw.sendall(request(hasty_customer, "chat", "long"))
         read_until(raw, b'word "')
-    record = only_record(customer)
+    record = only_record(hasty_customer)
     assert (record.ending, record.completion_tokens) == ("client_left", 1000)
 
 
@@ -164,3 +195,9 @@ def test_usage_that_contradicts_itself_is_not_billed_though_its_client_has_left(
     odd.may_go_on.set()
     record = only_record(customer)
     assert (record.ending, record.cost) == ("cost_unresolvable", None)
+
+
+def test_leaving_ends_the_call_within_a_second_even_if_the_upstream_is_silent() -> None:
+    """See docs/api.md#endings: two looks, 0.2 s apart, see that the client has left, and one that no usage came."""
+    noticed = WATCH_AFTER_SECONDS + SWEEP_SECONDS + 0.2
+    assert noticed + AFTER_CLIENT_SECONDS + SWEEP_SECONDS <= 1.0

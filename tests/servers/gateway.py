@@ -13,6 +13,7 @@ from typing import Any, Self
 import psycopg
 import requests
 
+from tests.plugin import LedgerMismatch
 from tests.servers.databases import FreshDatabases
 from tests.servers.manage import Completed, ManageHelper, run_manage
 from tests.servers.process import ServerError, ServerProcess, free_port
@@ -91,6 +92,18 @@ class GatewayServer:
             return 0
         process, self._process = self._process, None
         return process.stop(number, timeout=timeout)
+
+    def verify(self) -> None:
+        """Every balance and every usage entry adds up. Raises LedgerMismatch, which names the tests whose accounts do
+        not.
+        """
+        if not self.verify_at_end:
+            return
+        done = self.manage("verify_ledger")
+        if done.code != 0:
+            output = f"{done.stdout}{done.stderr}"
+            tests = (f"{name}: {test}" for name, test in self.opened_by.items() if f"account {name}:" in output)
+            raise LedgerMismatch("\n".join([output, *tests]))
 
     def close(self) -> None:
         """Stops everything and drops the database."""

@@ -33,6 +33,7 @@ from django.test import signals as _resets  # noqa: F401  # forget what was deri
 from django.utils.functional import empty
 from django.utils.log import configure_logging
 
+from gateway.management.base import connect_as_a_command
 from tests.servers.manage import CLOSE_CONNECTIONS
 
 OPEN_ACCOUNTS = "open_accounts"
@@ -76,6 +77,7 @@ def _serve(questions: TextIO) -> None:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     _move_to(begin["env"])
+    connect_as_a_command()
     for question in questions:
         questions.write(json.dumps(run(json.loads(question))) + "\n")
         questions.flush()

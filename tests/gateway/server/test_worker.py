@@ -24,10 +24,10 @@ from gateway.server.worker import (
 )
 from tests.conftest import OpenAccount, StartGateway
 from tests.envelope import message, refusal
-from tests.gateway.impatient import ImpatientWorker
 from tests.rawhttp import connect, exchange, read_response
 from tests.servers.customer import Customer
 from tests.servers.gateway import GatewayServer
+from tests.servers.pauses import HEADS, paused
 
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 SECONDS_BETWEEN_CRUMBS = 0.05
@@ -50,8 +50,12 @@ def trickle(raw: socket.socket, crumb: bytes) -> None:
 @pytest.fixture(scope="module")
 def impatient(start_shared_gateway: StartGateway) -> GatewayServer:
     """A gateway that gives a client a second for a head, for a body and for the next request."""
-    worker = f"{ImpatientWorker.__module__}.{ImpatientWorker.__qualname__}"
-    return start_shared_gateway(GATEWAY_BODY_TIMEOUT="1", GUNICORN_CMD_ARGS=f"--keep-alive 1 --worker-class {worker}")
+    return start_shared_gateway(
+        catalogue=None,
+        GATEWAY_BODY_TIMEOUT="1",
+        GUNICORN_CMD_ARGS="--keep-alive 1",
+        **paused(dict.fromkeys(HEADS, 1.0)),
+    )
 
 
 def test_a_head_is_refused_before_it_holds_a_worker_s_memory(gateway: GatewayServer) -> None:
