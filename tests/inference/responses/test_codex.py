@@ -14,6 +14,7 @@ import pytest
 from tests import bills
 from tests.catalogue import PRICES
 from tests.inference import agents
+from tests.patience import eventually
 from tests.servers.customer import Customer
 from tests.servers.node import installed
 from tests.servers.process import ROOT
@@ -119,6 +120,22 @@ def test_codex_edits_a_file_and_the_ledger_has_its_turns(
     assert bills.debits(account) == [
         record.prompt_tokens * prompt_price + record.completion_tokens * completion_price for record in records
     ]
+
+
+@pytest.mark.campaign
+def test_codex_tries_a_websocket_is_told_426_and_goes_on_by_post(account: Customer, tmp_path: Path) -> None:
+    codex = Codex(account, tmp_path)
+    codex.configure("sim/test/echo")
+    config = tmp_path / "home" / "config.toml"
+    config.write_text(
+        config.read_text().replace('wire_api = "responses"', 'wire_api = "responses"\nsupports_websockets = true')
+    )
+    events = [json.loads(line) for line in codex.run("exec", *OPTIONS, "Say hello.").splitlines()]
+    items = [event["item"] for event in events if event["type"] == "item.completed"]
+    assert [item["text"] for item in items if item["type"] == "agent_message"] == ["Say hello."]
+    assert [record.ending for record in bills.records(account)] == ["finished"]
+    tried = "SELECT status FROM billing_requestfailure WHERE account_id = %s"
+    assert eventually(lambda: (426,) in account.gateway.query(tried, [account.id]))
 
 
 @pytest.mark.campaign
