@@ -63,6 +63,7 @@ def _no_socket_is_left() -> Iterator[None]:
     # A thread of the module's last test may be about to close one.
     eventually(lambda: _opened_after(before) == [], within=CLOSED_WITHIN)
     assert [(each, *map(type, gc.get_referrers(each))) for each in _opened_after(before)] == []
+    gc.freeze()  # or the end of each module would look through all that earlier ones have left
 
 
 def _opened_after(before: set[int]) -> list[socket.socket]:
