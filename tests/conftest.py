@@ -164,6 +164,17 @@ def _write(rows: Mapping[str, list[tuple[Any, ...]]]) -> None:
             cursor.execute(statement)
 
 
+@pytest.fixture(scope="module")
+def module_rows(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Lets a fixture of the module write rows that each of its tests finds, and that go at its end.
+
+    A test runs in a savepoint of this transaction, so none of the module may be transactional.
+    """
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
 @pytest.fixture
 def no_dead_rows(db: None) -> None:
     """For tests of plans: the rows of earlier tests, which were rolled back, still lie in tables and indexes, and
