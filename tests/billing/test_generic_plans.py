@@ -27,6 +27,7 @@ from tests.factories import served
 
 pytestmark = [
     pytest.mark.django_db(databases=["default", "settlement"]),
+    pytest.mark.campaign,
 ]
 COUNT = 20_000
 COPY = "LATERAL jsonb_populate_record(NULL::{table}, to_jsonb(one) || jsonb_build_object({columns})) copy"
