@@ -25,6 +25,7 @@ from gateway.fastpath.redis import SharedStore, shared_store
 from tests import described, plugin
 from tests.browser import LentBrowser
 from tests.catalogue import catalogue_for
+from tests.examples import examples
 from tests.patience import eventually
 from tests.servers.customer import Customer, judges
 from tests.servers.databases import MigratedDatabases, SeededDatabases
@@ -35,7 +36,7 @@ from tests.servers.simulator import Simulator
 
 PROVIDER_KEYS = {"SIM_API_KEY": "sim-secret-that-must-not-leak"}  # SIM_ABSENT_KEY is never set
 # How long an example takes is the machine's business.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("untimed")
 judges.append(described.check)
 CLOSED_WITHIN = 10.0  # seconds
