@@ -28,7 +28,7 @@ from gateway.money import (
 from tests.examples import examples
 from tests.factories import mismatches, new_account, served
 
-DEBITS, AT_ONCE = 5_000, 200  # PostgreSQL reads through every version of a row that its transaction has left behind
+DEBITS, AT_ONCE = 2_000, 200  # PostgreSQL reads through every version of a row that its transaction has left behind
 LONG = "1.00000000000000000000000000000000000001"  # more digits than Decimal's usual 28
 
 money = MoneyField[Decimal, Decimal](name="amount")
