@@ -91,6 +91,9 @@ def django_db_modify_db_settings(migrated_databases: MigratedDatabases) -> None:
     name, url = migrated_databases.create()
     test = settings.DATABASES["default"].setdefault("TEST", {})
     test["NAME"] = name if migrated_databases.kind == "postgres" else url.removeprefix("sqlite:///")
+    if migrated_databases.kind == "postgres":
+        # The end of each test rolls back, at which the driver forgets what it has prepared: it would do so for each.
+        settings.DATABASES["default"]["OPTIONS"]["prepare_threshold"] = 5
 
 
 @pytest.fixture(scope="session")
